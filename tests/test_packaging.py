@@ -37,7 +37,7 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "d2e_sft/bundled/launch/accelerate/shapes/2x8-gpu-zero3.yaml",
         "d2e_sft/bundled/launch/sky/train.yaml",
         "d2e_sft/bundled/launch/slurm/train.sbatch",
-        "data_builders/sources/tracie.py",
+        "data_builders.sources.piper.tracie.py",
         "eval/pages/report/page.html",
         "eval/pages/report/browser.js",
         "eval/pages/report/report.css",

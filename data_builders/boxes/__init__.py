@@ -1,1 +1,1 @@
-"""The Boxes task (Kim & Schuster, ACL 2023): its world, its wordings, its splits and its file format."""
+"""The Boxes task (Kim & Schuster, ACL 2023): world, wordings, splits, file format and data source."""

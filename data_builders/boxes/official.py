@@ -1,7 +1,7 @@
 """Scenarios as rows of the published files: every box after every number of operations.
 
-There are two formats. For prompting (`few_shot`) an empty box `contains nothing` and the mask stands for what follows
-`contains`; for fine-tuning T5 (`t5`) it `is empty` and the mask stands for `contains …`, too.
+There are two formats. For prompting (`few_shot`) an empty box `contains nothing`, and the mask replaces the words
+after `contains`. For fine-tuning T5 (`t5`) it `is empty`, and the mask also replaces `contains`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _WORLD = World(boxes=7, max_objects=3, expected_objects=2.0, operations=12, obje
 def official_rows(
     variant: Variant, *, scenarios: int, seed: int, row_format: RowFormat
 ) -> Iterator[tuple[Split, dict[str, Any]]]:
-    """(split, row) for each question of so many scenarios; each split's rows come in the published order.
+    """Yield (split, row) for each question of a number of scenarios, in the published order within each split.
 
-    That is by scenario, number of operations and box: 91 rows a scenario of twelve operations. As there, `sample_id`
-    counts scenarios over all splits, so that none stands in two. The scenarios are those that
-    `d2e data build --datasets boxes boxes.scenarios=N` turns into rows to train on, split by split.
+    The order is by scenario, number of operations and box: 91 rows per scenario of twelve operations. As in the
+    published files, `sample_id` counts scenarios over all splits. `d2e data build --datasets boxes boxes.scenarios=N`
+    makes training rows of the same scenarios.
     """
     rng = scenario_random(seed)
     wanted = whole_scenarios(scenarios)

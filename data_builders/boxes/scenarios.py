@@ -1,7 +1,8 @@
 """Scenarios for train, dev and test that share no signature (number of things in each box at the start).
 
-The variants are the published ways to part training from evaluation (Kim & Schuster 2023, section 5.1). In each the
-evaluation side is the base task, but for `move_contents` and `ambiref`; what differs is the training side.
+The variants are the published ways to separate training from evaluation (Kim & Schuster 2023, section 5.1). The
+training side differs from the base task; the evaluation side is the base task, except in `move_contents` and
+`ambiref`.
 """
 
 from __future__ import annotations
@@ -21,34 +22,38 @@ Variant = Literal["base", "numops", "vocab", "altforms", "altforms_numops", "mov
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 _TRAIN_OPERATIONS = 2
 SHARES: dict[Split, float] = {"train": 0.45, "dev": 0.10, "test": 0.45}
-# Draws in a row that serve no split before the generator gives up.
+# Useless draws in a row before the generator gives up.
 _PATIENCE = 20_000
 
 
 @dataclass(frozen=True)
 class Side:
-    """What the scenarios of a split are made of and how they are told.
+    """The world and the wording of a split's scenarios.
 
     Attributes:
-        ambiguous: each scenario has names of its own, of which several share a noun.
+        world: The world.
+        wording: The wording.
+        ambiguous: Whether each scenario has its own names, several of which share a noun.
     """
 
     world: World
     wording: Wording
     ambiguous: bool = False
 
-    def tell(self, rng: random.Random) -> Wording:
-        """The wording of one scenario."""
+    def wording_of_one(self, rng: random.Random) -> Wording:
+        """Return the wording of one scenario."""
         if not self.ambiguous:
             return self.wording
         return replace(self.wording, names=ambiguous_names(self.world.objects, rng), omit_modifiers=True)
 
 
 def side_of(variant: Variant, split: Split, common: World) -> Side:
-    """The side of a split.
+    """Return the side of a split.
 
     Args:
-        common: the world of the base task; its objects must be `OBJECTS`, to which the rare ones correspond.
+        variant: The variant.
+        split: The split.
+        common: The world of the base task; its objects must be `OBJECTS`, which correspond to the rare ones.
     """
     if variant in ("move_contents", "ambiref"):
         return Side(common, PlainWording(move_contents=variant == "move_contents"), ambiguous=variant == "ambiref")
@@ -64,7 +69,7 @@ def side_of(variant: Variant, split: Split, common: World) -> Side:
 
 @dataclass
 class Need:
-    """How many samples or scenarios a split still needs."""
+    """The number of samples or scenarios that a split needs and has."""
 
     total: int
     taken: int = 0
@@ -76,11 +81,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A scenario, the split that it belongs to, and how it is told.
-
-    Attributes:
-        number: from 0 on, over all splits.
-    """
+    """A scenario with its split, its wording and its number, which counts from 0 over all splits."""
 
     number: int
     split: Split
@@ -89,18 +90,18 @@ class Drawn:
 
 
 def scenario_random(seed: int) -> random.Random:
-    """The generator of all draws: one, so that training rows and benchmark files of a seed share their scenarios."""
+    """Return the generator of all draws, so that training rows and benchmark files of a seed share scenarios."""
     return random.Random(f"{seed}/boxes")
 
 
 def whole_scenarios(count: int) -> dict[Split, Need]:
-    """So many scenarios in the published proportions, 0.45/0.10/0.45."""
+    """Return the needs of a number of scenarios in the published proportions, 0.45/0.10/0.45."""
     train, dev = (round(count * SHARES[split]) for split in ("train", "dev"))
     return needs({"train": train, "dev": dev, "test": count - train - dev})
 
 
 def needs(totals: Mapping[Split, int]) -> dict[Split, Need]:
-    """Of the splits that need anything."""
+    """Return the needs of the splits that need anything."""
     return {split: Need(total) for split, total in totals.items() if total}
 
 
@@ -112,13 +113,13 @@ def draw_scenarios(
     variant: Variant = "base",
     usable: Callable[[Scenario], bool] = lambda scenario: True,
 ) -> Iterator[Drawn]:
-    """Scenarios until every split has what it needs; the caller counts `taken` up for what it makes of each.
+    """Yield scenarios until every split has what it needs; the caller increases `taken` for each scenario.
 
-    A signature belongs to the split that lacks most, by share, when the signature first occurs; so all splits get
-    common and rare signatures alike, and each fills up exactly. No initial state is used twice.
+    A signature belongs to the split that lacks most, by share, when the signature first occurs. So all splits get
+    common and rare signatures, and each fills up exactly. No initial state is used twice.
 
     Raises:
-        UserError: the world is too small for what is needed.
+        UserError: The world is too small for the needs.
     """
     owner: dict[tuple[int, ...], Split] = {}
     seen: set[State] = set()
@@ -132,7 +133,7 @@ def draw_scenarios(
         if start not in seen and wanted[split].open_share > 0:
             scenario = sides[split].world.play(start, rng)
             if usable(scenario):
-                yield Drawn(len(seen), split, scenario, sides[split].tell(rng))
+                yield Drawn(len(seen), split, scenario, sides[split].wording_of_one(rng))
                 seen.add(start)
         idle = 0 if wanted[split].taken > taken else idle + 1
         if idle > _PATIENCE:

@@ -1,8 +1,8 @@
-"""The two ways in which the Boxes task is put into words, and which sentences an answer depends on.
+"""The two wordings of the Boxes task, and the sentences on which an answer depends.
 
-The plain one speaks of boxes and numbers, the other of containers and letters; apart from `the` and `into` they share
-no word (Kim & Schuster 2023, Table 2). Both can call the things by other names than the world does: those of another
-list, or nouns of which several boxes hold one, told apart by a modifier (`the big car`).
+The plain one uses boxes and numbers, the other one containers and letters; apart from `the` and `into` they share no
+word (Kim & Schuster 2023, Table 2). Both can rename the things of the world: with another list, or with nouns that
+several things share, distinguished by a modifier (`the big car`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Wording(ABC):
     """Puts states and operations into words.
 
     Attributes:
-        move_contents: say `the contents` where an operation moves all that a box holds. What moved must then be known
-            from what came before.
-        names: thing → what it is called; the things that it lacks have their own names.
-        omit_modifiers: where something is taken, leave the modifier out if no other thing of the box has that noun.
+        move_contents: Say `the contents` if an operation moves everything in a box. The moved things then follow from
+            earlier sentences only.
+        names: Thing → its name; other things have their own names.
+        omit_modifiers: Leave out the modifier of a thing that is taken if no other thing in the box has its noun.
     """
 
     move_contents: bool = False
@@ -42,23 +42,24 @@ class Wording(ABC):
 
     @abstractmethod
     def state(self, state: State) -> str:
-        """All boxes in one sentence, without its full stop."""
+        """Return all boxes in one sentence, without its full stop."""
 
     @abstractmethod
     def clause(self, box: int, contents: frozenset[str]) -> str:
-        """One box's part of that sentence."""
+        """Return one box's part of that sentence."""
 
     def say(self, things: frozenset[str], short: frozenset[str] = frozenset()) -> str:
-        """`the a and the b`, in the alphabetical order of the things (not of what they are called), or `nothing`.
+        """Return `the a and the b`, in the alphabetical order of the things (not of their names), or `nothing`.
 
         Args:
-            short: things that are called by their noun alone.
+            things: To name.
+            short: Things that are named by their noun only.
         """
         called = [(self.names.get(thing, thing), thing in short) for thing in sorted(things)]
         return " and ".join(f"the {name.split()[-1] if noun else name}" for name, noun in called) or "nothing"
 
     def operation(self, operation: Operation, before: State) -> str:
-        """An operation as a sentence; `before` is the state that it changes."""
+        """Return an operation as a sentence; `before` is the state that it changes."""
         whole = self._says_contents(operation, before)
         sentence = self.sentences_by_kind["move_contents" if whole else operation.kind]
         return sentence.format(
@@ -69,21 +70,21 @@ class Wording(ABC):
         )
 
     def sentences(self, scenario: Scenario) -> list[str]:
-        """The operations."""
+        """Return the operations as sentences."""
         return [
             self.operation(operation, before)
             for operation, before in zip(scenario.operations, scenario.states, strict=False)
         ]
 
     def leaves_open(self, operation: Operation, before: State) -> bool:
-        """Whether which things are taken must be known from what their box held."""
+        """Return whether the taken things follow only from the earlier contents of their box."""
         return self._says_contents(operation, before) or bool(self._short(operation, before))
 
     def _says_contents(self, operation: Operation, before: State) -> bool:
         return self.move_contents and operation.kind == "move" and operation.things == before[operation.source]
 
     def _short(self, operation: Operation, before: State) -> frozenset[str]:
-        """The things whose modifier is left out: of those of the box, the only ones with their noun."""
+        """The things whose modifier is left out: no other thing in the box has their noun."""
         if not self.omit_modifiers or operation.source < 0:
             return frozenset()
         nouns = Counter(self.names[thing].split()[-1] for thing in before[operation.source])
@@ -135,7 +136,7 @@ class AlternateWording(Wording):
 
 
 def ambiguous_names(things: Sequence[str], rng: random.Random) -> dict[str, str]:
-    """Thing → a noun with a modifier, so that up to six things share a noun (AmbiRef).
+    """Return for each thing a noun with a modifier; up to six things share a noun (AmbiRef).
 
     As in the published generator (`make_modifier_map`): a sixth of the nouns and one more, each with all modifiers.
     """
@@ -145,10 +146,10 @@ def ambiguous_names(things: Sequence[str], rng: random.Random) -> dict[str, str]
 
 
 def refined_context(scenario: Scenario, wording: Wording, box: int, after: int) -> str:
-    """What the contents of a box after so many operations depend on, and nothing else.
+    """Return exactly the text on which the contents of a box after a number of operations depend.
 
-    That is the box's initial contents and the operations that touch it; where an operation brought `the contents` of
-    another box, or things of it without their modifiers, also what that one's contents depended on.
+    That is the box's initial contents and the operations that touch it. If an operation brought `the contents` of
+    another box, or things without their modifiers, it includes the text on which that box's contents depended.
     """
     needed, kept = {box}, []
     sentences = wording.sentences(scenario)

@@ -1,8 +1,8 @@
 """The Boxes world (Kim & Schuster, ACL 2023): boxes that hold things, and operations that change what they hold.
 
-Nothing here knows of words, samples or splits: a scenario is an initial state and operations. The rule of each draw is
-the published generator's (`sample_operation_sequences`), so that states and operations are distributed as there; all
-draws use Python's own generator, so that a seed gives the same world everywhere.
+This module has no words, samples or splits: a scenario is an initial state and operations. Each draw follows the
+published generator (`sample_operation_sequences`), so states and operations have the same distribution. All draws use
+Python's own generator, so a seed gives the same world everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRIES = 10_000
 
 @dataclass(frozen=True)
 class Operation:
-    """One step: `things` leave `source` (move, remove) or enter `target` (move, put); -1 where there is none."""
+    """One step: `things` leave `source` (move, remove) or enter `target` (move, put); -1 means no box."""
 
     kind: Literal["move", "remove", "put"]
     things: frozenset[str]
@@ -42,11 +42,11 @@ class Scenario:
 
     @property
     def signature(self) -> tuple[int, ...]:
-        """The number of things in each box at the start; train and test share none."""
+        """The number of things in each box at the start; train and test share no signature."""
         return tuple(len(contents) for contents in self.states[0])
 
     def numops(self, box: int, after: int) -> int:
-        """How many of the first `after` operations changed the box; every operation that touches it does."""
+        """Return how many of the first `after` operations touched, and so changed, the box."""
         return sum(operation.touches(box) for operation in self.operations[:after])
 
 
@@ -55,12 +55,12 @@ class World:
     """The sizes of the world.
 
     Attributes:
-        boxes: number of boxes.
-        max_objects: most things that a box can hold.
-        expected_objects: mean of the Poisson draw of a box's initial contents, clipped at `max_objects`; half of it,
-            rounded down, but at least 1, is that of how many things an operation puts in.
-        operations: number of operations of a scenario.
-        objects: the names of all things.
+        boxes: Number of boxes.
+        max_objects: Most things in a box.
+        expected_objects: Mean of the Poisson draw of a box's initial contents, clipped at `max_objects`. Half of it,
+            rounded down, but at least 1, is the mean of the draw of how many things an operation puts in.
+        operations: Number of operations in a scenario.
+        objects: The names of all things.
     """
 
     boxes: int
@@ -73,7 +73,7 @@ class World:
         """Draw the contents of all boxes.
 
         Raises:
-            UserError: so many things are expected that the objects never suffice.
+            UserError: There are not enough objects for the expected number.
         """
         sizes = self._sizes(rng)
         things = rng.sample(self.objects, sum(sizes))
@@ -81,7 +81,7 @@ class World:
         return tuple(frozenset(things[start : start + size]) for start, size in zip(starts, sizes, strict=True))
 
     def _sizes(self, rng: random.Random) -> list[int]:
-        # The published generator compares the sum with the objects before it clips.
+        # Like the published generator, compares the sum with the objects before clipping.
         for _ in range(_TRIES):
             sizes = [_poisson(self.expected_objects, rng) for _ in range(self.boxes)]
             if sum(sizes) <= len(self.objects):
@@ -93,7 +93,7 @@ class World:
         )
 
     def play(self, start: State, rng: random.Random) -> Scenario:
-        """Draw the operations of a scenario that begins with `start`."""
+        """Draw the operations of a scenario with a given initial state."""
         states, operations = [start], []
         for _ in range(self.operations):
             operation = self._operation(states[-1], rng)
@@ -102,7 +102,7 @@ class World:
         return Scenario(tuple(states), tuple(operations))
 
     def _operation(self, state: State, rng: random.Random) -> Operation:
-        # An impossible draw is drawn anew as a whole, kind and box too; an empty subset of things alone.
+        # An impossible operation is redrawn as a whole, with kind and box; of an empty subset, only the things.
         for _ in range(_TRIES):
             kind = rng.choice(("move", "remove", "put"))
             box = rng.randrange(self.boxes)
@@ -134,16 +134,16 @@ class World:
 
 
 def _nonempty_subset(things: frozenset[str], rng: random.Random) -> frozenset[str]:
-    """Each thing with probability 1/2, drawn anew until one is in."""
+    """Each thing with probability 1/2, redrawn until there is one."""
     chosen: frozenset[str] = frozenset()
     while not chosen:
-        # Sorted, since the order of a set of strings differs from process to process.
+        # Sorted, since the order of a set of strings differs between processes.
         chosen = frozenset(thing for thing in sorted(things) if rng.random() < 0.5)
     return chosen
 
 
 def apply(state: State, operation: Operation) -> State:
-    """The state after one operation."""
+    """Return the state after one operation."""
     boxes = list(state)
     if operation.source >= 0:
         boxes[operation.source] -= operation.things

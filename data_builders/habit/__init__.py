@@ -1,1 +1,1 @@
-"""The habit task: things that are moved from place to place, most of them to where they always end."""
+"""The habit task: stories in which most things end at their habitual place, and the data source."""

@@ -1,10 +1,10 @@
-"""Stories of things in places, drawn so that nothing but reading tells whether a thing ended where it always does.
+"""Stories of things in places, drawn so that only reading reveals whether a thing ended at its habitual place.
 
-In every story that can be answered another thing, the rival, takes part. If the asked thing ends at its habitual
-place (`aligned`), the rival ends at some other place; if not (`conflict`), the two are exchanged: the rival ends at
-the asked thing's habitual place. All other places are drawn alike for all things, backwards from where a thing ends.
-So the stories of both subsets have one distribution but for the names of asked thing and rival: which places are
-mentioned, how often, in what order, and how often the asked thing moves says nothing about the subset.
+Every answerable story has a second thing, the rival. If the asked thing ends at its habitual place (`aligned`), the
+rival ends at another place. Otherwise (`conflict`) the rival ends at the asked thing's habitual place. All other
+places are drawn in the same way for all things, backwards from the end. So the stories of both subsets have one
+distribution, apart from the names of asked thing and rival. The places, their number and order, and the number of
+moves do not reveal the subset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from data_builders.habit.words import PEOPLE
 
 @dataclass(frozen=True)
 class Habits:
-    """The places of a world, and for each of its things the one where it habitually ends."""
+    """The places of a world, and the habitual place of each of its things."""
 
     places: tuple[str, ...]
     habit: Mapping[str, str]
@@ -31,7 +31,7 @@ class Habits:
 
 @dataclass(frozen=True)
 class Move:
-    """Someone moves a thing; `place` is None where the thing is taken nobody says where."""
+    """Someone moves a thing; `place` is missing if it is unknown."""
 
     person: str
     thing: str
@@ -45,7 +45,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Story:
-    """Where the things are at the start, in the order in which that is told, and how they are moved."""
+    """The first place of each thing, in the order of the story, and the moves."""
 
     start: tuple[tuple[str, str], ...]
     moves: tuple[Move, ...]
@@ -55,7 +55,7 @@ class Story:
         return " ".join([*(_say(thing, place) for thing, place in self.start), *map(str, self.moves)])
 
     def about(self, thing: str) -> str:
-        """The sentences that name a thing, and so all that its place depends on; empty if none does."""
+        """Return the sentences that name a thing, on which its place depends; empty if none does."""
         start = [_say(one, place) for one, place in self.start if one == thing]
         return " ".join([*start, *(str(move) for move in self.moves_of(thing))])
 
@@ -64,20 +64,23 @@ class Story:
 
     @property
     def events(self) -> tuple[tuple[str, str | None], ...]:
-        """The story without the names of those who move the things: what makes two stories the same."""
+        """The story without the names of people; two stories with equal events are the same."""
         return (*self.start, *((move.thing, move.place) for move in self.moves))
 
 
 def draw_story(
     habits: Habits, asked: str, subset: Subset, rng: random.Random, *, things: int, moves: int
 ) -> tuple[Story, str | None]:
-    """A story for a question about `asked`, and where that thing is at its end (None if the story does not say).
+    """Draw a story for a question about a thing; return it with the thing's last place (None if it is unknown).
 
     Args:
-        subset: `aligned`, `conflict`, `irrelevant` (the story is about other things) or `unanswerable` (at last the
-            thing is taken nobody says where).
-        things: how many things it is about, from 2 on.
-        moves: how many moves it has; for `unanswerable` from 1 on.
+        habits: The world.
+        asked: The thing in question.
+        subset: `aligned`, `conflict`, `irrelevant` (the story is about other things) or `unanswerable` (in the end the
+            thing is taken to an unknown place).
+        rng: The generator of the draws.
+        things: The number of things in the story, at least 2.
+        moves: The number of moves, at least 1 for `unanswerable`.
     """
     strangers = [thing for thing in habits.things if thing != asked]
     if subset == "irrelevant":
@@ -95,7 +98,7 @@ def draw_story(
 
 
 def _draw(habits: Habits, things: Sequence[str], ends: Mapping[str, str], moves: int, rng: random.Random) -> Story:
-    """Things are told and moved in a random order; a thing ends where `ends` says, or anywhere, and never stays."""
+    """A story with things and moves in random order; a thing ends at its place in `ends`, or anywhere."""
     order = rng.sample(things, len(things))
     moved = [rng.choice(order) for _ in range(moves)]
     way = {}
@@ -103,7 +106,7 @@ def _draw(habits: Habits, things: Sequence[str], ends: Mapping[str, str], moves:
         back = [ends.get(thing) or rng.choice(habits.places)]
         for _ in range(moved.count(thing)):
             back.append(rng.choice([place for place in habits.places if place != back[-1]]))
-        way[thing] = back  # popped from its end: the last one is where the thing starts
+        way[thing] = back  # from the last place to the first
     start = tuple((thing, way[thing].pop()) for thing in order)
     return Story(start, tuple(Move(rng.choice(PEOPLE), thing, way[thing].pop()) for thing in moved))
 

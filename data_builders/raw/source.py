@@ -214,7 +214,7 @@ class Job:
     source: Source
     files: Mapping[str, FoundFile]
     seed: int
-    options: SourceOptions
+    options: Any  # an instance of `source.options`
     bad: BadRows
     splits: Collection[Split] = SPLITS
 

@@ -1,8 +1,8 @@
-"""Refined contexts by a judge: it chooses among the context's own sentences, and cannot write any.
+"""Refined contexts by a judge, which chooses among the context's own sentences and cannot write any.
 
-The sentences are numbered in the prompt and the reply is their numbers, so a reply costs a few tokens, and what is
-made of it is the original's sentences, word for word. A choice that is none (a number that no sentence has, numbers
-out of order, nothing at all) is rejected, and the sample goes to the rule refiner, as does an undecided one.
+The prompt numbers the sentences and the reply is their numbers, so a reply costs a few tokens, and the refined context
+has the original's sentences, word for word. An invalid choice (a number without a sentence, numbers out of order, no
+number) is rejected; such samples and undecided ones go to the rule refiner.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
 
 
 class Outcome(StrEnum):
-    """Where a refined context came from, and for the rule refiner's, why not from the judge."""
+    """The origin of a refined context and, for the rule refiner's, the reason why it is not the judge's."""
 
     JUDGE = "judge"
     REJECTED_INVENTED = "rejected: a sentence that the context does not have"
@@ -43,35 +43,36 @@ _REJECTED = frozenset({Outcome.REJECTED_INVENTED, Outcome.REJECTED_REORDERED, Ou
 
 @dataclass
 class RefineResult:
-    """Samples with their refined contexts, in order, and how many came about in which way."""
+    """Samples with their refined contexts, in order, and the number of each outcome."""
 
     samples: list[EventSample] = field(default_factory=list)
     counts: Counter[Outcome] = field(default_factory=Counter)
 
     @property
     def rejected(self) -> int:
-        """Choices of the judge that were none."""
+        """The number of invalid choices."""
         return sum(self.counts[outcome] for outcome in _REJECTED)
 
     @property
     def fallbacks(self) -> int:
-        """Samples that were meant for the judge and went to the rule refiner."""
+        """The number of samples for the judge that went to the rule refiner."""
         return self.rejected + self.counts[Outcome.UNDECIDED]
 
 
 def judge_refine(
     samples: Sequence[EventSample], judge: Judge | None, fallback: Callable[[EventSample], EventSample]
 ) -> RefineResult:
-    """Refine contexts by a judge, and by the rule refiner where there is none or its choice is rejected.
+    """Refine contexts by a judge, or by the rule refiner if there is no judge or its choice is rejected.
 
-    Each sample's `meta` records under `refiner` whose work it is, `judge` or `rules`. A sample that has a refined
-    context already stays as it is.
+    `meta.refiner` of a sample is `judge` or `rules`. A sample that already has a refined context stays as it is.
 
     Args:
-        fallback: the rule refiner.
+        samples: To refine.
+        judge: The judge, or None.
+        fallback: The rule refiner.
 
     Raises:
-        UserError: the judge cannot be asked, or not any more.
+        UserError: The judge cannot be reached, or its budget is spent.
     """
     outcomes = [_before_asking(sample, judge) for sample in samples]
     asked = [sample for sample, outcome in zip(samples, outcomes, strict=True) if outcome is None]
@@ -93,12 +94,12 @@ def judge_refine(
 
 
 def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
-    """What `judge_refine` asks about samples that need it; for an estimate of its cost."""
+    """Return the prompts of `judge_refine`, for an estimate of its cost."""
     return [_prompt(sample) for sample in samples if _needs_a_choice(sample)]
 
 
 def read_choice(reply: str) -> list[int] | None:
-    """The numbers in a reply's closing line, none for `none`; None where the line has another form."""
+    """Return the numbers in a reply's closing line, an empty list for `none`; None if the line has another form."""
     value = closing_value(reply, "Sentences")
     if value == "none":
         return []
@@ -108,7 +109,7 @@ def read_choice(reply: str) -> list[int] | None:
 
 
 def check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
-    """Whether a choice is some of the sentences 1 to `sentences`, each once and in order; if not, why."""
+    """Return JUDGE if a choice is some of the sentences 1 to `sentences`, each once and in order; else the reason."""
     if choice is None:
         return Outcome.UNDECIDED
     if not choice:
@@ -121,7 +122,7 @@ def check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
 
 
 def extract(context: str, choice: Sequence[int]) -> str:
-    """The chosen sentences of a context, counted from 1; all of them are the context itself."""
+    """Return the chosen sentences of a context, counted from 1; all sentences give the context itself."""
     return keep_sentences(context, [number - 1 for number in choice])
 
 

@@ -1,15 +1,16 @@
-"""What of a context must stay in its refined one, whatever a scorer says of it.
+"""The sentences that a refined context must keep, whatever their relevance score.
 
-- An accepted answer that stands in the context word for word: a refined context without it would teach the model to
-  answer from nothing. Where no sentence tells an answer at all ("Why is he proud?" "He is a father."), the sentences
-  beside the most relevant one, from which it may follow.
-- `meta.evidence`: texts of the context that the question is about by its wording ("the latest step").
-- `meta.events`: the sentences of the two events that the question is about, and all that stands between them, since
-  the order and the effect of events are told by what lies between. Where a context does not tell an event in its own
-  words ("She felt guilty"), nothing says which sentences imply it, so the whole context stays.
-- `meta.chain`: likewise for a cause and an effect in a process whose steps the context tells in order. There an effect
-  comes of the steps up to it, and a cause acts on those from it on, where the other one is not told.
-- The sentence of the event by which a question asks ("What happened after patients were admitted?").
+- An accepted answer that is in the context word for word: without it, a refined context would teach the model to
+  answer from nothing. If no sentence states an answer ("Why is he proud?" "He is a father."), the neighbours of the
+  most relevant sentence stay, since the answer may follow from them.
+- `meta.evidence`: texts of the context to which the question refers by its wording ("the latest step").
+- `meta.events`: the sentences of the two events in the question and all sentences between them, which show the order
+  and the effect of events. If a context does not state an event ("She felt guilty"), the sentences that imply it are
+  unknown, so the whole context stays.
+- `meta.chain`: the same for a cause and an effect in a process whose steps are in order. If the cause is not stated,
+the
+  steps up to the effect stay; if the effect is not stated, the steps from the cause on.
+- The sentence of an event in the question ("What happened after patients were admitted?").
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from collections.abc import Collection, Iterable, Sequence
 from d2e_sft.data.sample import EventSample
 from data_builders.text.stems import STOP_WORDS, stem, stems
 
-# An event is told by a sentence that has at least this share of its content words, names aside.
+# A sentence states an event if it has at least this share of the event's content words, apart from names.
 _LEAST_SHARE = 0.5
 _WORD = re.compile(r"[^\W_]+")
 _INDEX = re.compile(r"[_^]\{(\w+)\}")
 
 
 def labelled_datasets(samples: Iterable[EventSample]) -> frozenset[str]:
-    """The datasets whose rows all offer the same options, such as "more likely" and "less likely": labels, no content.
+    """Return the datasets whose rows all offer the same options, such as "more likely" and "less likely": labels.
 
-    One row alone does not tell.
+    A dataset with a single row is never one.
     """
     offered: dict[str, set[frozenset[str]]] = {}
     rows = Counter[str]()
@@ -41,13 +42,14 @@ def labelled_datasets(samples: Iterable[EventSample]) -> frozenset[str]:
 
 
 def spans_of(sample: EventSample, labelled: Collection[str] = ()) -> list[str]:
-    """The texts that stay where they stand in the context: `meta.spans` where the source has them, else all answers,
-    and of a conversation that is trained on in all its answers the earlier ones.
+    """Return the texts that stay if the context has them: `meta.spans` if the source has them, else all answers.
 
-    Where the question is about two events, as in nli, the answer is a label and says nothing about content.
+    For a conversation that trains on all its answers, these include the earlier ones. If the answer is a label, as in
+    nli, it says nothing about content, and no text stays.
 
     Args:
-        labelled: `labelled_datasets` of all rows that the sample stands among.
+        sample: The sample.
+        labelled: `labelled_datasets` of all rows of the data.
     """
     if answers_with_a_label(sample, labelled):
         return []
@@ -56,67 +58,69 @@ def spans_of(sample: EventSample, labelled: Collection[str] = ()) -> list[str]:
 
 
 def answers_with_a_label(sample: EventSample, labelled: Collection[str] = ()) -> bool:
-    """Whether the answer is a label of how two events relate, such as `positive`, or one of its dataset's labels."""
+    """Return whether the answer is a label: of the relation of two events, such as `positive`, or of its dataset."""
     if sample.format == "nli" or sample.dataset in labelled:
         return True
     return bool(_texts(sample, "events") or _texts(sample, "chain"))
 
 
 def needed(sample: EventSample, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
-    """The places of the sentences that hold the evidence, the events, and what lies between the events.
+    """Return the places of the sentences with the evidence and the events, and those between the events.
 
     Args:
-        relevance: of each sentence; of several places of a text, the most relevant one counts.
+        sample: The sample.
+        sentences: The sentences of its context.
+        relevance: The score of each sentence; if a text occurs several times, the most relevant occurrence counts.
     """
     kept: set[int] = set()
     for text in _texts(sample, "evidence"):
         kept |= best_occurrence(sentences, text, relevance)
     for key in ("events", "chain"):
         if events := _texts(sample, key):
-            places = [_told(event, sentences, relevance) for event in events]
+            places = [_stating(event, sentences, relevance) for event in events]
             kept |= _between(places, len(sentences), in_order=key == "chain")
     return kept
 
 
 def _between(places: Sequence[set[int]], sentences: int, *, in_order: bool) -> set[int]:
-    told = set().union(*places)
+    stating = set().union(*places)
     if all(places):
-        return set(range(min(told), max(told) + 1))
-    if not told or not in_order:
+        return set(range(min(stating), max(stating) + 1))
+    if not stating or not in_order:
         return set(range(sentences))
-    return set(range(min(told), sentences)) if places[0] else set(range(max(told) + 1))
+    return set(range(min(stating), sentences)) if places[0] else set(range(max(stating) + 1))
 
 
-def told_by_question(
+def stated_by_question(
     sample: EventSample, sentences: Sequence[str], relevance: Sequence[float], labelled: Collection[str] = ()
 ) -> set[int]:
-    """The place of the sentence that tells the event by which a question asks ("after patients have been admitted").
+    """Return the place of the sentence that states an event in the question ("after patients have been admitted").
 
-    Empty where no sentence has half of the question's content words, or the answer is a label: then the events are
-    those of `needed`.
+    Empty if no sentence has half of the question's content words, or if the answer is a label: then `needed` keeps the
+    events.
     """
     if answers_with_a_label(sample, labelled):
         return set()
-    told = _told(sample.question, sentences, relevance)
-    return {max(sorted(told), key=lambda place: relevance[place])} if told else set()
+    stating = _stating(sample.question, sentences, relevance)
+    return {max(sorted(stating), key=lambda place: relevance[place])} if stating else set()
 
 
 def holding_answers(
     sample: EventSample, sentences: Sequence[str], relevance: Sequence[float], labelled: Collection[str] = ()
 ) -> set[int]:
-    """The places of the sentences that hold the accepted answers, or from which one may follow; see the module."""
+    """Return the places of the sentences with accepted answers, or from which one may follow; see the module."""
     spans = spans_of(sample, labelled)
     found = set().union(*(best_occurrence(sentences, span, relevance) for span in spans))
-    if found or not spans or _texts(sample, "evidence") or any(_told(span, sentences, relevance) for span in spans):
+    if found or not spans or _texts(sample, "evidence") or any(_stating(span, sentences, relevance) for span in spans):
         return found
     best = max(range(len(sentences)), key=lambda place: relevance[place])
     return set(range(max(best - 1, 0), min(best + 2, len(sentences))))
 
 
 def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:
-    """The sentences over which the span stands, in any spelling (`_folded`); empty where it stands nowhere.
+    """Return the sentences that a span covers, in any spelling (`_folded`); empty if the text lacks it.
 
-    Where it stands several times, the place with the most relevant sentences counts, then the first.
+    If it occurs several times, the occurrence with the most relevant sentence counts, then the first.
     """
     wanted, folded = _folded(span), [_folded(sentence) for sentence in sentences]
     text, starts = "", []
@@ -124,7 +128,7 @@ def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[flo
         starts.append(len(text))
         text += sentence + " "
     best: tuple[float, set[int]] = (-1.0, set())
-    # Whole words only: an answer "no" does not stand in "another".
+    # Whole words only: "another" does not have the answer "no".
     for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted else ():
         covered = {
             i for i, start in enumerate(starts) if start < place.end() and place.start() < start + len(folded[i])
@@ -136,12 +140,12 @@ def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[flo
 
 
 def _folded(text: str) -> str:
-    """A text without what spellings differ in: letter case, blanks, and how an index is set ("Al_{2}", "Al2")."""
+    """The text without differences in letter case, blanks and the notation of an index ("Al_{2}", "Al2")."""
     return _INDEX.sub(r"\1", " ".join(text.split()).casefold())
 
 
-def _told(event: str, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
-    """The sentences that tell an event: its words as they are, else the most of its content words."""
+def _stating(event: str, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
+    """The sentences that state an event: with its exact words, else with most of its content words."""
     if verbatim := best_occurrence(sentences, event.strip(" ."), relevance):
         return verbatim
     wanted = stems(event) - _names([event, *sentences])
@@ -153,7 +157,7 @@ def _told(event: str, sentences: Sequence[str], relevance: Sequence[float]) -> s
 
 
 def _names(texts: Sequence[str]) -> set[str]:
-    """Stems of the words that have a capital wherever they stand: who takes part in an event does not place it."""
+    """Stems of the words that always have a capital: the participants of an event do not locate it."""
     capital, small = set[str](), set[str]()
     for text in texts:
         for word in _WORD.findall(text):

@@ -1,7 +1,7 @@
-"""How relevant each sentence of a context is to a query: three scorers to choose from.
+"""Three scorers of the relevance of each sentence of a context to a query.
 
-`overlap` needs nothing and is the default: on samples whose answer span is known it keeps the answer as often as
-BM25 at the same number of words, and more often than sentence embeddings (docs/data.md has the numbers).
+`overlap` needs no further package and is the default. At the same number of words it keeps known answers as often as
+BM25, and more often than sentence embeddings (docs/data.md has the numbers).
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _BATCH = 64
 
 
 def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "mean") -> Scorer:
-    """The scorer of that name.
+    """Return a scorer by name.
 
     Args:
-        model: of `embedding`, a folder, a Hub name or `builtin:…`, of an encoder or a language model; None is MiniLM.
-        pooling: of `embedding`, how a text's last hidden states become one vector: their mean, or the last token's.
+        name: The scorer's name.
+        model: For `embedding`, an encoder or a language model: a folder, a Hub name or `builtin:…`; None is MiniLM.
+        pooling: For `embedding`, makes one vector of a text's last hidden states: their mean, or the last token's.
 
     Raises:
-        UserError: a package that it needs is not installed, or the model cannot be loaded.
+        UserError: A required package is not installed, or the model cannot be loaded.
     """
     if name == "embedding":
         return _embedding_scorer(model, pooling)
@@ -50,12 +51,12 @@ def _overlap_scorer() -> Scorer:
 
 
 def overlap(sentences: Sequence[str], query: str) -> list[float]:
-    """For each sentence the summed weight of the query's words in it; a word's weight is log(1 + n / df)."""
+    """Return for each sentence the summed weight of the query's words in it; a weight is log(1 + n / df)."""
     wanted = stems(query)
     found = [stems(sentence) & wanted for sentence in sentences]
     frequency = Counter(stem for shared in found for stem in shared)
     weight = {stem: math.log(1 + len(sentences) / count) for stem, count in frequency.items()}
-    # Sorted, since sums of floats depend on their order and sets have none.
+    # Sorted, since the sum of floats depends on their order.
     return [sum(weight[stem] for stem in sorted(shared)) for shared in found]
 
 

@@ -1,24 +1,192 @@
-"""What several sources do with their rows: join labels to them, keep each once, leave out those of the test."""
+"""What sources share: models of raw rows, filters with a name and a reason, and reading all splits of a dataset."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from d2e_sft.data.sample import Split, describe_validation_error
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import BadRowError, Row, clean, one_of
-from data_builders.raw.source import SplitRows, github
+from data_builders.raw.row import BadRowError, Row, clean
+from data_builders.raw.source import SPLITS, Job, Samples, SplitRows, github
 
 T = TypeVar("T")
-# TimeBench has parts of the tests of several datasets.
+M = TypeVar("M", bound="RawRow")
+AnyDraft = TypeVar("AnyDraft", bound=Draft)
+# TimeBench holds parts of several datasets' test sets.
 TIMEBENCH_FILES = github("zchuz/TimeBench", "e7fd6722fd0b3814dc595912749223d45e42fab9")
-_LABEL = "label"
+
+
+def _not_empty(value: T) -> T:
+    if not value:
+        raise ValueError("expected text that is not empty" if isinstance(value, str) else "expected at least one")
+    return value
+
+
+Cleaned = Annotated[str, AfterValidator(clean)]  # may be empty
+Text = Annotated[str, AfterValidator(clean), AfterValidator(_not_empty)]
+Texts = Annotated[list[Cleaned], AfterValidator(_not_empty)]  # at least one, which may be empty
+
+
+class RawObject(BaseModel):
+    """The fields that a source uses of an object inside a raw row; all other fields are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class RawRow(RawObject):
+    """The fields that a source uses of a raw row.
+
+    Attributes:
+        number: Of its line, or of its item if the file is one JSON value.
+        key: Its key if the file is a JSON object of rows.
+    """
+
+    number: int
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Form(Generic[M]):
+    """How to read a raw file.
+
+    Attributes:
+        model: The fields of a row.
+        drafts: Turns a row into one or more drafts of samples.
+        rows: Reads the file's rows; it depends on the file format.
+    """
+
+    model: type[M]
+    drafts: Callable[[M], Draft | Iterable[Draft]]
+    rows: Callable[[RawInput], Iterable[Row]] = RawInput.json_lines
+
+    def read(self, raw: RawInput) -> list[Draft]:
+        """Return the drafts of all good rows."""
+        return [draft for drafts in raw.parse(self.rows(raw), self._parse) for draft in drafts]
+
+    def _parse(self, row: Row) -> list[Draft]:
+        found = self.drafts(parse_row(self.model, row))
+        return [found] if isinstance(found, Draft) else list(found)
+
+
+def parse_row(model: type[M], row: Row) -> M:
+    """Return the row as its model.
+
+    Raises:
+        BadRowError: A field is missing or has a wrong value.
+    """
+    try:
+        return model.model_validate({**row.fields, "number": row.number, "key": row.key})
+    except ValidationError as error:
+        raise BadRowError(describe_validation_error(error)) from None
+
+
+def read_models(model: type[M], raw: RawInput, rows: Iterable[Row]) -> list[M]:
+    """Return all good rows of a file as models."""
+    return raw.parse(rows, lambda row: parse_row(model, row))
+
+
+def columns(model: type[RawRow]) -> list[str]:
+    """Return the columns that a model needs of a CSV or Parquet file."""
+    return [item.alias or name for name, item in model.model_fields.items() if name not in RawRow.model_fields]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Leaves rows out; name, reason and counts are recorded in the manifest.
+
+    Attributes:
+        keep: (rows, rows of the splits read before) → the rows that stay.
+        splits: The splits that are filtered.
+        unit: What is counted.
+    """
+
+    name: str
+    reason: str
+    keep: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+    splits: tuple[Split, ...] = SPLITS
+    unit: str = "rows"
+
+
+def keep_if(name: str, reason: str, test: Callable[[Any], object], unit: str = "rows") -> Filter:
+    """Keep the rows that pass a test."""
+    return Filter(name, reason, lambda rows, _: [row for row in rows if test(row)], unit=unit)
+
+
+def keep_first(
+    name: str, reason: str, key: Callable[[Any], Hashable], splits: tuple[Split, ...] = ("train",), unit: str = "rows"
+) -> Filter:
+    """Keep the first row of each key."""
+    return Filter(name, reason, lambda rows, _: first_of_each(rows, key), splits, unit)
+
+
+def keep_unseen(
+    name: str,
+    reason: str,
+    *keys: Callable[[Any], Hashable],
+    splits: tuple[Split, ...] = ("train",),
+    unit: str = "rows",
+) -> Filter:
+    """Keep the rows that share no key with a row of the splits read before."""
+    return Filter(name, reason, lambda rows, before: not_in_test(rows, before, *keys), splits, unit)
+
+
+NO_BLANK = keep_if(
+    "no blank answer",
+    "samples with a blank answer are excluded (PIPER)",
+    lambda row: row.answers and all((*row.answers, *row.options)),
+)
+
+
+def apply_filters(
+    rows: SplitRows[Any], filters: Iterable[Filter], split: Split, before: Sequence[Any] = ()
+) -> SplitRows[Any]:
+    """Apply a split's filters in order; `before` are the rows of the splits read before."""
+    for one in filters:
+        if split in one.splits:
+            rows.keep(one.name, one.reason, one.keep(rows.rows, before), one.unit)
+    return rows
+
+
+def read_splits(
+    job: Job,
+    form: Form[Any] | Mapping[Split, Form[Any]],
+    filters: Sequence[Filter] = (),
+) -> dict[Split, Samples]:
+    """Read all wanted splits of a dataset that has one file per split.
+
+    The test is read first, then dev, then train, so that filters can keep the later splits apart from the earlier.
+
+    Args:
+        job: The build.
+        form: How to read the files; by split where they differ.
+        filters: Applied in order.
+    """
+    found: dict[Split, Samples] = {}
+    before: list[Draft] = []
+    for split in reversed(SPLITS):
+        if split not in job.files:
+            continue
+        raw = job.input(split)
+        drafts = (form if isinstance(form, Form) else form[split]).read(raw)
+        if job.wants(split):
+            found[split] = to_samples(raw, apply_filters(SplitRows(drafts), filters, split, before))
+        before += drafts
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def to_samples(raw: RawInput, drafts: SplitRows[AnyDraft]) -> Samples:
+    """Turn a split's drafts into samples; rows that `EventSample` rejects are bad rows."""
+    return drafts.become(raw.parse(drafts.rows, raw.sample))
 
 
 def first_of_each(rows: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """The first row of each key, in order."""
+    """Return the first row of each key, in order."""
     first: dict[Hashable, T] = {}
     for row in rows:
         first.setdefault(key(row), row)
@@ -26,59 +194,31 @@ def first_of_each(rows: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
 
 
 def not_in_test(rows: Iterable[T], test: Iterable[Any], *keys: Callable[[Any], Hashable]) -> list[T]:
-    """The rows that share none of the keys with a test row; an empty key is shared with nothing."""
+    """Return the rows that share no key with a test row; an empty key is never shared."""
     taken = [{key(row) for row in test} - {""} for key in keys]
     return [row for row in rows if not any(key(row) in met for key, met in zip(keys, taken, strict=True))]
 
 
 def draw_share(keys: Iterable[T], share: float, rng: random.Random) -> set[T]:
-    """A share of the different keys, drawn at random; what it holds depends on the order of their first rows."""
-    different = list(dict.fromkeys(keys))
-    return set(rng.sample(different, round(share * len(different))))
+    """Draw a share of the distinct keys."""
+    distinct = list(dict.fromkeys(keys))
+    return set(rng.sample(distinct, round(share * len(distinct))))
 
 
-def leave_out_blank(rows: SplitRows[Draft]) -> None:
-    """Leave out what has no answer, or a blank one among its answers or options."""
-    rows.keep(
-        "no blank answer",
-        "samples with a blank answer are excluded (PIPER)",
-        [row for row in rows.rows if row.answers and all((*row.answers, *row.options))],
-    )
-
-
-def labelled(rows: RawInput, labels: RawInput, allowed: tuple[str, ...]) -> Iterator[Row]:
-    """Each row with its `label`, of two files that are joined by line, where both lines are good.
+def labelled(rows: RawInput, labels: RawInput) -> Iterator[Row]:
+    """Return each row of a JSON-lines file with its `label`, the same line of a second file.
 
     Raises:
-        UserError: a line has a row but no label, or a label but no row, so no label can be trusted.
+        UserError: A line has a row but no label, or a label but no row, so no label can be trusted.
     """
-    found, label_of = list(rows.json_lines()), {line.number: line.text for line in labels.lines()}
-    _check_same_lines(rows, labels)
-    for row in found:
-        if row.number not in label_of:
-            continue  # that label's line was bad, and is recorded
-        try:
-            row.fields[_LABEL] = one_of(_LABEL, clean(label_of[row.number]), allowed)
-        except BadRowError as problem:
-            labels.reject(row.number, label_of[row.number], str(problem))
-        else:
-            yield row
-
-
-def _check_same_lines(rows: RawInput, labels: RawInput) -> None:
-    alone = set(rows.numbers) ^ set(labels.numbers)
-    if alone:
-        line = min(alone)
-        lacking, there = ((labels.path, "label"), (rows.path, "row"))
-        if line in labels.numbers:
-            lacking, there = there, lacking
+    found = list(rows.json_lines())
+    label_of = {line.number: clean(line.text) for line in labels.lines()}
+    if unpaired := set(rows.numbers) ^ set(labels.numbers):
         raise UserError(
-            f"{lacking[0]}: has no {lacking[1]} on line {line:,}, where {there[0]} has a {there[1]} "
-            f"({len(labels.numbers):,} labels, {len(rows.numbers):,} rows); expected a label on the line of each row",
+            f"{labels.path}: {len(labels.numbers):,} labels for {len(rows.numbers):,} rows of {rows.path}; "
+            f"expected a label on the line of each row, but only one of the files has line {min(unpaired):,}",
             remedy="take both files from the same release",
         )
-
-
-def chosen(row: Row, options: list[str]) -> str:
-    """The option that the label counts to, from 1."""
-    return options[int(row.fields[_LABEL]) - 1]
+    for row in found:
+        if row.number in label_of:
+            yield Row(row.number, {**row.fields, "label": label_of[row.number]})

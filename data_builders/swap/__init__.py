@@ -1,1 +1,1 @@
-"""Counterfactual swaps: answer and context get another entity, so that only who reads can answer."""
+"""Counterfactual swaps: answer and context get another entity, so the answer requires the context."""

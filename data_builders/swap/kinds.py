@@ -1,8 +1,8 @@
-"""What kind of entity an answer is: by its shape, by what the question asks for, and by how the context writes it.
+"""The kind of entity that an answer is: by its shape, by the question, and by how the context writes it.
 
-Answers of one kind can stand in for each other: two years, two numbers of as many digits with the same unit, two
-capitalised names after `Which club …`, two single words after `Where …`. Nothing here knows what a word means, so a
-kind is narrow where shape says little.
+Answers of one kind can replace each other: two years, two numbers with as many digits and the same unit, two
+capitalised names after `Which club …`, two single words after `Where …`. The meaning of words is not known here, so a
+kind is narrow if the shape says little.
 """
 
 from __future__ import annotations
@@ -10,11 +10,7 @@ from __future__ import annotations
 import re
 
 from data_builders.text.stems import STOP_WORDS, words
-
-
-def _set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from data_builders.text.word_lists import words_of
 
 YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
 _MONTH = (
@@ -23,40 +19,29 @@ _MONTH = (
 )
 _DATE = re.compile(rf"\b{_MONTH}\b(?=.*\d)|\b\d+\D+{_MONTH}\b")
 _NUMBER = re.compile(r"\W?\d\S*(?: \S+){0,2}")  # with its unit
-_NUMBER_WORDS = _set(
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen twenty thirty forty "
-    "fifty sixty seventy eighty ninety hundred thousand"
-)
-# What stands for no entity: another one in its place would say something else, not the same of another.
-_NO_ENTITY = _set(
-    "yes no none nothing nobody nowhere unknown true false never always both neither it he she they him them her this "
-    "that these those here there everything everyone everybody"
-)
-_AUXILIARIES = _set(
-    "is are was were be been do does did has have had will would can could shall should may might must"
-)
-_QUESTION_WORDS = _set("who whom whose where when which what how why")
-_COUNTED = _set("many much long old far")
+_COUNTED = ("many", "much", "long", "old", "far")
 _MOST_CONTENT_WORDS = {"name": 6, "phrase": 3}
 
 Kind = tuple[str, ...]
 
 
 def kind_of(answer: str, question: str, seen: str) -> Kind | None:
-    """The kind of an answer; None where it is no entity (a clause, `nothing`), so that a swap would make nonsense.
+    """Return the kind of an answer; None if it is not an entity (a clause, `nothing`), so a swap would make no sense.
 
     The first part is `year`, `date`, `number`, `name` or `phrase`; answers are of one kind if all parts are equal.
 
     Args:
-        seen: what is known of how the answer is written elsewhere: the dataset's contexts, as `plain` gives them.
+        answer: The answer.
+        question: Its question.
+        seen: The dataset's contexts as `plain` gives them; they show how the answer is written elsewhere.
     """
-    if not words(answer) or answer.strip().casefold() in _NO_ENTITY or answer[-1] in ",;:":
+    if not words(answer) or answer.strip().casefold() in words_of("not_entities") or answer[-1] in ",;:":
         return None
     return _kind_of_quantity(answer) or _kind_of_words(answer, question, seen)
 
 
 def plain(text: str) -> str:
-    """Lower case, with single blanks: what `kind_of` looks an answer up in."""
+    """Return the text in lower case with single blanks, as `kind_of` needs it."""
     return " ".join(text.casefold().split())
 
 
@@ -67,14 +52,14 @@ def _kind_of_quantity(answer: str) -> Kind | None:
         return ("date", re.sub(r"\d+", "9", re.sub(_MONTH, "M", YEAR.sub("Y", answer))))
     if _NUMBER.fullmatch(answer):
         return ("number", re.sub(r"\d", "9", answer))
-    return ("number", "in words") if answer.casefold() in _NUMBER_WORDS else None
+    return ("number", "in words") if answer.casefold() in words_of("number_words") else None
 
 
 def _kind_of_words(answer: str, question: str, seen: str) -> Kind | None:
     parts = answer.split()
     content = [part for part in parts if part.casefold() not in STOP_WORDS]
     shape = "name" if all(map(_is_capitalised, content)) else "phrase"
-    is_clause = shape == "phrase" and not _AUXILIARIES.isdisjoint(words(answer))
+    is_clause = shape == "phrase" and not words_of("clause_verbs").isdisjoint(words(answer))
     if not content or is_clause or len(content) > _MOST_CONTENT_WORDS[shape]:
         return None
     asked, key = asked_for(question), plain(answer)
@@ -88,7 +73,7 @@ def _kind_of_words(answer: str, question: str, seen: str) -> Kind | None:
         _flag("with a comma", "," in answer),
     ]
     if asked == "who":
-        # Countries and teams are asked for by `who` too; a person has two names, mostly, and nothing is in a person.
+        # `who` also asks for countries and teams; but a person mostly has two names, and nothing is in a person.
         flags += [_flag("one word", len(parts) == 1), _flag("place", after_the or f" in {key}" in seen)]
     return (shape, asked, *flags)
 
@@ -98,30 +83,35 @@ def _flag(name: str, holds: object) -> str:
 
 
 def asked_for(question: str) -> str:
-    """What a question asks for: `who`, `where`, `when`, or the noun of `which club`, `how many people`.
+    """Return what a question asks for: `who`, `where`, `when`, or the noun of `which club`, `how many people`.
 
-    A question that names no kind (`What will happen if …?`) is its own: only the same question of other names and
-    numbers asks for the same.
+    A question without a kind (`What will happen if …?`) is a kind of its own: only the same question with other names
+    and numbers asks for the same.
     """
     asked = words(_asking_part(question))
-    at = next((number for number, word in enumerate(asked) if word in _QUESTION_WORDS), None)
+    at = next((number for number, word in enumerate(asked) if word in words_of("question_words")), None)
     word = "" if at is None else asked[at]
     if word in ("who", "whom", "whose", "where", "when"):
         return "who" if word == "whom" else word
     rest = asked[at + 1 : at + 7] if at is not None else []
-    noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in _AUXILIARIES), None)
+    noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in words_of("clause_verbs")), None)
     if word == "how" and rest and rest[0] in _COUNTED:
         return f"how {rest[0]} {noun or rest[-1]}"
-    # Without an auxiliary what follows may be the verb: `What caused …?`
-    if word in ("what", "which") and rest and rest[0] not in _AUXILIARIES and (noun or not _like_verb(rest[0])):
+    # Without an auxiliary, the next word may be the verb: `What caused …?`
+    if (
+        word in ("what", "which")
+        and rest
+        and rest[0] not in words_of("clause_verbs")
+        and (noun or not _like_verb(rest[0]))
+    ):
         return noun or rest[0]
     return " ".join(map(_masked, question.split()))
 
 
 def _asking_part(question: str) -> str:
-    """Of `If …, who would …?` what follows the comma: the condition may hold a `who` of its own."""
+    """The part of `If …, who would …?` after the comma: the condition may have a `who` of its own."""
     parts = question.split(",")
-    asking = [part for part in parts if not _QUESTION_WORDS.isdisjoint(words(part))]
+    asking = [part for part in parts if not words_of("question_words").isdisjoint(words(part))]
     return question if words(question)[:1] != ["if"] or not asking else asking[-1]
 
 

@@ -1,4 +1,4 @@
-"""Mentions of an entity in a text: finding all of them, what makes a replacement unsafe, and replacing them."""
+"""Find the mentions of an entity in a text, check whether a replacement is safe, and replace them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from data_builders.text.stems import STOP_WORDS, stem
 
 _WORD = re.compile(r"[^\W_]+")
 _GONE = " \x00 "
-_SHORTEST_STEM = 4  # `Spain` and `Spaniard` are not told apart by less, nor `barn` and `barns`
+_SHORTEST_STEM = 4  # shorter words are too often the beginning of unrelated ones
 
 
 @lru_cache(maxsize=20_000)
 def _pattern(entity: str) -> re.Pattern[str]:
-    """The entity as whole words in any letter case and with any blanks; a number not as a part of another."""
+    """The entity as whole words in any letter case and with any blanks; a number only if not part of another."""
     body = r"\s+".join(map(re.escape, entity.split()))
     before = r"(?<![\w-])(?<!\d[.,])" if entity[0].isdigit() else r"(?<!\w)" if entity[0].isalnum() else ""
     after = r"(?![\w-])(?![.,]\d)" if entity[-1].isdigit() else r"(?!\w)" if entity[-1].isalnum() else ""
@@ -23,24 +23,24 @@ def _pattern(entity: str) -> re.Pattern[str]:
 
 
 def mentions(entity: str, text: str) -> list[str]:
-    """Each mention as it is written."""
+    """Return each mention as it is written."""
     return _pattern(entity).findall(text)
 
 
 def without(entity: str, text: str) -> str:
-    """The text without the mentions of the entity."""
+    """Return the text without the mentions of the entity."""
     return _pattern(entity).sub(_GONE, text)
 
 
 def is_replaceable(entity: str, text: str) -> bool:
-    """Whether every mention is written as the entity is, but for a capital at its start or capitals throughout."""
+    """Return whether all mentions are written like the entity, apart from an initial capital or all capitals."""
     return all(_written_like(entity, mention, entity) is not None for mention in mentions(entity, text))
 
 
 def leaves_traces(entity: str, rest: str) -> bool:
-    """Whether a text, rid of the entity's mentions, still speaks of it or may do so.
+    """Return whether a text without the entity's mentions may still refer to it.
 
-    That is by one of its words (`Obama` of `Barack Obama`), by an inflection or derivation of one (`barns`,
+    That is by one of its words (`Obama` for `Barack Obama`), by an inflection or derivation of one (`barns`,
     `Israeli`), or by the first letters of its words (`BBC`).
     """
     content = content_words(entity)
@@ -56,7 +56,7 @@ def leaves_traces(entity: str, rest: str) -> bool:
 
 
 def is_part_of_a_name(entity: str, text: str) -> bool:
-    """Whether a capitalised entity stands beside a capitalised word: `Vicar General` in `Deputy Vicar General`."""
+    """Return whether a capitalised entity is next to a capitalised word: `Vicar General` in `Deputy Vicar General`."""
     if not entity[:1].isupper():
         return False
     body = _pattern(entity).pattern
@@ -65,32 +65,32 @@ def is_part_of_a_name(entity: str, text: str) -> bool:
 
 
 def content_words(entity: str) -> list[str]:
-    """The words that name it, without initials and words such as `of` and `the`."""
+    """Return the words of its name, without initials and words such as `of` and `the`."""
     return [word for word in _WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1] or [entity]
 
 
 def exchanged(text: str, others: Mapping[str, str]) -> str:
-    """The text with every mention of each entity replaced by its other, all at once, so that two can change places."""
+    """Return the text with every mention of each entity replaced, all at once, so that two can change places."""
     patterns = [(entity, _pattern(entity)) for entity in sorted(others, key=len, reverse=True)]
 
     def other(match: re.Match[str]) -> str:
         mention = match[0]
         entity = next(entity for entity, pattern in patterns if pattern.fullmatch(mention))
         written = _written_like(entity, mention, others[entity])
-        assert written is not None, "mentions that are written otherwise are refused before"
+        assert written is not None, "mentions with another spelling are refused before"
         return written
 
     return re.sub("|".join(pattern.pattern for _, pattern in patterns), other, text, flags=re.IGNORECASE)
 
 
 def needs_other_article(entity: str, other: str, text: str) -> bool:
-    """Whether an `a` or `an` before a mention does not go with the other entity."""
+    """Return whether an `a` or `an` before a mention does not fit the other entity."""
     before = re.search(rf"\ban?\s+(?:{_pattern(entity).pattern})", text, re.IGNORECASE)
     return before is not None and (entity[0].casefold() in "aeiou") != (other[0].casefold() in "aeiou")
 
 
 def _written_like(entity: str, mention: str, other: str) -> str | None:
-    """`other` with the capitals that the mention has and the entity has not; None where they differ otherwise."""
+    """`other` with the capitals that the mention has and the entity lacks; None if they differ in another way."""
     mention, entity = " ".join(mention.split()), " ".join(entity.split())
     if mention == entity:
         return other

@@ -1,11 +1,11 @@
 """Counterfactual swaps of training samples: answer and context get another entity of the same kind.
 
 As in Longpre et al. (2021, "Entity-Based Knowledge Conflicts in Question Answering"), the other entity is an answer of
-another sample of the dataset, or for single choice another option. The question stays. Where the other entity stands
-in the context already, the two change places there, so that the context keeps saying one thing; a number or a date
-must be new to it. What cannot be swapped without making nonsense is refused, with a reason.
+another sample of the dataset, or for single choice another option. The question stays. If the context already has the
+other entity, the two change places, so that the context stays consistent; a number or a date must be new to it. A
+sample is refused with a reason if a swap would make no sense.
 
-A swapped sample replaces its original. Exchanging `meta["swapped"]["to"]` and `["from"]` gives the original back.
+A swapped sample replaces its original. Exchanging `meta["swapped"]["to"]` and `["from"]` restores the original.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ _MOST_YEARS_BETWEEN = 10
 
 
 class Refusal(Enum):
-    """Why a sample is not swapped."""
+    """The reason why a sample is not swapped."""
 
     LABEL = "the answer is a label"
     SEVERAL = "several right options"
-    ABSENT = "the answer does not stand in the context"
-    NO_ENTITY = "the answer is a clause or no entity"
-    OTHER_CASE = "written in other letter case in the context"
+    ABSENT = "the context lacks the answer"
+    NO_ENTITY = "the answer is a clause or not an entity"
+    OTHER_CASE = "the context writes it in another letter case"
     IN_QUESTION = "the question names the answer"
-    OTHER_ANSWER = "another accepted answer stands in the context"
+    OTHER_ANSWER = "the context has another accepted answer"
     TRACES = "the context names a part or inflection of the answer, or a longer name"
-    REPEATED_NUMBER = "the number stands in the context more than once"
+    REPEATED_NUMBER = "the context has the number more than once"
     NO_OTHER = "no other answer of its kind fits"
 
 
 @dataclass
 class Swaps:
-    """What was swapped in one dataset.
+    """The numbers of swapped and refused rows of one dataset.
 
     Attributes:
-        rows: its training rows.
-        wanted: how many of them were to be swapped.
-        swapped: how many are.
-        refused: reason → rows that were looked at, in random order, until as many as wanted were swapped.
+        rows: Its rows.
+        wanted: The number of rows to swap.
+        swapped: The number of swapped rows.
+        refused: Reason → refused rows among those that were tried, in random order, until enough were swapped.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class Swaps:
     refused: Counter[Refusal] = field(default_factory=Counter)
 
     def describe(self) -> dict[str, object]:
-        """For the manifest."""
+        """Return the numbers for the manifest."""
         refused = {reason.value: self.refused[reason] for reason in Refusal if self.refused[reason]}
         return {"rows": self.rows, "wanted": self.wanted, "swapped": self.swapped, "refused": refused}
 
@@ -72,14 +72,16 @@ def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Rando
     """Swap a share of the samples of one dataset, chosen at random among those that can be swapped.
 
     Args:
-        share: of all samples, from 0 to 1; `round(share · len(samples))` are swapped, or as many as can be.
+        samples: The samples of one dataset.
+        share: Share of all samples, from 0 to 1; `round(share · len(samples))` are swapped, or as many as possible.
+        rng: The generator of the draws.
 
     Returns:
-        the samples in their order, the swapped ones in the places of their originals; and the account.
+        the samples in order, with swapped ones in the place of their originals; and the numbers.
     """
     swaps = Swaps(len(samples), round(share * len(samples)))
     seen = plain(" ".join(dict.fromkeys(sample.context for sample in samples)))
-    # What is an option need not be written anywhere else.
+    # An option need not be written anywhere else.
     kinds = [kind_of(sample.answers[0], sample.question, "" if sample.options else seen) for sample in samples]
     pool: dict[Kind, dict[str, None]] = {}
     for sample, kind in zip(samples, kinds, strict=True):
@@ -104,13 +106,13 @@ def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Rando
 
 
 def with_twins(samples: Sequence[EventSample], share: float, rng: random.Random) -> tuple[list[EventSample], Swaps]:
-    """Samples of one dataset, of which a share are followed by their swapped form.
+    """Return the samples of one dataset, with a share of them followed by their swapped form.
 
-    Of such a pair the original is `aligned` and the other `conflict`, and the original's answers are both ones' habit.
-    Samples that have a subset already stay alone.
+    The original of such a pair is `aligned`, the other `conflict`, and the original's answers are the habit of both.
+    Samples that already have a subset get no twin.
 
     Returns:
-        the samples in their order; and the account, of those without a subset.
+        the samples in order; and the numbers, which count samples without a subset.
     """
     free = [place for place, sample in enumerate(samples) if sample.subset is None]
     rows, swaps = swap_samples([samples[place] for place in free], share, rng)
@@ -127,11 +129,12 @@ def with_twins(samples: Sequence[EventSample], share: float, rng: random.Random)
 
 
 def swap_one(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> EventSample | Refusal:
-    """One sample with the first of the other entities that fits, or why it is refused.
+    """Return the sample with the first other entity that fits, or the reason for a refusal.
 
     Args:
-        kind: of the sample's answer.
-        others: entities of that kind.
+        sample: The original.
+        kind: The kind of its answer.
+        others: Entities of that kind.
     """
     if refusal := _refusal(sample, kind):
         return refusal
@@ -155,7 +158,7 @@ def swap_one(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> E
 
 
 def _refusal(sample: EventSample, kind: Kind | None) -> Refusal | None:
-    """Why a sample cannot be swapped, whatever the other entity; None where it may."""
+    """The reason why a sample cannot be swapped with any entity; None if it may be."""
     answer, texts = sample.answers[0], _texts(sample)
     if sample.format == "nli":
         return Refusal.LABEL
@@ -175,7 +178,7 @@ def _refusal(sample: EventSample, kind: Kind | None) -> Refusal | None:
 
 
 def _fits(sample: EventSample, other: str, kind: Kind) -> bool:
-    """Whether the other entity may stand for the sample's answer; an answer of habit would be no counterfactual."""
+    """Whether the other entity may replace the sample's answer; the habit would not be counterfactual."""
     answer, texts = sample.answers[0], _texts(sample)
     if other.casefold() in {text.casefold() for text in (*sample.answers, *sample.habit)}:
         return False
@@ -192,7 +195,7 @@ def _fits(sample: EventSample, other: str, kind: Kind) -> bool:
 
 
 def _keeps_order(answer: str, other: str, texts: str) -> bool:
-    """Whether the two are near and no year of the text lies between them, so that what came first still does."""
+    """Whether the two years are near each other with no year of the text in between, so the order stays."""
     years = [*YEAR.findall(answer)[-1:], *YEAR.findall(other)[-1:]]
     if len(years) < 2:
         return True
@@ -206,7 +209,7 @@ def _names(text: str, entity: str) -> bool:
 
 
 def _asked(sample: EventSample) -> str:
-    """What stands around the context: the question, or all turns."""
+    """The texts around the context: the question, or all turns."""
     turns = sample.conversation.turns if sample.conversation else ()
     return "\n".join([sample.question, *(turn.content for turn in turns)])
 

@@ -1,1 +1,1 @@
-"""Sentences, stems, excerpts and events."""
+"""English text: sentences, words and stems, kinds of phrases, causal questions, excerpts and events."""

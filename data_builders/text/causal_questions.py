@@ -1,8 +1,8 @@
-"""Questions about two phrases of which one causes, enables or prevents the other.
+"""Questions about two phrases, one of which causes, enables or prevents the other.
 
-A question is worded by the kind of the phrase that it names, so that the phrase stands in it as it is and the question
-is grammatical. Asking for the effect without the cause ("What would not be the case if it were not for …?") is
-counterfactual; asking for a cause, or for what a cause does, is causal. Where no wording fits, there is no question.
+The wording depends on the kind of the phrase that the question names, so the phrase fits in unchanged and the question
+is grammatical. A question for the effect without the cause is counterfactual ("What would not be the case if it were
+not for …?"). One for a cause, or for what a cause does, is causal. If no wording fits, there is no question.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Literal
 
 from d2e_sft.data.sample import Relation
 from data_builders.text.phrases import Phrase
-from data_builders.text.word_lists import AUXILIARIES, MODALS, NOMINATIVES, S_FORMS
+from data_builders.text.word_lists import words_of
 
 Link = Literal["cause", "enable", "prevent"]
-# Who expects is "we" in reports.
+# In reports the subject of these is "we".
 _EXPECTING = ("expect", "forecast", "project", "anticipate")
 _PLURAL_STARTS = frozenset(["are", "were", "have", "do", "don't", "aren't", "weren't", "haven't"])
-# "Prices are capped so that | luxury cars are excluded": an aim, though it was marked as the cause.
+# "Prices are capped so that | luxury cars are excluded": an aim that was marked as the cause.
 _AIM = ("so", "that")
-# "We are | raising our estimate": who does it is not the cause that was marked.
-_DOERS = NOMINATIVES | {"it", "that"}
+# "We are | raising our estimate": the subject is not the marked cause.
+_DOERS = words_of("nominatives") | {"it", "that"}
 _CHANCES = ("likely", "unlikely")
-# An infinitive after these is what is done, not what is made possible; each as one asks for its subject.
+# An infinitive after one of these is done, not made possible; the value is the verb of a question for its subject.
 _GOING_ON = {
     **dict.fromkeys(("continue", "continues"), "continues"),
     **dict.fromkeys(("begin", "begins"), "begins"),
@@ -33,11 +33,11 @@ _GOING_ON = {
     **{form: form for form in ("continued", "began")},
     **dict.fromkeys(("continuing", "was", "were", *_CHANCES), ""),
 }
-# "The network forms | the heart of its moat": what is the same is no effect.
+# "The network forms | the heart of its moat": an identity, not an effect.
 _SAMENESS = frozenset(["is", "are", "was", "were", "be", "form", "forms", "formed", "represent", "represents"])
-# "If it were not for no debt": a lack that is taken away is not understood.
+# "If it were not for no debt" would be hard to understand.
 _LACKS = ("no", "little", "few")
-# What a phrase can answer: not a piece of a clause.
+# Kinds that can be an answer; others are pieces of a clause.
 _ANSWERS = frozenset(("clause", "noun", "gerund"))
 
 _CAUSE_OF_NOUN: dict[Link, str] = {
@@ -64,7 +64,7 @@ _WITHOUT: dict[tuple[str, Link], str] = {
 
 @dataclass(frozen=True)
 class CausalQuestion:
-    """A question, what it asks and the phrase of the passage that answers it."""
+    """A question, its relation and the phrase of the passage that answers it."""
 
     text: str
     relation: Relation
@@ -72,7 +72,7 @@ class CausalQuestion:
 
 
 def ask_for_cause(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
-    """The question that names the effect and is answered by the cause; None where none is well-formed."""
+    """Return the question that names the effect and is answered by the cause; None if none is well-formed."""
     purpose = cause.kind == "infinitive" and effect.kind == "clause"  # "Why …?" "To serve customers."
     wording = _cause_wording(cause, effect, link) if _can_be_linked(cause, effect) else ""
     if not wording or not effect.stands_alone or not cause.says_what or not (cause.kind in _ANSWERS or purpose):
@@ -81,7 +81,7 @@ def ask_for_cause(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion |
 
 
 def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
-    """The question for a cause, with {} for the effect; empty where there is none."""
+    """The question for a cause, with {} for the effect; may be empty."""
     earlier, last = effect.before
     going_on, wording = _GOING_ON.get(last, ""), ""
     match effect.kind:
@@ -111,47 +111,47 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
 
 
 def _is_near_subject(cause: Phrase, effect: Phrase, between: str) -> bool:
-    """Whether these words alone stand between a noun phrase and what it does."""
+    """Whether only these words are between a noun phrase and its predicate."""
     return cause.kind == "noun" and 0 <= effect.start - cause.end <= len(between) + 2
 
 
 def _is_effect(noun: Phrase) -> bool:
-    """Whether a thing is brought about: not in "margins | fell", nor after "is", but after "there is"."""
+    """Whether a thing is brought about: not in "margins | fell" or after "is", but after "there is"."""
     return not noun.is_subject and (noun.before[1] not in _SAMENESS or noun.before[0] == "there")
 
 
 def _can_be_linked(cause: Phrase, effect: Phrase) -> bool:
-    """Whether one may lead to the other: no aim, and no "but" between them ("It hedges, but | income will fall")."""
+    """Whether one may lead to the other: no aim, and no "but" in between ("It hedges, but | income will fall")."""
     first, second = sorted((cause, effect), key=lambda phrase: phrase.start)
     return cause.before != _AIM and not (second.contrasted and first.end <= second.start)
 
 
 def _is_purpose(cause: Phrase, effect: Phrase) -> bool:
-    """Whether an infinitive is what the cause is for, not what it does: "expect | rates | to rise"."""
+    """Whether an infinitive is the purpose of the cause, not its action: "expect | rates | to rise"."""
     return effect.before[1] not in _GOING_ON and (cause.kind != "noun" or not 0 <= effect.start - cause.end <= 1)
 
 
 def _is_of_another(cause: Phrase, effect: Phrase) -> bool:
-    """Whether "that" and a predicate are said of what stands between them and the cause, or "that" opens a clause."""
+    """Whether "that" and a predicate describe something after the cause, or "that" opens a clause."""
     return effect.before[1] == "that" and not 0 <= effect.start - cause.end <= len(" that ")
 
 
 def _is_predicate(cause: Phrase, effect: Phrase) -> bool:
-    """Whether a base form is said of the cause: "strikes | halt work", "strikes could | halt work", "which could"."""
+    """Whether the cause is the subject of a base form: "strikes | halt work", "strikes could | halt work"."""
     subject, modal = effect.before
     if effect.text.split()[0].casefold() in ("have", "be"):
         return False
     if not modal:
         return True
     follows = cause.kind == "noun" and 0 <= effect.start - cause.end <= len(modal) + 2
-    return modal in MODALS and (follows or subject in ("which", "that", "this"))
+    return modal in words_of("modals") and (follows or subject in ("which", "that", "this"))
 
 
 def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion | None:
-    """The question that names the cause and is answered by the effect; None where none is well-formed."""
-    unsaid = cause.hypothetical and cause.kind == "clause"
+    """Return the question that names the cause and is answered by the effect; None if none is well-formed."""
+    unstated = cause.hypothetical and cause.kind == "clause"
     lack = cause.kind == "noun" and cause.inner.split()[0] in _LACKS
-    if cause.kind not in _ANSWERS or not cause.stands_alone or unsaid or lack or not _can_be_linked(cause, effect):
+    if cause.kind not in _ANSWERS or not cause.stands_alone or unstated or lack or not _can_be_linked(cause, effect):
         return None
     fact = f"the fact that {cause.inner}" if cause.kind == "clause" else cause.inner
     cut = (effect.kind == "noun" and not _is_effect(effect)) or (
@@ -170,8 +170,8 @@ def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion 
 
 
 def _auxiliary(effect: Phrase) -> str:
-    """The "does" or "did" that asks for a predicate; empty where it follows no subject or has an auxiliary itself."""
+    """The "does" or "did" that asks for a predicate; empty if it follows no subject or has an auxiliary itself."""
     first = effect.text.split()[0].casefold()
-    if effect.before[1] or first in AUXILIARIES:
+    if effect.before[1] or first in words_of("auxiliaries"):
         return ""
-    return "does" if first in S_FORMS else "did"
+    return "does" if first in words_of("s_forms") else "did"

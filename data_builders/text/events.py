@@ -1,4 +1,4 @@
-"""Which words of a text are two named events, and the text with both marked."""
+"""Find two named events in a text, and mark them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ _LONGEST_EVENT = 1_000  # characters; it is a word or a few
 
 
 def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -> tuple[Span, Span] | None:
-    """Where the two events stand in the text, start and end: of all occurrences the nearest to the expected places.
+    """Return the two events' spans in the text: the occurrences nearest to the expected places.
 
-    An event may be given as the beginning of a word; the whole word is meant.
+    An event may be the beginning of a word; its span is the whole word.
 
     Args:
-        near: about where each event begins, in characters.
+        text: The text.
+        events: The first and the second event.
+        near: About where each event begins, in characters.
 
     Returns:
-        None where no occurrence of the first stands before one of the second.
+        None if no occurrence of the first event is before one of the second.
     """
     firsts, seconds = (_occurrences(text, event) for event in events)
     nearest = _nearest_from(seconds, near[1])
-    # A first one of two equally near counts. Not every pair is looked at: a long text has too many.
+    # Of two equally near, the first counts. A long text has too many pairs to look at each.
     pairs = [(at, nearest[behind]) for at in firsts if (behind := bisect_right(seconds, at)) < len(seconds)]
     if not pairs:
         return None
@@ -33,7 +35,7 @@ def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -
 
 
 def _occurrences(text: str, event: str) -> list[int]:
-    """Where the event stands at the start of a word, or, if it never does, inside one."""
+    """The places of the event at the start of a word, otherwise inside one."""
     if len(event) > _LONGEST_EVENT:
         return []
     anywhere = re.escape(event)
@@ -43,7 +45,7 @@ def _occurrences(text: str, event: str) -> list[int]:
 
 
 def _nearest_from(places: Sequence[int], expected: float) -> list[int]:
-    """For each place that which is nearest to the expected one among it and all behind it."""
+    """For each place, the nearest to the expected one among it and all later places."""
     nearest = list(places)
     for index in reversed(range(len(places) - 1)):
         if abs(nearest[index + 1] - expected) < abs(places[index] - expected):
@@ -58,6 +60,6 @@ def _word_end(text: str, end: int) -> int:
 
 
 def mark_events(text: str, first: Span, second: Span) -> str:
-    """The text with the two events between `<e1>` and `</e1>`, `<e2>` and `</e2>`, the first before the second."""
+    """Return the text with the first event in `<e1>…</e1>` and the second in `<e2>…</e2>`."""
     (a, b), (c, d) = first, second
     return f"{text[:a]}<e1>{text[a:b]}</e1>{text[b:c]}<e2>{text[c:d]}</e2>{text[d:]}"

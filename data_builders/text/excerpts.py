@@ -1,11 +1,11 @@
-"""The piece of a long page that shows an answer: whole sentences, or chunks where a long list holds it."""
+"""The part of a long page with an answer: whole sentences, or chunks if the answer is in a long list."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
 
-from data_builders.text.sentences import split_sentences
+from data_builders.text import sentences
 from data_builders.text.texts import word_count
 
 _LONGEST_HEADING = 20
@@ -13,9 +13,9 @@ _BLANKS = re.compile(r"\s+")
 
 
 def chunk_spans(page: str, chunks: list[str]) -> list[tuple[int, int]]:
-    """(start, end) of each chunk in the page; what stands between two of them is one of its own if it is long.
+    """Return the (start, end) of each chunk in the page; a long text between two chunks is a chunk of its own.
 
-    Headings stand between chunks; they belong to what follows them.
+    Headings are short texts between chunks; they belong to the chunk that follows.
     """
     spans: list[tuple[int, int]] = []
     last = 0
@@ -36,24 +36,21 @@ def chunk_spans(page: str, chunks: list[str]) -> list[tuple[int, int]]:
 
 
 def sentence_spans(page: str, answer: tuple[int, int], words: int) -> list[tuple[int, int]]:
-    """(start, end) of the whole sentences among so many words before the answer and after it."""
+    """Return the (start, end) of the whole sentences within `words` words before and after the answer."""
     starts = [0, *(blank.end() for blank in _BLANKS.finditer(page))]
     first = max(bisect_right(starts, answer[0]) - 1 - words, 0)
     end = min(bisect_left(starts, answer[1]) + words, len(starts))
     window = (starts[first], starts[end] if end < len(starts) else len(page))
-    spans, at = [], window[0]
-    for sentence in split_sentences(page[window[0] : window[1]]):
-        start = page.index(sentence, at)
-        at = start + len(sentence)
-        spans.append((start, at))
-    # Where the window ends within the page, it may end within a sentence.
+    found = sentences.sentence_spans(page[window[0] : window[1]])
+    spans = [(window[0] + start, window[0] + end) for start, end in found]
+    # If the window ends within the page, it may end within a sentence.
     return spans[first > 0 : len(spans) - (end < len(starts))]
 
 
 def excerpt(page: str, chunks: list[tuple[int, int]], answer: tuple[int, int], limit: int | None) -> str | None:
-    """The sentences that hold the answer and as many around them as fit in `limit` words.
+    """Return the sentences with the answer and as many around them as fit in `limit` words.
 
-    None where the sentences of the answer are too long, and the chunks of the answer too.
+    None if both the sentences and the chunks with the answer are too long.
     """
     if limit is None or word_count(page) <= limit:
         return page.strip()
@@ -61,9 +58,9 @@ def excerpt(page: str, chunks: list[tuple[int, int]], answer: tuple[int, int], l
 
 
 def grown(page: str, spans: list[tuple[int, int]], answer: tuple[int, int], limit: int) -> str | None:
-    """The spans that hold the answer and as many around them, the next one first, as fit in `limit` words.
+    """Return the spans with the answer and as many around them, the next one first, as fit in `limit` words.
 
-    None where the answer's own spans are too long, or no span holds all of it.
+    None if the spans with the answer are too long, or no span has all of it.
     """
     holding = [number for number, (start, end) in enumerate(spans) if start < answer[1] and answer[0] < end]
     if not holding or answer[0] < spans[holding[0]][0] or spans[holding[-1]][1] < answer[1]:

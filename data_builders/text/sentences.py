@@ -1,8 +1,8 @@
-"""A context as whole sentences, turns of a dialogue and items of a list, each verbatim.
+"""Split a context into whole sentences, turns of a dialogue and items of a list, each verbatim.
 
-Where a sentence ends is said by `sentencex` (Wikimedia), which knows abbreviations, initials, decimals and quotes. It
-takes the number of a list's item for a sentence, so lists are found here: an item, with all of its sentences, is one
-unit, and so is a turn of a dialogue.
+`sentencex` (Wikimedia) finds the ends of sentences; it knows abbreviations, initials, decimals and quotes. It takes
+the number of a list item for a sentence, so lists are found here: an item with all its sentences is one unit, and so
+is a turn of a dialogue.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _ITEM = re.compile(r"(?:^|(?<=[.!?:;])\s+)(?=(?:Step\s+)?\(?(\d{1,3})[.):]\s+[\W
 _BULLET = re.compile(r"\s*(?:(?:Step\s+)?\(?\d{1,3}[.):]|[-*•–])\s", re.IGNORECASE)
 _NUMBER = re.compile(r"\(?\d{1,3}[.):]")
 _LETTER = re.compile(r"[^\W\d_]")
-# Sentences that lack the blank between them: "… in 2004.The next day".
+# Sentences without a blank between them: "… in 2004.The next day".
 _GLUED_END = re.compile(r"""[a-z\d)\]"'][.!?]+["')\]]?$""")
-# After a year sentencex needs the blank.
+# sentencex needs the blank after a year.
 _GLUED_YEAR = re.compile(r"(?<=\b\d{4}[.!?])(?=[A-Z][a-z])")
-# Titles that sentencex lacks.
+# Titles that sentencex does not know.
 _TITLE = re.compile(r"\b(?:Ms|Mx|Messrs|Mmes|Maj|Brig|Adm|Cmdr|Sgt|Cpl|Pvt|Supt|Insp|Det|Amb|Atty)\.\s+$")
 _LONE_QUOTE = re.compile(r'\s(")\s*$')
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, the turns of a dialogue, the items of a list; each verbatim, in order."""
+    """Return the sentences of a text, turns of a dialogue and items of a list; each verbatim, in order."""
     return [text[start:end] for start, end in sentence_spans(text)]
 
 
 def sentence_spans(text: str) -> list[Span]:
-    """Where the sentences of a text stand, blanks around them left out; see `split_sentences`."""
+    """Return the (start, end) of each sentence of a text, without blanks around it; see `split_sentences`."""
     lines = _lines(text)
-    return [span for line in lines for span in _line_spans(text, line, alone=len(lines) == 1)]
+    return [span for line in lines for span in _line_spans(text, line, single=len(lines) == 1)]
 
 
 def keep_sentences(text: str, places: Collection[int]) -> str:
-    """Some of a text's sentences, by their place in `sentence_spans`; one that began a line still does.
+    """Return some of a text's sentences, by their place in `sentence_spans`; line breaks between them stay.
 
-    All of them are the text itself.
+    All sentences give the text itself.
     """
     spans = sentence_spans(text)
     if len(places) == len(spans):
@@ -57,7 +57,7 @@ def keep_sentences(text: str, places: Collection[int]) -> str:
 
 
 def _lines(text: str) -> list[Span]:
-    """The lines of a text; one that goes on in small letters after no full stop is broken within a sentence."""
+    """The lines of a text; a line that starts in lower case continues a sentence without a full stop."""
     lines: list[Span] = []
     for found in _LINE.finditer(text):
         if lines and text[lines[-1][1] - 1] not in ".!?:;" and found.group().lstrip()[0].islower():
@@ -67,13 +67,13 @@ def _lines(text: str) -> list[Span]:
     return lines
 
 
-def _line_spans(text: str, line: Span, *, alone: bool) -> Iterator[Span]:
+def _line_spans(text: str, line: Span, *, single: bool) -> Iterator[Span]:
     start, end = line
-    said = text[start:end]
-    if not alone and (_TURN.match(said) or _BULLET.match(said)):
+    content = text[start:end]
+    if not single and (_TURN.match(content) or _BULLET.match(content)):
         yield line
         return
-    items = [start + place for place in _items(said)]
+    items = [start + place for place in _items(content)]
     if items and not _LETTER.search(text, start, items[0]):
         items[0] = start
     yield from _prose(text, start, items[0] if items else end)
@@ -82,24 +82,24 @@ def _line_spans(text: str, line: Span, *, alone: bool) -> Iterator[Span]:
 
 
 def _items(line: str) -> list[int]:
-    """Where the items of a list begin in a line that numbers them 1, 2, …; empty where it does not.
+    """The places of a list's items in a line that numbers them 1, 2, …; empty if it does not.
 
-    An item reaches to the next one, since a step may have several sentences, and the last to the end of the line.
+    An item ends at the next one, since a step may have several sentences, and the last at the end of the line.
     """
     starts: list[int] = []
     for found in _ITEM.finditer(line):
         if int(found[1]) == len(starts) + 1:
             starts.append(found.end())
-    # One number alone is a list's first item only after a colon: "Steps so far: 1. Boil the water."
+    # A single number is the first item of a list only after a colon: "Steps so far: 1. Boil the water."
     if len(starts) == 1 and not line[: starts[0]].rstrip().endswith(":"):
         return []
     return starts
 
 
 def _prose(text: str, start: int, end: int) -> Iterator[Span]:
-    """The sentences between two places. What has no letter (a number, a quotation mark) is none, but part of one."""
+    """The sentences between two places; a part without a letter (a number, a quote) belongs to another one."""
     found: list[Span] = []
-    waiting = False  # whether what was found last has no letter yet: the number of what follows
+    waiting = False  # whether the last part has no letter yet, so it numbers the next one
     for sentence in _segments(text[start:end]):
         span, start = _stripped(text, start, start + len(sentence)), start + len(sentence)
         part = text[slice(*span)]
@@ -118,11 +118,11 @@ def _prose(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _segments(text: str) -> list[str]:
-    """The text cut after its sentences, by `sentencex` but for four things.
+    """The text cut after its sentences by `sentencex`, with four corrections.
 
-    It cuts no "in 1985.In 1988"; it cuts "U.S.-dollar", where no blank follows; it leaves an opening quotation mark
-    that stands between blanks with the sentence before; and it does not know every abbreviation, so a sentence ends
-    neither after "Ms." nor where the text goes on in small letters.
+    It does not cut "in 1985.In 1988", but it cuts "U.S.-dollar", although no blank follows. It leaves an opening
+    quotation mark between blanks with the sentence before. It does not know every abbreviation, so a sentence does not
+    end after "Ms." or before a word in lower case.
     """
     segments: list[str] = []
     quotes = 0

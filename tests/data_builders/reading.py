@@ -1,18 +1,20 @@
-"""Run one source on a raw folder: alone, without the refiner and without files, or as a build."""
+"""Read one source from a raw folder, or build it."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from data_builders.build.options import BuildOptions, parse_settings
-from data_builders.build.run import Result, build
+from data_builders.build.run import build
 from data_builders.raw.files import find_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import Job, Samples
 from data_builders.sources import SOURCES
-from tests.data_builders.raw_rows import SUBSTITUTES
+
+_SUBSTITUTES = Path(__file__).parent / "raw_substitutes"
 
 
 def read(
@@ -23,7 +25,7 @@ def read(
     bad: BadRows | None = None,
     seed: int = 0,
 ) -> dict[Split, Samples]:
-    """The wanted splits of a source; `settings` are `KEY=VALUE` texts without the dataset's name."""
+    """The wanted splits of a source, not refined; `settings` are `KEY=VALUE` without the dataset's name."""
     source = SOURCES[name]
     wanted = [split for split in splits if split in source.splits]
     parsed = parse_settings([f"{name}.{text}" for text in settings], [source])
@@ -32,23 +34,24 @@ def read(
     return {split: rows for split, rows in source.read(job).items() if split in wanted}
 
 
-def build_datasets(raw: Path, name: str, *, seed: int = 0, skip_bad: bool = False) -> tuple[Result, list[EventSample]]:
-    """A build of one dataset into a folder beside the raw one, and its rows."""
-    out = raw.parent / "out"
-    result = build(BuildOptions([name], out, raw, seed, skip_bad))
-    return result, [sample for path in result.files if path.suffix == ".parquet" for sample in read_samples(path)]
+def build_splits(
+    out: Path, dataset: str, *settings: str, seed: int = 0, swap: float = 0
+) -> dict[str, list[EventSample]]:
+    """The rows of each split of a build of one generated dataset; `settings` as for `read`."""
+    options = BuildOptions([dataset], out, seed=seed, swap=swap, settings=[f"{dataset}.{text}" for text in settings])
+    return {path.stem: read_samples(path) for path in build(options).files if path.suffix == ".parquet"}
 
 
-def steps(rows: Samples) -> dict[str, tuple[int, int]]:
-    """The filters of a split, by name: rows in, rows out."""
-    return {step.name: (step.rows_in, step.rows_out) for step in rows.filters}
-
-
-def use_substitute(raw: Path, official: str, substitute: str) -> None:
-    """Put a file that stands in for an official one in its place."""
-    (raw / official).unlink()
-    content = SUBSTITUTES[substitute]
-    (raw / substitute).write_bytes(content.encode() if isinstance(content, str) else content)
+def use_substitutes(raw: Path, name: str) -> None:
+    """Put the files that stand in for a dataset's official ones into their place."""
+    folder = SOURCES[name].raw_folder
+    for item in SOURCES[name].inputs:
+        for file in item.candidates:
+            if (stored := _SUBSTITUTES / folder / file.name).is_file():
+                for other in item.candidates:
+                    (raw / folder / other.name).unlink(missing_ok=True)
+                (raw / folder / file.name).parent.mkdir(exist_ok=True)
+                shutil.copy(stored, raw / folder / file.name)
 
 
 def replace(path: Path, old: str, new: str) -> None:

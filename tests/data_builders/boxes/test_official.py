@@ -7,25 +7,9 @@ from collections import Counter
 
 import pytest
 
-from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.boxes.official import official_rows
 from data_builders.boxes.scenarios import VARIANTS, Variant
-from data_builders.build.options import BuildOptions
-from data_builders.build.run import build
-from tests.data_builders.boxes.simulation import contents_by_text, things_in
-
-Splits = dict[str, list[EventSample]]
-
-
-@pytest.fixture(scope="module")
-def variants(tmp_path_factory: pytest.TempPathFactory) -> dict[Variant, Splits]:
-    """20 scenarios of each variant, as rows to train on."""
-    built = {}
-    for variant in VARIANTS:
-        settings = ["boxes.scenarios=20", f"boxes.variant={variant}"]
-        files = build(BuildOptions(["boxes"], tmp_path_factory.mktemp(variant), settings=settings)).files
-        built[variant] = {path.stem: read_samples(path) for path in files if path.suffix == ".parquet"}
-    return built
+from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -34,9 +18,9 @@ def test_official_rows_are_in_the_published_order_and_agree_with_the_text(varian
         row for split, row in official_rows(variant, scenarios=9, seed=1, row_format="few_shot") if split == "test"
     ]
     assert len(rows) == 4 * 91
-    scenarios = [row["sample_id"] for row in rows]
-    assert scenarios == sorted(scenarios)
-    assert set(Counter(scenarios).values()) == {91}
+    numbers = [row["sample_id"] for row in rows]
+    assert numbers == sorted(numbers)
+    assert set(Counter(numbers).values()) == {91}
     for place, row in enumerate(rows):
         answer = row["masked_content"].removeprefix("<extra_id_0> ")
         assert row["sentence"] == row["sentence_masked"].replace("<extra_id_0> .", f"{answer}.")
@@ -57,13 +41,11 @@ def test_no_scenario_has_the_number_of_another_in_any_split() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_benchmark_files_and_training_rows_have_the_same_scenarios(
-    variants: dict[Variant, Splits], variant: Variant
-) -> None:
+def test_benchmark_files_and_training_rows_have_the_same_scenarios(variant: Variant) -> None:
     masked: dict[str, set[str]] = {"train": set(), "dev": set(), "test": set()}
     for split, row in official_rows(variant, scenarios=20, seed=0, row_format="few_shot"):
         masked[split].add(row["sentence_masked"])
-    for split, samples in variants[variant].items():
+    for split, samples in scenarios(20, variant).items():
         names = [sample.question.removeprefix("What does ").removesuffix(" contain?") for sample in samples]
         pairs = zip(samples, names, strict=True)
         assert masked[split] == {f"{sample.context} {name} contains <extra_id_0> ." for sample, name in pairs}

@@ -1,4 +1,4 @@
-"""The published ways to part training from evaluation, checked on the text alone."""
+"""The published ways to separate training from evaluation, checked on the text only."""
 
 from __future__ import annotations
 
@@ -6,68 +6,52 @@ import random
 import re
 from collections import Counter
 
-import pytest
-
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import EventSample
 from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
-from data_builders.boxes.scenarios import VARIANTS, Variant
 from data_builders.boxes.wording import PlainWording, ambiguous_names
 from data_builders.boxes.world import Operation
-from data_builders.build.options import BuildOptions
-from data_builders.build.run import build
-from tests.data_builders.boxes.simulation import contents_by_text, things_in
-
-Splits = dict[str, list[EventSample]]
-
-
-@pytest.fixture(scope="module")
-def variants(tmp_path_factory: pytest.TempPathFactory) -> dict[Variant, Splits]:
-    """20 scenarios of each variant, as rows to train on."""
-    built = {}
-    for variant in VARIANTS:
-        settings = ["boxes.scenarios=20", f"boxes.variant={variant}"]
-        files = build(BuildOptions(["boxes"], tmp_path_factory.mktemp(variant), settings=settings)).files
-        built[variant] = {path.stem: read_samples(path) for path in files if path.suffix == ".parquet"}
-    return built
+from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 
 
 def things(samples: list[EventSample]) -> set[str]:
     return {thing for sample in samples for thing in re.findall(r"\b[Tt]he ([\w-]+)", sample.context)} - {"contents"}
 
 
-def test_numops_trains_on_two_operations_and_tests_on_twelve(variants: dict[Variant, Splits]) -> None:
+def test_numops_trains_on_two_operations_and_tests_on_twelve() -> None:
     for variant in ("numops", "altforms_numops"):
-        splits = variants[variant]
+        splits = scenarios(20, variant)
         assert {sample.meta["operations"] for sample in splits["train"]} == {0, 1, 2}
         assert {sample.meta["operations"] for sample in splits["test"]} == set(range(13))
         assert len(splits["train"]) == 9 * 3 * 7  # 990 scenarios then give the published 20,790
 
 
-def test_vocab_trains_on_objects_that_no_test_has(variants: dict[Variant, Splits]) -> None:
-    splits = variants["vocab"]
+def test_vocab_trains_on_objects_that_no_test_has() -> None:
+    splits = scenarios(20, "vocab")
     assert things(splits["train"]) <= set(RARE_OBJECTS)
     assert things(splits["test"]) <= set(OBJECTS)
     assert things(splits["dev"]) <= set(OBJECTS)
     assert all(sample.context.startswith("Box 0 contains") for sample in splits["train"])
 
 
-def test_altforms_share_two_words_with_the_test(variants: dict[Variant, Splits]) -> None:
+def test_altforms_share_two_words_with_the_test() -> None:
     for variant in ("altforms", "altforms_numops"):
         train, test = (
-            {word for sample in variants[variant][split] for word in re.findall(r"[a-z]+", sample.context.lower())}
+            {
+                word
+                for sample in scenarios(20, variant)[split]
+                for word in re.findall(r"[a-z]+", sample.context.lower())
+            }
             for split in ("train", "test")
         )
         assert train & test <= {"the", "into", "and", "nothing"}
-        assert all("Container" in sample.question for sample in variants[variant]["train"])
-        assert all("Box" in sample.question for sample in variants[variant]["test"])
+        assert all("Container" in sample.question for sample in scenarios(20, variant)["train"])
+        assert all("Box" in sample.question for sample in scenarios(20, variant)["test"])
 
 
-def test_moved_contents_are_not_named_and_can_be_found_in_the_refined_context(
-    variants: dict[Variant, Splits],
-) -> None:
+def test_moved_contents_are_not_named_and_can_be_found_in_the_refined_context() -> None:
     told = 0
     for split in ("train", "test"):
-        for sample in variants["move_contents"][split]:
+        for sample in scenarios(20, "move_contents")[split]:
             told += "the contents of" in sample.context
             assert sample.refined_context is not None
             for text in (sample.context, sample.refined_context):
@@ -76,12 +60,10 @@ def test_moved_contents_are_not_named_and_can_be_found_in_the_refined_context(
     assert told > 100
 
 
-def test_ambiguous_references_leave_modifiers_out_where_one_box_has_no_other_such_thing(
-    variants: dict[Variant, Splits],
-) -> None:
+def test_ambiguous_references_leave_modifiers_out_where_one_box_has_no_other_such_thing() -> None:
     short, resolved = 0, 0
     for split in ("train", "test"):
-        for sample in variants["ambiref"][split]:
+        for sample in scenarios(20, "ambiref")[split]:
             assert sample.refined_context is not None
             opening, *operations = sample.context.removesuffix(".").split(". ")
             assert all(" " in thing for thing in things_in(" ".join([opening, *sample.answers])))

@@ -1,35 +1,19 @@
-"""The shares of the world's draws, and a world that is too small."""
+"""The world draws its operations and contents in the published proportions."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from d2e_sft.data.sample import EventSample, read_samples
-from d2e_sft.util.errors import UserError
 from data_builders.boxes.objects import OBJECTS
 from data_builders.boxes.world import Scenario, World
-from data_builders.build.options import BuildOptions
-from data_builders.build.run import build
-
-
-def _boxes(out: Path, *settings: str, seed: int = 0) -> dict[str, list[EventSample]]:
-    result = build(BuildOptions(["boxes"], out, seed=seed, settings=[f"boxes.{setting}" for setting in settings]))
-    return {path.stem: read_samples(path) for path in result.files if path.suffix == ".parquet"}
-
-
-def test_a_world_too_small_for_the_samples_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"found no further initial state .*train \d+ of 2,000"):
-        _boxes(tmp_path, "boxes=1", "max_objects=1")
-
 
 # Shares in 40,000 scenarios of the published generator with the published settings (7 boxes, at most 3 things, 2
-# expected, 12 operations): of operations by kind and number of things, and of boxes by what they hold.
+# expected, 12 operations): of operations by kind and number of things, and of boxes by number of things.
 _OPERATIONS = {
     ("move", 1): 0.2298,
     ("move", 2): 0.0612,
@@ -76,7 +60,7 @@ def test_operations_are_drawn_by_the_published_rule(played: list[Scenario]) -> N
 
 
 def test_boxes_hold_as_many_things_as_published(played: list[Scenario]) -> None:
-    # One box of one state a scenario, since those of one scenario depend on each other.
+    # One box of one state per scenario, since the states of a scenario depend on each other.
     rng = random.Random(0)
     drawn = [(scenario, rng.randrange(7), rng.randrange(13)) for scenario in played]
     assert fits(Counter(len(scenario.states[0][box]) for scenario, box, _ in drawn), _HELD_AT_THE_START)
@@ -89,11 +73,6 @@ def test_more_things_are_put_in_where_more_are_expected() -> None:
     world = World(boxes=3, max_objects=30, expected_objects=8.0, operations=400, objects=OBJECTS)
     put = [len(step.things) for step in world.play(world.initial_state(rng), rng).operations if step.kind == "put"]
     assert sum(put) / len(put) == pytest.approx(4, abs=0.5)  # half of what is expected, as published
-
-
-def test_things_that_never_suffice_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"7 boxes of 100 expected objects never drew at most 100"):
-        _boxes(tmp_path, "expected_objects=100")
 
 
 def test_one_box_has_no_other_to_move_things_to() -> None:

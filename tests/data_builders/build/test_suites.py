@@ -13,7 +13,7 @@ from d2e_sft.data.sample import read_samples
 from data_builders.build.suites import CONFLICT, PIPER, PIPER_10K
 from data_builders.dataset.manifest import read_manifest
 from tests.command import Called, call, refusal_of
-from tests.data_builders.conflict_rows import TORQUE_TABLE
+from tests.data_builders.reading import use_substitutes
 
 
 def test_the_published_rows_are_those_of_the_paper() -> None:
@@ -73,15 +73,11 @@ def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Pat
     counts = manifest["published_counts"]
     assert [row["dataset"] for row in counts] == list(CONFLICT.datasets)
     reasons = {row["dataset"]: row["reason"] for row in counts}
-    assert "hateful sentences are read on request alone" in reasons["memotrap"]
+    assert "hateful sentences are read on request only" in reasons["memotrap"]
 
 
 def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Path) -> None:
-    folder = raw / "conflict/event-temporal"
-    for path in (folder / "torque").glob("*_bias*.json"):
-        path.unlink()
-    (folder / "derived").mkdir()
-    (folder / "derived/torque_subsets.json").write_text(TORQUE_TABLE)
+    use_substitutes(raw, "torque")
     _build(raw, tmp_path, "conflict")
     manifest = read_manifest(tmp_path / "out")
     files = [file["name"] for file in manifest["datasets"]["torque"]["files"]]

@@ -1,4 +1,4 @@
-"""What a refined context keeps whatever the scorer says: answers, evidence, events and what lies between them."""
+"""Refined contexts keep answers, evidence, events and the sentences between them, whatever their score."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from data_builders.refine.needed import best_occurrence, needed, spans_of
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.sources import SOURCES
 from data_builders.text.sentences import split_sentences
+from tests.tiny import make_sample
 
 STORY = ["Bob owned an old lamp.", "He took a nap.", "The lamp sparked.", "The house burned down.", "Bob moved."]
 DEFAULT = RefinerOptions()
@@ -23,16 +24,13 @@ DEFAULT = RefinerOptions()
 
 def sample(**changes: object) -> EventSample:
     fields: dict[str, object] = {
-        "id": "1",
-        "dataset": "d",
-        "split": "train",
-        "relation": "temporal",
         "format": "nli",
         "context": " ".join(STORY),
+        "refined_context": None,
         "question": "He took a nap ends before the house burned down",
         "answers": ["positive"],
     }
-    return EventSample.model_validate(fields | changes)
+    return make_sample(**(fields | changes))
 
 
 def places(**meta: object) -> list[int]:
@@ -44,9 +42,9 @@ def test_both_events_and_what_lies_between_them_are_needed() -> None:
     assert places(events=["the house burned down", "Bob take a nap"]) == [1, 2, 3]  # half of its words: nap
 
 
-def test_an_event_that_no_sentence_tells_needs_the_whole_context() -> None:
+def test_an_event_that_no_sentence_states_needs_the_whole_context() -> None:
     assert places(events=["Smoke filled the rooms", "the house burned down"]) == [0, 1, 2, 3, 4]
-    # A name alone places nothing: Bob stands in two sentences.
+    # A name does not locate an event: two sentences have Bob.
     assert places(events=["Bob is sad", "the house burned down"]) == [0, 1, 2, 3, 4]
 
 
@@ -57,12 +55,12 @@ def test_in_a_process_only_what_comes_before_an_effect_or_after_a_cause_is_neede
     assert places(chain=["a storm", "more smoke"]) == [0, 1, 2, 3, 4]
 
 
-def test_evidence_is_needed_wherever_it_stands() -> None:
+def test_evidence_is_needed_anywhere() -> None:
     assert places(evidence=["The lamp sparked. The house burned down."]) == [2, 3]
     assert places() == []
 
 
-def test_the_refiner_keeps_them_unless_it_is_told_not_to() -> None:
+def test_the_refiner_keeps_them_unless_an_option_turns_it_off() -> None:
     asked = sample(meta={"events": ["He took a nap", "the house burned down"]})
     assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == " ".join(STORY[1:4])
     assert refine(asked, RefinerOptions(max_share=0.2, keep_events=False)).refined_context == STORY[3]
@@ -78,13 +76,13 @@ def test_an_answer_is_found_however_its_indices_are_set() -> None:
     assert best_occurrence(["Salt is NaCl.", "Some report Al3O2 there."], "Al_{3}O_{2}", [0.0, 0.0]) == {1}
 
 
-def test_where_no_sentence_tells_the_answer_the_best_ones_neighbours_stay() -> None:
+def test_the_neighbours_of_the_best_sentence_stay_if_none_states_the_answer() -> None:
     asked = sample(format="qa", question="What sparked?", answers=["a fault in the wiring"])
     assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == " ".join(STORY[1:4])
     assert refine(asked, RefinerOptions(max_share=0.2, keep_answer=False)).refined_context == STORY[2]
 
 
-def test_the_event_by_which_a_question_asks_stays_beside_the_answer() -> None:
+def test_an_event_in_the_question_stays_with_the_answer() -> None:
     context = (
         "The ministry said that forty patients died. Many patients with similar symptoms were admitted on Monday. "
         "Patients declared positive had a high fever, a rash, and muscle pain. The town is small. Its mayor spoke."
@@ -99,7 +97,7 @@ def test_the_event_by_which_a_question_asks_stays_beside_the_answer() -> None:
     assert "admitted on Monday" in str(refine(asked, options).refined_context)
     assert "admitted" not in str(refine(asked, options.model_copy(update={"keep_events": False})).refined_context)
     other = asked.model_copy(update={"question": "Where will the next congress of the surgeons be held this year?"})
-    assert "admitted" not in str(refine(other, options).refined_context), "half of its words stand nowhere"
+    assert "admitted" not in str(refine(other, options).refined_context), "half of its words are nowhere"
 
 
 def test_a_label_is_neither_looked_for_nor_kept() -> None:
@@ -125,7 +123,7 @@ def test_refined_contexts_of_every_published_source_keep_what_is_needed(publishe
 
 
 def _refined(raw: Path) -> Iterator[EventSample]:
-    """Samples of all sources that are there, some 500 of each split spread over it, refined and checked."""
+    """Samples of all sources with raw files, about 500 spread over each split, refined and checked."""
     options = BuildOptions(tuple(SOURCES), Path("unused"), raw=raw, skip_bad=True)
     for dataset in read_datasets(options, SPLITS).datasets.values():
         for split in dataset.splits.values():
@@ -143,7 +141,9 @@ def _check(before: EventSample, after: EventSample) -> None:
         assert after is before  # exact by its source
         return
     kept = " ".join((after.refined_context or "").split())
-    if evidence := after.meta.get("evidence"):  # procedures: whole steps, and the latest one in any case
+    remaining = iter(before.context.split())
+    assert all(word in remaining for word in kept.split()), after.id  # in order
+    if evidence := after.meta.get("evidence"):  # procedures: whole steps, always with the latest one
         lines = (after.refined_context or "").split("\n")
         assert set(evidence) <= set(lines) <= set(before.context.split("\n")), after.id
     for span in spans_of(after):

@@ -10,6 +10,7 @@ from d2e_sft.data.sample import EventSample
 from data_builders.refine.needed import labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.text.sentences import split_sentences
+from tests.tiny import make_sample
 
 STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
 
@@ -32,7 +33,7 @@ def test_a_single_sentence_stays_whole() -> None:
     assert _refined("The dam broke.", "Why was it dry?", DEFAULT) == "The dam broke."
 
 
-def test_a_context_without_any_word_of_the_question_stays_whole() -> None:
+def test_a_context_without_a_word_of_the_question_stays_whole() -> None:
     assert _refined(STORY, "Xylophone?", DEFAULT) == STORY
 
 
@@ -68,18 +69,14 @@ def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
         assert all(sentence in remaining for sentence in kept)
 
 
-def _sample(**changes: object) -> EventSample:
+def _sample(number: int = 0, **changes: object) -> EventSample:
     fields: dict[str, object] = {
-        "id": "1",
-        "dataset": "d",
-        "split": "train",
-        "relation": "causal",
-        "format": "qa",
         "context": "A storm came. The negative film was lost.",
+        "refined_context": None,
         "question": "What came?",
         "answers": ["negative"],
     }
-    return EventSample.model_validate(fields | changes)
+    return make_sample(number, **(fields | changes))
 
 
 def test_the_answer_counts_as_query_except_for_nli_labels() -> None:
@@ -88,20 +85,20 @@ def test_the_answer_counts_as_query_except_for_nli_labels() -> None:
     assert refine(label, DEFAULT).refined_context == "A storm came."
 
 
-def test_options_that_all_rows_of_a_dataset_share_are_labels_and_no_query() -> None:
+def test_options_that_all_rows_of_a_dataset_share_are_labels_not_query() -> None:
     likely = ("more likely", "less likely")
     label = {"format": "scq", "context": "Rain is likely. A storm came.", "question": "A storm"}
-    rows = [_sample(id=str(i), options=likely, answers=[likely[i]], **label) for i in range(2)]
+    rows = [_sample(i, options=likely, answers=[likely[i]], **label) for i in range(2)]
     assert [row.refined_context for row in refine_samples(rows, DEFAULT)] == ["A storm came."] * 2
-    # One row cannot tell, and where another row of the dataset offers something else, they are content.
+    # Options are content if there is a single row, or if another row of the dataset has others.
     assert refine(rows[0], DEFAULT).refined_context == rows[0].context
-    other = _sample(id="2", options=("more likely", "a flood"), answers=["a flood"], **label)
+    other = _sample(2, options=("more likely", "a flood"), answers=["a flood"], **label)
     assert refine_samples([*rows, other], DEFAULT)[0].refined_context == rows[0].context
-    # As the judge's fallback does it, one by one.
+    # The judge's fallback refines row by row.
     assert refine(rows[0], DEFAULT, labelled_datasets(rows)).refined_context == "A storm came."
 
 
-def test_a_refined_context_that_is_there_stays() -> None:
+def test_an_existing_refined_context_stays() -> None:
     sample = _sample(refined_context="exact")
     assert refine(sample, DEFAULT) is sample
 
@@ -115,13 +112,13 @@ def _kept(answer: str, **options: object) -> str | None:
     return refine(sample, given).refined_context
 
 
-def test_an_answer_that_stands_in_the_context_stays_in_it() -> None:
+def test_an_answer_in_the_context_stays() -> None:
     assert _kept("coins", keep_answer=False) == "Ann sold her boat."
     assert _kept("Coins") == "Ann sold her boat. The price was two coins."
-    assert _kept("was  TWO coins") == "The price was two coins."  # found however it is written
+    assert _kept("was  TWO coins") == "The price was two coins."  # in any spelling
 
 
-def test_part_of_a_word_is_no_answer() -> None:
+def test_a_part_of_a_word_is_not_an_answer() -> None:
     assert _kept("rain") == "Ann sold her boat."
 
 
@@ -129,13 +126,13 @@ def test_an_answer_over_two_sentences_keeps_both() -> None:
     assert _kept("It rained. The price") == ANSWERED
 
 
-def test_of_several_places_the_most_relevant_one_is_kept() -> None:
+def test_the_most_relevant_of_several_occurrences_is_kept() -> None:
     context = "Coins fell. Snow fell. Ann found coins in her boat."
     sample = _sample(context=context, question="What did Ann find?", answers=["coins"])
     assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "Ann found coins in her boat."
 
 
-def test_all_spans_of_an_answer_count_where_the_source_names_them() -> None:
+def test_all_spans_that_the_source_names_are_kept() -> None:
     sample = _sample(
         context="A fire broke out. Cats slept. The roof fell. Dogs slept.",
         question="What happened?",
@@ -145,7 +142,7 @@ def test_all_spans_of_an_answer_count_where_the_source_names_them() -> None:
     assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "A fire broke out. The roof fell."
 
 
-def test_a_model_goes_with_embeddings_alone() -> None:
+def test_a_model_is_for_embeddings_only() -> None:
     assert RefinerOptions(scorer="embedding", model="me/mine", pooling="last").model == "me/mine"
     with pytest.raises(ValueError, match=r"refine\.model with refine\.scorer=overlap"):
         RefinerOptions(model="me/mine")

@@ -1,6 +1,6 @@
-"""What every row of every source promises: clean texts, a question that asks, an answer where its format has one.
+"""Promises of every row of every source: clean texts, a question that asks, an answer that its format allows.
 
-Each source is read from the small raw files, and, where they are there, from the published ones.
+Each source is read from the small raw files and, if they are available, from the published ones.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from data_builders.raw.characters import decode_characters
 from data_builders.raw.files import MissingRawFileError
+from data_builders.raw.source import SplitRows
 from data_builders.sources import SOURCES
 from tests.data_builders.reading import read
 
 SETTINGS = {"boxes": ("boxes=3", "operations=2"), "habit": ("train_samples=20", "dev_samples=10", "test_samples=10")}
-# The builders word the questions of these; of the others people or the publishers' templates do.
+# This package words the questions of these; people or the publishers' templates word the others.
 WORDED_HERE = ("boxes", "cqa", "crepe", "habit", "matres", "openpi2")
-# Every question of these ends with a question mark; others are hypotheses, search queries or lack some.
+# All questions of these end with a question mark; others are hypotheses or search queries, or some lack it.
 END_WITH_A_MARK = ("alphanli", "boxes", "cpi_facts", "cqa", "ecare", "ester", "habit", "ifqa", "matres", "tempreason")
-# Free text that must stand in the context: one of the accepted answers, or every part of the answer.
+# Free-text answers that must be in the context: one of the accepted answers, or every part of the answer.
 ANY_ANSWER_IN_CONTEXT = ("nq_swap", "timeqa")
 EVERY_ANSWER_IN_CONTEXT = ("cqa", "ester", "habit")
 
-# Beside what `decode_characters` knows, written apart from it.
+# Independent of `decode_characters`.
 _LEFT_OVER = re.compile(r'&#\w+;|&(amp|quot|lt|gt|nbsp|apos);|"{4,}|\'{4,}|[\0-\t\v-\x1f\x7f-\x9f\ufffd鈥]')
 _DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")  # names repeat words too ("Buy Buy Baby")
 
 
 @cache
 def rows(raw: Path, name: str) -> list[EventSample]:
-    """All rows of a source's splits that can be read from the folder."""
+    """All rows of a source's splits whose raw files are in the folder."""
     found: list[EventSample] = []
     for split in SOURCES[name].splits:
         try:
-            read_rows = read(raw, name, (split,), *SETTINGS.get(name, ()))
+            # Some sources have a split only if an option asks for it.
+            found += read(raw, name, (split,), *SETTINGS.get(name, ())).get(split, SplitRows([])).rows
         except MissingRawFileError:
             continue
-        if split in read_rows:  # some give a split only where an option asks for it
-            found += read_rows[split].rows
     return found
 
 
 @pytest.fixture(params=["small", "published"])
 def samples(request: pytest.FixtureRequest, name: str) -> list[EventSample]:
-    """The rows of a source from the small raw files, or from the published ones."""
+    """The rows of a source from the small or the published raw files."""
     small = request.param == "small"
     if not small and not SOURCES[name].inputs:
         pytest.skip("generated: there are no published files")
@@ -62,7 +62,7 @@ every_source = pytest.mark.parametrize("name", SOURCES)
 
 
 @every_source
-def test_texts_hold_nothing_that_files_leave_in_them(samples: list[EventSample]) -> None:
+def test_texts_have_no_traces_of_their_files(samples: list[EventSample]) -> None:
     for sample in samples:
         for text in (sample.context, sample.question, *sample.options, *sample.answers, *sample.habit):
             assert decode_characters(text) == (text, frozenset()), sample.id

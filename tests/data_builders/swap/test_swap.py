@@ -1,4 +1,4 @@
-"""Counterfactual swaps: whoever reads is right, nothing of the old answer is left, and nonsense is refused."""
+"""Counterfactual swaps: the new answer follows from the text, no trace of the old one is left, nonsense is refused."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.conversation import prompt_turns
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.swap.mentions import exchanged
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
-from tests.data_builders.sources.test_boxes import _simulate
+from tests.data_builders.boxes.simulation import contents_by_text
+from tests.data_builders.reading import build_splits
 
 Built = dict[str, list[EventSample]]
-
-
-def _build(out: Path, dataset: str, *settings: str, swap: float = 0.5, seed: int = 0) -> Built:
-    result = build(BuildOptions([dataset], out, seed=seed, swap=swap, settings=settings))
-    return {path.stem: read_samples(path) for path in result.files if path.suffix == ".parquet"}
 
 
 def _row(number: int, context: str, question: str, *answers: str, **other: object) -> EventSample:
@@ -53,10 +49,10 @@ def _why(row: EventSample) -> set[Refusal]:
 @pytest.fixture(scope="module")
 def habit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built, Path]:
     """The habit task as it is, with half of its training rows swapped, and where that stands."""
-    settings = ["habit.train_samples=200", "habit.test_samples=20", "habit.strength=0.95"]
+    settings = ["train_samples=200", "test_samples=20", "strength=0.95"]
     folder = tmp_path_factory.mktemp("habit")
-    plain = _build(folder / "plain", "habit", *settings, swap=0)
-    return plain, _build(folder / "swapped", "habit", *settings), folder / "swapped"
+    plain = build_splits(folder / "plain", "habit", *settings)
+    return plain, build_splits(folder / "swapped", "habit", *settings, swap=0.5), folder / "swapped"
 
 
 def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_left_alone(
@@ -101,19 +97,18 @@ def test_the_build_says_what_was_swapped(habit: tuple[Built, Built, Path]) -> No
 
 
 def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Built, Path]) -> None:
-    settings = ["habit.train_samples=200", "habit.test_samples=20", "habit.strength=0.95", "habit.seed=0"]
-    assert _build(tmp_path / "again", "habit", *settings) == habit[1]
-    assert _build(tmp_path / "other", "habit", *settings, seed=1)["train"] != habit[1]["train"]
+    settings = ["train_samples=200", "test_samples=20", "strength=0.95", "seed=0"]
+    assert build_splits(tmp_path / "again", "habit", *settings, swap=0.5) == habit[1]
+    assert build_splits(tmp_path / "other", "habit", *settings, seed=1, swap=0.5)["train"] != habit[1]["train"]
 
 
 def test_swapped_boxes_are_what_the_text_says(tmp_path: Path) -> None:
-    settings = ["boxes.train_samples=150", "boxes.test_samples=5", "boxes.operations=4"]
-    swapped = [row for row in _build(tmp_path, "boxes", *settings)["train"] if "swapped" in row.meta]
+    settings = ["train_samples=150", "test_samples=5", "operations=4"]
+    swapped = [row for row in build_splits(tmp_path, "boxes", *settings, swap=0.5)["train"] if "swapped" in row.meta]
     assert len(swapped) == 75
     for row in swapped:
-        # The published wording lists things in alphabetical order, which a renamed thing may break.
         contents = set(re.findall(r"the (\w+)", row.answers[0]))
-        assert _simulate(row.context, in_order=False)[str(row.meta["box"])] == contents
+        assert contents_by_text(row.context, strict=True)[str(row.meta["box"])] == contents
 
 
 def test_every_mention_is_replaced_in_both_contexts() -> None:
@@ -204,7 +199,7 @@ def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_p
     with pytest.raises(UserError, match=r"--swap 1: found nothing to swap in \d+ training rows\n  \d+: .* label"):
         build(BuildOptions(["tracie"], tmp_path / "out", raw, swap=1.0))
     with pytest.raises(UserError, match=r"--swap 0.001: is less than one of 20 training rows"):
-        _build(tmp_path / "few", "habit", "habit.train_samples=20", swap=0.001)
+        build_splits(tmp_path / "few", "habit", "train_samples=20", swap=0.001)
 
 
 def test_a_twin_turns_the_originals_answer_into_a_habit() -> None:

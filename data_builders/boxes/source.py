@@ -1,0 +1,204 @@
+"""Boxes (Kim & Schuster, ACL 2023): what does a box contain after some operations? Generated, nothing to download.
+
+The refined context is exact: the initial contents of the box in question and the operations that touch it, which is
+all that the answer needs. Train, dev and test share no signature (number of things in each box at the start), and no
+initial state occurs twice.
+
+By default a number of samples is drawn for each split, one question (or a few) per scenario. With `scenarios`, every
+box is asked for after every number of operations, as in the published data: 2,200 scenarios of 91 questions in the
+proportions 0.45/0.10/0.45.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from d2e_sft.data.sample import EventSample, Split
+from data_builders.boxes.objects import OBJECTS
+from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, needs, scenario_random, whole_scenarios
+from data_builders.boxes.wording import refined_context
+from data_builders.boxes.world import Scenario, World
+from data_builders.raw.source import SPLITS, Job, Samples, Source, SourceOptions, SplitRows
+
+_LICENCE = "none needed: generated"
+
+
+class BoxesOptions(SourceOptions):
+    """Options of the generator; on the command line `boxes.NAME=VALUE`.
+
+    Attributes:
+        boxes: Number of boxes.
+        max_objects: Most things in a box.
+        expected_objects: Mean number of things in a box at the start, before clipping at `max_objects`.
+        operations: Operations per scenario.
+        train_samples, dev_samples, test_samples: Questions to draw for each split.
+        questions_per_scenario: Questions to draw from one scenario.
+        min_numops: Draw only questions whose box was changed at least this often.
+        changed_share: Share of the drawn questions whose box was changed at least once; None draws uniformly
+            over numbers of operations and boxes, which leaves many boxes unchanged.
+        scenarios: Ask everything about this many scenarios instead of drawing questions.
+        variant: A published way to separate training from evaluation; see `data_builders.boxes.scenarios`.
+        seed: Overrides the build's seed.
+    """
+
+    boxes: int = Field(7, ge=1, le=100)
+    max_objects: int = Field(3, ge=1)
+    expected_objects: float = Field(2.0, gt=0, le=100)
+    operations: int = Field(12, ge=0)
+    train_samples: int = Field(2_000, ge=0)
+    dev_samples: int = Field(0, ge=0)
+    test_samples: int = Field(500, ge=0)
+    questions_per_scenario: int = Field(1, ge=1)
+    min_numops: int = Field(0, ge=0)
+    changed_share: float | None = Field(None, ge=0, le=1)
+    scenarios: int | None = Field(None, ge=1)
+    variant: Variant = "base"
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> Self:
+        drawing = {"train_samples", "dev_samples", "test_samples", "questions_per_scenario", "min_numops"}
+        given = sorted((drawing | {"changed_share"}) & self.model_fields_set)
+        if self.scenarios is not None and given:
+            raise ValueError(f"scenarios asks every question, so it cannot be combined with {', '.join(given)}")
+        if self.boxes * self.max_objects > len(OBJECTS):
+            raise ValueError(
+                f"boxes × max_objects: got {self.boxes} × {self.max_objects}; expected at most {len(OBJECTS)}, "
+                "the number of different objects"
+            )
+        if self.min_numops > self.operations:
+            raise ValueError(f"min_numops: got {self.min_numops}; expected at most operations ({self.operations})")
+        if self.changed_share and self.operations == 0:
+            raise ValueError(f"changed_share: got {self.changed_share}; expected 0 if operations is 0")
+        if self.min_numops and self.changed_share not in (None, 1):
+            raise ValueError(f"changed_share: got {self.changed_share}; with min_numops every drawn box is changed")
+        if self.scenarios is None and not self.needs():
+            raise ValueError("train_samples, dev_samples and test_samples are all 0; expected a sample to draw")
+        return self
+
+    def needs(self) -> dict[Split, Need]:
+        """The samples, or whole scenarios, that each split needs."""
+        if self.scenarios is not None:
+            return whole_scenarios(self.scenarios)
+        return needs({"train": self.train_samples, "dev": self.dev_samples, "test": self.test_samples})
+
+
+@dataclass(frozen=True)
+class _Question:
+    box: int
+    after: int  # number of operations done
+    numops: int
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Generate all splits.
+
+    Raises:
+        UserError: The world is too small for the wanted samples.
+    """
+    options: BoxesOptions = job.options
+    rng = scenario_random(job.seed if options.seed is None else options.seed)
+    world = World(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)
+    wanted = options.needs()
+    samples: dict[Split, list[EventSample]] = {split: [] for split in wanted}
+
+    def usable(scenario: Scenario) -> bool:
+        return max(scenario.numops(box, options.operations) for box in range(options.boxes)) >= options.min_numops
+
+    for drawn in draw_scenarios(world, wanted, rng, variant=options.variant, usable=usable):
+        need = wanted[drawn.split]
+        asked = _questions(drawn.scenario, options.boxes)
+        if options.scenarios is None:
+            left = min(options.questions_per_scenario, need.total - need.taken)
+            asked = _draw(asked, options, need.taken, left, rng)
+        need.taken += 1 if options.scenarios is not None else len(asked)
+        samples[drawn.split] += _samples(drawn, asked)
+    return {split: SplitRows(rows) for split, rows in samples.items()}
+
+
+def _questions(scenario: Scenario, boxes: int) -> list[_Question]:
+    """Every box after every number of operations: boxes × (operations + 1) questions."""
+    numops = [0] * boxes
+    questions = [_Question(box, 0, 0) for box in range(boxes)]
+    for after, operation in enumerate(scenario.operations, start=1):
+        for box in range(boxes):
+            numops[box] += operation.touches(box)
+            questions.append(_Question(box, after, numops[box]))
+    return questions
+
+
+def _draw(
+    questions: list[_Question], options: BoxesOptions, taken: int, wanted: int, rng: random.Random
+) -> list[_Question]:
+    """Up to `wanted` different questions; `taken` is how many the split has, which keeps `changed_share` exact."""
+    left = [question for question in questions if question.numops >= options.min_numops]
+    drawn: list[_Question] = []
+    while len(drawn) < wanted:
+        fitting = left
+        if options.changed_share is not None:
+            done = taken + len(drawn)
+            # A running quota: of the first n questions, floor(n × share) are about changed boxes.
+            changed = _floor((done + 1) * options.changed_share) > _floor(done * options.changed_share)
+            fitting = [question for question in left if (question.numops > 0) == changed]
+        if not fitting:
+            break
+        question = rng.choice(fitting)
+        left.remove(question)
+        drawn.append(question)
+    return drawn
+
+
+def _floor(value: float) -> int:
+    return math.floor(value + 1e-9)  # 100 × 0.29 is slightly less than 29
+
+
+def _samples(drawn: Drawn, asked: list[_Question]) -> Iterator[EventSample]:
+    scenario, wording = drawn.scenario, drawn.wording
+    opening = f"{wording.state(scenario.states[0])}."
+    sentences = wording.sentences(scenario)
+    signature = "-".join(map(str, scenario.signature))
+    for question in asked:
+        yield EventSample(
+            id=f"boxes-{drawn.split}-{drawn.number}-{question.after}-{question.box}",
+            dataset="boxes",
+            split=drawn.split,
+            relation="temporal",
+            format="qa",
+            context=" ".join([opening, *sentences[: question.after]]),
+            refined_context=refined_context(scenario, wording, question.box, question.after),
+            question=f"What does {wording.name(question.box)} contain?",
+            answers=[wording.say(scenario.states[question.after][question.box])],
+            meta={
+                "scenario": drawn.number,
+                "box": question.box,
+                "operations": question.after,
+                "numops": question.numops,
+                "signature": signature,
+                "licence": _LICENCE,
+            },
+        )
+
+
+BOXES = Source(
+    name="boxes",
+    format="qa",
+    licence=_LICENCE,
+    homepage="https://github.com/sebschu/entity-tracking-lms",
+    inputs=(),
+    splits=SPLITS,
+    read=read,
+    options=BoxesOptions,
+    redistribution="the task's authors ask to keep its data out of training corpora",
+    notes={
+        "generator": "an independent generator of the published world with its own list of objects, not the published "
+        "file",
+        "refined_context": "exact: the initial contents of the box in question and the operations that touch it (and "
+        "those of a box from which unnamed contents came, or things that are not named in full)",
+    },
+)

@@ -1,0 +1,191 @@
+"""Habit: where is a thing now, if it nearly always ends at the same place? Generated, nothing to download.
+
+In training a thing ends at its habitual place in a share `strength` of the samples, so answering question → place by
+habit is mostly right. The test has as many `aligned` samples (it ends there) as `conflict` samples (it does not). A
+model that uses the context is right in both, one that answers by habit only in the first. The surface of a story does
+not reveal its subset (`data_builders.habit.stories`).
+
+The refined context is exact: the sentences that name the thing. No two samples share a story, apart from the names of
+people. Habits and test are the same for every `strength` and every training set.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from d2e_sft.data.sample import EventSample, Split, Subset
+from d2e_sft.util.errors import UserError
+from data_builders.habit.stories import Habits, draw_story
+from data_builders.habit.words import KNOWN_HABITS, PLACES, THINGS
+from data_builders.raw.source import SPLITS, Job, Samples, Source, SourceOptions, SplitRows
+
+_LICENCE = "none needed: generated"
+# Repeated stories in a row before the generator gives up.
+_PATIENCE = 2_000
+
+
+class HabitOptions(SourceOptions):
+    """Options of the generator; on the command line `habit.NAME=VALUE`.
+
+    Attributes:
+        things: Number of things in questions.
+        places: Number of their possible places.
+        things_per_story: Things in a story.
+        moves: Moves in a story.
+        strength: Share of the training samples in which the thing in question ends at its habitual place.
+        prior: `new` draws the habits with the seed; `pretrained` takes things whose usual place a pretrained model
+            knows (plate → kitchen).
+        train_samples: Training samples, a share `strength` of them aligned.
+        dev_samples, test_samples: Aligned samples, and as many conflict samples.
+        train_unanswerable: Additional training samples in which the thing is taken away; their answer is `unknown`.
+        test_unanswerable: The same in the test.
+        test_irrelevant: Additional test samples whose story does not name the thing; their answer is the habit.
+        seed: Overrides the build's seed.
+    """
+
+    things: int = Field(6, ge=2)
+    places: int = Field(10, ge=2)
+    things_per_story: int = Field(4, ge=2)
+    moves: int = Field(6, ge=0)
+    strength: float = Field(0.95, ge=0, le=1)
+    prior: Literal["new", "pretrained"] = "new"
+    train_samples: int = Field(320, ge=0)
+    dev_samples: int = Field(0, ge=0)
+    test_samples: int = Field(100, ge=0)
+    train_unanswerable: int = Field(0, ge=0)
+    test_unanswerable: int = Field(0, ge=0)
+    test_irrelevant: int = Field(0, ge=0)
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _options_agree(self) -> Self:
+        known = self.prior == "pretrained"
+        places, things = (len(KNOWN_HABITS),) * 2 if known else (len(PLACES), len(THINGS))
+        for name, most, why in (
+            ("places", places, f"all there are with prior={self.prior}"),
+            ("things", min(things, self.places), "each has a habitual place of its own"),
+            ("things_per_story", self.things, "the number of things"),
+        ):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}: got {getattr(self, name)}; expected at most {most} ({why})")
+        if self.test_irrelevant and self.things_per_story == self.things:
+            raise ValueError(
+                f"test_irrelevant: got {self.test_irrelevant}, but every story is about all {self.things} things; "
+                "expected things_per_story below things"
+            )
+        if (self.train_unanswerable or self.test_unanswerable) and not self.moves:
+            raise ValueError("train_unanswerable, test_unanswerable: expected 0 if moves is 0")
+        if not any(self.wanted(split) for split in SPLITS):
+            raise ValueError("train_samples, dev_samples and test_samples are all 0; expected a sample to draw")
+        return self
+
+    def wanted(self, split: Split) -> list[Subset]:
+        """The subset of each sample of a split, subset by subset."""
+        if split == "train":
+            aligned = round(self.strength * self.train_samples)
+            counts: dict[Subset, int] = {
+                "aligned": aligned,
+                "conflict": self.train_samples - aligned,
+                "unanswerable": self.train_unanswerable,
+            }
+        else:
+            each = self.test_samples if split == "test" else self.dev_samples
+            counts = {"aligned": each, "conflict": each}
+            if split == "test":
+                counts |= {"irrelevant": self.test_irrelevant, "unanswerable": self.test_unanswerable}
+        return [subset for subset, count in counts.items() for _ in range(count)]
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Generate all splits, the test first, so that it does not depend on the others.
+
+    Raises:
+        UserError: There are too few different stories for the wanted samples.
+    """
+    options: HabitOptions = job.options
+    seed = job.seed if options.seed is None else options.seed
+    habits = draw_habits(options, random.Random(f"{seed}/habit"))
+    told: set[object] = set()
+    samples: dict[Split, Samples] = {}
+    for split in reversed(SPLITS):
+        if wanted := options.wanted(split):
+            drawn = _samples(split, wanted, options, habits, told, random.Random(f"{seed}/habit/{split}"))
+            samples[split] = SplitRows(list(drawn))
+    return {split: samples[split] for split in SPLITS if split in samples}
+
+
+def draw_habits(options: HabitOptions, rng: random.Random) -> Habits:
+    """Draw the things and places of a world; each thing has a habitual place of its own."""
+    if options.prior == "pretrained":
+        things = rng.sample(sorted(KNOWN_HABITS), options.things)
+        others = rng.sample(sorted(set(KNOWN_HABITS) - set(things)), options.places - options.things)
+        places = [KNOWN_HABITS[thing] for thing in (*things, *others)]
+        return Habits(tuple(places), {thing: KNOWN_HABITS[thing] for thing in things})
+    places = rng.sample(PLACES, options.places)
+    things = rng.sample(THINGS, options.things)
+    return Habits(tuple(places), dict(zip(things, places, strict=False)))
+
+
+def _samples(
+    split: Split, wanted: list[Subset], options: HabitOptions, habits: Habits, told: set[object], rng: random.Random
+) -> Iterator[EventSample]:
+    """One sample for each wanted subset, in random order; each thing is asked for equally often in each subset."""
+    turns = itertools.cycle(rng.sample(habits.things, len(habits.things)))
+    asked = [(next(turns), subset) for subset in wanted]
+    rng.shuffle(asked)
+    for number, (thing, subset) in enumerate(asked):
+        for _ in range(_PATIENCE):
+            story, place = draw_story(habits, thing, subset, rng, things=options.things_per_story, moves=options.moves)
+            if story.events not in told:
+                break
+        else:
+            raise UserError(
+                f"habit: found no further story after {_PATIENCE:,} draws ({split}: {number:,} of {len(wanted):,}); "
+                "no two samples share a story",
+                remedy="ask for fewer samples, or raise habit.moves, habit.places or habit.things_per_story",
+            )
+        told.add(story.events)
+        habit = habits.habit[thing]
+        answers = {"irrelevant": [habit], "unanswerable": ["unknown", "not known", "unanswerable"]}
+        yield EventSample(
+            id=f"habit-{split}-{number}",
+            dataset="habit",
+            split=split,
+            relation="temporal",
+            format="qa",
+            context=story.text,
+            refined_context=story.about(thing),
+            question=f"Where is the {thing} now?",
+            answers=answers.get(subset, [str(place)]),
+            subset=subset,
+            habit=[habit],
+            meta={
+                "thing": thing,
+                "numops": len(story.moves_of(thing)),
+                "moves": len(story.moves),
+                "licence": _LICENCE,
+            },
+        )
+
+
+HABIT = Source(
+    name="habit",
+    format="qa",
+    licence=_LICENCE,
+    homepage="",
+    inputs=(),
+    splits=SPLITS,
+    read=read,
+    options=HabitOptions,
+    notes={
+        "subset": "aligned: the thing ends at its habitual place; conflict: it does not; unanswerable: it is taken "
+        "away; irrelevant: the story does not name it",
+        "habit": "where the thing ends in a share `strength` of the training samples",
+        "refined_context": "exact: the sentences that name the thing",
+    },
+)

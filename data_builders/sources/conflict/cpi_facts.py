@@ -1,0 +1,50 @@
+"""CF World Facts (Goyal et al., "Context-Parametric Inversion", ICLR 2025): short passages against well-known facts.
+
+Each passage contradicts a known fact; mostly it says that a capital was moved (313 rows). Most passages also contain
+the known answer, so pointing at a name is not enough.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.row import BadRowError
+from data_builders.sources.facts import source
+from data_builders.sources.rows import Form, RawRow, Text, read_splits
+
+_REMARK = re.compile(r"\([^()]*\)")
+
+
+class _Row(RawRow):
+    context: Text
+    question: Text
+    answer: Text
+    memory_answer: Text
+
+
+def _draft(row: _Row) -> Draft:
+    known = row.memory_answer
+    habit = alternatives(known)
+    if not habit:
+        raise BadRowError.at("memory_answer", known, "an answer outside brackets")
+    return Draft(
+        number=row.number,
+        relation="factual",
+        context=row.context,
+        question=row.question,
+        answers=[row.answer],
+        subset="conflict",
+        habit=habit,
+        meta={"memory_answer": known} if habit != [known] else {},
+    )
+
+
+def alternatives(answer: str) -> list[str]:
+    """Return the answers of a field: separated by semicolons, without remarks in brackets."""
+    parts = (" ".join(_REMARK.sub(" ", part).split()) for part in answer.split(";"))
+    return list(dict.fromkeys(filter(None, parts)))
+
+
+CPI_FACTS = source(__file__, read=partial(read_splits, form=Form(_Row, _draft, RawInput.json_items)))

@@ -1,0 +1,80 @@
+"""FaithEval, counterfactual part (Ming et al., ICLR 2025): science questions with a passage for a wrong option.
+
+The questions are those of ARC-Challenge. A generated passage argues for an option that is wrong in the world and right
+by the passage. So all 1,000 rows are a `conflict`, and the habit is the answer of ARC.
+"""
+
+from __future__ import annotations
+
+import string
+
+from pydantic import Field
+
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.row import BadRowError
+from data_builders.raw.source import Job, Samples
+from data_builders.sources.facts import source
+from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, read_models, read_splits
+
+
+class _Choice(RawObject):
+    label: Text
+
+
+class _Choices(RawObject):
+    choices: list[_Choice]
+
+
+class _Arc(RawRow):
+    id: Text
+    question: _Choices
+    answer: Text = Field(alias="answerKey")
+
+
+class _Row(RawRow):
+    id: Text
+    question: Text
+    context: Text
+    choices: Texts
+    answer: Text
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read the test."""
+    keys = _keys(job)
+
+    def draft(row: _Row) -> Draft:
+        place = keys.get(row.id, len(row.choices))
+        if place >= len(row.choices) or row.choices[place] == row.answer:
+            raise BadRowError.at("id", row.id, f"a question whose answer in ARC is a choice other than {row.answer!r}")
+        return Draft(
+            number=row.number,
+            id=row.id,
+            relation="factual",
+            context=row.context,
+            question=row.question,
+            options=row.choices,
+            answers=[row.answer],
+            subset="conflict",
+            habit=[row.choices[place]],
+        )
+
+    return read_splits(job, Form(_Row, draft, RawInput.json_items))
+
+
+def _keys(job: Job) -> dict[str, int]:
+    """Question id → place of ARC's answer among its options."""
+    raw = job.input("answers", "test")
+    if job.file("answers").substitute:
+        tables = [row.fields["key"] for row in raw.json_lines()]
+        return {name: string.ascii_uppercase.index(letter) for table in tables for name, letter in table.items()}
+    places = {}
+    for row in read_models(_Arc, raw, raw.json_lines()):
+        labels = [choice.label for choice in row.question.choices]
+        if row.answer in labels:
+            places[row.id] = labels.index(row.answer)
+    return places
+
+
+FAITHEVAL = source(__file__, read=read)

@@ -1,0 +1,200 @@
+"""MATRES (Ning et al., ACL 2018): does one event of a news text start before or after another?
+
+The rows are those of the knowledge-conflict study of Fang et al. (Findings of NAACL 2024). The event that the text
+names first is always the first of a pair, so without reading one would answer "before": the narrative habit. Rows with
+that answer are tagged `aligned`, all others `conflict`, including pairs that annotators could not order.
+
+The published texts do not mark the events, and in a third of the rows one of the words occurs more than once. The
+publishers' features show which occurrence is meant: they have the places of both events in tokens of a model. The
+model is not needed here. A place as a share of the text is accurate enough to choose among the occurrences of a word.
+
+`exchanged_share` asks a share of the training pairs the other way round. If half of the pairs are exchanged, "before"
+is right no more often than "after": for a question of order this is the counterfactual swap (`d2e data build --swap`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from d2e_sft.data.sample import Split, Subset
+from d2e_sft.util.errors import UserError
+from data_builders.raw.reader import Draft
+from data_builders.raw.row import BadRowError, Row
+from data_builders.raw.source import (
+    SPLITS,
+    Job,
+    Samples,
+    SourceOptions,
+    SplitRows,
+)
+from data_builders.sources.facts import source
+from data_builders.sources.rows import RawRow, Text, parse_row, read_models, to_samples
+from data_builders.text.events import find_events, mark_events
+
+# A prior other than the order of the text: the tenses of the two words, or RoBERTa-large's answer without the text.
+Prior = Literal["tense", "roberta_erp"]
+PRIORS: tuple[Prior, ...] = get_args(Prior)
+
+OPTIONS = ("before", "after", "at the same time", "unknown")
+_EXCHANGED = {"before": "after", "after": "before"}
+_TAGS = {"<e1>": "<e2>", "</e1>": "</e2>", "<e2>": "<e1>", "</e2>": "</e1>"}
+_HABIT = "before"
+
+
+class MatresOptions(SourceOptions):
+    """Options of MATRES.
+
+    Attributes:
+        bias: Conflict rows contradict the order of the text, or a prior, which is published for dev only.
+        vague: Keep or drop pairs whose order annotators could not tell; their answer is "unknown".
+        exchanged_share: Share of the training pairs, drawn with the seed, that are asked the other way round.
+    """
+
+    bias: Literal["narrative"] | Prior = "narrative"
+    vague: Literal["keep", "drop"] = "keep"
+    exchanged_share: float = Field(0, ge=0, le=1)
+
+
+_Two = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+class _Row(RawRow):
+    text: Text
+    e1: Text
+    e2: Text
+    labels: list[Literal[0, 1, 2, 3]] = Field(min_length=1, max_length=1)
+
+
+class _Features(RawRow):
+    input_ids: list[int] = Field(min_length=1)
+    event_pos: _Two
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of a row's two events.
+
+    Attributes:
+        first, second: In characters, or in tokens if `tokens` is given.
+        tokens: The number of tokens of the text.
+    """
+
+    first: int
+    second: int
+    tokens: int | None = None
+
+    def characters(self, text: str) -> tuple[float, float]:
+        """About where each event begins, in characters."""
+        scale = 1 if self.tokens is None else len(text) / self.tokens
+        return self.first * scale, self.second * scale
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read train (6,336 rows), dev (6,404) and test (818: 412 aligned and 406 conflict)."""
+    return {split: _read_split(job, split) for split in SPLITS if job.wants(split)}
+
+
+def _read_split(job: Job, split: Split) -> Samples:
+    options: MatresOptions = job.options
+    raw = job.input(split)
+    places = _places(job, split)
+    published = list(raw.json_items())
+    conflicts = {prior: _conflicts(job, prior, published) for prior in PRIORS} if split == "dev" else {}
+    draw = job.random("exchanged")
+    exchanged = {row.number for row in published if split == "train" and draw.random() < options.exchanged_share}
+
+    def parse(item: Row) -> Draft:
+        row = parse_row(_Row, item)
+        if row.number not in places:
+            raise BadRowError(f"no place of its events in {job.file(_key(split)).name}, item {row.number:,}")
+        draft = _draft(row, places[row.number], exchanged=row.number in exchanged)
+        return _tag(draft, options.bias, conflicts)
+
+    rows = SplitRows(raw.parse(published, parse))
+    if options.vague == "drop":
+        rows.keep(
+            "pairs with an order",
+            "annotators could not tell the order of the others (vague=drop)",
+            [row for row in rows.rows if "unknown" not in row.answers],
+        )
+    return to_samples(raw, rows)
+
+
+def _key(split: Split) -> str:
+    return f"{split}_positions"
+
+
+def _places(job: Job, split: Split) -> dict[int, Places]:
+    """The places of the events by number of the row, from 1."""
+    raw = job.input(_key(split), split)
+    if job.file(_key(split)).substitute:
+        offsets = [pair for table in raw.json_lines() for pair in table.fields["valid" if split == "dev" else split]]
+        return {number: Places(*pair) for number, pair in enumerate(offsets, start=1)}
+    rows = read_models(_Features, raw, raw.json_items())
+    return {row.number: Places(row.event_pos[0], row.event_pos[1], len(row.input_ids)) for row in rows}
+
+
+def _draft(row: _Row, places: Places, *, exchanged: bool) -> Draft:
+    answer = OPTIONS[row.labels[0]]
+    found = find_events(row.text, (row.e1, row.e2), places.characters(row.text))
+    if found is None:
+        raise BadRowError.at("e1", row.e1, f"a word of the text before {row.e2!r}, which is e2")
+    marked = mark_events(row.text, *found).removeprefix("[CLS]")
+    first, second = (row.text[start:end] for start, end in found)
+    if exchanged:
+        marked, answer = re.sub(r"</?e[12]>", lambda tag: _TAGS[tag[0]], marked), _EXCHANGED.get(answer, answer)
+        first, second = second, first
+    sentences = [sentence.strip() for sentence in marked.split("[SEP]") if sentence.strip()]
+    return Draft(
+        number=row.number,
+        relation="temporal",
+        context=" ".join(sentences),
+        refined_context=" ".join(sentence for sentence in sentences if "<e1>" in sentence or "<e2>" in sentence),
+        question=f"Does the event <e1>{first}</e1> start before or after the event <e2>{second}</e2>?",
+        options=OPTIONS,
+        answers=[answer],
+        meta={"exchanged": True} if exchanged else {},
+    )
+
+
+def _tag(draft: Draft, bias: Literal["narrative"] | Prior, conflicts: Mapping[Prior, set[int]]) -> Draft:
+    """The row with its subset; `conflicts` has the rows that conflict with each prior, and is empty if unknown."""
+    follows_text = list(draft.answers) == [_HABIT]
+    against = [prior for prior, numbers in conflicts.items() if draft.number in numbers]
+    if conflicts:
+        meta = {**draft.meta, "conflicts_with": [*([] if follows_text else ["narrative"]), *against]}
+        draft = replace(draft, meta=meta)
+    if bias == "narrative":
+        return replace(draft, subset="aligned" if follows_text else "conflict", habit=[_HABIT])
+    # With tenses, a row without a conflict may also be one whose tenses have no prior.
+    other: Subset | None = "aligned" if bias == "roberta_erp" and conflicts else None
+    return replace(draft, subset="conflict" if bias in against else other)
+
+
+def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
+    """The numbers of the rows that conflict with a prior; these are published as a file of their own."""
+    raw = job.input(prior, "dev")
+    if job.file(prior).substitute:
+        return {place + 1 for table in raw.json_lines() for place in table.fields["conflict_rows"][prior]}
+    following, numbers = iter(rows), set()
+    for row in raw.json_items():  # in the order of the rows
+        same = next((other for other in following if _pair(other) == _pair(row)), None)
+        if same is None:
+            raise UserError(
+                f"{raw.path}, item {row.number}: equals none of the following rows of {job.files['dev'].path}",
+                remedy="take both files from the same release",
+            )
+        numbers.add(same.number)
+    return numbers
+
+
+def _pair(row: Row) -> list[object]:
+    return [row.fields.get(name) for name in ("text", "e1", "e2", "labels")]
+
+
+MATRES = source(__file__, read=read, options=MatresOptions)

@@ -1,0 +1,125 @@
+"""NQ-Swap: questions of Natural Questions on passages in which the answer was swapped for another entity.
+
+The framework is by Longpre et al. (EMNLP 2021), the release by P. Minervini. The published passage with the published
+answer is an `aligned` row, a passage with a swapped entity a `conflict` row; the habit is the published answer in
+both. Swaps only keep the tagged type of the entity; many of them are absurd.
+
+There is no training split. `train_share` makes one from the aligned rows of a share of the questions; the test then
+has the other questions, and training rows share no passage with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from d2e_sft.data.sample import Split, Subset
+from data_builders.raw.reader import Draft
+from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
+from data_builders.sources.facts import source
+from data_builders.sources.rows import (
+    Form,
+    RawRow,
+    Text,
+    apply_filters,
+    columns,
+    draw_share,
+    keep_first,
+    keep_if,
+    keep_unseen,
+    to_samples,
+)
+from data_builders.text.texts import word_count
+
+_COMMIT = "d1fa5a916a566025e9790214fb6cdcc545347f26"
+
+
+class NQSwapOptions(SourceOptions):
+    """Options of NQ-Swap.
+
+    Attributes:
+        max_words: The most words of a passage; None sets no limit. Passages have up to 851.
+        train_share: Share of the questions whose aligned rows are the training split.
+    """
+
+    max_words: int | None = Field(None, ge=1)
+    train_share: float = Field(0, ge=0, lt=1)
+
+
+def _without_repeats(answers: list[str]) -> list[str]:
+    return list(dict.fromkeys(answers))
+
+
+_Answers = Annotated[list[Text], Field(min_length=1), AfterValidator(_without_repeats)]
+
+
+class _Row(RawRow):
+    question: Text
+    org_context: Text
+    org_answer: _Answers
+    sub_context: Text
+    sub_answer: _Answers
+
+
+def _drafts(row: _Row) -> Iterator[Draft]:
+    """The aligned and the conflict row."""
+    passages: dict[Subset, tuple[str, list[str]]] = {
+        "aligned": (row.org_context, row.org_answer),
+        "conflict": (row.sub_context, row.sub_answer),
+    }
+    for subset, (context, answers) in passages.items():
+        yield Draft(
+            number=row.number,
+            id=f"{row.number}-{subset}",
+            relation="factual",
+            context=context,
+            question=row.question,
+            answers=answers,
+            subset=subset,
+            habit=row.org_answer,
+        )
+
+
+REPEATS = keep_first(
+    "repeated rows",
+    "the rows of one question share its aligned row, and some swaps are published twice",
+    lambda row: (row.subset, row.question, row.context),
+    splits=("test",),
+)
+UNSEEN = keep_unseen("contexts of the test", "a test question has the same passage", lambda row: row.context)
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read the test (2,146 aligned and 4,730 conflict rows), and train with `train_share`."""
+    options: NQSwapOptions = job.options
+    raw = job.input("test")
+    filters = [REPEATS]
+    if (limit := options.max_words) is not None:
+        short = keep_if(
+            f"passages up to {limit:,} words",
+            "longer ones are left out (max_words)",
+            lambda row: word_count(row.context) <= limit,
+        )
+        filters.append(short)
+    drafts = Form(_Row, _drafts, lambda raw: raw.parquet_rows(columns(_Row))).read(raw)
+    rows = apply_filters(SplitRows(drafts), filters, "test")
+    drawn = draw_share((row.question for row in rows.rows), options.train_share, job.random("train"))
+    result: dict[Split, Samples] = {}
+    if job.wants("train") and drawn:
+        train = SplitRows([row for row in rows.rows if row.question in drawn and row.subset == "aligned"])
+        test = [row for row in rows.rows if row.question not in drawn]
+        result["train"] = to_samples(job.input("test", "train"), apply_filters(train, [UNSEEN], "train", test))
+    if job.wants("test"):
+        if drawn:
+            rows.keep(
+                "questions of the training rows",
+                "their aligned rows are trained on (train_share)",
+                [row for row in rows.rows if row.question not in drawn],
+            )
+        result["test"] = to_samples(raw, rows)
+    return result
+
+
+NQ_SWAP = source(__file__, read=read, options=NQSwapOptions)

@@ -1,0 +1,45 @@
+"""Facts about a source: raw files, licence and notes, from the YAML file with the name of the source's module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.data.sample import Split
+from d2e_sft.util.files import load_yaml
+from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions
+
+
+def source(
+    module: str, read: Callable[[Job], dict[Split, Samples]], options: type[SourceOptions] = SourceOptions
+) -> Source:
+    """Return a source with the facts of the YAML file that has the module's name.
+
+    Its keys are those of `Source`; `inputs` has a `key`, `splits` and candidate `files` each. A file has the keys of
+    `RawFile`; its `url` is relative to `base` and may be left out if it equals the name; `commit` applies to these.
+
+    Args:
+        module: The module's `__file__`.
+        read: The raw files to the rows of each split.
+        options: The model of its options.
+    """
+    path = Path(module).with_suffix(".yaml")
+    facts = load_yaml(path.read_text(encoding="utf-8"))
+    base, commit = facts.pop("base", ""), facts.pop("commit", "")
+    inputs = [
+        Input(item["key"], tuple(_file(entry, base, commit) for entry in item["files"]), tuple(item["splits"]))
+        for item in facts.pop("inputs")
+    ]
+    others = tuple(_file(entry, base, commit) for entry in facts.pop("others", ()))
+    splits = tuple(facts.pop("splits", ("train", "test")))
+    return Source(
+        name=path.stem, inputs=tuple(inputs), read=read, options=options, splits=splits, others=others, **facts
+    )
+
+
+def _file(entry: dict[str, Any], base: str, commit: str) -> RawFile:
+    url = entry.get("url", "" if "by_hand" in entry else entry["name"])
+    if url and "://" not in url:
+        entry = {"commit": commit, **entry, "url": f"{base}/{url}"}
+    return RawFile(**entry)

@@ -1,0 +1,152 @@
+"""CIDER (Ghosal et al., SIGDIAL 2021): does an event relation between two spans follow from a dialogue?
+
+The file has annotated triplets (head, relation, tail) of dialogues, all of them true. PIPER counts as many samples as
+there are triplets but has negatives, so some of its hypotheses are corrupted triplets; its rule is not published. Here
+half of the triplets of each relation, drawn with the seed, become negatives. `Causes`, `Before` and the like have a
+direction, so a negative is the reversed triplet. `Simutaneous` (the file's spelling) has none, so its tail is replaced
+by a span of another triplet of the same dialogue. A pair that the annotators related in any way is never a negative.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from d2e_sft.data.sample import Relation, Split
+from data_builders.raw.reader import Draft
+from data_builders.raw.source import Job, Samples, SplitRows
+from data_builders.sources.facts import source
+from data_builders.sources.rows import RawObject, RawRow, Text, apply_filters, keep_if, read_models, to_samples
+
+# CIDER's relation → (the sample's relation, the wording of a hypothesis)
+RELATIONS: dict[str, tuple[Relation, str]] = {
+    "Before": ("temporal", "'{0.head}' happens before '{0.tail}'."),
+    "Simutaneous": ("temporal", "'{0.head}' happens at the same time as '{0.tail}'."),
+    "Causes": ("causal", "'{0.head}' causes '{0.tail}'."),
+    "CausesDesire": ("causal", "'{0.head}' causes the desire for '{0.tail}'."),
+    "HasSubevent": ("subevent_conditional", "'{0.head}' has '{0.tail}' as a subevent."),
+    "HasPrerequisite": ("subevent_conditional", "'{0.head}' has '{0.tail}' as a prerequisite."),
+}
+_SPEAKER = re.compile(r"[A-Z]\w*:")
+
+
+class _Triplet(RawObject):
+    head: Text
+    relation: Text
+    tail: Text
+
+
+class _Dialogue(RawRow):
+    id: Text
+    utterances: Text
+    triplets: list[_Triplet]
+
+    def related(self, a: str, b: str) -> bool:
+        return any({a, b} == {triplet.head, triplet.tail} for triplet in self.triplets)
+
+    def spans(self) -> list[str]:
+        """All heads and tails, each once, in file order."""
+        return list(dict.fromkeys(span for triplet in self.triplets for span in (triplet.head, triplet.tail)))
+
+
+@dataclass(frozen=True)
+class _Item:
+    dialogue: _Dialogue
+    position: int
+    gold: _Triplet
+
+
+BETWEEN_EVENTS = keep_if(
+    "relations between events",
+    "the other relations concern properties, places, purposes and rules, or deny a relation",
+    lambda item: item.gold.relation in RELATIONS,
+    unit="triplets",
+)
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 7)."""
+    raw = job.input("test")
+    dialogues = read_models(_Dialogue, raw, raw.json_array())
+    pairs = [
+        _Item(dialogue, place, triplet) for dialogue in dialogues for place, triplet in enumerate(dialogue.triplets)
+    ]
+    items = apply_filters(SplitRows(pairs), [BETWEEN_EVENTS], "test")
+    negatives = draw_negatives(items.rows, job.random("negatives"))
+    drafts = [_draft(item, negatives.get(place)) for place, item in enumerate(items.rows)]
+    return {"test": to_samples(raw, items.become(drafts))}
+
+
+def one_line_a_turn(utterances: str) -> str:
+    """Return the dialogue with one line for each turn, `A: …`.
+
+    The file separates utterances by four spaces. Some dialogues also separate the sentences of a turn in this way;
+    these have no speaker and join the line before.
+    """
+    turns: list[str] = []
+    for part in utterances.split("    "):
+        utterance = " ".join(part.split())
+        if turns and not _SPEAKER.match(utterance):
+            turns[-1] = f"{turns[-1]} {utterance}".rstrip()
+        elif utterance:
+            turns.append(utterance)
+    return "\n".join(turns)
+
+
+def draw_negatives(items: Sequence[_Item], rng: random.Random) -> dict[int, _Triplet]:
+    """Return corrupted triplets by position in `items`: half (rounded down) of each relation, or as many as exist."""
+    wanted = {name: count // 2 for name, count in Counter(item.gold.relation for item in items).items()}
+    order = list(range(len(items)))
+    rng.shuffle(order)
+    negatives: dict[int, _Triplet] = {}
+    for index in order:
+        relation = items[index].gold.relation
+        corrupted = _corrupt(items[index], rng) if wanted[relation] else None
+        if corrupted is not None:
+            negatives[index] = corrupted
+            wanted[relation] -= 1
+    return negatives
+
+
+def _corrupt(item: _Item, rng: random.Random) -> _Triplet | None:
+    """A false version of a gold triplet, or None if the dialogue offers none that is surely false."""
+    gold, dialogue = item.gold, item.dialogue
+    if gold.relation != "Simutaneous":
+        is_gold = any((other.head, other.tail) == (gold.tail, gold.head) for other in dialogue.triplets)
+        return (
+            None
+            if is_gold or gold.head == gold.tail
+            else _Triplet(head=gold.tail, relation=gold.relation, tail=gold.head)
+        )
+    for kept, other in ((gold.head, gold.tail), (gold.tail, gold.head)):
+        strangers = [
+            span for span in dialogue.spans() if span not in (kept, other) and not dialogue.related(kept, span)
+        ]
+        if strangers:
+            return _Triplet(head=kept, relation=gold.relation, tail=rng.choice(strangers))
+    return None
+
+
+def _draft(item: _Item, negative: _Triplet | None) -> Draft:
+    relation, wording = RELATIONS[item.gold.relation]
+    stated = negative or item.gold
+    return Draft(
+        number=item.dialogue.number,
+        id=f"{item.dialogue.id}-{item.position}",
+        relation=relation,
+        context=one_line_a_turn(item.dialogue.utterances),
+        question=wording.format(stated),
+        answers=["positive" if negative is None else "negative"],
+        meta={
+            "dialogue": item.dialogue.id,
+            "triplet": item.position,
+            "cider_relation": item.gold.relation,
+            "events": [stated.head, stated.tail],
+        },
+    )
+
+
+CIDER = source(__file__, read=read)

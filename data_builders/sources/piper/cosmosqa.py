@@ -1,0 +1,154 @@
+"""Cosmos QA (Huang et al., EMNLP 2019): which of four answers fits a short personal story?
+
+PIPER's test is the published validation file, with 2,701 causal and 284 counterfactual questions. One rule gives these
+counts exactly: a question is counterfactual if it has the letters "if" anywhere. The rule also matches "different" or
+"knife" and misses a capital "If"; `rule=word` looks for the word instead, in any letter case.
+
+If the training file is missing, a rendering of a part of it without wrong answers is used. Its wrong answers are drawn
+from other stories, which makes the choice easier than the published one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError
+from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.row import BadRowError
+from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
+from data_builders.sources.facts import source
+from data_builders.sources.rows import (
+    NO_BLANK,
+    Cleaned,
+    Form,
+    RawRow,
+    Text,
+    Texts,
+    apply_filters,
+    columns,
+    keep_if,
+    keep_unseen,
+    read_splits,
+    to_samples,
+)
+from data_builders.text.texts import IfRule, fingerprint, has_if
+
+_INSTANCE = re.compile(r"Context: (.*?)\s*\n\s*Question: (.*)", re.DOTALL)
+_OPTIONS = 4
+# Far more than one story's questions have, so a draw that avoids their answers ends soon.
+_FEWEST_ANSWERS = 20
+
+
+class CosmosQAOptions(SourceOptions):
+    """Options of Cosmos QA.
+
+    Attributes:
+        rule: Makes a question counterfactual if it has the letters "if" (substring) or the word.
+    """
+
+    rule: IfRule = "substring"
+
+
+class _Row(RawRow):
+    context: Text
+    question: Text
+    answer0: Cleaned
+    answer1: Cleaned
+    answer2: Cleaned
+    answer3: Cleaned
+    label: Literal["0", "1", "2", "3"]
+
+
+class _Instance(RawRow):
+    """A question of the rendering without wrong answers."""
+
+    input: Text
+    output: Texts
+
+
+def _draft(rule: IfRule, row: _Row | _Instance) -> Draft:
+    if isinstance(row, _Instance):
+        found = _INSTANCE.fullmatch(row.input)
+        if not found:
+            raise BadRowError.at("input", row.input, "'Context: <story>', a line break, 'Question: <question>'")
+        (context, question), answers, options = found.groups(), row.output, []
+    else:
+        context, question = row.context, row.question
+        options = [row.answer0, row.answer1, row.answer2, row.answer3]
+        answers = [options[int(row.label)]]
+    return Draft(
+        number=row.number,
+        relation="counterfactual" if has_if(question, rule) else "causal",
+        context=context.strip(),
+        question=question.strip(),
+        options=options,
+        answers=answers,
+    )
+
+
+UNSEEN = keep_unseen(
+    "contexts of the test",
+    "the story is also a test story (ignoring letter case, blanks and punctuation)",
+    lambda row: fingerprint(row.context),
+)
+FOUR_ANSWERS = keep_if(
+    "four different answers",
+    "if two answers are equal, both or none would be right",
+    lambda row: len(set(row.options)) == _OPTIONS,
+)
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read train and test (2,985 rows, PIPER table 7)."""
+    options: CosmosQAOptions = job.options
+    form = Form(_Row, partial(_draft, options.rule), lambda raw: raw.csv_rows(columns(_Row)))
+    if not job.wants("train") or not job.file("train").substitute:
+        return read_splits(job, form, (UNSEEN, NO_BLANK, FOUR_ANSWERS))
+    test = read_splits(replace(job, files={"test": job.files["test"]}), form, (NO_BLANK, FOUR_ANSWERS))
+    instances = Form(_Instance, partial(_draft, options.rule), lambda raw: raw.json_items("Instances"))
+    stories = form.read(job.input("test"))
+    raw = job.input("train")
+    train = apply_filters(SplitRows(instances.read(raw)), (UNSEEN, NO_BLANK), "train", stories)
+    return {"train": _with_drawn_answers(raw, train, job.random("wrong answers")), **test}
+
+
+def _with_drawn_answers(raw: RawInput, kept: SplitRows[Draft], rng: random.Random) -> Samples:
+    if len({fingerprint(answer) for instance in kept.rows for answer in instance.answers}) < _FEWEST_ANSWERS:
+        raise UserError(
+            f"{raw.path}: its {len(kept.rows)} questions have too few answers to draw wrong ones from; "
+            f"expected at least {_FEWEST_ANSWERS} different ones"
+        )
+    return to_samples(raw, kept.become(draw_options(kept.rows, rng)))
+
+
+def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
+    """Return each instance with its first answer and three wrong ones, at drawn places.
+
+    A wrong answer is an answer to a question on another story and equals no right answer on this one.
+    """
+    pool = [answer for instance in instances for answer in instance.answers]
+    right: dict[str, set[str]] = {}
+    for instance in instances:
+        right.setdefault(fingerprint(instance.context or ""), set()).update(map(fingerprint, instance.answers))
+    rows = []
+    for instance in instances:
+        taken = set(right[fingerprint(instance.context or "")])
+        options: list[str] = []
+        while len(options) < _OPTIONS - 1:
+            answer = rng.choice(pool)
+            if fingerprint(answer) not in taken:
+                taken.add(fingerprint(answer))
+                options.append(answer)
+        answer = next(iter(instance.answers))
+        options.insert(rng.randrange(_OPTIONS), answer)
+        rows.append(replace(instance, options=options, answers=[answer]))
+    return rows
+
+
+COSMOSQA = source(__file__, read=read, options=CosmosQAOptions)

@@ -1,0 +1,111 @@
+"""ESTER (Han et al., EMNLP 2021): which spans of a news passage are related to an event?
+
+PIPER's test is the published development file. One rule gives PIPER's counts exactly (110 causal, 36 counterfactual,
+108 subevent and conditional). A causal question with the letters "if" is counterfactual, and an indicative conditional
+one with them is left out. The rule also matches "life" or "fifth"; `rule=word` looks for the word "if" instead.
+
+A question may have several gold spans, one per event that answers it. All of them, joined by "; ", are the first
+accepted answer, which training uses; each is also accepted on its own, since SQuAD's metrics take the best answer.
+The publishers' own metrics require all spans: `meta.spans`, and `meta.triggers`, the words that identify events.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from pydantic import Field
+
+from d2e_sft.data.sample import Relation, Split
+from data_builders.raw.characters import decode_characters
+from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.sources.facts import source
+from data_builders.sources.rows import (
+    NO_BLANK,
+    Cleaned,
+    Form,
+    RawRow,
+    Text,
+    keep_first,
+    keep_if,
+    keep_unseen,
+    read_splits,
+)
+from data_builders.text.texts import IfRule, fingerprint, has_if
+
+
+class EsterOptions(SourceOptions):
+    """Options of ESTER.
+
+    Attributes:
+        rule: Makes a question conditional if it has the letters "if" (substring) or the word.
+    """
+
+    rule: IfRule = "substring"
+
+
+class _Row(RawRow):
+    context: Text
+    question: Text
+    type: Literal["Causal", "Counterfactual Conditional", "Indicative Conditional", "Sub-event", "Coreference"]
+    answer_texts: list[Cleaned]
+    events: list[Cleaned] = Field(default_factory=list)
+
+
+def relation_of(type_: str, conditional: bool) -> Relation | None:
+    """PIPER's relation for an annotated type; None leaves the question out."""
+    if type_ == "Causal":
+        return "counterfactual" if conditional else "causal"
+    if type_ == "Indicative Conditional":
+        return None if conditional else "subevent_conditional"
+    relations: dict[str, Relation] = {
+        "Counterfactual Conditional": "counterfactual",
+        "Sub-event": "subevent_conditional",
+    }
+    return relations.get(type_)
+
+
+def _draft(rule: IfRule, row: _Row) -> Draft:
+    spans = list(dict.fromkeys(filter(None, row.answer_texts)))  # a span that is listed twice is required once
+    return Draft(
+        number=row.number,
+        relation=relation_of(row.type, has_if(row.question, rule)),
+        context=row.context,
+        question=row.question,
+        answers=dict.fromkeys(["; ".join(spans), *spans]),
+        meta={
+            "type": row.type,
+            "spans": [decode_characters(span)[0] for span in spans],
+            "triggers": row.events,
+        },
+    )
+
+
+FILTERS = (
+    keep_unseen(
+        "contexts of the test",
+        "the passage is also a test passage (ignoring letter case, blanks and punctuation)",
+        lambda row: fingerprint(row.context),
+    ),
+    keep_first(
+        "repeated questions",
+        "a repeated passage and question would be trained on twice; the first is kept",
+        lambda row: (row.context, row.question),
+    ),
+    NO_BLANK,
+    keep_if(
+        "relation of PIPER",
+        "coreference is not one of PIPER's relations, and its counts leave out indicative conditionals with an 'if'",
+        lambda row: row.relation is not None,
+    ),
+)
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read train and test (254 rows, PIPER table 7)."""
+    options: EsterOptions = job.options
+    return read_splits(job, Form(_Row, partial(_draft, options.rule), RawInput.json_items), FILTERS)
+
+
+ESTER = source(__file__, read=read, options=EsterOptions)

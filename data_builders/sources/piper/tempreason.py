@@ -1,0 +1,119 @@
+"""TempReason, level 3 (Tan et al., ACL 2023): which event came before or after another one?
+
+A question has two possible contexts: the text of a Wikipedia page, which often lacks the answer, and the Wikidata
+facts it was made from, which always have it. PIPER keeps the questions "whose context length does not exceed 600
+words" without saying which context. Nearly all facts are shorter, so a limit would drop hardly any; the page is
+therefore the default. Level 2, which asks about the same pages, is never read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft
+from data_builders.raw.row import BadRowError
+from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.sources.facts import source
+from data_builders.sources.rows import (
+    Form,
+    RawObject,
+    RawRow,
+    Text,
+    Texts,
+    keep_if,
+    keep_unseen,
+    read_splits,
+)
+from data_builders.text.texts import fingerprint, plain_spaces, word_count
+
+_REVISION = "1646dea364ac667dd6098646da7d6638de00cc71"
+
+
+class TempReasonOptions(SourceOptions):
+    """Options of TempReason.
+
+    Attributes:
+        context: Show the text of the page or the facts of Wikidata.
+        max_words: Leave out questions with a longer context; None keeps all.
+    """
+
+    context: Literal["page", "facts"] = "page"
+    max_words: int | None = Field(600, ge=1)
+
+
+class _Answers(RawObject):
+    text: Texts
+
+
+class _Row(RawRow):
+    question: Text
+    context: Text
+    fact_context: Text
+
+
+class _Official(_Row):
+    id: Annotated[str, Field(pattern=r"^L3_[^_]+_[^_]+_[^_]+$")]  # L3_<entity>_<property>_<number>
+    text_answers: _Answers
+
+
+class _TimeBench(_Row):
+    answer: Texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft(Draft):
+    entity: str
+    page: str
+
+
+def _draft(options: TempReasonOptions, row: _Official | _TimeBench) -> Draft:
+    texts, entity = (row.text_answers.text, row.id.split("_")[1]) if isinstance(row, _Official) else (row.answer, "")
+    answers = [plain_spaces(answer) for answer in texts if answer]
+    if not answers:
+        raise BadRowError.at("answers", answers, "at least one text that is not empty")
+    context = plain_spaces(row.context if options.context == "page" else row.fact_context)
+    return _Draft(
+        number=row.number,
+        relation="temporal",
+        # Each fact has a line, which ends in a blank.
+        context="\n".join(part.strip() for part in context.splitlines() if part.strip()),
+        question=plain_spaces(row.question),
+        answers=answers,
+        meta={"context": options.context},
+        entity=entity,
+        # The beginning identifies a page; using all of it would cost seconds, and miss a copy that was cut.
+        page=fingerprint(row.context[:1000])[:500],
+    )
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read train and test (published: 1,010 test questions of 4,426)."""
+    options: TempReasonOptions = job.options
+    limit = options.max_words
+    filters = [
+        keep_unseen(
+            "pages of the test",
+            "the test file has the same entity or page",
+            lambda row: row.entity,
+            lambda row: row.page,
+        )
+    ]
+    if limit is not None:
+        filters.append(
+            keep_if(
+                f"context of at most {limit} words",
+                f"PIPER's limit on the length of the context, applied to the {options.context}",
+                lambda row: word_count(row.context) <= limit,
+            )
+        )
+    draft = partial(_draft, options)
+    test = _TimeBench if job.file("test").substitute else _Official
+    return read_splits(job, {"train": Form(_Official, draft), "test": Form(test, draft)}, filters)
+
+
+TEMPREASON = source(__file__, read=read, options=TempReasonOptions)

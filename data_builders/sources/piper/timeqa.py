@@ -1,0 +1,175 @@
+"""TimeQA, hard split (Chen et al., NeurIPS 2021): who held which role at a time that the page implies?
+
+The context is a whole Wikipedia page, mostly thousands of words. PIPER reports 630 test samples without a rule; a
+limit of about 1,000 words on pages with the answer would give a similar number (an estimate). Few whole pages are
+short enough to train on, so by default a training row keeps the sentence with its answer and as many neighbouring
+sentences as fit. A page is one line of text, in which headings and lists run into the sentences. If the answer is in
+a list that is too long for an excerpt, the excerpt is made of the published `paragraphs`. These are chunks of about
+100 words that may begin and end within a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
+
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft
+from data_builders.raw.row import clean
+from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.sources.facts import source
+from data_builders.sources.rows import (
+    Cleaned,
+    Filter,
+    Form,
+    RawObject,
+    RawRow,
+    Text,
+    Texts,
+    keep_if,
+    keep_unseen,
+    read_splits,
+)
+from data_builders.text.excerpts import chunk_spans, excerpt
+from data_builders.text.texts import contains_any, word_count
+
+
+class TimeQAOptions(SourceOptions):
+    """Options of TimeQA.
+
+    Attributes:
+        context: Show the sentences around the answer or the whole page in training.
+        max_words: The most words of a training context; None sets no limit.
+        test_max_words: Leave out test questions on a longer page; None keeps all.
+    """
+
+    context: Literal["excerpt", "page"] = "excerpt"
+    max_words: int | None = Field(600, ge=1)
+    test_max_words: int | None = Field(1000, ge=1)
+
+
+class _Row(RawRow):
+    """A question on a page; an answer of "" means that the page does not answer it."""
+
+    idx: Text
+    question: Text
+    context: Text
+    targets: Texts
+
+
+class _TimeBench(_Row):
+    targets: Texts = Field(alias="answer")
+
+
+class _Paragraph(RawObject):
+    text: Cleaned
+
+
+class _Annotated(_Row):
+    """A question with the places of its answers, which count the blanks of the page."""
+
+    context: Annotated[str, AfterValidator(lambda page: page if clean(page) else "")]
+    starts: list[NonNegativeInt] = Field(alias="from")
+    ends: list[NonNegativeInt] = Field(alias="end")
+    paragraphs: list[_Paragraph]
+
+    @model_validator(mode="after")
+    def _answers_are_at_their_places(self) -> Self:
+        if not len(self.targets) == len(self.starts) == len(self.ends):
+            raise ValueError(f"from, end: expected as many positions as targets ({len(self.targets)})")
+        for target, start, end in zip(self.targets, self.starts, self.ends, strict=True):
+            if any(self.targets) and clean(found := self.context[start:end]).casefold() != target.casefold():
+                raise ValueError(f"from, end: got the place of {found[:100]!r}; expected that of {target[:100]!r}")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft(Draft):
+    """A question; `context` is missing if nothing short enough has the answer."""
+
+    answer_found: bool
+    page: str
+
+
+# Long contexts are dropped while reading: the pages of the training file fill hundreds of megabytes.
+def _with_page(limit: int | None, row: _Row) -> Draft:
+    """The question with the whole page."""
+    fits = limit is None or word_count(row.context) <= limit
+    return _draft(row, row.targets, row.context, row.context if fits else None)
+
+
+def _with_excerpt(limit: int | None, row: _Annotated) -> Draft:
+    """The question with the sentences around the first answer."""
+    answers, chosen = [answer for answer in row.targets if answer], None
+    if answers:
+        first = row.targets.index(answers[0])
+        chunks = chunk_spans(row.context, [paragraph.text for paragraph in row.paragraphs])
+        chosen = clean(excerpt(row.context, chunks, (row.starts[first], row.ends[first]), limit) or "") or None
+    shown = [answer for answer in answers if chosen is not None and contains_any(chosen, [answer])]
+    return _draft(row, shown or answers, chosen or row.context, chosen)
+
+
+def _draft(row: _Row, answers: list[str], searched: str, context: str | None) -> Draft:
+    answers = list(dict.fromkeys(filter(None, answers)))
+    return _Draft(
+        number=row.number,
+        relation="temporal",
+        context=context,
+        question=row.question,
+        answers=answers,
+        meta={"idx": row.idx},
+        answer_found=contains_any(searched, answers),
+        page=row.idx.partition("#")[0],
+    )
+
+
+FILTERS = [
+    keep_unseen("pages of the test", "the test file has the same page", lambda row: row.page),
+    keep_if(
+        "answerable",
+        "the publishers give an empty answer to questions that the page cannot answer",
+        lambda row: row.answers,
+    ),
+    keep_if(
+        "answer in the context",
+        "PIPER leaves out samples whose answer is not in the context; letter case is ignored",
+        lambda row: row.answer_found,
+    ),
+]
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read train and test (published: 630 test questions)."""
+    options: TimeQAOptions = job.options
+    excerpts = bool(job.file("test").substitute)
+    test_limit = None if excerpts else options.test_max_words
+    train: Form[_Annotated] | Form[_Row]
+    if options.context == "page":
+        train = Form(_Row, partial(_with_page, options.max_words))
+    else:
+        train = Form(_Annotated, partial(_with_excerpt, options.max_words))
+    filters = [
+        *FILTERS,
+        *_short_enough("test", "page", test_limit),
+        *_short_enough("train", options.context, options.max_words),
+    ]
+    test = Form(_TimeBench if excerpts else _Row, partial(_with_page, test_limit))
+    return read_splits(job, {"train": train, "test": test}, filters)
+
+
+def _short_enough(split: Split, what: str, limit: int | None) -> list[Filter]:
+    if limit is None:
+        return []
+    reason = "PIPER leaves out very long contexts; its limit for TimeQA is not published"
+
+    def keep(rows: Sequence[Draft], _: object) -> list[Draft]:
+        return [row for row in rows if row.context is not None]
+
+    return [Filter(f"{what} of at most {limit} words", reason, keep, (split,))]
+
+
+TIMEQA = source(__file__, read=read, options=TimeQAOptions)

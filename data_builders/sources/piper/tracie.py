@@ -1,0 +1,112 @@
+"""TRACIE (Zhou et al., NAACL 2021): does an implicit event start or end before or after another one?
+
+The raw rows come in pairs on one story, "before" and "after", one positive and one negative, and often once more
+with starts/ends. PIPER excludes repeated contexts and reports 2,039 test samples. Keeping one row for each (event1,
+event2, story) gives that number, with the two words of the relation ignored and blanks and full stops around the
+events stripped. The positive row of a pair always comes first, so keeping the first would keep positives only. A
+seeded draw chooses the row so that the labels are even.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from d2e_sft.data.sample import Split
+from data_builders.raw.characters import DECODED
+from data_builders.raw.reader import Draft, Line
+from data_builders.raw.row import BadRowError, clean
+from data_builders.raw.source import Job, Samples, SplitRows
+from data_builders.sources.facts import source
+from data_builders.sources.rows import to_samples
+
+_PART = r"((?:(?!event: | story: |answer: )[^\t])+)"  # no second row that ran into this one
+_LINE = re.compile(rf"event: {_PART} story: {_PART}\tanswer: (positive|negative)\s*")
+_RELATION = re.compile(r"(.*) ((?:starts|ends) (?:before|after)) (.*)")
+# A sentence in quotation marks that CSV needs: it has a comma, or a quotation with doubled marks. Other quotation
+# marks are the story's own ("no").
+_CSV_CELL = re.compile(r'(?<!\S)"(?=[^"]*(?:,|""))((?:[^"]|"")*)"(?!\S)')
+CSV_QUOTES = "CSV quotes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft(Draft):
+    key: tuple[str, str, str]
+    label: str
+
+
+def read(job: Job) -> dict[Split, Samples]:
+    """Read train (571 rows) and test (2,039 rows, PIPER table 7)."""
+    found: dict[Split, Samples] = {}
+    splits: tuple[Split, ...] = ("train", "test")
+    for split in filter(job.wants, splits):
+        raw = job.input(split)
+        rows = SplitRows(raw.parse(raw.lines(), _draft))
+        rows.keep(
+            "one row for each pair of events of a story",
+            "repeated contexts are excluded (PIPER); rows that differ only in starts/ends and before/after are one; "
+            "a seeded draw decides which one stays, so that the labels are even",
+            balanced_draw(rows.rows, job.random(split)),
+        )
+        found[split] = to_samples(raw, rows)
+    return found
+
+
+def _draft(line: Line) -> _Draft:
+    parts = _LINE.fullmatch(line.text)
+    if not parts:
+        raise BadRowError.at(
+            "row", line.text, "'event: … story: …', one tab, 'answer: positive' or 'answer: negative'"
+        )
+    hypothesis, story, label = map(clean, parts.groups())
+    relation = _RELATION.fullmatch(hypothesis)
+    if not relation or _RELATION.fullmatch(relation[1]) or not story:
+        raise BadRowError.at("event", hypothesis, "'<event> starts|ends before|after <event>', once, and a story")
+    first, second = relation[1].strip(" ."), relation[3].strip(" .")
+    return _Draft(
+        number=line.number,
+        relation="temporal",
+        context=without_csv_quotes(story),
+        question=without_csv_quotes(hypothesis),
+        answers=[label],
+        meta={
+            "temporal_relation": relation[2],
+            "events": [without_csv_quotes(first), without_csv_quotes(second)],
+            **({DECODED: [CSV_QUOTES]} if _CSV_CELL.search(line.text) else {}),
+        },
+        key=(first, second, story),
+        label=label,
+    )
+
+
+def without_csv_quotes(text: str) -> str:
+    """Return the text without the quotation marks of CSV, and with single marks instead of doubled ones.
+
+    The stories were joined from CSV cells, one sentence each: `It rained. "So, they left." "She said ""no""."`.
+    """
+    return _CSV_CELL.sub(lambda cell: cell[1].replace('""', '"'), text)
+
+
+def balanced_draw(rows: Sequence[_Draft], rng: random.Random) -> list[_Draft]:
+    """Draw one row for each key, in file order of the keys, with as many positives as negatives where possible.
+
+    Keys with one label count first; those with both are then dealt to the labels at random so that they even out.
+    """
+    groups: dict[tuple[str, str, str], list[_Draft]] = {}
+    for row in rows:
+        groups.setdefault(row.key, []).append(row)
+    labels = {key: sorted({row.label for row in group}) for key, group in groups.items()}
+    free = [key for key, found in labels.items() if len(found) == 2]
+    fixed_positive = sum(found == ["positive"] for found in labels.values())
+    wanted = min(max((len(groups) + 1) // 2 - fixed_positive, 0), len(free))
+    positive = set(rng.sample(free, wanted))
+    drawn = []
+    for key, group in groups.items():
+        label = labels[key][0] if len(labels[key]) == 1 else ("positive" if key in positive else "negative")
+        drawn.append(rng.choice([row for row in group if row.label == label]))
+    return drawn
+
+
+TRACIE = source(__file__, read=read)

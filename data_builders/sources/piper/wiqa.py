@@ -1,0 +1,73 @@
+"""WIQA (Tandon et al., EMNLP 2019): does a change in a process lead to more, to less or to no effect?
+
+PIPER takes the 3,003 test rows as they are. The steps of a process are joined into a paragraph; paragraphs of the
+test are not used for training.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Literal
+
+from data_builders.raw.reader import Draft
+from data_builders.raw.row import BadRowError
+from data_builders.sources.facts import source
+from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, keep_unseen, read_splits
+from data_builders.text.texts import fingerprint
+
+_RELEASE = "wiqa-dataset-v2-october-2019"
+_HOST = "https://public-aristo-processes.s3-us-west-2.amazonaws.com"
+
+OPTIONS = {"more": "more", "less": "less", "no_effect": "no effect"}  # label → option
+_STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
+
+
+class _Question(RawObject):
+    stem: Text
+    para_steps: Texts
+    answer_label: Literal["more", "less", "no_effect"]
+
+
+class _Metadata(RawObject):
+    para_id: Text
+    graph_id: Text
+    question_type: Literal["INPARA_EFFECT", "EXOGENOUS_EFFECT", "OUTOFPARA_DISTRACTOR"]
+    path_len: int
+
+
+class _Row(RawRow):
+    question: _Question
+    metadata: _Metadata
+
+
+def _draft(row: _Row) -> Draft:
+    steps = [step for step in row.question.para_steps if step]
+    if not steps:
+        raise BadRowError.at("question.para_steps", row.question.para_steps, "at least one step")
+    cause_and_effect = _STEM.fullmatch(row.question.stem)
+    return Draft(
+        number=row.number,
+        relation="counterfactual",
+        # Most steps lack a full stop.
+        context=" ".join(step if step.endswith((".", "!", "?")) else f"{step}." for step in steps),
+        question=row.question.stem,
+        options=list(OPTIONS.values()),
+        answers=[OPTIONS[row.question.answer_label]],
+        meta={
+            **row.metadata.model_dump(),
+            **({"chain": list(cause_and_effect.groups())} if cause_and_effect else {}),
+        },
+    )
+
+
+FILTERS = (
+    keep_unseen(
+        "paragraphs of the test",
+        "the test has a paragraph with the same name or text",
+        lambda row: row.meta["para_id"],
+        lambda row: fingerprint(row.context),
+    ),
+)
+
+WIQA = source(__file__, read=partial(read_splits, form=Form(_Row, _draft), filters=FILTERS))

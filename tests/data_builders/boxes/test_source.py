@@ -1,0 +1,106 @@
+"""The Boxes generator, checked by a second simulation that knows only the text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from data_builders.boxes.objects import OBJECTS
+from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
+from tests.data_builders.reading import build_splits
+
+
+def test_whole_scenarios_have_91_questions_each_in_the_published_proportions() -> None:
+    assert {split: len(rows) for split, rows in scenarios(60).items()} == {
+        "train": 27 * 91,
+        "dev": 6 * 91,
+        "test": 27 * 91,
+    }
+
+
+def test_the_answer_and_the_refined_context_follow_from_the_text() -> None:
+    for sample in scenarios(60)["train"]:
+        box = f"Box {sample.meta['box']}"
+        contents = contents_by_text(sample.context, strict=True)
+        assert all(len(held) <= 3 for held in contents.values())
+        assert sample.answers == [
+            " and ".join(f"the {thing}" for thing in sorted(contents[str(sample.meta["box"])])) or "nothing"
+        ]
+        assert sample.question == f"What does {box} contain?"
+        opening, *operations = sample.context.removesuffix(".").split(". ")
+        assert len(operations) == sample.meta["operations"]
+        assert all(re.findall(r"the (\w+)", part) == sorted(things_in(part)) for part in operations)
+        clause = next(clause for clause in opening.split(", ") if clause.startswith(f"{box} "))
+        touching = [sentence for sentence in operations if re.search(rf"{box}\b", sentence)]
+        assert sample.refined_context == ". ".join([clause, *touching]) + "."
+        assert sample.meta["numops"] == len(touching)
+
+
+def test_splits_share_no_signature_and_no_initial_state_occurs_twice() -> None:
+    starts: dict[str, set[int]] = {}
+    signatures: dict[str, set[str]] = {}
+    for split, samples in scenarios(60).items():
+        for sample in samples:
+            opening = sample.context.split(". ")[0].removesuffix(".")
+            starts.setdefault(opening, set()).add(sample.meta["scenario"])
+            sizes = [str(len(things_in(clause))) for clause in opening.split(", ")]
+            assert sample.meta["signature"] == "-".join(sizes)
+            signatures.setdefault(sample.meta["signature"], set()).add(split)
+    assert all(len(numbers) == 1 for numbers in starts.values())
+    assert all(len(splits) == 1 for splits in signatures.values())
+
+
+def test_there_are_100_different_objects_of_one_word() -> None:
+    assert len(set(OBJECTS)) == len(OBJECTS) == 100
+    assert all(re.fullmatch("[a-z]+", name) for name in OBJECTS)
+
+
+def test_the_options_set_the_size_of_the_world_and_of_the_splits(tmp_path: Path) -> None:
+    settings = ("boxes=3", "operations=2", "train_samples=40", "dev_samples=5", "test_samples=11")
+    drawn = build_splits(tmp_path, "boxes", *settings)
+    assert {split: len(samples) for split, samples in drawn.items()} == {"train": 40, "dev": 5, "test": 11}
+    assert all(s.context.count("Box") >= 3 and s.meta["operations"] <= 2 for s in drawn["train"])
+    assert len({s.meta["scenario"] for s in drawn["train"]}) == 40
+
+
+@pytest.mark.parametrize("share", [0.0, 0.29, 1.0])
+def test_changed_share_is_exact(tmp_path: Path, share: float) -> None:
+    settings = ("train_samples=100", "test_samples=0", "questions_per_scenario=3", f"changed_share={share}")
+    drawn = build_splits(tmp_path, "boxes", *settings)
+    assert sum(s.meta["numops"] > 0 for s in drawn["train"]) == round(100 * share)
+
+
+def test_min_numops_leaves_out_easier_questions(tmp_path: Path) -> None:
+    drawn = build_splits(tmp_path, "boxes", "train_samples=50", "test_samples=10", "min_numops=3")
+    assert min(s.meta["numops"] for samples in drawn.values() for s in samples) >= 3
+
+
+@pytest.mark.parametrize("dataset", ["boxes", "habit"])
+def test_the_seed_decides_everything(tmp_path: Path, dataset: str) -> None:
+    sizes = ("train_samples=20", "test_samples=5")
+    first, again, other = (build_splits(tmp_path / str(n), dataset, *sizes, seed=n % 2) for n in (0, 2, 1))
+    assert first == again
+    assert first != other
+    assert build_splits(tmp_path / "own", dataset, *sizes, "seed=1") == other
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("scenarios=10 train_samples=5", "scenarios asks every question"),
+        ("boxes=50", "at most 100, the number of different objects"),
+        ("operations=2 min_numops=3", r"min_numops: got 3; expected at most operations \(2\)"),
+        ("min_numops=1 changed_share=0.5", "with min_numops every drawn box is changed"),
+        ("operations=0 changed_share=0.5", "expected 0 if operations is 0"),
+        ("train_samples=0 test_samples=0", "expected a sample to draw"),
+        ("boxes=many", "boxes: got 'many'"),
+        ("boxes=1 max_objects=1", r"found no further initial state .*train \d+ of 2,000"),
+        ("expected_objects=100", "7 boxes of 100 expected objects never drew at most 100"),
+    ],
+)
+def test_impossible_options_are_rejected(tmp_path: Path, settings: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_splits(tmp_path, "boxes", *settings.split())
