@@ -31,8 +31,6 @@ class Side:
     """The world and the wording of a split's scenarios.
 
     Attributes:
-        world: The world.
-        wording: The wording.
         ambiguous: Whether each scenario has its own names, several of which share a noun.
     """
 
@@ -51,8 +49,6 @@ def side_of(variant: Variant, split: Split, common: World) -> Side:
     """Return the side of a split.
 
     Args:
-        variant: The variant.
-        split: The split.
         common: The world of the base task; its objects must be `OBJECTS`, which correspond to the rare ones.
     """
     if variant in ("move_contents", "ambiref"):

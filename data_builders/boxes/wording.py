@@ -52,7 +52,6 @@ class Wording(ABC):
         """Return `the a and the b`, in the alphabetical order of the things (not of their names), or `nothing`.
 
         Args:
-            things: To name.
             short: Things that are named by their noun only.
         """
         called = [(self.names.get(thing, thing), thing in short) for thing in sorted(things)]

@@ -74,11 +74,8 @@ def draw_story(
     """Draw a story for a question about a thing; return it with the thing's last place (None if it is unknown).
 
     Args:
-        habits: The world.
-        asked: The thing in question.
         subset: `aligned`, `conflict`, `irrelevant` (the story is about other things) or `unanswerable` (in the end the
             thing is taken to an unknown place).
-        rng: The generator of the draws.
         things: The number of things in the story, at least 2.
         moves: The number of moves, at least 1 for `unanswerable`.
     """

@@ -7,7 +7,7 @@ blanks, zero-width and control characters counts as empty.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,18 +48,16 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a raw file, or an object inside it.
+    """One row of a raw file.
 
     Attributes:
         number: of its line, or of its item in a file that is one JSON value.
         fields: value by name.
-        path: prefix of the field names in messages, for an object inside a row: `question.`.
         key: of a member of a JSON object.
     """
 
     number: int
     fields: dict[str, Any]
-    path: str = ""
     key: str = ""
 
     @property
@@ -73,59 +71,18 @@ class Row:
 
     def error(self, name: str, expected: str, value: object = None) -> BadRowError:
         """Return the error of a field; `value` replaces the field's own in the message."""
-        return BadRowError.at(f"{self.path}{name}", self.get(name) if value is None else value, expected)
+        return BadRowError.at(name, self.get(name) if value is None else value, expected)
 
     def text(self, name: str) -> str:
         """Return a text, cleaned; BadRowError if it is missing, not text or empty."""
         value = self.get(name)
         if value is MISSING:
             keys = cut(", ".join(map(str, self.fields)) or "no field")
-            has = f"the {'object' if self.path else 'row'} has {keys}"
-            raise BadRowError(f"{self.path}{name}: missing; expected text ({has})")
+            raise BadRowError(f"{name}: missing; expected text (the row has {keys})")
         text = clean(value) if isinstance(value, str) else ""
         if not text:
             raise self.error(name, "text that is not empty")
         return text
-
-    def texts(self, name: str) -> list[str]:
-        """Return a list of texts, cleaned, empty ones included; BadRowError for anything else."""
-        value = self.get(name)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.error(name, "a list of texts")
-        return [clean(item) for item in value]
-
-    def choice(self, name: str, allowed: Iterable[str]) -> str:
-        """Return the value of a field; BadRowError unless it is one of the allowed ones."""
-        return one_of(f"{self.path}{name}", self.get(name), allowed)
-
-    def integer(self, name: str, expected: str = "a whole number") -> int:
-        """Return a whole number; BadRowError for anything else, `True` included."""
-        value = self.get(name)
-        if type(value) is not int:
-            raise self.error(name, expected)
-        return value
-
-    def object(self, name: str, expected: str = "an object") -> Row:
-        """Return the object in a field; BadRowError for anything else."""
-        value = self.get(name)
-        if not isinstance(value, dict):
-            raise self.error(name, expected)
-        return Row(self.number, value, f"{self.path}{name}.")
-
-    def objects(self, name: str, expected: str = "a list of objects") -> list[Row]:
-        """Return the objects of a list; BadRowError for anything else."""
-        value = self.get(name)
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.error(name, expected)
-        return [Row(self.number, item, f"{self.path}{name}.{place}.") for place, item in enumerate(value)]
-
-
-def one_of(name: str, value: object, allowed: Iterable[str]) -> str:
-    """Return the value of a field; BadRowError unless it is one of the allowed ones."""
-    choices = list(allowed)
-    if not isinstance(value, str) or value not in choices:
-        raise BadRowError.at(name, value, f"one of {choices}")
-    return value
 
 
 def clean(text: str) -> str:

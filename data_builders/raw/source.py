@@ -57,25 +57,6 @@ class RawFile:
 
 
 @dataclass(frozen=True)
-class Release:
-    """One published version of a dataset: the base address of its files, and its commit or name."""
-
-    url: str
-    commit: str
-
-    def file(
-        self, name: str, sha256: str = "", size: int = 0, *, path: str = "", member: str = "", substitute: str = ""
-    ) -> RawFile:
-        """Return a file of the release; `path` is the path of the file, or of its archive, if it is not the name."""
-        return RawFile(name, f"{self.url}/{path or name}", self.commit, sha256, size, member, substitute=substitute)
-
-
-def github(repository: str, commit: str, folder: str = "") -> Release:
-    """Return the release of a folder of a GitHub repository at a commit."""
-    return Release("/".join(filter(None, ("https://raw.githubusercontent.com", repository, commit, folder))), commit)
-
-
-@dataclass(frozen=True)
 class Input:
     """A file that a source reads for some splits; there may be several forms of it.
 

@@ -67,8 +67,6 @@ def judge_refine(
     `meta.refiner` of a sample is `judge` or `rules`. A sample that already has a refined context stays as it is.
 
     Args:
-        samples: To refine.
-        judge: The judge, or None.
         fallback: The rule refiner.
 
     Raises:

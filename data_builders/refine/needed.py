@@ -48,7 +48,6 @@ def spans_of(sample: EventSample, labelled: Collection[str] = ()) -> list[str]:
     nli, it says nothing about content, and no text stays.
 
     Args:
-        sample: The sample.
         labelled: `labelled_datasets` of all rows of the data.
     """
     if answers_with_a_label(sample, labelled):
@@ -68,8 +67,6 @@ def needed(sample: EventSample, sentences: Sequence[str], relevance: Sequence[fl
     """Return the places of the sentences with the evidence and the events, and those between the events.
 
     Args:
-        sample: The sample.
-        sentences: The sentences of its context.
         relevance: The score of each sentence; if a text occurs several times, the most relevant occurrence counts.
     """
     kept: set[int] = set()

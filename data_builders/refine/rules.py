@@ -81,8 +81,6 @@ def refine_samples(
     """Return each sample with its refined context; a sample that already has one stays as it is.
 
     Args:
-        samples: To refine.
-        options: The refiner's options.
         labelled: Datasets whose options are labels, if known from more rows than these; None finds them in these rows.
 
     Raises:

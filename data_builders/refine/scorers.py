@@ -34,7 +34,6 @@ def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "
     """Return a scorer by name.
 
     Args:
-        name: The scorer's name.
         model: For `embedding`, an encoder or a language model: a folder, a Hub name or `builtin:…`; None is MiniLM.
         pooling: For `embedding`, makes one vector of a text's last hidden states: their mean, or the last token's.
 

@@ -20,7 +20,6 @@ def source(
     `RawFile`; its `url` is relative to `base` and may be left out if it equals the name; `commit` applies to these.
 
     Args:
-        module: The module's `__file__`.
         read: The raw files to the rows of each split.
         options: The model of its options.
     """

@@ -13,13 +13,11 @@ from d2e_sft.data.sample import Split, describe_validation_error
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError, Row, clean
-from data_builders.raw.source import SPLITS, Job, Samples, SplitRows, github
+from data_builders.raw.source import SPLITS, Job, Samples, SplitRows
 
 T = TypeVar("T")
 M = TypeVar("M", bound="RawRow")
 AnyDraft = TypeVar("AnyDraft", bound=Draft)
-# TimeBench holds parts of several datasets' test sets.
-TIMEBENCH_FILES = github("zchuz/TimeBench", "e7fd6722fd0b3814dc595912749223d45e42fab9")
 
 
 def _not_empty(value: T) -> T:
@@ -163,7 +161,6 @@ def read_splits(
     The test is read first, then dev, then train, so that filters can keep the later splits apart from the earlier.
 
     Args:
-        job: The build.
         form: How to read the files; by split where they differ.
         filters: Applied in order.
     """

@@ -31,8 +31,6 @@ def kind_of(answer: str, question: str, seen: str) -> Kind | None:
     The first part is `year`, `date`, `number`, `name` or `phrase`; answers are of one kind if all parts are equal.
 
     Args:
-        answer: The answer.
-        question: Its question.
         seen: The dataset's contexts as `plain` gives them; they show how the answer is written elsewhere.
     """
     if not words(answer) or answer.strip().casefold() in words_of("not_entities") or answer[-1] in ",;:":

@@ -72,9 +72,7 @@ def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Rando
     """Swap a share of the samples of one dataset, chosen at random among those that can be swapped.
 
     Args:
-        samples: The samples of one dataset.
         share: Share of all samples, from 0 to 1; `round(share · len(samples))` are swapped, or as many as possible.
-        rng: The generator of the draws.
 
     Returns:
         the samples in order, with swapped ones in the place of their originals; and the numbers.
@@ -132,8 +130,6 @@ def swap_one(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> E
     """Return the sample with the first other entity that fits, or the reason for a refusal.
 
     Args:
-        sample: The original.
-        kind: The kind of its answer.
         others: Entities of that kind.
     """
     if refusal := _refusal(sample, kind):

@@ -16,8 +16,6 @@ def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -
     An event may be the beginning of a word; its span is the whole word.
 
     Args:
-        text: The text.
-        events: The first and the second event.
         near: About where each event begins, in characters.
 
     Returns:

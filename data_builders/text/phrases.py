@@ -96,7 +96,6 @@ def phrase_at(passage: str, start: int, end: int, cases: Cases, subject_end: int
     """Return the phrase of a span, or None if it is cut, too long or of no sure kind.
 
     Args:
-        passage: The text.
         start, end: The span in the passage, in characters.
         cases: How the corpus writes its words.
         subject_end: The end of a noun phrase whose predicate the span may be.

@@ -132,7 +132,6 @@ def number_repeats(words: Sequence[str], events: Sequence[int]) -> list[str]:
     """Return the words, with a number after each event that is spelled like another: "said (1)", "said (2)".
 
     Args:
-        words: The words of a passage.
         events: 1 for a word that is an event, else 0.
     """
     counts = Counter(word.casefold() for word, event in zip(words, events, strict=True) if event)

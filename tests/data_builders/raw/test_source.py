@@ -1,18 +1,8 @@
-"""Addresses of published files, and the account of what filters leave out."""
+"""Splits count the rows that filters leave out."""
 
 from __future__ import annotations
 
-from data_builders.raw.source import Release, SplitRows, github
-
-
-def test_files_are_addressed_at_their_commit_in_their_folder_or_archive() -> None:
-    file = github("owner/name", "abc123", "data/v2").file("train.json", "ff" * 32, 7)
-    assert file.url == "https://raw.githubusercontent.com/owner/name/abc123/data/v2/train.json"
-    assert (file.name, file.commit, file.sha256, file.bytes, file.member) == ("train.json", "abc123", "ff" * 32, 7, "")
-    root = github("owner/name", "abc123").file("a.json")
-    assert root.url == "https://raw.githubusercontent.com/owner/name/abc123/a.json"
-    packed = Release("https://example.org/v1", "v1").file("dev.jsonl", path="all.zip", member="all/dev.jsonl")
-    assert (packed.url, packed.member) == ("https://example.org/v1/all.zip", "all/dev.jsonl")
+from data_builders.raw.source import SplitRows
 
 
 def test_each_filter_counts_what_the_one_before_it_left() -> None:

@@ -19,7 +19,7 @@ from tests.data_builders.reading import read, replace, use_substitutes
 
 
 def _table(name: str) -> list[dict[str, Any]]:
-    return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def _field(sample: EventSample, name: str) -> Any:
@@ -94,3 +94,16 @@ def test_no_suite_has_the_systems_benchmarks() -> None:
     assert all(
         name in SOURCES and name not in suite.datasets for suite in SUITES.values() for name in ("crepe", "openpi2")
     )
+
+
+def test_facts_have_an_address_at_a_fixed_commit_and_a_way_to_get_each_file() -> None:
+    ecare, timeqa = SOURCES["ecare"].official[0], SOURCES["timeqa"].inputs[1].candidates[1]
+    commit = "c3b52648adcc919303a297a377811e24d703e197"
+    assert ecare.url == (
+        f"https://raw.githubusercontent.com/Waste-Wood/e-CARE/{commit}/dataset/Causal_Reasoning/train.jsonl"
+    )
+    assert (ecare.name, ecare.commit, ecare.bytes) == ("train.jsonl", commit, 3_495_616)
+    assert timeqa.url.endswith("/TimeBench-full-19000.zip")
+    assert timeqa.member.endswith("/timeqa_hard_500.jsonl")
+    files = [file for source in SOURCES.values() for item in source.inputs for file in item.candidates]
+    assert all(file.url.startswith("https://") or file.by_hand for file in files)
