@@ -28,7 +28,7 @@ def test_paths_of_the_contributors_page_exist() -> None:
     assert len(paths) > 8
     missing = [path for path in paths if not (ROOT / path).exists() and path != "ecare.py"]
     assert missing == []
-    assert (ROOT / "data_builders/sources/ecare.py").is_file()
+    assert (ROOT / "data_builders/sources/piper/ecare.py").is_file()
 
 
 def test_make_targets_that_are_named_exist() -> None:
