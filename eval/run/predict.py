@@ -90,7 +90,7 @@ def predict(
 def trained_relation(model: str) -> Relation:
     """The relation of a run's first training row; `none` if it is unknown.
 
-    Prompts are worded for events unless the relation is none, so a run is asked in the wording of its training.
+    Prompts are worded for events if there is a relation, so this gives the wording that the run was trained with.
     """
     recipe = recipe_of(model)
     file = None if recipe is None else Path(recipe.data.train)

@@ -170,7 +170,7 @@ def _last_logits(model: Any, prompt: list[int], answer: list[int]) -> Tensor:
 
 
 def _naive(model: Any, original: list[int], imagined: list[int], rule: Rule, stops: list[int]) -> list[int]:
-    """Two whole forwards a token, without a cache, a batch or a head of one's own."""
+    """Two whole forwards a token, without a cache, a batch or an attention head of this package."""
     answer: list[int] = []
     with torch.no_grad():
         while len(answer) < NEW_TOKENS:
@@ -236,7 +236,7 @@ def not_numbers(original, imagined, options):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module of one's own in the working folder."""
+    """The name of a user's module in the working folder."""
     name = f"own_{random.Random(str(tmp_path)).randrange(10**12)}"
     (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -30,7 +30,7 @@ def _encoder_decoder() -> Any:
 
 @torch.no_grad()
 def _naive(model: Any, original: list[int], imagined: list[int], alpha: float, stops: list[int]) -> list[int]:
-    """One pair, one token at a time, both streams computed anew for each."""
+    """One pair, one token at a time, both streams computed again for each."""
     answer: list[int] = []
     while len(answer) < ENCODED.max_new_tokens:
         decoder = torch.tensor([[0, *answer]])

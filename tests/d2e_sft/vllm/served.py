@@ -31,7 +31,7 @@ QUESTION = "Question: What broke after the river rose?"
 
 @contextmanager
 def serving(python: str | Path, queue: int = QUEUE) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The address of a server with 8 rows and room for so many requests, and its process.
+    """The address of a server with 8 rows and a queue of this many requests, and its process.
 
     Args:
         python: of an environment that has vLLM.
@@ -77,7 +77,7 @@ def requests_inside(address: str) -> float:
 
 
 def seconds_until_idle(address: str, most: float) -> float:
-    """How long the engine goes on; at most so long."""
+    """Wait until the engine has no requests, at most `most` seconds; the seconds waited."""
     started = time.monotonic()
     while requests_inside(address) > 0 and time.monotonic() - started < most:
         time.sleep(0.1)

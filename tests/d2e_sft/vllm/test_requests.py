@@ -80,7 +80,7 @@ class _Engine:
         partial = []
         for i, request in enumerate(chosen):
             if self.random.random() < 0.03:
-                request.read = 0  # preempted: prompt and answer are read anew
+                request.read = 0  # preempted: prompt and answer are read again
             tokens = request.prompt + request.outputs
             request.read = min(len(tokens), request.read + self.random.randint(1, 12))
             partial.append(request.read < len(tokens))

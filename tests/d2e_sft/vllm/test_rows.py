@@ -77,7 +77,7 @@ def test_slots_pair_by_the_index_of_the_token_that_is_about_to_be_chosen() -> No
 
 
 def test_a_slot_whose_prompt_is_still_being_read_leaves_its_partner_alone() -> None:
-    # The original was preempted with 5 tokens of an answer and is read anew: prompt 100, to be filled up to 105.
+    # The original was preempted with 5 tokens of an answer and is read again: prompt 100, to be filled up to 105.
     rows = _slots(prompt=[100, 20], prefill=[105, 20])
     rows.add(0, _row("p", "original"))
     rows.add(1, _row("p", "imagined"))

@@ -24,7 +24,7 @@ from tests.factories import predictions, scores_of
 from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
 
 LONG = "It rained on the hill. " * 60
-# Prompts with options that begin alike, that end in blanks, are empty, too long, or alone.
+# Options that share a beginning, end in blanks, are empty or too long; and a prompt with one option.
 PAIRS = [
     ("Why did it rain?", " because of clouds"),
     ("Why did it rain?", " because"),

@@ -1,4 +1,4 @@
-"""Where benchmarks are looked for, and what is said when they are not there."""
+"""Where benchmarks are searched, and the errors if none is found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_data_names_the_folder_of_suites_or_the_suites_own(tmp_path: Path, data:
     bench = locate_suite("ood", tmp_path / data)
     assert bench.file == folder / "test.parquet"
     assert bench.suite == "ood"
-    assert bench == replace(locate_benchmark(folder), suite="ood"), "results lie in one place, however it is asked for"
+    assert bench == replace(locate_benchmark(folder), suite="ood"), "same results for every spelling"
 
 
 @pytest.mark.parametrize("manifest", [None, "{"])

@@ -1,4 +1,4 @@
-"""What is refused of outputs on disk, and how it is said."""
+"""Which outputs on disk are refused, and the messages."""
 
 from __future__ import annotations
 

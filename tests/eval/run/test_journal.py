@@ -65,7 +65,7 @@ def test_results_of_other_options_are_refused_and_named(
     assert "--overwrite" in error
     assert predictions(tmp_path) == before
     assert evaluate(world, tmp_path, *arguments, "--overwrite") == 0
-    # Of the tiny model's answers bfloat16 need not change one; what was decoded with is another record all the same.
+    # bfloat16 may leave all of the tiny model's answers as they were; the record still differs.
     assert predictions(tmp_path) != before or "--dtype" in arguments
     assert evaluate(world, tmp_path) == 1
 

@@ -1,4 +1,4 @@
-"""An evaluation that SIGKILL ends goes on where it was, and ends as if it had not been killed."""
+"""An evaluation killed by SIGKILL resumes, and its results are those of one that was not killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGKILLED = -9
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model, a benchmark of 14 rows, and its evaluation by one process that was left alone."""
+    """A tiny model, a benchmark of 14 rows, and its uninterrupted evaluation by one process."""
     folder = tmp_path_factory.mktemp("world")
     save_tiny_model(folder / "model", seed=3)
     save_bench(folder / "bench", bench_rows(14), train_rows())
@@ -95,7 +95,7 @@ def test_a_kill_while_the_results_are_written_costs_no_answer(
 
 
 def killed(world: Path, folder: Path) -> Path:
-    """A run of which 6 answers are there."""
+    """A run with 6 answers."""
     run = folder / "run"
     kill = Kill("eval.run.journal_files:JournalWriter._append", 3, after=True)
     assert evaluate(folder, arguments(world, run), kill).status == SIGKILLED

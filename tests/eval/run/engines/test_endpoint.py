@@ -1,4 +1,4 @@
-"""`d2e eval --engine openai` over real HTTP: what is sent, what is kept when the endpoint dies, and how it goes on."""
+"""`d2e eval --engine openai` over real HTTP: requests, answers kept when the endpoint dies, and resuming."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_the_length_that_it_was_given_is_the_limit(
 ) -> None:
     assert evaluate(world, tmp_path, "--engine", "vllm", "--max-model-len", 300) == 1
     assert "exceed the model's context: prompts may have 294 tokens plus 6 new ones" in capsys.readouterr().err
-    assert not offline.loaded, "what cannot be decoded is said before an engine starts"
+    assert not offline.loaded, "unsupported requests are refused before an engine starts"
 
 
 def test_the_engine_makes_no_difference_to_what_is_kept(
