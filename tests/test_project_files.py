@@ -26,9 +26,8 @@ def test_paths_of_the_contributors_page_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = re.findall(r"`([\w./]+/[\w./]*|[\w]+\.py)`", text) + re.findall(r"\]\(([\w./]+)(?:#[\w-]+)?\)", text)
     assert len(paths) > 8
-    missing = [path for path in paths if not (ROOT / path).exists() and path != "ecare.py"]
+    missing = [path for path in paths if not (ROOT / path).exists()]
     assert missing == []
-    assert (ROOT / "data_builders/sources/piper/ecare.py").is_file()
 
 
 def test_make_targets_that_are_named_exist() -> None:

@@ -20,11 +20,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from d2e_sft.data.sample import EventSample
-from data_builders.text.stems import STOP_WORDS, stem, stems
+from data_builders.text.stems import STOP_WORDS, WORD, stem, stems
 
 # A sentence states an event if it has at least this share of the event's content words, apart from names.
 _LEAST_SHARE = 0.5
-_WORD = re.compile(r"[^\W_]+")
 _INDEX = re.compile(r"[_^]\{(\w+)\}")
 
 
@@ -157,7 +156,7 @@ def _names(texts: Sequence[str]) -> set[str]:
     """Stems of the words that always have a capital: the participants of an event do not locate it."""
     capital, small = set[str](), set[str]()
     for text in texts:
-        for word in _WORD.findall(text):
+        for word in WORD.findall(text):
             (capital if word[0].isupper() else small).add(stem(word.casefold()))
     return capital - small - STOP_WORDS
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from data_builders.text.stems import STOP_WORDS, stem
+from data_builders.text.stems import STOP_WORDS, WORD, stem
 
-_WORD = re.compile(r"[^\W_]+")
 _GONE = " \x00 "
 _SHORTEST_STEM = 4  # shorter words are too often the beginning of unrelated ones
 
@@ -44,7 +43,7 @@ def leaves_traces(entity: str, rest: str) -> bool:
     `Israeli`), or by the first letters of its words (`BBC`).
     """
     content = content_words(entity)
-    found = set(_WORD.findall(rest))
+    found = set(WORD.findall(rest))
     capitals = "".join(word[0] for word in content if word[0].isupper())
     if len(capitals) > 1 and capitals in found:
         return True
@@ -66,7 +65,7 @@ def is_part_of_a_name(entity: str, text: str) -> bool:
 
 def content_words(entity: str) -> list[str]:
     """Return the words of its name, without initials and words such as `of` and `the`."""
-    return [word for word in _WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1] or [entity]
+    return [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1] or [entity]
 
 
 def exchanged(text: str, others: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from data_builders.text.word_lists import word_text, words_of
 
-_WORD = re.compile(r"[^\W_]+")
+WORD = re.compile(r"[^\W_]+")
 # Form of an irregular verb → its first form.
 _IRREGULAR = {
     form: forms.split()[0] for forms in word_text("irregular_verbs").split(",") for form in forms.split()[1:]
@@ -17,7 +17,7 @@ STOP_WORDS = words_of("stop_words", "question_stems")
 
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without punctuation."""
-    return _WORD.findall(text.casefold())
+    return WORD.findall(text.casefold())
 
 
 def stems(text: str) -> set[str]:
