@@ -51,7 +51,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             outcome.tried, outcome.failed = outcome.tried + 1, outcome.failed + 1
             outcome.failures.append(f"{item.name}: {str(report.longrepr).splitlines()[-1]}"[:1200])
         elif report.when == "call":
-            things = item.funcargs["given"].things
+            things = item.funcargs["given"].things or 1  # a process may finish before the first kill
             outcome.tried, outcome.survived = outcome.tried + things, outcome.survived + things
     return report
 

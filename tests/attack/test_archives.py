@@ -101,7 +101,7 @@ def test_bombs(given: Attempt) -> None:
     (folder / "rows.jsonl.gz").write_bytes(packed)
 
     def lines() -> object:
-        given.things = sum(1 for _ in RawInput("any", "test", "rows", folder / "rows.jsonl.gz", BadRows()).lines())
+        return sum(1 for _ in RawInput("any", "test", "rows", folder / "rows.jsonl.gz", BadRows()).lines())
 
     _refused(lines, "it unpacks to more than 268,435,456 bytes" if zeros[0] else "UTF-16 text or binary data")
     columns = {"context": "c", "question": "q", "answer": "a"}

@@ -112,7 +112,7 @@ def test_recipes(given: Attempt) -> None:
 
     def as_recipe(sections: dict[str, Any]) -> bytes:
         base = {"data": {"train": "x"}, "train": {"output_dir": "x"}}
-        given.things = json.dumps({**base, **sections}).encode("utf-8", "surrogatepass")
+        return json.dumps({**base, **sections}).encode("utf-8", "surrogatepass")
 
     names = st.sampled_from(["extends", "model", "data", "train", "d2e", "eval", "r.yaml"])
     keys = (
