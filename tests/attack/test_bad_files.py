@@ -119,40 +119,16 @@ def test_recipes(given: Attempt) -> None:
         st.sampled_from(["train", "seed", "alpha", "learning_rate", "output_dir", "objective", "max_length"]) | texts
     )
     sections = st.dictionaries(names, values | st.dictionaries(keys, values, max_size=3) | st.just("r.yaml"))
-    own = sections.map(as_recipe) | st.binary(max_size=60) | deep.map(lambda text: f"data: {text}".encode())
-    given.things = tried(
-        given, own | texts.map(lambda text: f"a: &a [*a, {text}]".encode("utf-8", "surrogatepass")), check
-    )
+    given.things = tried(given, sections.map(as_recipe) | st.binary(max_size=60), check)
 
 
 _PIECES = st.sampled_from(
     [
-        "answer is ",
-        "Answer: ",
-        "The correct option is:",
-        "(A)",
-        "A. ",
-        "B) it fell",
-        " and ",
-        "not positive ",
-        "\n",
-        "<think>",
-        "</think>",
-        "very likely ",
-        "Step 1: ",
-        "def f(self):\n",
-        'event0.change = "more likely"\n',
-        "**",
-        "likelihood change is ",
-        "Options[",
-        "```python\n",
-        "class A:\n",
-        "self.a.b = True\n",
-        "İ",
-        "\u2028",
-        "event",
+        "answer is ", "Answer: ", "The correct option is:", "(A)", "A. ", "B) it fell", " and ", "not positive ", "\n",
+        "<think>", "</think>", "very likely ", "Step 1: ", "def f(self):\n", 'event0.change = "more likely"\n', "**",
+        "likelihood change is ", "Options[", "```python\n", "class A:\n", "self.a.b = True\n", "İ", "\u2028", "event",
     ]
-)
+)  # fmt: skip
 outputs = st.lists(_PIECES | texts, max_size=12).map("".join) | st.tuples(_PIECES, st.integers(1, 1_000_000)).map(
     lambda piece: (piece[0] * (piece[1] // len(piece[0]) + 1))[:1_000_000]
 )
