@@ -30,7 +30,7 @@ def test_killed(given: Attempt) -> None:
     given.things = kills
 
 
-@attack("SIGTERM at random moments of a training", "training", SAME, tries=6, quick=1)
+@attack("SIGTERM at random moments of a training", "training", SAME, tries=6, quick=0)
 def test_terminated(given: Attempt) -> None:
     arguments = training_arguments(given.world, given.folder / "run", "--auto-resume")
     terminations = until_done(given, arguments, signal.SIGTERM, "train", 2.0)
@@ -38,7 +38,7 @@ def test_terminated(given: Attempt) -> None:
     given.things = terminations
 
 
-@attack("the same seed again", "training", "the same weights, bit for bit", tries=5, quick=1)
+@attack("the same seed again", "training", "the same weights, bit for bit", tries=5, quick=0)
 def test_again(given: Attempt) -> None:
     ended = train(given.folder, training_arguments(given.world, given.folder / "run"))
     assert ended.status == 0, ended.printed
