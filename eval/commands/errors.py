@@ -11,7 +11,7 @@ from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled
-from eval.compare.context_use import answers_without_context
+from eval.compare.context_use import read_without_context
 from eval.compare.error_patterns import (
     error_prompts,
     find_error_patterns,
@@ -62,7 +62,10 @@ def errors(
         return
     if asked is not None and without_context is not None:
         raise UserError("--without-context is for the rules; expected it without --judge", "drop one of the two")
-    answers = {} if asked is not None or not wrong else answers_without_context(scored, wrong, without_context)
+    answers = {}
+    if asked is None and wrong:
+        found = read_without_context(scored, wrong, without_context, noun="wrong predictions")
+        answers = {key: prediction.answer for key, prediction in found.items()}
     judged = find_error_patterns(wrong, asked, without_context=answers)
     click.echo(error_pattern_table(wrong, judged, len(scored.predictions)).terminal())
     click.echo("\n" + filled(_BY_RULE if asked is None else asked.describe_usage()))

@@ -1,1 +1,1 @@
-"""Finished runs side by side: tables, tests, error patterns."""
+"""Compare finished runs: tables, paired tests, error patterns."""

@@ -1,8 +1,8 @@
-"""Several runs side by side: each group's scores, and what each run gains over the first, sample by sample.
+"""Several runs side by side: each group's scores, and each run's gains over the first, sample by sample.
 
-Differences are paired: two runs answer the same questions, so the interval of their difference is much
-narrower than their separate intervals suggest, and overlapping intervals prove nothing. A table tests many rows at
-once, so each metric's p-values are corrected for the number of its rows (Holm) before any is called significant.
+Differences are paired: two runs answer the same questions, so the interval of their difference is much narrower than
+their separate intervals suggest. A table tests many rows at once, so each metric's p-values are corrected for the
+number of rows (Holm).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from eval.compare.context_use import ContextUse, asked_without_context, context_use, read_without_context
+from eval.compare.context_use import ContextUse, context_use, without_context
 from eval.compare.faithfulness import Faithfulness, compare_faithfulness
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_comparison import SubsetComparison, compare_subsets
@@ -20,12 +20,12 @@ from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of
 from eval.score.statistics import Difference, Interval, bootstrap_average, holm, paired_average
 
-AVERAGE = "average"  # the dataset's place in a row that averages a relation's datasets
+AVERAGE = "average"  # stands for the dataset in a row that averages a relation's datasets
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run's scores in one row, as fractions; `set_accuracy` for mcq only, `label_shares` for nli only."""
+    """One run's scores in one row, as fractions; `set_accuracy` for mcq and `label_shares` for nli only."""
 
     mean: Interval
     exact_match: Interval
@@ -50,10 +50,10 @@ class Row:
     """One group, the average of a relation's groups, or all samples.
 
     Attributes:
-        dataset: the group's; `average` in a relation's row and `all` in the last one.
+        dataset: the group's dataset, `average` or `all`.
         cells: one for each run.
         gains: one for each run after the first.
-        context_use: one for each run; None for one that was not asked without the contexts.
+        context_use: one for each run; None if it was not asked without the contexts.
         gold_shares: shares of the labels among the gold answers; nli only.
     """
 
@@ -69,11 +69,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs on one benchmark: a row a group, then the relations' averages, and the last row over all samples.
+    """Runs on one benchmark: a row for each group, then for the relations' averages, and one for all samples.
 
     Attributes:
-        subsets: the same by subset; None where no row is tagged.
-        faithfulness: of free answers to contexts, a row a dataset; empty where there are none.
+        subsets: the comparison by subset; None if no row is tagged.
+        faithfulness: free answers to contexts, by dataset.
     """
 
     bench: str
@@ -83,18 +83,12 @@ class Comparison:
     faithfulness: tuple[Faithfulness, ...] = ()
 
     @property
-    def asked_without(self) -> list[str]:
-        """Labels of the runs that were asked without the contexts, too."""
-        uses = self.rows[0].context_use
-        return [label for label, use in zip(self.labels, uses, strict=True) if use is not None]
-
-    @property
     def has_sets(self) -> bool:
-        """Whether some row is of format mcq."""
+        """Whether some row has format mcq."""
         return any(cell.set_accuracy is not None for row in self.rows for cell in row.cells)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts and lists, scores as fractions."""
+        """Plain dicts and lists, with scores as fractions."""
         content = asdict(replace(self, subsets=None))
         del content["subsets"]
         if not self.faithfulness:
@@ -103,23 +97,21 @@ class Comparison:
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
-    """Scores and paired differences of runs that `eval.compare.runs.load_runs` found to fit."""
+    """Compare runs that `load_runs` read together; differences are to the first."""
     groups: dict[GroupKey, list[SampleKey]] = {}
     for sample, prediction in runs[0].predictions.items():
         groups.setdefault(group_of(prediction), []).append(sample)
-    without = [
-        read_without_context(run, run.predictions.values()) if asked_without_context(run) else None for run in runs
-    ]
-    rows = [_row(key, [samples], runs, without, seed) for key, samples in groups.items()]
+    without = [without_context(run) for run in runs]
+    members = {key: [samples] for key, samples in groups.items()}
     for relation, keys in by_relation(groups).items():
-        if len(keys) > 1:  # of one group, the average would only repeat it
-            rows.append(_row((AVERAGE, relation, "–"), [groups[key] for key in keys], runs, without, seed))
+        if len(keys) > 1:
+            members[AVERAGE, relation, "–"] = [groups[key] for key in keys]
     if len(groups) > 1:
-        rows.append(_row(ALL, [list(runs[0].predictions)], runs, without, seed))
-    labels = tuple(run.label for run in runs)
+        members[ALL] = [list(runs[0].predictions)]
+    rows = [_row(key, own, runs, without, seed) for key, own in members.items()]
     return Comparison(
         runs[0].scores.bench.name,
-        labels,
+        tuple(run.label for run in runs),
         _corrected(rows),
         compare_subsets(runs, seed=seed),
         compare_faithfulness(runs, seed=seed),
@@ -137,7 +129,7 @@ def _row(
     picked = [[[run.predictions[sample] for sample in samples] for samples in groups] for run in runs]
     return Row(
         *key,
-        sum(len(samples) for samples in groups),
+        sum(map(len, groups)),
         cells=tuple(_cell(run, key, chosen, seed) for run, chosen in zip(runs, picked, strict=True)),
         gains=tuple(_gain(picked[0], chosen, seed) for chosen in picked[1:]),
         context_use=tuple(
@@ -173,19 +165,20 @@ def _values(groups: Sequence[Sequence[Prediction]], metric: str) -> list[list[fl
 
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows with each run's p-values of each metric adjusted for the number of rows."""
-    gains = [list(row.gains) for row in rows]
-    uses = [list(row.context_use) for row in rows]
+    """The rows with each run's p-values of each metric corrected for the number of rows."""
+    gains, uses = [list(row.gains) for row in rows], [list(row.context_use) for row in rows]
     for run in range(len(gains[0])):
         for metric in Gain.__dataclass_fields__:
-            tested = [own for own in gains if getattr(own[run], metric) is not None]
-            adjusted = holm([getattr(own[run], metric) for own in tested])
-            for own, difference in zip(tested, adjusted, strict=True):
-                own[run] = replace(own[run], **{metric: difference})
+            _correct(gains, run, metric)
     for run in range(len(uses[0])):
-        asked = [(row, use) for row in uses if (use := row[run]) is not None]
-        for (row, use), gain in zip(asked, holm([use.gain for _, use in asked]), strict=True):
-            row[run] = replace(use, gain=gain)
+        _correct(uses, run, "gain")
     return tuple(
         replace(row, gains=tuple(own), context_use=tuple(use)) for row, own, use in zip(rows, gains, uses, strict=True)
     )
+
+
+def _correct(columns: Sequence[list[Any]], run: int, field: str) -> None:
+    """Correct one field of one run's entries in place."""
+    tested = [own for own in columns if own[run] is not None and getattr(own[run], field) is not None]
+    for own, difference in zip(tested, holm([getattr(own[run], field) for own in tested]), strict=True):
+        own[run] = replace(own[run], **{field: difference})

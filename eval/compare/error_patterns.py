@@ -1,11 +1,10 @@
-"""Why a prediction is wrong: context neglected, looked at the wrong place, or something else.
+"""Why a prediction is wrong: it neglects the context, looks at the wrong place, or something else.
 
-The three patterns are the paper's (section 2.2 and appendix C), where a judge finds them out from the whole output.
-Without a judge there is one thing that can be measured: whether the answer stays the same when the context is taken
-away. Then the context had no part in it, or the model would have guessed the same (with two labels it often would,
-so the share of neglect by this rule is an upper bound).
+The three patterns are the paper's (section 2.2 and appendix C), where a judge finds them in the whole output. Without
+a judge one thing can be measured: whether the answer stays the same without the context. Then the context had no part
+in it, or the model would have guessed the same, so the share of neglect by this rule is an upper bound.
 
-What is found is written beside the run's predictions, and checked against them when it is read again.
+The patterns are written to the run's folder, and checked against its predictions when they are read again.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ from eval.compare.runs import ScoredRun
 from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
 
+PATTERNS_FILE = "error_patterns.json"
 # (dataset, id) → the answer that the same model gives without the context, as in `Prediction.answer`.
-AnswersWithoutContext = Mapping[tuple[str, str], Sequence[str]]
+AnswersWithoutContext = Mapping[SampleKey, Sequence[str]]
 
 
 class ErrorPattern(StrEnum):
@@ -50,7 +50,7 @@ class ErrorPattern(StrEnum):
 
 @dataclass(frozen=True)
 class JudgedError:
-    """The pattern of an error, and what speaks for it."""
+    """The pattern of an error, and the reason for it."""
 
     pattern: ErrorPattern
     reason: str
@@ -66,13 +66,13 @@ _WORDS = {
 def find_error_patterns(
     wrong: Sequence[Prediction], judge: Judge | None, *, without_context: AnswersWithoutContext | None = None
 ) -> list[JudgedError]:
-    """The error pattern of each wrong prediction, in order.
+    """Find the error pattern of each wrong prediction, in order.
 
     Args:
-        wrong: predictions that are not right.
-        judge: None for rules only: an error is neglect if the answer is the same without the context, other if no
-            answer was recognised, and undecided besides.
-        without_context: needed by the rules alone; a prediction that it lacks is undecided.
+        wrong: wrong predictions.
+        judge: None applies the rule: neglect if the answer is the same without the context, other if no answer was
+            recognised, otherwise undecided.
+        without_context: for the rule; predictions that it lacks are undecided.
 
     Raises:
         ValueError: a prediction is right.
@@ -80,7 +80,7 @@ def find_error_patterns(
     """
     right = next((prediction for prediction in wrong if prediction.right), None)
     if right is not None:
-        raise ValueError(f"prediction {right.id!r} of {right.dataset!r}: is right; expected wrong ones alone")
+        raise ValueError(f"prediction {right.id!r} of {right.dataset!r}: is right; expected only wrong ones")
     if judge is None:
         return [_by_rule(prediction, without_context or {}) for prediction in wrong]
     judged = judge.ask(error_prompts(wrong), read_error, what="error patterns", reminder=_templates().reminder)
@@ -88,7 +88,7 @@ def find_error_patterns(
 
 
 def error_prompts(wrong: Sequence[Prediction]) -> list[Prompt]:
-    """What `find_error_patterns` asks about each prediction; for an estimate of its cost."""
+    """The prompt that `find_error_patterns` sends for each prediction."""
     return [
         _templates().prompt(
             prediction.format,
@@ -106,19 +106,19 @@ def error_prompts(wrong: Sequence[Prediction]) -> list[Prompt]:
 
 
 def read_error(reply: str) -> JudgedError | None:
-    """The pattern in the closing line of a reply, with the reasons above it; None where that line names none."""
+    """The pattern in a reply's closing line, with the reasons above it; None if that line names none."""
     pattern = _WORDS.get(closing_value(reply, "Error") or "")
     return None if pattern is None else JudgedError(pattern, without_closing(reply))
 
 
 def relations_of(predictions: Iterable[Prediction]) -> list[str]:
-    """The relations in order of appearance, and `all` behind them where there are several."""
+    """The relations in order of appearance, followed by `all` if there are several."""
     relations: list[str] = list(dict.fromkeys(prediction.relation for prediction in predictions))
     return [*relations, "all"] if len(relations) > 1 else relations
 
 
 def count_patterns(wrong: Sequence[Prediction], errors: Sequence[JudgedError]) -> dict[str, dict[str, int]]:
-    """Relation → pattern → number of wrong predictions, over `all` where there are several relations."""
+    """Relation → pattern → number of wrong predictions, with `all` if there are several relations."""
     return {
         relation: {
             pattern.value: sum(
@@ -131,11 +131,11 @@ def count_patterns(wrong: Sequence[Prediction], errors: Sequence[JudgedError]) -
 
 
 def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> JudgedError:
+    other = without_context.get((prediction.dataset, prediction.id))
     if not prediction.parsed:
         return JudgedError(ErrorPattern.OTHER, "the output holds no answer in the form that was asked for")
     if not prediction.context.strip():
         return JudgedError(ErrorPattern.UNDECIDED, "the sample has no context")
-    other = without_context.get((prediction.dataset, prediction.id))
     if other is None:
         return JudgedError(ErrorPattern.UNDECIDED, "no answer without the context to compare with")
     if same_answers(other, prediction.answer):
@@ -148,22 +148,22 @@ def _templates() -> JobTemplates:
     return load_templates(Path(__file__).with_name("error_prompts.yaml"))["error_pattern"]
 
 
-PATTERNS_FILE = "error_patterns.json"
-
-
 @dataclass(frozen=True)
 class RunPatterns:
     """The error pattern of every wrong prediction of a run.
 
     Attributes:
         method: `by rule`, or the judge's name.
-        by_rule: whether the patterns are an estimate by rule.
         errors: by sample, in the order of the predictions.
     """
 
     method: str
-    by_rule: bool
     errors: dict[SampleKey, JudgedError]
+
+    @property
+    def by_rule(self) -> bool:
+        """Whether the patterns are an estimate by rule."""
+        return self.method == "by rule"
 
 
 class _Judge(BaseModel):
@@ -187,7 +187,7 @@ class _Content(BaseModel):
 def write_patterns(
     run: ScoredRun, wrong: Sequence[Prediction], errors: Sequence[JudgedError], judge: JudgeOptions
 ) -> Path:
-    """Write the patterns and reasons as `error_patterns.json` beside the run's predictions."""
+    """Write the patterns and reasons as `error_patterns.json` to the run's folder."""
     content = {
         "judge": judge.model_dump(include={"backend", "model"}),
         "estimated_by_rule": judge.backend == "rules",
@@ -204,10 +204,10 @@ def write_patterns(
 
 
 def read_patterns(run: ScoredRun) -> RunPatterns | None:
-    """A run's error patterns, or None where `d2e errors` was not called.
+    """A run's error patterns; None if `d2e errors` was not called.
 
     Raises:
-        UserError: the file is damaged, or about other wrong answers than the run's predictions hold.
+        UserError: the file is damaged, or about other wrong answers than the run has.
     """
     path = run.folder / PATTERNS_FILE
     if not path.is_file():
@@ -220,12 +220,11 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
     found = {(one.dataset, one.id): JudgedError(one.pattern, one.reason) for one in content.errors}
     wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
     strangers = sorted(found.keys() ^ set(wrong))
-    if strangers or len(found) != len(content.errors):
-        example = f", such as {strangers[0][1]!r} of {strangers[0][0]}" if strangers else ""
+    if strangers:
         raise UserError(
-            f"{path}: about {len(content.errors)} wrong answers, but predictions.jsonl beside it holds {len(wrong)}; "
-            f"{len(strangers)} are in one only{example}",
+            f"{path}: about {len(content.errors)} wrong answers, but predictions.jsonl holds {len(wrong)}; "
+            f"{len(strangers)} are in one only, such as {strangers[0][1]!r} of {strangers[0][0]}",
             remedy=again,
         )
     method = "by rule" if content.estimated_by_rule else content.judge.model or content.judge.backend
-    return RunPatterns(method, content.estimated_by_rule, {key: found[key] for key in wrong})
+    return RunPatterns(method, {key: found[key] for key in wrong})

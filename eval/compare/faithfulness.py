@@ -1,13 +1,13 @@
-"""Free answers of several runs side by side: do they keep to their contexts, and what does a judge say of them?
+"""Free answers of several runs side by side: how far they keep to their contexts, by words and by a judge's verdicts.
 
-Measures are those of `eval.score.faithfulness` and, where a run's answers were judged, a judge's verdicts.
-Differences are paired by sample, over the samples that both runs have a value of.
+Differences are paired by sample, over the samples for which both runs have a value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from eval.compare.judged_answers import read_judged
 from eval.compare.runs import ScoredRun
@@ -18,15 +18,16 @@ from eval.score.statistics import Difference, Interval, bootstrap_average, holm,
 WORDS = ("in context", "context recall")
 JUDGED = ("supported", "correct")
 MEASURES = (*WORDS, *JUDGED)
+Name = TypeVar("Name", bound=str)
 _Values = Mapping[SampleKey, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class RunFaithfulness:
-    """One run on one dataset; fractions, by measure.
+    """One run on one dataset: fractions by measure.
 
     Attributes:
-        scores: without measures that no answer has a value of.
+        scores: without measures that no answer has.
         changes: paired differences to the first run; empty for the first.
     """
 
@@ -44,12 +45,12 @@ class Faithfulness:
     runs: tuple[RunFaithfulness, ...]
 
     def has(self, measures: Sequence[str]) -> bool:
-        """Whether some run has one of these."""
+        """Whether some run has one of these measures."""
         return any(name in run.scores for run in self.runs for name in measures)
 
 
 def compare_faithfulness(runs: Sequence[ScoredRun], *, seed: int = 0) -> tuple[Faithfulness, ...]:
-    """A row a dataset, then one of all where there are several; empty where no answer is a free one to a context."""
+    """Compare free answers to contexts by dataset and, if there are several, over all; empty without such answers."""
     datasets: dict[str, list[SampleKey]] = {}
     for key, prediction in runs[0].predictions.items():
         if has_free_answer(prediction):
@@ -61,13 +62,19 @@ def compare_faithfulness(runs: Sequence[ScoredRun], *, seed: int = 0) -> tuple[F
     values = [_values(run) for run in runs]
     rows = []
     for dataset, keys in datasets.items():
-        changes = _corrected([_changes(values[0], own, keys, seed) for own in values[1:]])
+        changes = corrected_together([_changes(values[0], own, keys, seed) for own in values[1:]])
         compared = tuple(
             RunFaithfulness(run.label, _scores(own, keys, seed), change)
             for run, own, change in zip(runs, values, [{}, *changes], strict=True)
         )
         rows.append(Faithfulness(dataset, len(keys), compared))
     return tuple(rows)
+
+
+def corrected_together(changes: Sequence[dict[Name, Difference]]) -> list[dict[Name, Difference]]:
+    """The differences of several runs with p-values corrected for all of them."""
+    adjusted = iter(holm([change for own in changes for change in own.values()]))
+    return [{name: next(adjusted) for name in own} for own in changes]
 
 
 def _values(run: ScoredRun) -> _Values:
@@ -95,9 +102,3 @@ def _changes(first: _Values, other: _Values, keys: Sequence[SampleKey], seed: in
         for name, shared in both.items()
         if shared
     }
-
-
-def _corrected(changes: Sequence[dict[str, Difference]]) -> list[dict[str, Difference]]:
-    """p-values adjusted for all runs and measures of a dataset, which are read together."""
-    adjusted = iter(holm([change for own in changes for change in own.values()]))
-    return [{name: next(adjusted) for name in own} for own in changes]

@@ -1,7 +1,7 @@
-"""Free answers as a judge sees them: does the context support what they say, and is it what the gold answer says?
+"""A judge's verdicts on free answers: does the context support them, and do they agree with the gold answer?
 
-Shares of words cannot tell "within 30 days" from "not within 30 days"; a judge can. Its verdicts are written beside
-the run's predictions, and checked against them when they are read again.
+Shares of words cannot distinguish "within 30 days" from "not within 30 days"; a judge can. The verdicts are written to
+the run's folder, and checked against its predictions when they are read again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ _CORRECT = {"correct": True, "incorrect": False}
 
 
 class Verdict(BaseModel):
-    """What the judge says of one answer.
+    """The judge's verdict on one answer.
 
     Attributes:
-        supported: the context says all that the answer says.
-        correct: the answer says what the gold answer says.
-        reason: what speaks for that.
+        supported: the context supports everything in the answer.
+        correct: the answer agrees with the gold answer.
     """
 
     supported: bool
@@ -55,10 +54,10 @@ class _Content(BaseModel):
 
 
 def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
-    """Ask a judge about a run's free answers to contexts; the verdicts are written beside them.
+    """Ask a judge about a run's free answers to contexts, and write the verdicts to the run's folder.
 
     Returns:
-        a verdict for each of them in order; None where the judge named none, twice.
+        a verdict for each answer in order; None where the judge named none, twice.
 
     Raises:
         UserError: the judge cannot be asked, or not any more.
@@ -77,10 +76,10 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
 
 
 def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
-    """The verdicts on a run's answers, without those that the judge left open; None where none was asked.
+    """The verdicts on a run's answers, without undecided ones; None if no judge was asked.
 
     Raises:
-        UserError: the file is damaged, or about other answers than the run's predictions hold.
+        UserError: the file is damaged, or about other answers than the run has.
     """
     path = run.folder / JUDGED_FILE
     if not path.is_file():
@@ -92,7 +91,6 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
         raise UserError(f"{path}: not verdicts on answers ({describe_validation_error(error)})", again) from None
     about = {(one.dataset, one.id): one.output_sha256 for one in judged}
     held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
-    # Of a subset of the predictions, the others' verdicts are of no concern.
     changed = [key for key, digest in held.items() if about.get(key) != digest]
     if changed:
         raise UserError(
@@ -104,7 +102,7 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
 
 
 def read_verdict(reply: str) -> Verdict | None:
-    """The verdict in a reply's closing line, with the reasons above it; None where that line names none."""
+    """The verdict in a reply's closing line, with the reasons above it; None if that line names none."""
     words = [word.strip() for word in (closing_value(reply, "Verdict") or "").split(",")]
     if len(words) != 2 or words[0] not in _SUPPORTED or words[1] not in _CORRECT:
         return None

@@ -1,4 +1,4 @@
-"""Which of a run's results become rows of a paper table, and what the rows are called."""
+"""Choose the results for a paper table, and name and order its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VARIANTS = (_FULL, "w/o DIE", "w/o DEE", "w/o BOTH")
 
 @dataclass(frozen=True)
 class Result:
-    """One run's scores on one benchmark; `recipe` is its model's, None for a model that was not trained here."""
+    """One run's scores on one benchmark; `recipe` is None for a model that was not trained here."""
 
     label: str
     run: Path
@@ -30,16 +30,16 @@ class Result:
 
     @property
     def model(self) -> str:
-        """The short name of the model that was trained, or of the one that was decoded."""
+        """The short name of the model that was trained or decoded."""
         name = self.scores.model if self.recipe is None else self.recipe.model.name
         return name.rstrip("/").rpartition("/")[2].removeprefix("builtin:")
 
 
 def read_table(paths: Sequence[Path], layout: Layout, bench: str | None = None) -> PaperTable:
-    """The runs' results in a layout, run by run; several rows of a run that was scored in several settings.
+    """Lay out the runs' results; a run that was scored in several settings gets several rows.
 
     Args:
-        bench: the folder name under RUN/eval; None takes all that hold a dataset of the layout.
+        bench: the folder name under RUN/eval; None means all with a dataset of the layout.
 
     Raises:
         UserError: a run is missing or given twice, has no such result, or was scored on other samples than the rest.
@@ -55,7 +55,7 @@ def read_table(paths: Sequence[Path], layout: Layout, bench: str | None = None) 
 
 
 def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
-    """The rows of a layout, named and ordered as the paper's are."""
+    """The rows of a layout, named and ordered as in the paper."""
     if layout == "ablation":
         rows = _ablation(results)
     elif layout == "sensitivity":
@@ -67,13 +67,12 @@ def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
-    """Write a run's scores on one benchmark as table.md, table.tex and table.json beside them.
+    """Write a run's scores on one benchmark as table.md, table.tex and table.json to their folder.
 
-    Which layout it is follows from the datasets; a benchmark that is neither PIPER's nor the out-of-distribution one
-    has none, and one that is both has table-ood.* besides.
+    The datasets decide the layout: PIPER's, out of distribution, both (then with table-ood.*), or none.
 
     Returns:
-        the files written, none where no layout fits.
+        the files written.
     """
     folder = run_folder / "eval" / bench_name
     datasets = {group.dataset for group in read_scores(folder / SCORES_FILE).groups}
@@ -89,7 +88,7 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
 
 def _read_result(path: Path, label: str, bench: str) -> Result:
     scores = read_scores(path / "eval" / bench / SCORES_FILE)
-    # Results may lie beside their run (`d2e eval RUN --out FOLDER`), and a run may have moved since it was scored.
+    # Results may be outside their run (`d2e eval RUN --out FOLDER`), and a run may have moved since it was scored.
     recipes = [folder / RECIPE_FILE for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
     return Result(label, path, bench, scores, load_recipe(recipes[0]) if recipes else None)
 
@@ -124,7 +123,7 @@ def _samples(scores: RunScores) -> str:
 def _ablation(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
     def named(result: Result) -> tuple[Entry, Result]:
         variant = _variant(result)
-        how = _otherwise_decoded(result)
+        how = _other_decoding(result)
         label = f"{result.model} ({variant}{how})" if variant in (_FULL, "frozen") else f"- {variant}{how}"
         return Entry(label, result.scores, block=result.model, facts={"variant": variant}), result
 
@@ -145,7 +144,7 @@ def _variant(result: Result) -> str:
 
 def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
     def named(result: Result) -> tuple[Entry, Result]:
-        ratio = f"α={_trained(result):g}{_otherwise_decoded(result)}"
+        ratio = f"α={_trained(result):g}{_other_decoding(result)}"
         return Entry(f"{model(result)} ({ratio})", result.scores, block=model(result)), result
 
     def model(result: Result) -> str:
@@ -156,8 +155,8 @@ def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
     return [named(r) for r in sorted(results, key=lambda r: (models.index(model(r)), _trained(r)))]
 
 
-def _otherwise_decoded(result: Result) -> str:
-    """What a row's name says of a decoding that is not that of the model's objective."""
+def _other_decoding(result: Result) -> str:
+    """The addition to a row's name if it was not decoded as its objective is."""
     scores = result.scores
     how = scores.decoder or ("" if scores.alpha in (None, _trained(result)) else f"{scores.alpha:g}")
     return (f", decoded with {how}" if how else "") + (f", β={scores.plausibility:g}" if scores.plausibility else "")
@@ -168,7 +167,7 @@ def _trained(result: Result) -> float:
 
 
 def _distinct(rows: Sequence[tuple[Entry, Result]]) -> list[Entry]:
-    """The entries, with the run or else the benchmark in the name of those that would be called alike."""
+    """The entries, with the run or the benchmark in names that would be equal."""
     named = [entry for entry, _ in rows]
     for more in (lambda result: result.label, lambda result: result.bench):
         names = [(entry.block, entry.label, entry.note) for entry in named]

@@ -1,7 +1,6 @@
-"""Run folders as evaluation leaves them: RUN/eval/BENCH/{predictions.jsonl, scores.json}, found and checked.
+"""Find and read results as evaluation writes them: RUN/eval/BENCH/{predictions.jsonl, scores.json}.
 
-Runs are read together, because what matters is that they fit: one benchmark, the same samples in each. A base
-model's folder has neither a recipe nor a trainer state, and that is no error.
+Runs are read together to check that they fit: one benchmark and the same samples.
 """
 
 from __future__ import annotations
@@ -50,12 +49,11 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
     """Read the runs' results on one benchmark.
 
     Args:
-        paths: run folders.
-        bench: the benchmark's folder name under RUN/eval; None takes the only one that all runs share.
+        bench: the benchmark's folder name under RUN/eval; None means the only one that all runs share.
 
     Raises:
-        UserError: a run is missing, given twice, not scored or damaged; the benchmark is unknown or not
-            settled; or the runs were scored on different benchmark files or different samples.
+        UserError: a run is missing, given twice, not scored or damaged; the benchmark is unknown or ambiguous; or the
+            runs were scored on different files or samples.
     """
     labels = distinct_labels(paths)
     name = _shared_bench(paths, bench)
@@ -66,10 +64,10 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
 
 
 def scored_benches(path: Path, bench: str | None = None) -> list[str]:
-    """Names of the benchmarks that a run folder holds complete results of; only `bench` where it is given.
+    """List the benchmarks with complete results in a run folder, or check for `bench`.
 
     Raises:
-        UserError: there is no such folder, or it holds no result, or none of `bench`.
+        UserError: there is no such folder, or it has no result on `bench`, or none at all.
     """
     if not path.is_dir():
         raise UserError(
@@ -81,7 +79,7 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
         others = sorted(file.parent.name for file in path.glob(f"eval/*/{SCORES_FILE}"))
         if others:
             raise UserError(
-                f"{path}: scored on {', '.join(others)} alone, by scorers of their own; expected scores of rows"
+                f"{path}: scored only on {', '.join(others)}, by their own scorers; expected scores of rows"
                 + (f", and of {bench!r}" if bench else ""),
                 remedy=f"d2e compare, report and table read {others[0]} of runs that all have it: --bench {others[0]}",
             )
@@ -95,7 +93,7 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
 
 
 def row_benches(path: Path) -> list[str]:
-    """Names of the benchmarks of rows that a run folder holds complete results of."""
+    """List the benchmarks of rows with complete results in a run folder."""
     scored = path.glob(f"eval/*/{SCORES_FILE}")
     return sorted(file.parent.name for file in scored if file.with_name("predictions.jsonl").is_file())
 
@@ -119,10 +117,10 @@ def reference_first(runs: Sequence[Run], name: str | None) -> list[Run]:
 
 
 def only_subset(runs: Sequence[ScoredRun], subset: str) -> list[ScoredRun]:
-    """The runs with the samples of one subset alone, scored again.
+    """The runs with only the samples of one subset, scored again.
 
     Raises:
-        UserError: no sample has that tag; the subsets that there are are named.
+        UserError: no sample has that tag.
     """
     counts = Counter(p.subset for p in runs[0].predictions.values() if p.subset is not None)
     if not counts:
@@ -162,7 +160,7 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """The runs' names, with as much of their paths as tells them apart.
+    """The runs' names, with enough of their paths to be distinct.
 
     Raises:
         UserError: a folder is given twice.

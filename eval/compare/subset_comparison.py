@@ -1,7 +1,7 @@
-"""Runs by subset, side by side: who reads more than the first run, on which rows, and whether that is decided.
+"""Runs by subset, side by side: which run uses the context more than the first, and how sure that is.
 
-A run reads more if it is better on conflict rows, where habit is wrong, and not worse on aligned ones: a method may
-buy the one with the other. Both differences are paired by sample.
+A run uses it more ("reads more") if it is better on conflict rows, where the habit is wrong, and not worse on aligned
+ones: a method may trade the one for the other. Both differences are paired by sample.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any
 
 from d2e_sft.data.sample import Subset
 from d2e_sft.util.errors import UserError
-from eval.compare.context_use import asked_without_context, read_without_context
+from eval.compare.context_use import without_context
+from eval.compare.faithfulness import corrected_together
 from eval.compare.runs import ScoredRun
 from eval.score.predictions import Prediction, SampleKey
-from eval.score.statistics import Difference, Interval, bootstrap_average, holm, paired_average
+from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average
 from eval.score.subsets import AVERAGE, DatasetSubsets, by_subset, gives, headline, score_subsets, with_both
 
-MARGIN = 0.03  # as much of aligned accuracy may be lost, as a fraction, by a run that is said to read more
-# Where none of n samples changed, the difference's interval is a point, yet 3/n of all samples may change (95 %).
+MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still read more
+# If none of n samples changed, the difference's interval is a point, yet 3/n of all samples may change (95 %).
 ENOUGH = round(3 / MARGIN)
 
 
 @dataclass(frozen=True)
 class OwnHabit:
-    """Whether the model has the habits of the conflict rows: what it says when asked without their contexts.
+    """Whether the model has the habits of the conflict rows, measured without their contexts.
 
     Attributes:
-        rate: the share of rows to which it gives the habit. Where this is small, the rows are plain reading to it.
-        n: how many rows that is.
-        accuracy: with the context, on these rows alone, where context and the model's own habit are in conflict; None
-            where there are none.
+        rate: the share of rows to which it gives the habit; where this is small, the rows test plain reading.
+        n: the number of these rows.
+        accuracy: its accuracy on these rows with the context; None without such rows.
     """
 
     rate: Interval
@@ -45,7 +45,7 @@ class RunSubsets:
 
     Attributes:
         changes: subset → paired difference of its accuracy to the first run's; empty for the first.
-        own_habit: None where the model was not asked without the contexts, or no conflict row says the habit.
+        own_habit: None if the model was not asked without the contexts, or no conflict row names a habit.
     """
 
     label: str
@@ -55,7 +55,7 @@ class RunSubsets:
 
     @property
     def verdict(self) -> str:
-        """What the changes decide: of conflict rows by the corrected p, of aligned ones by the interval."""
+        """What the changes decide: on conflict rows by the corrected p, on aligned ones by the interval."""
         conflict, aligned = self.changes["conflict"], self.changes.get("aligned")
         changes = [change for change in (conflict, aligned) if change is not None]
         sizes = [self.scores.subsets[name].n for name in ("conflict", "aligned") if name in self.changes]
@@ -73,7 +73,7 @@ class RunSubsets:
 
 @dataclass(frozen=True)
 class DatasetComparison:
-    """All runs on one dataset, or on the average of those that have aligned and conflict rows."""
+    """All runs on one dataset, or on the average of those with aligned and conflict rows."""
 
     dataset: str
     runs: tuple[RunSubsets, ...]
@@ -90,7 +90,7 @@ class SubsetComparison:
 
     Attributes:
         datasets: in order of appearance; the average comes last.
-        untagged: samples that have no tag and are left out of this.
+        untagged: number of samples without a tag, which are left out.
     """
 
     datasets: tuple[DatasetComparison, ...]
@@ -98,37 +98,33 @@ class SubsetComparison:
 
     @property
     def headline(self) -> DatasetComparison:
-        """What a verdict is about."""
+        """The dataset that the verdicts are about."""
         return self.datasets[headline([own.sizes for own in self.datasets])]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts and lists, scores as fractions."""
-        return {
-            "untagged": self.untagged,
-            "datasets": [
-                {"dataset": own.dataset, "runs": [_run_json(run) for run in own.runs]} for own in self.datasets
-            ],
-        }
+        """Plain dicts and lists, with scores as fractions."""
+        datasets = [{"dataset": own.dataset, "runs": [_run_json(run) for run in own.runs]} for own in self.datasets]
+        return {"untagged": self.untagged, "datasets": datasets}
 
 
 def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetComparison | None:
-    """Measures by subset of runs that `eval.compare.runs.load_runs` found to fit; None where no row is tagged.
+    """Compare runs that `load_runs` read together by subset; None if no row is tagged.
 
     Raises:
-        UserError: a sample has not the same tag in all runs.
+        UserError: a sample has different tags in two runs.
     """
     _check_same_tags(runs)
     tagged = by_subset(list(runs[0].predictions.values()))
     scores = [score_subsets(list(run.predictions.values()), seed=seed) for run in runs]
-    unread = [read_without_context(r, r.predictions.values()) if asked_without_context(r) else None for r in runs]
+    without = [without_context(run) for run in runs]
     datasets = []
     for place, first in enumerate(scores[0]):
         members = with_both(tagged) if first.dataset == AVERAGE else [first.dataset]
         groups = {name: [tagged[dataset][name] for dataset in members] for name in first.subsets}
-        changes = _corrected([_changes(groups, run.predictions, seed) for run in runs[1:]])
+        changes = corrected_together([_changes(groups, run.predictions, seed) for run in runs[1:]])
         rows = [
             RunSubsets(run.label, own[place], change, _own_habit(run, groups.get("conflict", []), answers, seed))
-            for run, own, change, answers in zip(runs, scores, [{}, *changes], unread, strict=True)
+            for run, own, change, answers in zip(runs, scores, [{}, *changes], without, strict=True)
         ]
         datasets.append(DatasetComparison(first.dataset, tuple(rows)))
     counted = sum(len(rows) for own in tagged.values() for rows in own.values())
@@ -157,12 +153,6 @@ def _changes(
         )
         for name, groups in before.items()
     }
-
-
-def _corrected(changes: Sequence[dict[Subset, Difference]]) -> list[dict[Subset, Difference]]:
-    """p-values adjusted for all runs and subsets of a dataset, which are read together."""
-    adjusted = iter(holm([change for own in changes for change in own.values()]))
-    return [{name: next(adjusted) for name in own} for own in changes]
 
 
 def _own_habit(

@@ -1,1 +1,1 @@
-"""Results of scorers other than that of rows, side by side: what each item counts, paired tests, tables, plots."""
+"""Compare results that have measures, item by item."""

@@ -1,7 +1,7 @@
-"""Results side by side by their measures: intervals, and paired differences to the first result.
+"""Compare results by their measures: intervals, and paired differences to the first result.
 
-The headline's p-values are corrected for the number of results, those of all other measures together for results and
-measures (Holm): a table is read for its headline, and the rest of it is many tests at once.
+A table is read for its headline, and everything else is many tests at once. The headline's p-values are therefore
+corrected for the number of results, the others together for results and measures (Holm).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MeasureRow:
     """One measure of all results, as fractions.
 
     Attributes:
-        n: how many items there are, and `unit` what they are.
+        unit: what the n items are.
         scores: one for each result.
         changes: one for each result after the first.
     """
@@ -40,7 +40,7 @@ class MeasureComparison:
     """Results of one scorer; the first row is the headline.
 
     Attributes:
-        left_out: measures that not all results have, or not of the same items.
+        left_out: measures that some results lack, or have for other items.
     """
 
     bench: str
@@ -49,7 +49,7 @@ class MeasureComparison:
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts and lists, scores as fractions."""
+        """Plain dicts and lists, with scores as fractions."""
         return asdict(self)
 
 
@@ -57,28 +57,32 @@ def compare_measures(bench: str, results: Results) -> MeasureComparison:
     """Compare results of one scorer.
 
     Raises:
-        UserError: a result has no measure, two have none in common, or they are about other items or other gold.
+        UserError: a result has no measure, the results have none in common, or their items or gold answers differ.
     """
-    first, *others = results.values()
     for label, measures in results.items():
         if not measures:
             raise UserError(
                 f"{label}: {bench} has scores, but none item by item, so there is nothing to compare",
                 remedy="read its tables.md; openpi2 has them of schemata, states, complete, salience and pddl",
             )
-    names = [one.name for one in first if all(one.name in {own.name for own in other} for other in others)]
+    by_label = {label: {one.name: one for one in measures} for label, measures in results.items()}
+    first, *others = by_label.values()
+    names = [name for name in first if all(name in other for other in others)]
     if not names:
         raise UserError(
             f"{bench}: {' and '.join(results)} have no measure in common",
             remedy="compare results of one system, of the same task and options",
         )
-    by_label = {label: {one.name: one for one in measures} for label, measures in results.items()}
     _check_same_items(bench, {label: own[names[0]] for label, own in by_label.items()})
-    alike = [name for name in names if len({frozenset(own[name].counts) for own in by_label.values()}) == 1]
-    rows = [_row([own[name] for own in by_label.values()]) for name in alike]
-    every = dict.fromkeys(one.name for measures in results.values() for one in measures)
-    left_out = tuple(name for name in every if name not in alike)
-    return MeasureComparison(bench, tuple(results), tuple(_corrected(rows)), left_out)
+    same_items = [name for name in names if len({frozenset(own[name].counts) for own in by_label.values()}) == 1]
+    headline, *rest = [_row([own[name] for own in by_label.values()]) for name in same_items]
+    tested = iter(holm([change for row in rest for change in row.changes]))
+    rows = [
+        replace(headline, changes=tuple(holm(headline.changes))),
+        *(replace(row, changes=tuple(next(tested) for _ in row.changes)) for row in rest),
+    ]
+    every = dict.fromkeys(name for own in by_label.values() for name in own)
+    return MeasureComparison(bench, tuple(results), tuple(rows), tuple(n for n in every if n not in same_items))
 
 
 def _check_same_items(bench: str, headlines: Mapping[str, Measure]) -> None:
@@ -100,16 +104,6 @@ def _check_same_items(bench: str, headlines: Mapping[str, Measure]) -> None:
 
 def _row(measures: Sequence[Measure]) -> MeasureRow:
     first = measures[0]
-    ids = list(first.counts)
-    rows = [[own.counts[item] for item in ids] for own in measures]
+    rows = [[own.counts[item] for item in first.counts] for own in measures]
     changes = [paired_counts(first.form, rows[0], other) for other in rows[1:]]
-    return MeasureRow(first.name, first.unit, len(ids), tuple(own.interval for own in measures), tuple(changes))
-
-
-def _corrected(rows: Sequence[MeasureRow]) -> list[MeasureRow]:
-    headline, *others = rows
-    tested = iter(holm([change for row in others for change in row.changes]))
-    return [
-        replace(headline, changes=tuple(holm(headline.changes))),
-        *(replace(row, changes=tuple(next(tested) for _ in row.changes)) for row in others),
-    ]
+    return MeasureRow(first.name, first.unit, len(rows[0]), tuple(own.interval for own in measures), tuple(changes))

@@ -1,8 +1,8 @@
-"""What `lm-eval --log_samples` leaves, as measures: each metric of each task, document by document.
+"""The samples that `lm-eval --log_samples` writes, as measures: each metric of each task, document by document.
 
-A folder holds `samples_TASK_TIME.jsonl` for each task and `results_TIME.json`; of several times the last is read. A
-metric is taken where each document has a number and their mean is what the results file says; others, such as a
-corpus's BLEU, are no sum over documents.
+A folder holds `samples_TASK_TIME.jsonl` for each task and `results_TIME.json`; the latest time counts. A metric is
+used if each document has a number and their mean is the score in the results file. Others, such as a corpus's BLEU,
+are not sums over documents.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Values = dict[str, float]  # by document
 
 
 def holds_samples(folder: Path) -> bool:
-    """Whether it is such a folder, or holds one for one model."""
+    """Whether a folder, or a folder in it, holds samples."""
     return folder.is_dir() and bool(_files(folder))
 
 
 def read_samples_folder(folder: Path) -> tuple[list[Measure], dict[str, Any]]:
-    """The measures of a folder, pooled over its tasks first, and what its results file says of the run.
+    """Read the measures of a folder, starting with those pooled over tasks, and facts about the run.
 
     Raises:
         UserError: the folder holds samples of several models, or a file is damaged.
     """
     files = _files(folder)
-    models = sorted({str(file.parent) for file in files})
+    models = sorted({str(file.parent) for file, _, _ in files})
     if len(models) > 1:
         raise UserError(f"{folder}: holds samples of {len(models)} models: {', '.join(models)}", "name one of them")
-    last = max(_time(file) for file in files)
-    results = _results(files[0].with_name(f"results_{last}.json"))
-    by_task = {_task(file): _read(file) for file in files if _time(file) == last}
+    last = max(time for _, _, time in files)
+    results = _results(files[0][0].with_name(f"results_{last}.json"))
+    by_task = {task: _read(file) for file, task, time in files if time == last}
     metrics = {
         (task, name): found
         for task, rows in by_task.items()
@@ -55,28 +55,17 @@ def read_samples_folder(folder: Path) -> tuple[list[Measure], dict[str, Any]]:
     measures = _pooled(metrics, gold) if len(by_task) > 1 else []
     for (task, name), found in metrics.items():
         measures += shares(f"{task}, {_shown(name)}", _UNIT, digest(gold[task]), found)
-    told: dict[str, Any] = {key: results[key] for key in ("model_name", "date", "lm_eval_version") if key in results}
-    return measures, {"system": "lm-eval", **told}
+    facts: dict[str, Any] = {key: results[key] for key in ("model_name", "date", "lm_eval_version") if key in results}
+    return measures, {"system": "lm-eval", **facts}
 
 
-def _files(folder: Path) -> list[Path]:
-    """Files of samples in the folder, or else in those below it, which lm-eval names by model."""
+def _files(folder: Path) -> list[tuple[Path, str, str]]:
+    """Files of samples, with task and time, in the folder or in its folders, which lm-eval names by model."""
     for pattern in ("samples_*.jsonl", "*/samples_*.jsonl"):
-        if found := sorted(file for file in folder.glob(pattern) if _SAMPLES.fullmatch(file.name)):
+        matches = ((file, _SAMPLES.fullmatch(file.name)) for file in sorted(folder.glob(pattern)))
+        if found := [(file, match["task"], match["time"]) for file, match in matches if match is not None]:
             return found
     return []
-
-
-def _task(file: Path) -> str:
-    match = _SAMPLES.fullmatch(file.name)
-    assert match is not None
-    return match["task"]
-
-
-def _time(file: Path) -> str:
-    match = _SAMPLES.fullmatch(file.name)
-    assert match is not None
-    return match["time"]
 
 
 def _results(file: Path) -> dict[str, Any]:
@@ -99,7 +88,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
         except ValueError as error:
             raise UserError(f"{file}, line {number}: not JSON ({error})", _REMEDY) from None
         if not isinstance(row, dict) or "doc_id" not in row or not isinstance(row.get("metrics"), list):
-            raise UserError(f"{file}, line {number}: no sample of lm-eval; expected doc_id and metrics", _REMEDY)
+            raise UserError(f"{file}, line {number}: not a sample of lm-eval; expected doc_id and metrics", _REMEDY)
         rows.append(row)
     if not rows:
         raise UserError(f"{file}: holds no sample", _REMEDY)
@@ -107,7 +96,7 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _metrics(rows: Sequence[dict[str, Any]]) -> dict[str, Values]:
-    """`METRIC,FILTER`, as the results file calls it → values, of those that are a number in every row."""
+    """`METRIC,FILTER`, the name in the results file → values, for metrics with a number in every row."""
     found: dict[str, Values] = defaultdict(dict)
     refused = set()
     for row in rows:
@@ -124,18 +113,17 @@ def _id(row: Mapping[str, Any]) -> str:
     return str(row["doc_id"])
 
 
-def _is_mean(values: Values, told: Any) -> bool:
-    """Whether the results file's score is the mean of the documents' values; true where it says nothing."""
-    if not isinstance(told, int | float):
+def _is_mean(values: Values, score: Any) -> bool:
+    """Whether the score in the results file, if any, is the mean of the documents' values."""
+    if not isinstance(score, int | float):
         return True
-    return math.isclose(sum(values.values()) / len(values), told, rel_tol=1e-6, abs_tol=1e-9)
+    return math.isclose(sum(values.values()) / len(values), score, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _pooled(metrics: Mapping[tuple[str, str], Values], gold: Mapping[str, Any]) -> list[Measure]:
-    """Of metrics that several tasks have, the mean over all their documents."""
-    names = dict.fromkeys(name for _, name in metrics)
+    """For each metric of several tasks, the mean over all their documents."""
     pooled = []
-    for name in names:
+    for name in dict.fromkeys(name for _, name in metrics):
         own = {task: values for (task, metric), values in metrics.items() if metric == name}
         if len(own) > 1:
             every = {f"{task}/{item}": value for task, values in own.items() for item, value in values.items()}

@@ -1,4 +1,4 @@
-"""A comparison by measures as one picture: a panel a measure, a bar a result with its interval."""
+"""A comparison by measures as a picture: a panel for each measure, a bar with its interval for each result."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ MOST_PANELS = 6  # the first measures are the main ones
 
 
 def check_plot(file: Path) -> None:
-    """Refuse a name that says no kind of picture.
+    """Check that the name ends in a kind of picture.
 
     Raises:
-        UserError: its ending is another.
+        UserError: it does not.
     """
     if file.suffix.lower() not in ENDINGS:
-        raise UserError(f"--plot {file}: no kind of picture; expected a name that ends in {', '.join(ENDINGS)}")
+        raise UserError(f"--plot {file}: not a kind of picture; expected a name that ends in {', '.join(ENDINGS)}")
 
 
 def write_plot(comparison: MeasureComparison, file: Path) -> None:
-    """Write the picture, as its name says.
+    """Write the picture in the format that its name ends in.
 
     Raises:
-        UserError: as `check_plot`.
+        UserError: unknown format.
     """
     check_plot(file)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Results that have a scorer of their own: of a related system under RUN/eval, or a folder of lm-eval's samples.
+"""Read results with measures: of a related system under RUN/eval, or a folder of lm-eval's samples.
 
-A result of rows (`predictions.jsonl`) is read by `eval.compare.runs`; here it is decided which kind the runs share.
+`eval.compare.runs` reads results of rows (`predictions.jsonl`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class MeasuredRun(RunResult):
 
 
 def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[MeasuredRun] | None:
-    """The runs' results on a benchmark with a scorer of its own; None where they share one of rows.
+    """Read the runs' results on a benchmark with its own scorer; None if they share one of rows.
 
     Args:
         paths: run folders, folders of results themselves, or folders that `lm-eval --log_samples` wrote.
-        bench: the folder's name under RUN/eval; None takes the only one that all runs share.
+        bench: the folder's name under RUN/eval; None means the only one that all runs share.
 
     Raises:
         UserError: the runs share several benchmarks and none is chosen, or a result is damaged.
@@ -57,7 +57,7 @@ def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[Measu
 
 
 def compare_runs_by_measures(runs: Sequence[MeasuredRun]) -> MeasureComparison:
-    """The comparison of the runs of `load_measured`; differences are to the first."""
+    """Compare runs from `load_measured`; differences are to the first."""
     return compare_measures(runs[0].bench, {run.label: run.measures for run in runs})
 
 
@@ -67,19 +67,19 @@ def _shared(held: Sequence[dict[str, Any]], bench: str | None) -> list[str]:
 
 
 def _measured_benches(path: Path) -> dict[str, Path]:
-    """Benchmark → folder of its result."""
+    """Benchmark → folder of its result; a folder of a result stands for any variant of its system."""
     if holds_samples(path):
         return {"lm-eval": path}
     found = {}
     for file in (path / SCORES_FILE, *sorted(path.glob(f"eval/*/{SCORES_FILE}"))):
         system = _system_of(file)
-        if system is not None:  # the folder of a result stands for any variant of its system
+        if system is not None:
             found[system if file.parent == path else file.parent.name] = file.parent
     return found
 
 
 def _system_of(file: Path) -> str | None:
-    """The system that a file of scores is of; None where it is of rows, or not there."""
+    """The system in a file of scores; None if it is of rows or missing."""
     if not file.is_file():
         return None
     system = _content(file).get("system")

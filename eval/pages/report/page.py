@@ -104,10 +104,11 @@ def render_page(
 
 
 def _tables(comparison: Comparison) -> dict[str, Any]:
+    context = context_table(comparison)
     return {
         "scores": score_table(comparison),
         "gains": gain_table(comparison),
-        "context": context_table(comparison) if comparison.asked_without else None,
+        "context": context if len(context.frame) else None,
         "labels": label_table(comparison),
         "faithfulness": faithfulness_tables(comparison),
         "subsets": [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets),
@@ -139,7 +140,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("by-group", "Scores by group", by_subset),
         ("scores", "Scores", not by_subset),
         ("differences", "Differences", not by_subset and len(comparison.labels) > 1),
-        ("context", "Context", not by_subset and bool(comparison.asked_without)),
+        ("context", "Context", not by_subset and context["tables"]["context"] is not None),
         ("labels", "Labels", not by_subset and context["shares"] is not None),
         ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
         ("errors", "Errors", context["patterns"].table is not None),

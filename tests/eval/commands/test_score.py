@@ -176,7 +176,7 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(
     [
         (("--names", "A"), "1 names for 2 files"),
         (("--names", "A,A"), "a name is empty or given twice"),
-        (("--plot", "p.html"), "no kind of picture"),
+        (("--plot", "p.html"), "not a kind of picture"),
         (("--out", "run"), "got 2 files of predictions; expected one"),
         (("--json", "-", "--latex", "-"), "both would be printed"),
         (("--template", "t.csv"), "expected no PREDICTIONS beside it"),

@@ -47,7 +47,7 @@ def test_folders_of_results_compare_variants_of_one_run(runs: list[Path]) -> Non
 def test_runs_without_a_shared_system_are_left_to_the_reader_of_rows(runs: list[Path], tmp_path: Path) -> None:
     other = save_result(tmp_path / "other", accuracy([1]), bench="crepe")
     assert load_measured([runs[0], other]) is None
-    with pytest.raises(UserError, match="scored on wiqa alone, by scorers of their own") as caught:
+    with pytest.raises(UserError, match="scored only on wiqa, by their own scorers") as caught:
         load_runs([runs[0], other])
     assert "--bench wiqa" in str(caught.value.remedy)
 
