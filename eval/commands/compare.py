@@ -43,19 +43,17 @@ def compare(
 ) -> None:
     """Print the scores of several runs side by side.
 
-    Each RUN is a folder that `d2e eval` has scored; all must be scored on the same samples. Printed are the mean of
-    exact match (EM) and token-level F1 in percent with its 95 % interval, paired differences to the first RUN, where *
-    marks a corrected p below 0.05, for nli the shares of the predicted labels, for runs that were also evaluated
-    --without-context what the context adds, and a verdict for each RUN against the first. --wide prints Markdown with
-    the intervals and differences of every metric.
+    Each RUN is a folder that `d2e eval` scored on the same samples. Prints the mean of exact match (EM) and token-level
+    F1 with its 95 % interval, and paired differences to the first RUN, where * marks a corrected p below 0.05. Also
+    prints the shares of predicted nli labels, what the context adds (for runs that were also evaluated
+    --without-context), and a verdict on each RUN against the first.
 
-    Where samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how
-    often the answer is the habit, paired differences, and a verdict for each RUN against the reference. Where answers
-    are free ones to a context (format chat): how faithful they are to it, by words and, if d2e eval asked a --judge,
-    by its verdicts.
+    If samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how often
+    the answer is the habit, and verdicts on these. For free answers to a context (format chat): how faithful they are,
+    by words and by the verdicts of a --judge of d2e eval.
 
     Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over
-    questions, states or procedures. A RUN may be a folder of such a result, RUN/eval/BENCH, or one that `lm-eval
+    questions, states or procedures. A RUN may also be the folder of such a result, RUN/eval/BENCH, or one that `lm-eval
     --log_samples` wrote.
 
     Example: d2e compare runs/base runs/sft runs/d2e --bench piper

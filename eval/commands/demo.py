@@ -13,17 +13,17 @@ from eval.run.options import EvalOptions
 
 @click.command()
 @click.argument("model")
-@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Where the slider begins. [default: as trained, else 0.5]")
-@click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Start of the slider. [default: as trained, or 0.5]")
+@click.option("--prompt-set", help="Prompt wording. [default: as trained, or `default`]")
 @click.option("--max-new-tokens", type=click.IntRange(1, 4096), help="Longest answer; default: as `d2e eval`.")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="Of the weights; default: as the recipe says, else float32.",
+    help="Of the weights. [default: the recipe's, or float32]",
 )
 @click.option("--bench", metavar="PATH", help="Examples from here: a folder of `d2e data build`, or a file of rows.")
-@click.option("--samples", type=click.IntRange(1, 50), default=8, show_default=True, help="So many of them, drawn.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
+@click.option("--samples", type=click.IntRange(1, 50), default=8, show_default=True, help="Number of examples.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
 @click.option("--share", is_flag=True, help="Ask Gradio for a public address, through its own servers.")
@@ -38,12 +38,12 @@ def demo(
 ) -> None:
     """Open a web page to ask MODEL about a context: plain and debiased answers side by side, with a slider for α.
 
-    MODEL is what d2e eval takes: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
-    Without --bench the examples are test rows of the data the run was trained on, where these are still there.
+    MODEL is the same as for d2e eval: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
+    Without --bench the examples are test rows of the data the run was trained on, if they still exist.
 
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861
     """
-    from eval.pages.demo.page import serve_demo
+    from eval.pages.demo.page import ServeOptions, serve_demo
 
     options = EvalOptions(alpha=alpha, prompt_set=prompt_set, max_new_tokens=max_new_tokens, dtype=dtype)
-    serve_demo(model, options, click.echo, **served)
+    serve_demo(model, options, ServeOptions(**served), click.echo)

@@ -1,4 +1,4 @@
-"""`d2e errors`: why a run's wrong answers are wrong."""
+"""`d2e errors`: find out why a run's wrong answers are wrong."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from eval.compare.runs import load_runs
 from eval.compare.tables import error_pattern_table
 
 _BY_RULE = (
-    "Estimated by rule: an answer that stays the same without the context neglects it, one that is not recognised is "
-    "other, and the rest is undecided. Neglect is an upper bound, since the same answer may also be guessed."
+    "Estimated by rule: an answer that is the same without the context neglects it, an unrecognised one is other, and "
+    "the rest is undecided. Neglect is an upper bound, since the same answer may also be guessed."
 )
 
 
@@ -40,15 +40,15 @@ _BY_RULE = (
     "--samples", type=click.IntRange(min=0), default=40, show_default=True, help="Wrong answers to show on the page."
 )
 @judge_options
-@click.option("--estimate", is_flag=True, help="Say what the judge would be asked and would cost; ask nothing.")
+@click.option("--estimate", is_flag=True, help="Print the number of questions and their cost; ask nothing.")
 def errors(
     *, run: Path, bench: str | None, without_context: Path | None, samples: int, judge: JudgeOptions, estimate: bool
 ) -> None:
     """Sort a run's wrong answers into neglected context, inaccurate position and other (PIPER paper, section 2.2).
 
-    A judge reads context, question, output and answer. Without a judge there is an estimate by rule: an answer that
-    stays the same without the context neglects it. Patterns and reasons go to error_patterns.json beside the scores,
-    with a chart (error_patterns.png) and a page (error_patterns.html).
+    A judge reads context, question, output and answer. Without a judge the patterns are estimated by rule: an answer
+    that is the same without the context neglects it. Writes error_patterns.json, .png and .html to the folder of the
+    scores.
 
     Example: d2e errors runs/d2e --judge openai --judge-model gpt-4o --estimate
     """
@@ -57,11 +57,11 @@ def errors(
     asked = make_judge(judge)
     if estimate:
         if asked is None:
-            raise UserError("--estimate without a judge; rules cost nothing", "name one: --judge openai or local")
+            raise UserError("--estimate without a judge; the rule costs nothing", "name one: --judge openai or local")
         click.echo(f"error patterns: {asked.estimate(error_prompts(wrong))}")
         return
     if asked is not None and without_context is not None:
-        raise UserError("--without-context is for the rules; expected it without --judge", "drop one of the two")
+        raise UserError("--without-context is for the rule; expected no --judge", "drop one of the two")
     answers = {}
     if asked is None and wrong:
         found = read_without_context(scored, wrong, without_context, noun="wrong predictions")

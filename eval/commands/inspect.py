@@ -18,14 +18,19 @@ from d2e_sft.util.errors import UserError
 @click.option("--bench", metavar="PATH", help="A folder of `d2e data build`, or a file of EventSample rows.")
 @click.option("--sample", "names", multiple=True, metavar="ID", help="Which of its samples; repeatable.")
 @click.option(
-    "--samples", "count", type=click.IntRange(1, 50), default=3, show_default=True, help="Else so many drawn ones."
+    "--samples",
+    "count",
+    type=click.IntRange(1, 50),
+    default=3,
+    show_default=True,
+    help="Number of samples to draw, without --sample.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
-@click.option("--context", help="A context of one's own, instead of --bench.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw.")
+@click.option("--context", help="Your own context, instead of --bench.")
 @click.option("--question", help="The question about it.")
-@click.option("--format", "fmt", type=click.Choice(["qa", "nli"]), default="qa", show_default=True, help="Of it.")
-@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Where the slider begins. [default: as trained, else 0.5]")
-@click.option("--prompt-set", help="Wording; default: as trained, else `default`.")
+@click.option("--format", "fmt", type=click.Choice(["qa", "nli"]), default="qa", show_default=True, help="Its format.")
+@click.option("--alpha", type=Number(0, MAX_ALPHA), help="Start of the slider. [default: as trained, or 0.5]")
+@click.option("--prompt-set", help="Prompt wording. [default: as trained, or `default`]")
 @click.option(
     "--along",
     type=click.Choice(["decoded", "gold"]),
@@ -50,22 +55,20 @@ def inspect(
     out: Path,
     **options: Any,
 ) -> None:
-    """Write a page that shows, token by token, what MODEL thinks with and without the context, with a slider for α.
+    """Write a page with MODEL's token probabilities with and without the context, and a slider for α.
 
-    MODEL is what d2e eval takes: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
+    MODEL is the same as for d2e eval: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
 
     Example: d2e inspect runs/d2e-mini --bench data/mini --samples 5 --out inspect.html
     """
     if (bench is None) == (context is None and question is None):
-        raise UserError(
-            "expected either --bench, or --context and --question", "name rows, or ask a question of yours"
-        )
+        raise UserError("expected either --bench, or --context and --question", "name rows, or ask your own question")
     from eval.pages.inspection.inspect import InspectOptions, inspect_samples
 
     if bench is None:
         samples = [_own(context, question, fmt)]
         if options["along"] == "gold":
-            raise UserError("--along gold: a question of one's own has no gold answer", "use --along decoded")
+            raise UserError("--along gold: your own question has no gold answer", "use --along decoded")
     else:
         from eval.run.benchmark import choose_samples, locate_benchmark
 
@@ -76,7 +79,7 @@ def inspect(
 
 def _own(context: str | None, question: str | None, fmt: Any) -> EventSample:
     if not (context and context.strip() and question and question.strip()):
-        raise UserError("--context and --question: expected both, and neither empty")
+        raise UserError("--context and --question: expected both, with text")
     return EventSample(
         id="own",
         dataset="own",

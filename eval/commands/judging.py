@@ -1,4 +1,4 @@
-"""`d2e eval --judge`: a language model reads the free answers of what was just scored."""
+"""`d2e eval --judge`: a language model judges the free answers that were just scored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eval.systems.registry import SYSTEM_NAMES
 
 
 def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
-    """Ask about a run's answers on a benchmark, and print how many are supported and correct."""
+    """Judge a run's answers on a benchmark, and print how many are supported and correct."""
     from eval.compare.compare import compare_runs
     from eval.compare.judged_answers import JUDGED_FILE, judge_answers
     from eval.compare.runs import load_runs
@@ -27,9 +27,9 @@ def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> Non
     for table in faithfulness_tables(compare_runs([scored]), words=False):
         click.echo(f"\n{table.terminal()}")
     if without := verdicts.count(None):
-        click.echo(f"answers without a verdict, which the judge did not give in the form asked for: {without}")
+        click.echo(f"answers without a verdict in the requested form: {without}")
     click.echo(filled(asked.describe_usage()))
-    click.echo(f"verdicts and their reasons: {scored.folder / JUDGED_FILE}")
+    click.echo(f"wrote verdicts with reasons: {scored.folder / JUDGED_FILE}")
 
 
 def refuse_what_is_not_judged(bench: str | None, launcher: str | None, options: dict[str, Any]) -> None:

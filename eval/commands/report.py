@@ -25,19 +25,19 @@ from eval.compare.verdicts import closing_lines
     help="The page to write.",
 )
 @click.option("--bench", metavar="NAME", help="Benchmark to report on. [default: the only one all runs share]")
-@click.option("--reference", metavar="RUN", help="Run that verdicts and differences are against. [default: the first]")
+@click.option("--reference", metavar="RUN", help="Run that the others are compared with. [default: the first]")
 @click.option(
     "--browse",
     metavar="N",
     type=click.IntRange(min=0),
-    help="How many samples the page's browser holds; 0 leaves it out. [default: all]",
+    help="Number of samples in the page's browser; 0 leaves it out. [default: all]",
 )
 @click.option(
     "--samples",
     type=click.IntRange(min=0),
     default=6,
     show_default=True,
-    help="How many samples can be read where scripts are switched off.",
+    help="Number of samples that can be read without scripts.",
 )
 @click.option("--no-texts", is_flag=True, help="Leave out contexts, questions, answers and outputs of all samples.")
 @click.option(
@@ -58,19 +58,18 @@ def report(
 ) -> None:
     """Write an HTML report of one or more runs, and print its verdicts.
 
-    The page is one file without external parts, for the screen, a phone and print: a verdict on each RUN against
-    the first, one picture, every sample with all answers (filtered by what was mended or broken from one run to
-    another, and searched), scores with intervals and differences, error patterns where `d2e errors` found them,
-    training curves, and each run's recipe and environment.
+    The page is one file for screen, phone and print: a verdict on each RUN against the first, one picture, every
+    sample with all answers (searchable, and filtered by changes between runs), scores with intervals and
+    differences, error patterns from `d2e errors`, training curves, and each run's recipe and environment.
 
-    Of crepe, openpi2, boxes, wiqa and lm-eval: verdicts, a picture, the paper's measures, and what changed in items.
+    For crepe, openpi2, boxes, wiqa and lm-eval: verdicts, a picture, the paper's measures, and changed items.
 
     Example: d2e report runs/base runs/sft runs/d2e --out report.html
 
-    Example of a page to pass on: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
+    Without the texts of a dataset: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
     """
     if no_texts and no_texts_of:
-        raise UserError("--no-texts leaves out all texts; expected it without --no-texts-of", "drop one of the two")
+        raise UserError("--no-texts leaves out all texts; expected no --no-texts-of", "drop one of the two")
     measured = load_measured(runs, bench)
     if measured is not None:
         from eval.pages.report.measures_page import write_measures_page
@@ -81,7 +80,7 @@ def report(
         click.echo(folded("\n".join([_written(out), *measure_verdicts(compared)])))
         return
     from eval.compare.error_patterns import read_patterns
-    from eval.pages.report.page import ReportOptions, write_report  # matplotlib takes a second; `--help` need not wait
+    from eval.pages.report.page import ReportOptions, write_report
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 

@@ -1,4 +1,4 @@
-"""`d2e score`: a scorer alone, a system's or that of rows, on one or several files of predictions."""
+"""`d2e score`: run a scorer on one or several files of predictions."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _STDOUT = "-"
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE|DIR",
-    help="The official gold file, or the folder that holds it; of rows the benchmark.",
+    help="The official gold file or its folder; for rows the benchmark.",
 )
-@click.option("--names", metavar="A,B", help="What tables call several files. [default: their own names]")
+@click.option("--names", metavar="A,B", help="Names of several files in tables. [default: their own]")
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the scorer; repeatable.")
-@click.option("--json", "json_out", metavar="FILE", help="Write the scores as JSON; - prints them in place of tables.")
-@click.option("--latex", metavar="FILE", help="Write a LaTeX table; - prints it in place of tables.")
+@click.option("--json", "json_out", metavar="FILE", help="Write the scores as JSON; - prints them instead of tables.")
+@click.option("--latex", metavar="FILE", help="Write a LaTeX table; - prints it instead of tables.")
 @click.option("--plot", metavar="FILE", type=click.Path(path_type=Path), help="Draw the scores: .svg, .png or .pdf.")
 @click.option(
-    "--out", metavar="RUN", type=click.Path(path_type=Path), help="A run folder for `d2e compare`, of one file."
+    "--out", metavar="RUN", type=click.Path(path_type=Path), help="Write a run folder for `d2e compare`; for one file."
 )
 @click.option(
     "--template",
@@ -66,10 +66,10 @@ def score(
     out: Path | None,
     template: Path | None,
 ) -> None:
-    """Score PREDICTIONS of SYSTEM as its paper does, or of rows as `d2e eval` does; no model and no torch is needed.
+    """Score PREDICTIONS of SYSTEM as its paper does, or of rows as `d2e eval` does, without a model or torch.
 
     PREDICTIONS are files in the official format, flat JSONL or CSV, or run folders. Several are compared: paired
-    differences to the first, with intervals and p-values. What a file looks like: docs/systems.md.
+    differences to the first, with intervals and p-values. File formats: docs/systems.md.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def score(
     given_files = [*files, *predictions]
     if template is not None:
         if given_files:
-            raise UserError(f"--template {template}: writes a file to fill in; expected no PREDICTIONS beside it")
+            raise UserError(f"--template {template}: writes a file to fill in; expected no PREDICTIONS")
         click.echo(f"wrote {template} ({write_template(system, gold, given, template)})")
         return
     if not given_files:
@@ -102,11 +102,11 @@ def score(
 def _check_output(
     files: Sequence[Path], json_out: str | None, latex: str | None, plot: Path | None, out: Path | None
 ) -> None:
-    """Refuse before anything is scored what cannot be written."""
+    """Check the outputs before anything is scored."""
     if out is not None and len(files) > 1:
         raise UserError(f"--out {out}: got {len(files)} files of predictions; expected one", "score them one by one")
     if json_out == latex == _STDOUT:
-        raise UserError("--json - and --latex -: both would be printed", remedy="write one of them to a file")
+        raise UserError("--json - and --latex -: only one can be printed", remedy="write one of them to a file")
     if plot is not None:
         from eval.compare.measures.plot import check_plot
 

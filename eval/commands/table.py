@@ -1,4 +1,4 @@
-"""`d2e table`: scores of runs laid out as in the paper's tables."""
+"""`d2e table`: lay out scores of runs as in the paper's tables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def table(
     datasets; the best of a column is bold. Rows of `ablation` are named by what the recipe leaves out, rows of
     `sensitivity` by its α. LaTeX needs booktabs and multirow.
 
-    Of crepe, openpi2, boxes, wiqa and lm-eval a column a measure, with intervals and paired tests to the first RUN.
+    For crepe, openpi2, boxes, wiqa and lm-eval: their measures, with intervals and paired tests to the first RUN.
 
     Example: d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
     """

@@ -24,14 +24,11 @@ _DEFAULT_ALPHA = 0.5
 
 @dataclass(frozen=True)
 class Answers:
-    """What the model has said so far.
+    """The answers so far: with the context, plain and debiased, and without it (imagined).
 
     Attributes:
-        plain: with the context, nothing subtracted.
-        debiased: with the context, α times the imagined logits subtracted.
-        imagined: without the context.
-        cut: whether the end of the context had to be left out.
-        done: whether all three have ended.
+        cut: whether the end of the context was cut off.
+        done: whether all three are complete.
     """
 
     plain: str
@@ -43,12 +40,10 @@ class Answers:
 
 @dataclass(frozen=True)
 class DemoModel:
-    """A model, loaded, and how it is asked unless the visitor says otherwise.
+    """A loaded model with the defaults of the page.
 
     Attributes:
-        name: as it was given.
-        alpha: debias ratio: as asked for, else as the run was trained, else 0.5.
-        max_new_tokens: the longest answer.
+        alpha: debias ratio: the given one, the run's own, or 0.5.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the page opens with: an example that is answered already, and in two ways where the model gives two answers."""
+"""Choose the example that the page shows first, if possible one whose plain and debiased answers differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eval.pages.demo.answering import Answerer, Answers, DemoModel
 from eval.pages.demo.question import Question
 from eval.pages.demo.summary import differs
 
-_PATIENCE = 60.0  # seconds: after that the page opens with what there is
+_PATIENCE = 60.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Opening:
     """The example that the page shows first.
 
     Attributes:
-        place: which of the examples.
-        answers: its answers; None where none of the examples could be answered.
-        told: how it was found, in a sentence.
+        place: its index among the examples.
+        answers: None if no example could be answered.
+        told: a sentence on how it was chosen.
     """
 
     place: int
@@ -32,10 +32,10 @@ class Opening:
 def find_opening(
     model: DemoModel, answerer: Answerer, examples: Sequence[Question], *, patience: float = _PATIENCE
 ) -> Opening:
-    """Answer the examples, in their order, up to the first with two different answers, plain and debiased.
+    """Answer the examples in order, up to the first whose plain and debiased answers differ.
 
-    Where none differs the first is shown, and it is said that none did: how often they differ is what a reader of the
-    page would otherwise guess wrongly from a chosen example.
+    If none differs, the first example is shown, and the page says so: a chosen example must not suggest that answers
+    often differ.
 
     Args:
         patience: seconds after which no further example is tried.
@@ -48,7 +48,7 @@ def find_opening(
             break
         try:
             answers = answerer.answer(question, model.alpha, model.max_new_tokens)
-        except UserError:  # too long for the model: said where the visitor chooses it
+        except UserError:  # too long for the model; reported when the visitor chooses it
             continue
         answered[place] = answers
         if differs(question, model.prompt_set, answers):

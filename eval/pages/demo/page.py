@@ -1,14 +1,16 @@
-"""`d2e demo`: a page in Gradio with a form, a slider for α, three answers and what they tell; served until stopped.
+"""`d2e demo`: a Gradio page with a form, a slider for α, three answers and a summary.
 
-Gradio is imported where the page is built, so that everything else works without it. Nothing of the page comes from
-elsewhere and nothing is sent elsewhere: fonts are the system's, and Gradio's analytics are off before it is imported.
+Everything else works without Gradio. The page contacts only its own server: it uses the system's fonts, and Gradio's
+analytics are switched off before it is imported.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
@@ -28,60 +30,52 @@ _FORMAT_NAMES = {
 }
 _INTRODUCTION = """\
 <h1>{model}</h1>
-<p>Three answers to one question: with the context; with the context and the habit taken out
-(<var>z</var><sub>original</sub> − α · <var>z</var><sub>imagined</sub>); and without having read the context, which
-shows the habit.</p>"""
-_STYLE = """
-.gradio-container { max-width: 1200px !important; margin: 0 auto !important; }
-.d2e-head h1 { font-size: 1.35rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-.d2e-head p { margin: 0; max-width: 46rem; }
-.d2e-summary p { margin: .6rem 0 0; }
-.d2e-read { margin: 0; display: grid; grid-template-columns: 11rem 1fr; }
-.d2e-read dt, .d2e-read dd { margin: 0; padding: .4rem 0; overflow-wrap: anywhere;
-  border-bottom: 1px solid var(--border-color-primary); }
-.d2e-read dt { font-weight: 600; padding-right: .8rem; }
-.d2e-read span { display: block; opacity: .75; }
-.d2e-read .right { color: #15803d; opacity: 1; }
-.dark .d2e-read .right { color: #4ade80; }
-@media (max-width: 500px) { .d2e-read { grid-template-columns: 7.5rem 1fr; } }
-"""
+<p>Three answers to one question: with the context; debiased
+(<var>z</var><sub>original</sub> − α · <var>z</var><sub>imagined</sub>); and without the context, which shows the
+habit.</p>"""
 
 
-def serve_demo(
-    model: str,
-    options: EvalOptions,
-    say: Callable[[str], object],
-    *,
-    bench: str | None,
-    samples: int,
-    seed: int,
-    host: str,
-    port: int,
-    share: bool,
-) -> None:
-    """Serve the page of a model; returns when it is interrupted.
+@dataclass(frozen=True)
+class ServeOptions:
+    """The examples of the page, and its address.
 
-    Args:
-        bench: where the examples come from; None is the run's own data.
-        samples, seed: how many examples are drawn, and with which seed.
-        share: let Gradio make a public address, through its own servers.
+    Attributes:
+        bench: source of the examples; None means the run's own data.
+        samples, seed: number of examples, and the seed to draw them with.
+        share: let Gradio create a public address, through its own servers.
+    """
+
+    bench: str | None
+    samples: int
+    seed: int
+    host: str
+    port: int
+    share: bool
+
+
+def serve_demo(model: str, options: EvalOptions, served: ServeOptions, report: Callable[[str], object]) -> None:
+    """Serve the page until it is interrupted; `report` prints its address.
 
     Raises:
         UserError: Gradio is not installed, the model or the examples cannot be read, or the port is taken.
     """
     gr = import_gradio()  # before minutes of loading
-    examples = examples_for(model, bench, samples, seed)
+    examples = examples_for(model, served.bench, served.samples, served.seed)
     loaded = load_demo_model(model, options)
     page = build_page(loaded, examples)
     try:
         _, local, public = page.launch(
-            server_name=host, server_port=port, share=share, prevent_thread_lock=True, **launch_options(gr)
+            server_name=served.host,
+            server_port=served.port,
+            share=served.share,
+            prevent_thread_lock=True,
+            **launch_options(gr),
         )
     except OSError as error:
         raise UserError(
-            f"--host {host} --port {port}: cannot be listened on ({error})", "choose another --port"
+            f"--host {served.host} --port {served.port}: cannot listen there ({error})", "choose another --port"
         ) from None
-    say(f"open {public or local} (α = {loaded.alpha:g}; ctrl-C ends it)")
+    report(f"open {public or local} (α = {loaded.alpha:g}; ctrl-C ends it)")
     page.block_thread()
 
 
@@ -100,7 +94,7 @@ def import_gradio() -> Any:
 
 
 def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
-    """The page as `gradio.Blocks`; `launch_options` says how it is launched.
+    """Build the page as `gradio.Blocks`, to be launched with `launch_options`.
 
     Raises:
         UserError: Gradio is not installed.
@@ -125,7 +119,7 @@ def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
             inputs=[form[name] for name in fields],
             outputs=[*answers, form["expected"], ask, stop],
             concurrency_limit=1,
-            # By default a press is lost while an answer is still ending, as it may be just after Stop.
+            # The default ignores a press while an answer is ending, such as just after Stop.
             trigger_mode="multiple",
             api_name="answer",
             show_progress="minimal",
@@ -137,12 +131,12 @@ def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
 
 
 def launch_options(gr: Any) -> dict[str, Any]:
-    """What `Blocks.launch` must be given so that the page loads nothing from elsewhere and remembers nothing."""
+    """Arguments of `Blocks.launch` with which the page loads nothing from elsewhere and stores nothing."""
     fonts = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
     theme = gr.themes.Default(font=fonts[0], font_mono=fonts[1])
     return {
         "theme": theme,
-        "css": _STYLE,
+        "css": Path(__file__).with_name("demo.css").read_text(encoding="utf-8"),
         "footer_links": [],
         "run_history": False,
         "ssr_mode": False,
@@ -153,7 +147,7 @@ def launch_options(gr: Any) -> dict[str, Any]:
 
 
 def _form(gr: Any, model: DemoModel, examples: Sequence[Question], place: int) -> dict[str, Any]:
-    """The visitor's fields by name, filled with one of the examples."""
+    """The form's fields by name, filled with one of the examples."""
     first = examples[place]
     form: dict[str, Any] = {}
     names = [(name, fmt) for fmt, name in _FORMAT_NAMES.items() if fmt in model.prompt_set.zero_shot]
@@ -192,7 +186,8 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question], place: int) -
         api_visibility="private",
     )
     parts = [form[name] for name in ("fmt", "context", "question", "options", "expected")]
-    form["example"].change(_on_example(examples), inputs=form["example"], outputs=parts, api_visibility="private")
+    texts = [(one.fmt, one.context, one.question, one.options, one.expected) for one in examples]
+    form["example"].change(texts.__getitem__, inputs=form["example"], outputs=parts, api_visibility="private")
     return form
 
 
@@ -215,20 +210,10 @@ def _answers(gr: Any, model: DemoModel, question: Question, opening: Opening) ->
 
 
 def _answering(gr: Any, model: DemoModel, answerer: Answerer, examples: Sequence[Question]) -> Any:
-    def answer(
-        example: int,
-        fmt: str,
-        context: str,
-        question: str,
-        options: str,
-        expected: str,
-        instruction: str,
-        alpha: float,
-        limit: float,
-    ) -> Iterator[tuple[Any, ...]]:
+    def answer(example: int, *fields: Any) -> Iterator[tuple[Any, ...]]:
         """Answer a question plainly, debiased, and without the context."""
-        typed = Question(fmt, context, question, options, expected, instruction)
-        asked = without_stale_answer(typed, examples[example])
+        *typed, alpha, limit = fields
+        asked = without_stale_answer(Question(*typed), examples[example])
         buttons = _buttons(gr, answering=True)
         try:
             for said in answerer.stream(asked, alpha, int(limit)):
@@ -247,14 +232,6 @@ def _on_format(gr: Any, model: DemoModel) -> Any:
         return question, gr.Textbox(visible=fmt in CHOICE), gr.Textbox(placeholder=_system(model, fmt))
 
     return change
-
-
-def _on_example(examples: Sequence[Question]) -> Any:
-    def choose(number: int) -> tuple[str, ...]:
-        one = examples[number]
-        return one.fmt, one.context, one.question, one.options, one.expected
-
-    return choose
 
 
 def _buttons(gr: Any, *, answering: bool) -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
-"""What a visitor asks, checked, as a sample: so that its prompts are those of training and evaluation.
+"""A visitor's question as a sample, so that its prompts are those of training and evaluation.
 
-The questions to begin with are samples of a benchmark or of the run's own test rows, else three of this project's.
+The examples are samples of a benchmark, the run's own test rows, or three of this project's.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CHOICE = ("scq", "mcq")
 
 @dataclass(frozen=True)
 class Question:
-    """A question as it was typed.
+    """A question as typed.
 
     Attributes:
-        options: one a line; of scq and mcq alone.
-        expected: the answer, or answers, one a line; only for saying who is right. May be empty.
-        instruction: in the place of the prompt set's own; empty leaves that.
+        options: one on each line; for scq and mcq only.
+        expected: the right answers, one on each line, to mark the model's answers with; may be empty.
+        instruction: replaces the prompt set's; empty keeps it.
     """
 
     fmt: str
@@ -37,7 +37,7 @@ class Question:
     instruction: str = ""
 
     def sample(self) -> EventSample:
-        """The question as a sample; without an expected answer it has one that means nothing.
+        """The question as a sample, with an arbitrary answer if none is expected.
 
         Raises:
             UserError: a part is empty or does not fit the format.
@@ -45,9 +45,7 @@ class Question:
         if self.fmt not in WORDED:
             raise UserError(f"format {self.fmt!r}: expected one of {', '.join(WORDED)}")
         if not self.context.strip():
-            raise UserError(
-                "The context is empty.", "Type what the model is to read: without it there is no habit to take out."
-            )
+            raise UserError("The context is empty.", "Type a text for the model to read.")
         if not self.question.strip():
             what = "hypothesis" if self.fmt == "nli" else "question"
             raise UserError(f"The {what} is empty.", f"Type a {what} about the context.")
@@ -83,10 +81,10 @@ class Question:
             return []
         options = _lines(self.options)
         if len(options) < 2:
-            raise UserError(f"The options hold {len(options)} lines.", "Type two or more, one a line.")
+            raise UserError(f"The options hold {len(options)} lines.", "Type two or more, one on each line.")
         twice = next((option for option in options if options.count(option) > 1), None)
         if twice is not None:
-            raise UserError(f"The option {twice!r} is there twice.", "Type different ones, one a line.")
+            raise UserError(f"The option {twice!r} is there twice.", "Type different ones, one on each line.")
         return options
 
     def _expected(self, options: list[str]) -> list[str]:
@@ -127,10 +125,10 @@ OWN_EXAMPLES = (
 
 
 def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Question]:
-    """Questions of the benchmark; without one, of the test rows beside those the run was trained on.
+    """Draw questions from the benchmark or, without one, from the test rows of the run's training data.
 
     Raises:
-        UserError: the benchmark is not there, or has a bad row.
+        UserError: the benchmark is missing, or has a bad row.
     """
     file = locate_benchmark(bench).file if bench is not None else _test_rows(model)
     if file is None:
@@ -140,26 +138,26 @@ def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Q
 
 
 def as_question(sample: EventSample) -> Question:
-    """A sample as somebody would type it."""
+    """A sample as a question."""
     options, answers = "\n".join(sample.options), "\n".join(sample.answers)
     return Question(sample.format, sample.context, sample.question, options, answers)
 
 
 def without_stale_answer(typed: Question, example: Question) -> Question:
-    """What was typed; without the example's answer where the example is no longer what is asked."""
+    """The typed question, without the example's answer if the question is no longer the example's."""
     asked = replace(typed, instruction=example.instruction)
     same_answer, same_question = asked.expected == example.expected, asked == replace(example, expected=asked.expected)
     return replace(typed, expected="") if same_answer and not same_question else typed
 
 
 def labels_of(questions: Sequence[Question], length: int = 60) -> list[str]:
-    """A short name of each: its format and what it asks."""
+    """A short name for each question: its format and text."""
     texts = [(one.fmt, " ".join(one.question.split())) for one in questions]
     return [f"{fmt}: {text if len(text) <= length else text[: length - 1] + '…'}" for fmt, text in texts]
 
 
 def _test_rows(model: str) -> Path | None:
-    """The test rows of the build that a run was trained on, where it is still there."""
+    """The test rows of the build that a run was trained on, if they still exist."""
     recipe = recipe_of(model)
     return None if recipe is None else rows_file(Path(recipe.data.train).parent, "test")
 

@@ -1,4 +1,4 @@
-"""What the three answers say about the habit, in words; everything a model or a visitor wrote is escaped."""
+"""What the three answers show about the habit, in words; texts of models and visitors are escaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eval.score.scoring import score_output
 
 @dataclass(frozen=True)
 class _Said:
-    """One of the answers, as `d2e eval` reads it."""
+    """One of the answers, parsed as by `d2e eval`."""
 
     name: str
     read: Prediction
@@ -30,7 +30,7 @@ class _Said:
 
 
 def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
-    """HTML: what was read from each answer, whether it is right where that is known, and what that tells."""
+    """HTML with each parsed answer, whether it is right if that is known, and a verdict."""
     sample = question.sample()
     marker = prompt_set.marker(sample.format)
     names = {
@@ -49,7 +49,7 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
 
 
 def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool:
-    """Whether plain and debiased answers are two, as `d2e eval` reads them."""
+    """Whether plain and debiased answers differ, parsed as by `d2e eval`."""
     sample = question.sample()
     marker = prompt_set.marker(sample.format)
     plain, debiased = (score_output(sample, text, marker) for text in (answers.plain, answers.debiased))
@@ -57,26 +57,26 @@ def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool
 
 
 def verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
-    """What the answers tell about the model's habit."""
+    """What the answers show about the model's habit."""
     if not all(one.read.parsed for one in (plain, debiased, imagined)):
-        return "Where no answer was recognised, the model did not keep to the form that the instruction asks for."
+        return "An answer was not recognised: the model did not follow the form that the instruction asks for."
     same, habit = plain.key == debiased.key, plain.key == imagined.key
     if habit and same:
-        return "The model says the same with and without the context, and debiasing at this α does not change it."
+        return "The answer is the same with and without the context, and debiasing at this α does not change it."
     if habit:
         return (
-            "Without having read the context the model already says what it says plainly. "
-            "With that habit subtracted, it says something else."
+            "The plain answer is the same without the context: it is the model's habit. "
+            "With that habit subtracted, the answer is another."
         )
     if same:
-        return "The context changes what the model says, and debiasing at this α leaves that as it is."
+        return "The context changes the answer, and debiasing at this α keeps it."
     if debiased.key == imagined.key:
-        return "The context changes what the model says plainly; debiased, it says what it says without the context."
-    return "The context changes what the model says, and debiasing changes it once more."
+        return "The context changes the plain answer; the debiased one is the same as without the context."
+    return "The context changes the answer, and debiasing changes it again."
 
 
 def _row(said: _Said, judged: bool) -> str:
     right = said.read.exact_match == 1
-    mark = ("<span class='right'>✓ right</span>" if right else "<span>✗ not what is expected</span>") if judged else ""
+    mark = ("<span class='right'>✓ right</span>" if right else "<span>✗ not as expected</span>") if judged else ""
     text = escape(said.text) if said.read.parsed else "<em>no answer recognised</em>"
     return f"<dt>{escape(said.name)}</dt><dd>{text}{mark}</dd>"

@@ -1,1 +1,1 @@
-"""What a model thinks, token by token: the original, the imagined and the debiased distribution."""
+"""The original, imagined and debiased distributions of a model, token by token."""

@@ -1,8 +1,7 @@
-"""The likeliest tokens of each view at each position of an answer, for any α of a grid.
+"""The likeliest tokens of each view at each position of an answer, for each α of a grid.
 
-The answer's tokens are given to the model (teacher forcing), so every position is conditioned on the same text
-whatever α is. Logits are kept for the tokens that are among the likeliest somewhere on the grid; with the normaliser
-of each α their probabilities are exact.
+The model gets the answer's tokens (teacher forcing), so every position has the same prefix for each α. Tokens that are
+among the likeliest for some α are kept; with the normaliser of each α their probabilities are exact.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class Candidate:
     """A token at one position.
 
     Attributes:
-        original, imagined: its log-probability in either view, in nats.
+        original, imagined: its log-probability in each view, in nats.
     """
 
     token: int
@@ -35,9 +34,9 @@ class AnswerPosition:
 
     Attributes:
         text: the answer's own token.
-        chosen: which candidate that is.
-        normalisers: for each α of the grid log Σ exp(original − α · imagined) over the vocabulary, so that a
-            candidate's debiased log-probability is original − α · imagined − normaliser.
+        chosen: index of that token's candidate.
+        normalisers: log Σ exp(original − α · imagined) over the vocabulary for each α. A candidate's debiased
+            log-probability is original − α · imagined − normaliser.
     """
 
     text: str
@@ -49,23 +48,22 @@ class AnswerPosition:
 def answer_positions(
     model: Any,
     tokenizer: Any,
-    original: Sequence[int],
-    imagined: Sequence[int],
+    prompts: tuple[Sequence[int], Sequence[int]],
     answer: Sequence[int],
     *,
     alphas: Sequence[float],
     top: int = 8,
 ) -> list[AnswerPosition]:
-    """The positions of one answer.
+    """Compute the positions of one answer.
 
     Args:
-        model: a causal or an encoder-decoder model in eval mode.
-        original, imagined: token ids of the two prompts.
-        answer: token ids of the answer, its end token included.
+        model: a causal or encoder-decoder model in eval mode.
+        prompts: token ids of the original and the imagined prompt.
+        answer: token ids of the answer, with its end token.
         alphas: the grid of α.
-        top: how many of the likeliest tokens are kept of each view and for each α.
+        top: number of likeliest tokens to keep for the imagined view and for each α.
     """
-    both = [_log_probabilities(model, prompt, answer) for prompt in (original, imagined)]  # (A, V) each
+    both = [_log_probabilities(model, prompt, answer) for prompt in prompts]  # (A, V) each
     rows = zip(answer, *both, strict=True)
     return [_position(tokenizer, token, own, other, alphas, top) for token, own, other in rows]
 

@@ -1,4 +1,4 @@
-"""`d2e inspect`: load a model, answer some samples, and write down what it thought at every token."""
+"""`d2e inspect`: answer samples and write a page with the model's distributions at every token."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _STEP, _UPPER = 0.05, 1.5
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """How samples are inspected.
+    """Options of the page.
 
     Attributes:
-        alpha: where the slider begins, and what answers are decoded with; None is as trained, else 0.5.
-        along: the tokens that are shown are those of the model's own answer, or of the gold one.
-        graded: the samples have answers that are known, so that what is right and wrong can be marked.
+        alpha: start of the slider and ratio of decoding; None means as trained, or 0.5.
+        along: show the tokens of the model's own answer or of the gold one.
+        graded: the gold answers are known, so tokens can be marked as right or wrong.
     """
 
     alpha: float | None = None
@@ -50,10 +50,9 @@ class Inspected:
 
     Attributes:
         answer: the text whose tokens are shown.
-        prompts: text of the original and of the imagined prompt.
-        right: whether `d2e eval` would count the model's own answer as right; None where that is not known.
-        marks: of each token `right`, `wrong` or nothing: what belongs to the answer, as it is in the gold one or not.
-            Of a gold answer every token of its own is `right`.
+        prompts: text of the original and the imagined prompt.
+        right: whether `d2e eval` would count the model's own answer as right; None if unknown.
+        marks: for each token `right`, `wrong` or nothing; see `token_marks`.
     """
 
     sample: EventSample
@@ -65,7 +64,7 @@ class Inspected:
 
     @property
     def most_affected(self) -> int:
-        """The position at which the context matters most to the probability of the answer's token."""
+        """The position where the context changes the probability of the answer's token most."""
 
         def difference(index: int) -> float:
             position = self.positions[index]
@@ -102,7 +101,7 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
 
 
 def alpha_grid(alpha: float) -> list[float]:
-    """α from 0 to 1.5, and to `alpha` where that is larger; `alpha` is one of them."""
+    """α from 0 to the larger of 1.5 and `alpha`, which is one of them."""
     steps = int(max(_UPPER, alpha) / _STEP + 1e-9)
     return sorted({*(round(step * _STEP, 4) for step in range(steps + 1)), alpha})
 
@@ -120,7 +119,9 @@ def _inspect(
         answer = encoder.answer_ids(sample)
     else:
         answer = _decoded(model, encoder, original, imagined, alpha, options.max_new_tokens)
-    positions = answer_positions(model, encoder.tokenizer, original, imagined, answer, alphas=alphas, top=options.top)
+    positions = answer_positions(
+        model, encoder.tokenizer, (original, imagined), answer, alphas=alphas, top=options.top
+    )
     prompts = encoder.tokenizer.decode(original), encoder.tokenizer.decode(imagined)
     text = encoder.tokenizer.decode(answer, skip_special_tokens=True)
     right, marks = None, [""] * len(answer)
@@ -132,12 +133,12 @@ def _inspect(
 
 
 def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int], *, right: bool) -> list[str]:
-    """Of each token of an answer `right`, `wrong` or "", against the gold answer that it has most in common with.
+    """Mark each token of an answer `right`, `wrong` or "", compared with the most similar gold answer.
 
-    Tokens of the response form ("The answer is:") and the end of the turn are no part of the answer and get no mark.
+    Tokens of the response form ("The answer is:") and the end of the turn get no mark.
 
     Args:
-        right: the answer counts as right, so what is written otherwise in it (a capital letter) is not wrong.
+        right: the answer counts as right, so differences such as a capital letter are not wrong.
     """
     each = (
         [sample.model_copy(update={"answers": [one]}) for one in sample.answers] if sample.format == "qa" else [sample]
@@ -157,7 +158,7 @@ def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int]
 def _decoded(
     model: Any, encoder: ViewEncoder, original: list[int], imagined: list[int], alpha: float, limit: int
 ) -> list[int]:
-    """The answer and, where it came to its end, the end-of-turn token."""
+    """The answer, with the end-of-turn token if it is complete."""
     decoding = DecodingConfig(alpha=alpha, max_new_tokens=limit)
     stop_ids = stop_token_ids(model, encoder.end_of_turn)
     [tokens] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stop_ids)
@@ -165,7 +166,7 @@ def _decoded(
 
 
 def _compact(position: AnswerPosition) -> dict[str, Any]:
-    """Five digits are more than a page shows, and half of what a float is written with."""
+    """The position for JSON, with as many digits as the page needs."""
     return {
         "chosen": position.chosen,
         "normalisers": [round(value, 5) for value in position.normalisers],

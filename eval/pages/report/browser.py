@@ -1,7 +1,7 @@
-"""The data behind the page's sample browser, and how often answers changed between the runs.
+"""The data of the page's sample browser, and how often answers changed between the runs.
 
-Thousands of samples with every run's answer have to fit into one file. Many samples share a passage, so each text
-is written once and named by its number; what is still large is compressed, which a browser undoes without a network.
+Thousands of samples with every run's answer must fit into one file. Many share a passage, so each text is stored once
+and referenced by number; large data is compressed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import group_of
 from eval.score.subsets import gives
 
-COMPRESS_FROM = 1_000_000  # characters: a smaller page stays readable as text, and works in older browsers
+COMPRESS_FROM = 1_000_000  # characters; smaller data stays readable and works in older browsers
 
 
 def change_table(runs: Sequence[ScoredRun]) -> Table | None:
@@ -43,11 +43,11 @@ def browser_data(
     instructions: Sequence[Instruction],
     limit: int | None = None,
 ) -> dict[str, Any]:
-    """What the browser's script reads; its comment says which place of a list holds what.
+    """The data for the browser's script, whose comment explains the lists.
 
     Args:
         patterns: by label of the run.
-        limit: hold at most so many samples, outcomes and groups in turns; None holds all.
+        limit: maximum number of samples, drawn from outcomes and groups in turns; None means all.
     """
     texts: dict[str, int] = {}
 
@@ -85,7 +85,7 @@ def browser_data(
 
 
 def _in_order(runs: Sequence[ScoredRun], limit: int | None) -> list[SampleKey]:
-    """Groups in turns, so that the first cards of any filter are not all of one dataset."""
+    """Take groups in turns, so that the first cards of any filter show several datasets."""
     members: dict[tuple[str | None, ...], list[SampleKey]] = {}
     for key, prediction in runs[0].predictions.items():
         members.setdefault((*group_of(prediction), prediction.subset), []).append(key)
@@ -97,7 +97,7 @@ def _in_order(runs: Sequence[ScoredRun], limit: int | None) -> list[SampleKey]:
 
 
 def packed(data: Mapping[str, Any]) -> tuple[str, str]:
-    """The data as text for a script element, and that element's type: JSON, or from a size on gzip in base64."""
+    """The text and type of a script element: JSON, or gzip in base64 if it is large."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     if len(text) < COMPRESS_FROM:
         return _safe(text), "application/json"
@@ -106,7 +106,7 @@ def packed(data: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _safe(text: str) -> str:
-    """JSON that ends no script element, opens no comment in one and is no end of a line to an old parser."""
+    """Escape characters that would end a script element, open a comment or end a line in old parsers."""
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -115,12 +115,12 @@ def _safe(text: str) -> str:
 def _answer(
     prediction: Prediction, key: SampleKey, patterns: RunPatterns | None, number: Callable[[str], int]
 ) -> list[Any]:
-    """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1]; and 1 for the habit, if wrong."""
+    """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1, and 1 if wrong with the habit]."""
     pattern = reason = -1
     error = None if patterns is None else patterns.errors.get(key)
     if error is not None and patterns is not None:
         pattern = next(index for index, part in enumerate(PATTERN_PARTS) if part.key == error.pattern.value)
-        # A reason may quote the sample, whose texts were perhaps left out.
+        # A reason may quote a sample whose texts are left out.
         reason = -1 if not prediction.question or patterns.by_rule else number(shown(error.reason))
     return [
         int(prediction.right),

@@ -1,4 +1,4 @@
-"""Which charts the page has, and what each is drawn from."""
+"""The report's charts of scores, labels and training curves."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from d2e_sft.util.html.figures import COLOURS, HATCHES
 from eval.compare.compare import AVERAGE, Comparison, Row
-from eval.pages.report.plots import Curve, bar_chart, line_chart, share_chart
+from eval.compare.figures import LABELS
+from eval.pages.report.plots import Curve, Part, bar_chart, line_chart, stacked_chart
 from eval.pages.report.training import CURVES, LOSSES, Training
+
+_LABEL_PARTS = [
+    Part(label, "no label", "#bbbbbb", "") if label == "other" else Part(label, label, COLOURS[index], HATCHES[index])
+    for index, label in enumerate(LABELS)
+]
 
 
 def bars(comparison: Comparison) -> Markup:
-    """The mean of EM and F1 of each row with its interval; what it is the mean of stands in the table."""
-    return bar_chart(
-        "Mean of EM and F1",
-        [_group_name(row) for row in comparison.rows],
-        comparison.labels,
-        [[cell.mean for cell in row.cells] for row in comparison.rows],
-    )
+    """The mean of EM and F1 of each row with its interval."""
+    names = [_group_name(row) for row in comparison.rows]
+    scores = [[cell.mean for cell in row.cells] for row in comparison.rows]
+    return bar_chart("Mean of EM and F1", names, comparison.labels, scores)
 
 
 def _group_name(row: Row) -> str:
@@ -28,46 +32,41 @@ def _group_name(row: Row) -> str:
 
 
 def shares(comparison: Comparison) -> Markup | None:
-    """Predicted labels beside the gold ones, where there is nli."""
-    rows = {
-        f"{row.dataset} · {row.relation}": {
-            "gold": row.gold_shares,
-            **{
-                label: cell.label_shares
-                for label, cell in zip(comparison.labels, row.cells, strict=True)
-                if cell.label_shares
-            },
-        }
-        for row in comparison.rows
-        if row.gold_shares
-    }
-    return share_chart(rows) if rows else None
+    """Gold and predicted nli labels, stacked; None without nli."""
+    groups = {}
+    for row in comparison.rows:
+        if row.gold_shares:
+            runs = zip(comparison.labels, row.cells, strict=True)
+            predicted = {label: cell.label_shares for label, cell in runs if cell.label_shares}
+            groups[f"{row.dataset} · {row.relation}"] = {"gold": row.gold_shares, **predicted}
+    if not groups:
+        return None
+    names = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
+    description = f"Stacked bars: shares of the predicted nli labels of {names}"
+    return stacked_chart(groups, _LABEL_PARTS, "predicted labels, percent", description, middle=True)
 
 
 def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[Markup]:
-    """What runs logged while they trained, a chart a value; losses of other terms are in charts of their own."""
+    """A chart for each logged value; losses with different terms get separate charts."""
     charts = []
+    runs = [(index, label, one) for index, (label, one) in enumerate(zip(labels, trainings, strict=True)) if one]
+    every_term = list(dict.fromkeys(training.terms for _, _, training in runs))
     for key, title in CURVES.items():
-        for terms in _terms(key, trainings):
+        separate = key in LOSSES and len(every_term) > 1
+        for terms in every_term if separate else [None]:
             drawn = [
                 Curve(index, label + suffix, points[key], marked=bool(suffix))
-                for index, (label, training) in enumerate(zip(labels, trainings, strict=True))
-                if training is not None and (terms is None or training.terms == terms)
+                for index, label, training in runs
+                if terms is None or training.terms == terms
                 for suffix, points in (("", training.curves), (", held out", training.held_out))
-                if key in points and not _says_what_the_loss_says(key, training)
+                if key in points and not _repeats_the_loss(key, training)
             ]
             if drawn:
                 charts.append(line_chart(f"{title} ({terms})" if terms else title, drawn))
     return charts
 
 
-def _terms(key: str, trainings: Sequence[Training | None]) -> list[str | None]:
-    """What the values under a key are sums of, where that differs between runs; else one None, for all of them."""
-    found = list(dict.fromkeys(training.terms for training in trainings if training is not None))
-    return [*found] if key in LOSSES and len(found) > 1 else [None]
-
-
-def _says_what_the_loss_says(key: str, training: Training) -> bool:
-    """Whether the cross-entropy is all of the loss, and its curve is there already."""
+def _repeats_the_loss(key: str, training: Training) -> bool:
+    """Whether the cross-entropy is the whole loss."""
     same = training.curves.get("ce") == training.curves.get("loss")
     return key == "ce" and same and training.held_out.get("ce") == training.held_out.get("loss")

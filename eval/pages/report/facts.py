@@ -1,7 +1,6 @@
-"""What produced each run's scores, side by side: how it was evaluated and trained, with which versions, on what.
+"""The facts that produced each run's scores, side by side: evaluation, training, versions, data.
 
-The rows in which runs differ are marked, since they are what a reader of a comparison looks for first. What the
-models were told is the system message of each format, in the wording of the evaluation.
+Rows in which runs differ are marked. The instructions are the system messages of each format.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _EXTRACTION: dict[Mode, str] = {
     "lenient": "read leniently",
     "none": "not parsed",
 }
-_COUNTS = {  # of scores.json: said where some run has any
+_COUNTS = {  # fields of scores.json
     "without_options": "rows without options left out",
     "bad_rows": "bad rows left out",
     "empty_contexts": "samples without a context",
@@ -40,19 +39,19 @@ _COUNTS = {  # of scores.json: said where some run has any
 
 @dataclass(frozen=True)
 class Fact:
-    """A row: one value for each run."""
+    """A row with one value for each run."""
 
     name: str
     values: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Whether two runs that have a value have another one."""
+        """Whether two runs have different values."""
         return len({value for value in self.values if value != _NONE}) > 1
 
     @property
     def shared(self) -> bool:
-        """Whether all runs have the same value, which then is written once."""
+        """Whether all runs have the same value."""
         return len(set(self.values)) == 1
 
 
@@ -76,7 +75,7 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
 
 
 def read_data_record(run: ScoredRun) -> DataRecord | None:
-    """What a run was trained on, or None for a base model.
+    """Read what a run was trained on; None for a base model.
 
     Raises:
         UserError: the file is damaged.
@@ -153,7 +152,7 @@ def _training(record: DataRecord | None, training: Training | None) -> dict[str,
 
 @dataclass(frozen=True)
 class Instruction:
-    """One wording of a format's instruction, and the runs that were given it."""
+    """One wording of a format's instruction, and the runs that used it."""
 
     format: str
     text: str
@@ -161,7 +160,7 @@ class Instruction:
 
 
 def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
-    """Each format's instructions; a run whose prompt set is not here any more, or has changed, is left out.
+    """The instructions of each format, without runs whose prompt set has changed or disappeared.
 
     Raises:
         UserError: a run's record of its decoding is damaged.
@@ -186,6 +185,6 @@ def _wording(run: ScoredRun) -> PromptSet | None:
         prompts = load_prompt_set(name)
         digest = prompts.digest(run.scores.setting)
     except UserError:
-        return None  # a set of one's own that is no longer where it was
+        return None  # a custom set that has disappeared
     used = str((record or {"fingerprint": {}})["fingerprint"].get("prompt_set", ""))
     return prompts if not used or used.endswith(digest) else None

@@ -1,4 +1,4 @@
-"""The page of results that have a scorer of their own: verdicts, one picture, the measures, and items that changed."""
+"""The report page of results with measures: verdicts, a picture, the measures and changed items."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
 from eval.compare.measures.tables import measure_table, measure_verdicts
 from eval.score.counts import score_of
 
-_MOST_ITEMS = 200  # that are listed for each run; the counts are of all
+_MOST_ITEMS = 200  # listed for each run
 
 
 @dataclass(frozen=True)
 class Changed:
-    """Items whose own score of the headline is another than in the first run.
+    """Items whose score in the headline differs from the first run.
 
     Attributes:
-        listed: id, score before and after, the largest changes first; not more than a page can hold.
+        listed: id, score before and after, the largest changes first.
     """
 
     label: str
@@ -38,7 +38,7 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
     """Write one self-contained HTML page about the runs; differences are to the first.
 
     Returns:
-        what the page shows.
+        the comparison on the page.
 
     Raises:
         UserError: the runs' results do not fit.
@@ -64,7 +64,7 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
 
 
 def changed_items(runs: Sequence[MeasuredRun], comparison: MeasureComparison) -> list[Changed]:
-    """What changed from the first run to each of the others, in the headline."""
+    """The items of the headline that changed from the first run to each other run."""
     name = comparison.rows[0].name
     first, *others = [next(one for one in run.measures if one.name == name) for run in runs]
 

@@ -1,7 +1,7 @@
-"""Assembles the page: what the template shows is worked out here, how it looks is the template's business.
+"""Assemble the report page.
 
-Whatever a model, a dataset or a recipe says is escaped by the template engine; only the plots, which are made
-here, and the data of the sample browser, which escapes itself, enter the page as markup.
+The template engine escapes all texts of models, datasets and recipes. Only plots and the sample browser's data, which
+is escaped separately, enter the page as markup.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from eval.pages.report.training import read_training
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What the page shows of the samples.
+    """Options of the page.
 
     Attributes:
-        samples: how many stand on the page itself and are read without its script.
-        browse: how many the browser holds; None is all, 0 leaves it out.
-        no_texts_of: datasets whose texts the page must not hold.
+        samples: number of samples that can be read without the script.
+        browse: number of samples in the browser; None means all, 0 leaves it out.
+        no_texts_of: datasets whose texts are left out.
         title: heading of the page; None names the benchmark.
     """
 
@@ -58,12 +58,11 @@ def write_report(
     """Write one self-contained HTML page about the runs.
 
     Args:
-        runs: from `eval.compare.runs.load_runs`; differences are to the first of them.
-        out: the file; its folder is made, an earlier page is replaced.
-        comparison: of these runs, where it has been made already.
+        runs: from `load_runs`; differences are to the first.
+        comparison: of these runs, if it exists already.
 
     Raises:
-        UserError: a file of a run is damaged, or an option names no dataset of the benchmark.
+        UserError: a file of a run is damaged, or an option names an unknown dataset.
     """
     write_whole(out, render_page(runs, options, comparison))
 
@@ -71,7 +70,7 @@ def write_report(
 def render_page(
     runs: Sequence[ScoredRun], options: ReportOptions | None = None, comparison: Comparison | None = None
 ) -> str:
-    """The page of `write_report` as text."""
+    """The page as text."""
     options = options or ReportOptions()
     check_datasets(options.no_texts_of, runs[0])
     comparison = comparison or compare_runs(runs)
@@ -129,8 +128,8 @@ def _browser(
 
 
 def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
-    """Anchor and name of the page's parts."""
-    by_subset = context["reading"] is not None  # the parts by group are then folded
+    """Anchor and name of each part of the page."""
+    by_subset = context["reading"] is not None  # folds the parts by group
     parts = [
         ("reading", "Does it read?", by_subset),
         ("groups", "Picture", not by_subset),

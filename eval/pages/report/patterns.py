@@ -1,6 +1,4 @@
-"""Error patterns as charts (the paper's Figure 2): of several runs side by side for the report, where `d2e errors` has
-found them, and of one run on a page with single wrong answers and their reasons.
-"""
+"""Error patterns as charts (the paper's Figure 2): in the report, and on a page with one run's wrong answers."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
     if groups:
         description = f"Stacked bars: shares of error patterns by relation of {', '.join(patterns)}"
         used = [part for part in PATTERN_PARTS if counted[part.key]]
-        chart = stacked_chart(groups, used, unit="wrong answers, percent", description=description)
+        chart = stacked_chart(groups, used, "wrong answers, percent", description)
     columns = ["run", "wrong", *(part.name for part in PATTERN_PARTS)]
     return PatternSection(
         chart,
@@ -102,15 +100,14 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
 
 
 def commands_for(run: ScoredRun) -> list[str]:
-    """The commands that find a run's error patterns by rule, in order."""
+    """The commands that find a run's error patterns by rule."""
     find = shlex.join(["d2e", "errors", str(run.path), "--bench", run.folder.name])
-    # The rule compares with the answers without the context, which an evaluation of its own writes.
     return [find] if asked_without_context(run) else [command_without_context(run), find]
 
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A wrong prediction, its pattern, and the answer without the context where it is known."""
+    """A wrong prediction, its pattern and, if known, the answer without the context."""
 
     prediction: Prediction
     error: JudgedError
@@ -120,13 +117,13 @@ class WrongAnswer:
 def write_error_report(
     run: ScoredRun, answers: Sequence[WrongAnswer], *, method: str, by_rule: bool, samples: int
 ) -> list[Path]:
-    """Write `error_patterns.html` and, where there are errors, the chart as `error_patterns.png`, into the folder.
+    """Write `error_patterns.html` and, if there are errors, `error_patterns.png` to the run's folder.
 
     Args:
-        answers: all of the run's wrong ones.
+        answers: the run's wrong answers.
         method: a sentence on how the patterns were found.
-        by_rule: whether that is an estimate by rule.
-        samples: how many wrong answers to show in full.
+        by_rule: whether they are an estimate by rule.
+        samples: number of wrong answers to show in full.
     """
     title = f"Error patterns of {run.label} on {run.scores.bench.name}"
     counts = count_patterns([a.prediction for a in answers], [a.error for a in answers])
@@ -159,7 +156,7 @@ def write_error_report(
 
 
 def pattern_chart(counts: Mapping[str, Mapping[str, int]], *, by_rule: bool) -> Figure:
-    """Shares of the patterns among each relation's wrong answers, stacked to 100 percent."""
+    """Draw the shares of the patterns among each relation's wrong answers."""
     figure = Figure(figsize=(WIDTH, 1.3 + 0.34 * len(counts)), layout="constrained")
     axes = figure.add_subplot()
     present = [part for part in PATTERN_PARTS if any(own[part.key] for own in counts.values())]
@@ -168,7 +165,7 @@ def pattern_chart(counts: Mapping[str, Mapping[str, int]], *, by_rule: bool) -> 
         range(len(counts)), [f"{relation} (n = {sum(own.values()):,})" for relation, own in counts.items()]
     )
     axes.set_ylim(len(counts) - 0.5, -0.5)
-    # Right-aligned: longer than the axis, it grows over the room of the names and not out of the picture.
+    # Right-aligned, since it is longer than the axis.
     axes.set_xlabel("wrong answers, percent" + (" (estimated by rule)" if by_rule else ""), loc="right")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.4)
     return figure

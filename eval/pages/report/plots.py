@@ -1,4 +1,4 @@
-"""The report's plots, small, one statement each: bars, stacked shares, lines over training steps."""
+"""The report's kinds of plots: bars, stacked shares, lines over training steps."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name
-from eval.compare.figures import LABELS
 from eval.score.statistics import Interval
 
 _TITLE = 52  # characters of a title's line at most
-_MAX_POINTS = 200  # a curve: more are not seen at this width, and each costs bytes in the page
+_MAX_POINTS = 200  # of a curve; more are invisible at this width and cost bytes
 
 
 class Curve(NamedTuple):
-    """One run's curve; `run` is its place among all runs, so that it keeps its colour where others lack one."""
+    """One run's curve; `run` is its index among all runs, which decides its colour."""
 
     run: int
     label: str
     points: Sequence[tuple[int, float]]
-    marked: bool = False  # with a dot at each point, where there are few
+    marked: bool = False  # with a dot at each point
 
 
 def bar_chart(
     title: str, groups: Sequence[str], labels: Sequence[str], scores: Sequence[Sequence[Interval]]
 ) -> Markup:
-    """Horizontal bars in percent with their intervals, one block for each group.
+    """Draw horizontal bars in percent with intervals, one block for each group.
 
     Args:
-        title: names the metric.
+        title: name of the metric.
         groups: G names.
         labels: R names of runs.
         scores: G × R scores as fractions.
@@ -72,36 +71,15 @@ def bar_chart(
 
 
 def error_lengths(scores: Sequence[Interval]) -> list[list[float]]:
-    """How far each interval reaches below and above its mean, in percentage points, as matplotlib takes them."""
-    # Rounding may put a bound a hair inside the mean; matplotlib refuses a negative length.
+    """Distances from each mean to its bounds, in percentage points, as matplotlib takes them."""
+    # Rounding may put a bound slightly inside the mean; matplotlib rejects negative lengths.
     below = [max(0.0, 100 * (score.mean - score.low)) for score in scores]
     above = [max(0.0, 100 * (score.high - score.mean)) for score in scores]
     return [below, above]
 
 
-def share_chart(groups: Mapping[str, Mapping[str, Mapping[str, float] | None]]) -> Markup:
-    """Stacked bars of predicted nli labels: for each group the gold shares, then each run's.
-
-    Args:
-        groups: group → name of the bar → label → share; the first bar of a group is the gold one.
-    """
-    runs = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
-    return stacked_chart(
-        {group: {name: shares or {} for name, shares in own.items()} for group, own in groups.items()},
-        [
-            Part(label, "no label", "#bbbbbb", "")
-            if label == "other"
-            else Part(label, label, COLOURS[index], HATCHES[index])
-            for index, label in enumerate(LABELS)
-        ],
-        unit="predicted labels, percent",
-        description=f"Stacked bars: shares of the predicted nli labels of {runs}",
-        middle=True,
-    )
-
-
 def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
-    """Curves over training steps, one for each run that logged the value."""
+    """Draw curves over training steps."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
         axes = figure.add_subplot()
@@ -125,7 +103,7 @@ def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
 
 
 def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
-    """Means of consecutive blocks of near-equal size where there are too many points to draw."""
+    """Average consecutive blocks of points if there are too many to draw."""
     count = min(len(points), _MAX_POINTS)
     bounds = [index * len(points) // count for index in range(count + 1)]
     blocks = [points[start:end] for start, end in pairwise(bounds)]
@@ -133,7 +111,7 @@ def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
 
 
 class Part(NamedTuple):
-    """One of the things that are stacked; `key` is its name in the data."""
+    """One part of a stacked bar; `key` is its name in the data."""
 
     key: str
     name: str
@@ -142,10 +120,10 @@ class Part(NamedTuple):
 
 
 def stack(axes: Axes, places: Sequence[float], bars: Sequence[Mapping[str, float]], parts: Sequence[Part]) -> None:
-    """Draw horizontal bars at these places, their parts in percent of their sum.
+    """Draw stacked horizontal bars, with parts in percent of their sum.
 
     Args:
-        bars: key of a part → its share or count; one that sums to nothing is left empty.
+        bars: key of a part → its share or count.
     """
     sums = [sum(bar.get(part.key, 0.0) for part in parts) or 1.0 for bar in bars]
     left = [0.0] * len(bars)
@@ -162,21 +140,21 @@ def stack(axes: Axes, places: Sequence[float], bars: Sequence[Mapping[str, float
 def stacked_chart(
     groups: Mapping[str, Mapping[str, Mapping[str, float]]],
     parts: Sequence[Part],
-    *,
     unit: str,
     description: str,
+    *,
     middle: bool = False,
 ) -> Markup:
-    """Bars in groups, a group's name above them.
+    """Stacked bars in groups, with the group's name above them.
 
     Args:
         groups: group → name of the bar → key of a part → share or count.
-        unit: what 100 percent is.
-        description: read out in place of the chart.
+        unit: label of the axis.
+        description: for screen readers.
         middle: draw a line at 50 percent.
     """
     bars = [(group, name, shares) for group, own in groups.items() for name, shares in own.items()]
-    columns = 2 if len(parts) % 2 == 0 else 3  # no row of the legend is left half empty
+    columns = 2 if len(parts) % 2 == 0 else 3  # fills the rows of the legend
     rows = -(-len(parts) // columns)
     with mpl.rc_context(STYLE):
         height = 0.65 + 0.25 * rows + 0.24 * len(bars) + 0.3 * len(groups)

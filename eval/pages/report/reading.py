@@ -1,7 +1,6 @@
-"""The one picture: conflict accuracy against aligned accuracy, a point a run; and the table under it.
+"""The picture of conflict accuracy against aligned accuracy, with a point for each run.
 
-Who reads stands at the upper right, near the diagonal; who answers from habit at the lower right. A run that is above
-the reference and not left of it reads more.
+A run that uses the context is at the upper right, near the diagonal; one that answers from habit at the lower right.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> 
     """Conflict accuracy (y) against aligned accuracy (x) with 95 % intervals.
 
     Args:
-        reference: mark the first of several points as what the others are compared with.
+        reference: mark the first of several points as the reference.
     """
     reference = reference and len(points) > 1
     with mpl.rc_context(STYLE):
@@ -85,7 +84,7 @@ def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> 
 
 
 def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure:
-    """The same as a figure of matplotlib, drawn in the style that is set."""
+    """The chart as a matplotlib figure in the current style."""
     figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
     axes = figure.add_subplot()
     _prepare(axes, points)
@@ -112,7 +111,7 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
             clip_on=False,
         )
         left = x > 50
-        beside = 100 * point.aligned.low - 2.5 if left else 100 * point.aligned.high + 2.5  # clear of the interval
+        beside = 100 * point.aligned.low - 2.5 if left else 100 * point.aligned.high + 2.5  # outside the interval
         axes.annotate(
             f"{point.label} (reference)" if marked else point.label,
             (x, y),
@@ -144,7 +143,7 @@ def _prepare(axes: Axes, points: Sequence[ReadingPoint]) -> None:
 
 
 def _clear_of(points: Sequence[ReadingPoint]) -> tuple[float, float]:
-    """The place of the note, of several, that is farthest from any point; names stand at the points' height."""
+    """The candidate place for the note that is farthest from any point."""
     apart = [
         min(abs(y - 100 * point.conflict.mean) + abs(x - 100 * point.aligned.mean) / 4 for point in points)
         for x, y in _NOTE_PLACES
@@ -153,7 +152,7 @@ def _clear_of(points: Sequence[ReadingPoint]) -> tuple[float, float]:
 
 
 def _heights(points: Sequence[ReadingPoint]) -> list[float]:
-    """Where each name stands: beside its point, moved up or down until no two on a side touch."""
+    """The height of each name: its point's, moved so that names on one side do not touch."""
     heights = [100 * point.conflict.mean for point in points]
     for side in (True, False):
         members = sorted(

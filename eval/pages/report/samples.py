@@ -1,12 +1,10 @@
-"""Which samples the page shows in full, and what of their texts.
+"""Choose the samples that the page shows in full, and remove texts that must not be passed on.
 
-They are chosen so that every kind of outcome is seen and never by how good they look. Kinds take turns (mended,
-broken, both right, both wrong), and within a kind the groups do, each by the order of its file. The page is therefore
-the same every time, and shows failures as readily as successes.
+Outcomes take turns (fixed, broken, both right, both wrong), and groups within an outcome, in the order of the file.
+The page is therefore reproducible and shows failures as readily as successes.
 
-Not every dataset may be passed on, and a report is made to be. Of a dataset whose texts are left out, scores, labels
-of nli, and which sample was right stay, as do ids: who has the dataset can look a sample up. Whatever came from a
-text goes, and so does what a model said, which may quote it.
+Some datasets must not be passed on. The page can leave out their texts and the model outputs, which may quote them;
+scores, nli labels and ids stay.
 """
 
 from __future__ import annotations
@@ -40,19 +38,19 @@ ONE_RUN = {(True, True): "right", (False, False): "wrong"}
 
 @dataclass(frozen=True)
 class ShownSample:
-    """One sample with every run's prediction, in the order of the runs, and what it is an example of."""
+    """One sample with every run's prediction, and the outcome that it is an example of."""
 
     outcome: str
     predictions: tuple[Prediction, ...]
 
     @property
     def sample(self) -> Prediction:
-        """Any of the predictions, for the fields that belong to the sample."""
+        """The first prediction, for the sample's own fields."""
         return self.predictions[0]
 
 
 def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
-    """Up to `count` samples, in turns over the outcomes in the first and the last run."""
+    """Choose up to `count` samples, taking outcomes of the first and last run in turns."""
     outcomes = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
     by_outcome: dict[str, dict[GroupKey, list[SampleKey]]] = {name: {} for name in outcomes.values()}
     for key, first in runs[0].predictions.items():
@@ -66,7 +64,7 @@ def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
 
 
 def in_turns(lists: Sequence[Sequence[_T]]) -> Iterator[_T]:
-    """The first of each list, then the second of each, and so on."""
+    """Yield the first item of each list, then the second of each, and so on."""
     for turn in range(max(map(len, lists), default=0)):
         yield from (items[turn] for items in lists if turn < len(items))
 
@@ -77,7 +75,7 @@ def datasets_of(run: ScoredRun) -> list[str]:
 
 
 def check_datasets(names: Collection[str], run: ScoredRun) -> None:
-    """Make sure that these are datasets of the run.
+    """Check that these are datasets of the run.
 
     Raises:
         UserError: one is not.
@@ -86,13 +84,13 @@ def check_datasets(names: Collection[str], run: ScoredRun) -> None:
     for name in names:
         if name not in known:
             raise UserError(
-                f"--no-texts-of {name}: no dataset of the benchmark, which has {', '.join(known)}."
+                f"--no-texts-of {name}: not a dataset of the benchmark, which has {', '.join(known)}."
                 f"{did_you_mean(name, known)}"
             )
 
 
 def without_texts(runs: Sequence[ScoredRun], datasets: Collection[str]) -> list[ScoredRun]:
-    """The runs with predictions of these datasets that hold no text."""
+    """The runs without the texts of these datasets."""
     return [
         replace(
             run,
@@ -106,7 +104,7 @@ def without_texts(runs: Sequence[ScoredRun], datasets: Collection[str]) -> list[
 
 
 def redacted(prediction: Prediction) -> Prediction:
-    """The prediction without context, question, options and output; gold, habit and answer stay if they are labels."""
+    """The prediction without texts; gold, habit and answer stay if they are labels."""
     labels = prediction.format == "nli"
     return prediction.model_copy(
         update={
@@ -122,7 +120,7 @@ def redacted(prediction: Prediction) -> Prediction:
 
 
 def shown(text: str, limit: int = 1_500) -> str:
-    """The text, cut where it runs on: small models repeat themselves without end."""
+    """The text, cut to `limit` characters: small models may repeat themselves endlessly."""
     text = text.strip()
     if len(text) <= limit:
         return text or "(empty output)"

@@ -1,7 +1,4 @@
-"""Training curves of a run, read from the `trainer_state.json` that the Hugging Face Trainer leaves.
-
-Evaluation evaluates base models too, so a run without a trainer state simply has no curves.
-"""
+"""A run's training curves from the trainer's `trainer_state.json`; a base model has none."""
 
 from __future__ import annotations
 
@@ -25,21 +22,21 @@ CURVES = {
 }
 
 
-LOSSES = ("loss", "ce", "kl")  # what they are computed from depends on the objective
+LOSSES = ("loss", "ce", "kl")  # their terms depend on the objective
 
 _SIGNS = {"alpha": "α", "kl_weight": "λ", "imagined_weight": "μ", "product_weight": "w"}
 
 
 @dataclass(frozen=True)
 class Training:
-    """What was logged while a run trained.
+    """The log of a training.
 
     Attributes:
-        curves: by key of `CURVES`, (step, value) in order of steps; non-finite values are left out.
+        curves: key of `CURVES` → (step, value), without non-finite values.
         held_out: the same on held-out samples.
         steps: the last logged step.
-        tokens_per_second: median over the log, or None where it was not logged.
-        terms: the objective with its ratios, as the recipe says; losses of other terms are no larger or smaller.
+        tokens_per_second: median over the log, if it was logged.
+        terms: the objective with its ratios; only losses with the same terms are comparable.
     """
 
     curves: dict[str, list[tuple[int, float]]]
@@ -50,7 +47,7 @@ class Training:
 
 
 def read_training(run: Path) -> Training | None:
-    """The training log of a run folder, or None where there is no trainer state.
+    """Read the training log of a run folder; None if it has no trainer state.
 
     Raises:
         UserError: the trainer state is not JSON with a `log_history` list of objects.
@@ -87,16 +84,16 @@ def read_training(run: Path) -> Training | None:
 
 
 def _terms(run: Path) -> str:
-    """The objective in words; empty where there is no recipe that says it."""
+    """The objective in words; empty without a valid recipe."""
     try:
         recipe = recipe_of(str(run))
-    except UserError:  # a recipe that is damaged is shown as it is
+    except UserError:
         return ""
     if recipe is None:
         return ""
     parts = recipe.d2e.of_training()
     name, views = parts.pop("objective"), parts.pop("views", None)
-    parts.pop("view_gradients", None)  # decides what is computed of a gradient, not of a loss
+    parts.pop("view_gradients", None)  # affects gradients, not the loss
     if parts.get("kl_direction") == D2ESection.model_fields["kl_direction"].default:
         del parts["kl_direction"]
     ratios = {_SIGNS.get(key, key): value for key, value in parts.items() if value}

@@ -22,7 +22,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFix
         port = other.getsockname()[1]
         assert d2e("demo", tmp_path / "tiny", "--port", port) == 1
     error = capsys.readouterr().err
-    assert f"--port {port}: cannot be listened on" in error
+    assert f"--port {port}: cannot listen there" in error
     assert "choose another --port" in error
 
 

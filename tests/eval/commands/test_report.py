@@ -17,7 +17,7 @@ from tests.factories import make_run, prediction
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--no-texts-of", "storys"], "--no-texts-of storys: no dataset of the benchmark.* Did you mean 'stories'"),
+        (["--no-texts-of", "storys"], "--no-texts-of storys: not a dataset of the benchmark.* Did you mean 'stories'"),
         (["--no-texts", "--no-texts-of", "stories"], "expected it without --no-texts-of"),
     ],
 )

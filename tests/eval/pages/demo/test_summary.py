@@ -21,10 +21,10 @@ def summary(plain: str, debiased: str, imagined: str, expected: str = "", cut: b
     ("said", "verdict"),
     [
         (("the dam", "The dam.", "dam"), "the same with and without the context, and debiasing at this α does not"),
-        (("a cup", "the dam", "a cup"), "Without having read the context the model already says what it says plainly"),
-        (("the dam", "the dam", "a cup"), "The context changes what the model says, and debiasing at this α leaves"),
-        (("the dam", "a cup", "a cup"), "debiased, it says what it says without the context"),
-        (("the dam", "a car", "a cup"), "and debiasing changes it once more"),
+        (("a cup", "the dam", "a cup"), "The plain answer is the same without the context"),
+        (("the dam", "the dam", "a cup"), "The context changes the answer, and debiasing at this α keeps it"),
+        (("the dam", "a cup", "a cup"), "the debiased one is the same as without the context"),
+        (("the dam", "a car", "a cup"), "and debiasing changes it again"),
     ],
 )
 def test_a_summary_tells_whether_the_answer_is_a_habit(said: tuple[str, str, str], verdict: str) -> None:

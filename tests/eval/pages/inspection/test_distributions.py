@@ -25,7 +25,7 @@ def test_probabilities_are_the_softmax_of_the_subtracted_logits(tmp_path: Path, 
     )
     encoded = encoder.encode(make_sample(2))
     original, imagined, answer = encoded.prompts["original"], encoded.prompts["imagined"], encoded.answer
-    positions = answer_positions(model, loaded.tokenizer, original, imagined, answer, alphas=ALPHAS, top=5)
+    positions = answer_positions(model, loaded.tokenizer, (original, imagined), answer, alphas=ALPHAS, top=5)
     assert [position.candidates[position.chosen].token for position in positions] == answer
     for i, position in enumerate(positions):
         with torch.no_grad():
