@@ -43,9 +43,9 @@ def compare(
 ) -> None:
     """Print the scores of several runs side by side.
 
-    Each RUN is a folder that `d2e eval` scored on the same samples. Prints the mean of exact match (EM) and token-level
-    F1 with its 95 % interval, and paired differences to the first RUN, where * marks a corrected p below 0.05. Also
-    prints the shares of predicted nli labels, what the context adds (for runs that were also evaluated
+    Each RUN is a folder that `d2e eval` scored on the same samples. Prints the mean of exact match (EM) and
+    token-level F1 with its 95 % interval, and paired differences to the first RUN, where * marks a corrected p below
+    0.05. Also prints the shares of predicted nli labels, what the context adds (for runs that were also evaluated
     --without-context), and a verdict on each RUN against the first.
 
     If samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how often
@@ -53,8 +53,8 @@ def compare(
     by words and by the verdicts of a --judge of d2e eval.
 
     Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over
-    questions, states or procedures. A RUN may also be the folder of such a result, RUN/eval/BENCH, or one that `lm-eval
-    --log_samples` wrote.
+    questions, states or procedures. A RUN may also be the folder of such a result, RUN/eval/BENCH, or one that
+    `lm-eval --log_samples` wrote.
 
     Example: d2e compare runs/base runs/sft runs/d2e --bench piper
 

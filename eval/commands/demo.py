@@ -38,7 +38,7 @@ def demo(
 ) -> None:
     """Open a web page to ask MODEL about a context: plain and debiased answers side by side, with a slider for α.
 
-    MODEL is the same as for d2e eval: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
+    MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
     Without --bench the examples are test rows of the data the run was trained on, if they still exist.
 
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861

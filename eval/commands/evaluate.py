@@ -18,7 +18,7 @@ from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.signals import on_sigterm
 from eval.commands.engine_options import engine_options
 from eval.commands.evaluate_call import check_call, launch_if_asked
-from eval.commands.judging import judge_run, refuse_what_is_not_judged, refuse_without_free_answers
+from eval.commands.judging import judge_run, check_judge_call, check_free_answers
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.decoder_passes import check_single_decoder_options, decoder_passes, scored_passes
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
@@ -159,7 +159,7 @@ def evaluate(
     check_call(bench, suite, data, given, options)
     asked = make_judge(judge)
     if asked is not None:
-        refuse_what_is_not_judged(bench, launcher, options)
+        check_judge_call(bench, launcher, options)
     passes = decoder_passes(model, decoders, outs)
     if len(passes) > 1:
         check_single_decoder_options(bench if bench in SYSTEM_NAMES else None, asked is not None, options)
@@ -171,7 +171,7 @@ def evaluate(
             return
         located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
         if asked is not None:
-            refuse_without_free_answers(located.file, judge)
+            check_free_answers(located.file, judge)
         for run, scores in scored_passes(model, located, passes, options):
             if os.environ.get("RANK", "0") == "0":
                 if len(passes) > 1:

@@ -23,7 +23,7 @@ from d2e_sft.util.errors import UserError
     type=click.IntRange(1, 50),
     default=3,
     show_default=True,
-    help="Number of samples to draw, without --sample.",
+    help="Samples to draw.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw.")
 @click.option("--context", help="Your own context, instead of --bench.")
@@ -57,7 +57,7 @@ def inspect(
 ) -> None:
     """Write a page with MODEL's token probabilities with and without the context, and a slider for α.
 
-    MODEL is the same as for d2e eval: a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
+    MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
 
     Example: d2e inspect runs/d2e-mini --bench data/mini --samples 5 --out inspect.html
     """

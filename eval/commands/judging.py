@@ -32,11 +32,11 @@ def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> Non
     click.echo(f"wrote verdicts with reasons: {scored.folder / JUDGED_FILE}")
 
 
-def refuse_what_is_not_judged(bench: str | None, launcher: str | None, options: dict[str, Any]) -> None:
-    """Options of `d2e eval` that leave nothing to be judged, or that ask from several processes.
+def check_judge_call(bench: str | None, launcher: str | None, options: dict[str, Any]) -> None:
+    """Check the options of `d2e eval` for ones that --judge does not support.
 
     Raises:
-        UserError: there is one of them.
+        UserError: there is one.
     """
     if bench in SYSTEM_NAMES:
         raise UserError(
@@ -54,11 +54,11 @@ def refuse_what_is_not_judged(bench: str | None, launcher: str | None, options: 
         )
 
 
-def refuse_without_free_answers(file: Path, judge: JudgeOptions) -> None:
-    """Before anything is decoded: a judge needs rows that it can be asked about.
+def check_free_answers(file: Path, judge: JudgeOptions) -> None:
+    """Check, before anything is decoded, that the file has rows for a judge.
 
     Raises:
-        UserError: the file has none.
+        UserError: it has none.
     """
     if not any(sample.format == "chat" and sample.context.strip() for sample in read_samples(file, bad_rows=[])):
         raise UserError(

@@ -15,7 +15,9 @@ from d2e_sft.util.files import write_whole
 @click.option(
     "--graphs", type=click.Path(path_type=Path), required=True, help="Influence graphs: wiqa_influence_graphs.jsonl."
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File of questions to write, one a line.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="File to write the questions to, one per line."
+)
 @click.option(
     "--no-effect",
     type=click.IntRange(min=0),
@@ -24,7 +26,7 @@ from d2e_sft.util.files import write_whole
     help="Questions without effect for each graph, on changes of other paragraphs.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the questions without effect."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the questions without effect."
 )
 @click.option(
     "--alignments",
@@ -32,7 +34,7 @@ from d2e_sft.util.files import write_whole
     help="JSON of the sentences of X and Y by graph; adds explanations.",
 )
 def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignments: Path | None) -> None:
-    """Write every question that paths of 1 to 3 hops through influence graphs ask, with the answers of the paths.
+    """Write the questions and answers of all paths with 1 to 3 hops through influence graphs.
 
     Example: d2e data wiqa-questions --graphs wiqa_influence_graphs.jsonl --out data/raw/wiqa/all.jsonl
     """

@@ -8,6 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from d2e_sft.config.recipe import load_recipe
 from eval.commands.table import table
 from eval.score.predictions import Prediction
 from tests.factories import choice, make_run
@@ -40,6 +41,14 @@ def rows(scores: Mapping[tuple[str, str], float]) -> list[Prediction]:
 
 def run(folder: Path, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
     return make_run(folder, rows(scores), **{"bench": "piper", **changes})
+
+
+def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
+    """A run with a recipe that has these `d2e` keys."""
+    recipe = f"model: {{name: models/Qwen1.5-7b}}\ndata: {{train: t.parquet}}\nd2e: {d2e}\ntrain: {{output_dir: o}}\n"
+    path = run(folder, scores, recipe=recipe, **changes)
+    load_recipe(path / "recipe.yaml")  # it is valid
+    return path
 
 
 def printed(*arguments: object) -> str:

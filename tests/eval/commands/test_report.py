@@ -18,7 +18,7 @@ from tests.factories import make_run, prediction
     ("arguments", "message"),
     [
         (["--no-texts-of", "storys"], "--no-texts-of storys: not a dataset of the benchmark.* Did you mean 'stories'"),
-        (["--no-texts", "--no-texts-of", "stories"], "expected it without --no-texts-of"),
+        (["--no-texts", "--no-texts-of", "stories"], "expected no --no-texts-of"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -178,8 +178,8 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(
         (("--names", "A,A"), "a name is empty or given twice"),
         (("--plot", "p.html"), "not a kind of picture"),
         (("--out", "run"), "got 2 files of predictions; expected one"),
-        (("--json", "-", "--latex", "-"), "both would be printed"),
-        (("--template", "t.csv"), "expected no PREDICTIONS beside it"),
+        (("--json", "-", "--latex", "-"), "only one can be printed"),
+        (("--template", "t.csv"), "expected no PREDICTIONS"),
     ],
 )
 def test_options_that_do_not_fit_several_files_are_refused_before_scoring(

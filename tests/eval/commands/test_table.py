@@ -10,28 +10,8 @@ import pytest
 
 from d2e_sft.cli import main
 from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.compare.test_paper_formats import balanced
 from tests.eval.paper_runs import PAPER, printed, run
-
-
-def balanced(latex: str) -> bool:
-    """Whether braces close, environments close in order, and each row of a tabular has its number of columns."""
-    plain = re.sub(r"\\[{}\\&%$#_]", lambda match: "\n" if match[0] == r"\\" else "", latex)
-    assert plain.count("{") == plain.count("}")
-    open_environments: list[str] = []
-    for kind, name in re.findall(r"\\(begin|end)\{([^}]*)\}", latex):
-        if kind == "begin":
-            open_environments.append(name)
-        elif open_environments.pop() != name:
-            return False
-    specification = re.search(r"\\begin\{tabular\}\{([lcr ]*)\}", latex)
-    assert specification is not None
-    width = len(specification[1].replace(" ", ""))
-    body = latex.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
-    for line in (line for line in body.splitlines() if line.endswith(r"\\")):
-        spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d+)\}", line))
-        if len(re.findall(r"(?<!\\)&", line)) + 1 + spans != width:
-            return False
-    return not open_environments
 
 
 def test_out_takes_the_table(tmp_path: Path) -> None:

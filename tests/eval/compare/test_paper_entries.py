@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from d2e_sft.config.recipe import load_recipe
 from eval.compare.paper_entries import write_paper_tables
-from tests.eval.paper_runs import PAPER, cells, printed, run
+from tests.eval.paper_runs import cells, printed, run, trained
 
 
 def test_rows_are_runs_and_settings(tmp_path: Path) -> None:
@@ -20,20 +17,7 @@ def test_rows_are_runs_and_settings(tmp_path: Path) -> None:
     assert [row[0] for row in cells(printed(folder, "--bench", "piper-few"))[3:]] == ["base <sub>FS</sub>"]
 
 
-RECIPE = """
-model: {{name: models/Qwen1.5-7b}}
-data: {{train: train.parquet}}
-d2e: {d2e}
-train: {{output_dir: out}}
-"""
-
 OTHERS = {"teacher": 0.5, "honest": 0.5, "sft": 0.0, "d2e": 0.5}  # objective: α that it was decoded with
-
-
-def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
-    path = run(folder, scores, recipe=RECIPE.format(d2e=d2e), **changes)
-    load_recipe(path / "recipe.yaml")  # it is one
-    return path
 
 
 def named(*arguments: object) -> list[str]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from d2e_sft.config.recipe import load_recipe
-from tests.eval.paper_runs import AVERAGES, PAPER, SFT, cells, printed, run
+from tests.eval.paper_runs import AVERAGES, PAPER, SFT, cells, printed, run, trained
 
 
 def numbers(row: list[str]) -> list[str]:
@@ -55,20 +53,6 @@ def test_subsets_and_rows_without_a_place_are_said(tmp_path: Path) -> None:
     text = printed(run(tmp_path / "run", {**PAPER, ("boxes", "temporal"): 10.0}, subset=subset))
     assert "at most 100 samples of each row" in text
     assert "without a place in this table: boxes (temporal)" in text
-
-
-RECIPE = """
-model: {{name: models/Qwen1.5-7b}}
-data: {{train: train.parquet}}
-d2e: {d2e}
-train: {{output_dir: out}}
-"""
-
-
-def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
-    path = run(folder, scores, recipe=RECIPE.format(d2e=d2e), **changes)
-    load_recipe(path / "recipe.yaml")  # it is one
-    return path
 
 
 def test_sensitivity_shows_relation_averages_by_alpha(tmp_path: Path) -> None:

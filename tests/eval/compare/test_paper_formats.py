@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from d2e_sft.config.recipe import load_recipe
 from eval.compare.paper_layouts import LAYOUTS
-from tests.eval.paper_runs import PAPER, SFT, cells, printed, run
+from tests.eval.paper_runs import PAPER, SFT, cells, printed, run, trained
 
 
 def test_the_best_is_bold_and_what_prints_alike_ties(tmp_path: Path) -> None:
@@ -21,20 +18,6 @@ def test_the_best_is_bold_and_what_prints_alike_ties(tmp_path: Path) -> None:
     assert (sft[2], d2e[2]) == ("**68.5**", "**68.5**")  # 68.54 and 68.5
     assert (sft[3], d2e[3]) == ("50.0", "**76.0**")
     assert "**" not in cells(printed(tmp_path / "sft"))[-1][3], "one row has no best"
-
-
-RECIPE = """
-model: {{name: models/Qwen1.5-7b}}
-data: {{train: train.parquet}}
-d2e: {d2e}
-train: {{output_dir: out}}
-"""
-
-
-def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
-    path = run(folder, scores, recipe=RECIPE.format(d2e=d2e), **changes)
-    load_recipe(path / "recipe.yaml")  # it is one
-    return path
 
 
 def test_json_has_the_numbers_unrounded_with_where_they_come_from(tmp_path: Path) -> None:
