@@ -1,8 +1,7 @@
-"""Draws docs/images/architecture.svg from the code's own imports: `python docs/architecture_picture.py`.
+"""Draw docs/images/architecture.svg from the code's imports: `python docs/architecture_picture.py`.
 
-A box is a room (a folder of a package), with the first sentence of its docstring. A room stands one floor above the
-highest room that it imports. An arrow is an import; one that follows from others is left out. A test compares the
-picture with the code, so it is never out of date.
+A box is a folder of a package with the first sentence of its docstring. It is one floor above the highest folder that
+it imports. An arrow is an import that does not follow from others. A test compares the picture with the code.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 PACKAGES = ("d2e_sft", "data_builders", "eval")
 BOX, HEIGHT, GAP, FLOOR, MARGIN = 186, 84, 16, 124, 24
-CAPTION = 26  # characters a line
+CAPTION = 26  # characters per line
 COLOURS = {"d2e_sft": ("#e7f1f8", "#0072B2"), "data_builders": ("#fdf3e0", "#E69F00"), "eval": ("#e5f5f0", "#009E73")}
 
 Arrows = dict[str, set[str]]  # room → rooms that it imports
@@ -33,7 +32,7 @@ def rooms_of(package: str) -> dict[str, str]:
 
 
 def imports_between(package: str, rooms: Iterable[str]) -> Arrows:
-    """Which room of a package imports which others."""
+    """The rooms of a package that each room imports."""
     arrows: Arrows = {room: set() for room in rooms}
     for room in arrows:
         for file in (ROOT / package / room).rglob("*.py"):
@@ -64,7 +63,7 @@ def floors_of(arrows: Arrows) -> dict[str, int]:
 
 
 def without_implied(arrows: Arrows) -> Arrows:
-    """The arrows that do not follow from others: A → C is left out where A → B → … → C."""
+    """The arrows without those that follow from others: A → C where A → B → … → C."""
 
     def reached(room: str) -> set[str]:
         return arrows[room] | {far for other in arrows[room] for far in reached(other)}
@@ -76,7 +75,7 @@ def without_implied(arrows: Arrows) -> Arrows:
 
 
 def draw() -> str:
-    """The picture as SVG: the two packages beside each other, on top of the method that both build on."""
+    """The picture as SVG: two packages next to each other, above the method that both use."""
     upper = [_panel(package) for package in PACKAGES[1:]]
     gap = 56
     top = max(height for _, _, height in upper)

@@ -1,6 +1,6 @@
-"""Draws docs/images/habit-ways.svg and habit-mechanism.svg from docs/results/habit.json.
+"""Draw docs/images/habit-ways.svg and habit-mechanism.svg from docs/results/habit.json.
 
-`python docs/habit_pictures.py`; a test compares the pictures with what the file of rows holds now.
+`python docs/habit_pictures.py`; a test compares the pictures with the rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Found = dict[Way, list[Curve]]
 
 
 def way(data: str, objective: str, decoder: str) -> Way:
-    """A way of the study at the strength that is drawn."""
+    """A way of the study at the drawn strength."""
     return Way((("strength", STRENGTH), ("data", data), ("objective", objective)), decoder)
 
 
@@ -66,7 +66,7 @@ def ways_picture(found: Found) -> Figure:
 
 
 def mechanism_picture(found: Found) -> Figure:
-    """What each view says over the steps of training: the habit without the context, and conflict rows with it."""
+    """Answers during training: the habit without the context, and both kinds of rows with it."""
     objectives = [name for name in ("sft", "d2e", "d2e-original") if way("as-is", name, PLAIN) in found]
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     panels = figure.subplots(1, len(objectives), sharey=True, squeeze=False)[0]

@@ -48,9 +48,8 @@ class Table:
 
     Attributes:
         frame: cells as text.
-        caption: paragraph above the table.
-        notes: paragraphs below it.
-        keys: number of leading columns that name a row; each part repeats them when a wide table is split.
+        caption, notes: paragraphs above and below the table.
+        keys: number of leading columns that name a row; each part of a wide table repeats them.
     """
 
     frame: DataFrame
@@ -157,10 +156,6 @@ class Table:
         columns = (self.frame.iloc[:, place] for place in range(self.frame.shape[1]))
         return [all(map(is_number, cells)) and any(cell not in ("", NONE) for cell in cells) for cells in columns]
 
-    @property
-    def _indent(self) -> str:
-        return " " * _GAP if self.frame.index.name else ""
-
     def _parts(self, room: int) -> Iterator[list[int]]:
         """The columns of each part: the keys, and as many others as fit, at least one."""
         _, least = self._widths()
@@ -180,7 +175,7 @@ class Table:
 
         rows = [self.header()[-1], *map(_plain, self.rows())]
         whole = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-        whole[0] += len(self._indent)
+        whole[0] += _GAP * bool(self.frame.index.name)
         return whole, [w if n else min(w, _NARROWEST) for w, n in zip(whole, self.numeric(), strict=True)]
 
     def _part(self, places: Sequence[int], room: int) -> str:
@@ -192,11 +187,12 @@ class Table:
         right = [self.numeric()[place] for place in places]
         *over, names = ([row[place] for place in places] for row in self.header())
         lines = [over[0][-1]] if over else []
-        lines.append(_aligned([[self._indent + names[0], *names[1:]]], widths, right))
+        indent = " " * _GAP * bool(self.frame.index.name)
+        lines.append(_aligned([[indent + names[0], *names[1:]]], widths, right))
         for name, rows in self.blocks():
-            lines += [name] if self._indent else []
+            lines += [name] if indent else []
             plain = [_plain([row[place] for place in places]) for row in rows]
-            lines.append(_aligned([[self._indent + row[0], *row[1:]] for row in plain], widths, right))
+            lines.append(_aligned([[indent + row[0], *row[1:]] for row in plain], widths, right))
         return "\n".join(lines)
 
 

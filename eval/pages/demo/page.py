@@ -239,8 +239,7 @@ def _buttons(gr: Any, *, answering: bool) -> tuple[Any, Any]:
 
 
 def _system(model: DemoModel, fmt: str) -> str:
-    prompts = {str(name): prompt for name, prompt in model.prompt_set.zero_shot.items()}
-    return prompts[fmt].system
+    return next(prompt.system for name, prompt in model.prompt_set.zero_shot.items() if name == fmt)
 
 
 def _question_label(fmt: str) -> str:
