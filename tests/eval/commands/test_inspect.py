@@ -20,7 +20,7 @@ def bench(tmp_path: Path) -> Path:
     ("arguments", "problem"),
     [
         ((), "expected either --bench, or --context and --question"),
-        (("--context", "Rain fell."), "expected both, and neither empty"),
+        (("--context", "Rain fell."), "expected both, with text"),
         (("--bench", "{bench}", "--sample", "s33"), "--sample s33: no sample has this id"),
         (("--context", "Rain.", "--question", "What?", "--along", "gold"), "has no gold answer"),
     ],

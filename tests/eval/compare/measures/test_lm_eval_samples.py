@@ -88,7 +88,7 @@ def test_other_targets_are_other_gold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "holds no sample"), ("{", "line 1: not JSON"), ("{}", "no sample of")]
+    ("text", "message"), [("", "holds no sample"), ("{", "line 1: not JSON"), ("{}", "not a sample of")]
 )
 def test_a_damaged_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / f"samples_t_{TIME}.jsonl").write_text(text)

@@ -28,7 +28,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_results_without_the_file_say_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no measures\.json") as caught:
         read_measures(tmp_path)
-    assert "nothing is decoded anew" in str(caught.value.remedy)
+    assert "without decoding" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(

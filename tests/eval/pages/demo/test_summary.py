@@ -41,7 +41,7 @@ def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
 def test_a_summary_says_where_no_answer_was_recognised_and_what_was_cut() -> None:
     shown = summary("", "the dam", "a cup", cut=True)
     assert "no answer recognised" in shown
-    assert "did not keep to the form" in shown
+    assert "did not follow the form" in shown
     assert "its end was left out" in shown
 
 
