@@ -9,8 +9,8 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from d2e_sft.data.sample import Split, describe_validation_error
-from d2e_sft.util.errors import UserError
+from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError, Row, clean
 from data_builders.raw.source import SPLITS, Job, Samples, SplitRows

@@ -18,7 +18,7 @@ from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.signals import on_sigterm
 from eval.commands.engine_options import engine_options
 from eval.commands.evaluate_call import check_call, launch_if_asked
-from eval.commands.judging import judge_run, check_judge_call, check_free_answers
+from eval.commands.judging import check_free_answers, check_judge_call, judge_run
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.decoder_passes import check_single_decoder_options, decoder_passes, scored_passes
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions

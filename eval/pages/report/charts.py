@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import matplotlib as mpl
 from markupsafe import Markup
 
-from d2e_sft.util.html.figures import COLOURS, HATCHES
+from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, inline_svg
 from eval.compare.compare import AVERAGE, Comparison, Row
 from eval.compare.figures import LABELS
-from eval.pages.report.plots import Curve, Part, bar_chart, line_chart, stacked_chart
+from eval.pages.report.plots import Curve, Part, bar_chart, line_chart, stacked_figure
 from eval.pages.report.training import CURVES, LOSSES, Training
 
 _LABEL_PARTS = [
@@ -43,7 +44,8 @@ def shares(comparison: Comparison) -> Markup | None:
         return None
     names = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
     description = f"Stacked bars: shares of the predicted nli labels of {names}"
-    return stacked_chart(groups, _LABEL_PARTS, "predicted labels, percent", description, middle=True)
+    with mpl.rc_context(STYLE):
+        return inline_svg(stacked_figure(groups, _LABEL_PARTS, "predicted labels, percent", middle=True), description)
 
 
 def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[Markup]:

@@ -27,7 +27,7 @@ from eval.pages.report import charts
 from eval.pages.report.browser import browser_data, change_table, packed
 from eval.pages.report.facts import Instruction, instructions, run_facts
 from eval.pages.report.patterns import pattern_section
-from eval.pages.report.reading import read_reading
+from eval.pages.report.reading import subset_chart
 from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
 from eval.pages.report.training import read_training
 
@@ -78,15 +78,15 @@ def render_page(
     trainings = [read_training(run.path) for run in runs]
     told = instructions(runs)
     readable = without_texts(runs, options.no_texts_of)
-    reading = read_reading(comparison.subsets)
+    subsets = comparison.subsets
     verdicts = closing_lines(comparison)
     context = {
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
         "tables": _tables(comparison),
-        "reading": reading,
-        "verdicts": verdicts if reading is None or not verdicts else verdicts[1:],
-        "verdict_words": verdicts[0] if reading is not None and verdicts else "",
+        "subset_chart": None if subsets is None else subset_chart(subsets),
+        "verdicts": verdicts if subsets is None else verdicts[1:],
+        "verdict_words": verdicts[0] if subsets is not None and verdicts else "",
         "bars": charts.bars(comparison),
         "shares": charts.shares(comparison),
         "patterns": pattern_section(runs, patterns),
@@ -129,7 +129,7 @@ def _browser(
 
 def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
     """Anchor and name of each part of the page."""
-    by_subset = context["reading"] is not None  # folds the parts by group
+    by_subset = comparison.subsets is not None  # folds the parts by group
     parts = [
         ("reading", "Does it read?", by_subset),
         ("groups", "Picture", not by_subset),

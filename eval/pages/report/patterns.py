@@ -10,10 +10,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg
+from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, inline_svg
 from d2e_sft.util.html.pages import page_environment
 from d2e_sft.util.table import Table, percent
 from eval.compare.context_use import asked_without_context, command_without_context
@@ -27,7 +26,7 @@ from eval.compare.error_patterns import (
 )
 from eval.compare.runs import ScoredRun
 from eval.compare.tables import error_pattern_table
-from eval.pages.report.plots import Part, stack, stacked_chart
+from eval.pages.report.plots import Part, stacked_figure
 from eval.pages.report.samples import in_turns, shown
 from eval.score.predictions import Prediction
 
@@ -89,7 +88,8 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
     if groups:
         description = f"Stacked bars: shares of error patterns by relation of {', '.join(patterns)}"
         used = [part for part in PATTERN_PARTS if counted[part.key]]
-        chart = stacked_chart(groups, used, "wrong answers, percent", description)
+        with mpl.rc_context(STYLE):
+            chart = inline_svg(stacked_figure(groups, used, "wrong answers, percent"), description)
     columns = ["run", "wrong", *(part.name for part in PATTERN_PARTS)]
     return PatternSection(
         chart,
@@ -131,7 +131,9 @@ def write_error_report(
     chart: Markup | None = None
     with mpl.rc_context(STYLE):
         if counts:
-            figure = pattern_chart(counts, by_rule=by_rule)
+            bars = {f"{relation} (n = {sum(own.values()):,})": own for relation, own in counts.items()}
+            unit = "wrong answers, percent" + (" (estimated by rule)" if by_rule else "")
+            figure = stacked_figure({"": bars}, PATTERN_PARTS, unit)
             chart = inline_svg(figure, f"Stacked bars: shares of error patterns by relation, {title}")
             figure.savefig(picture, dpi=150)
     environment = page_environment(Path(__file__).parent)
@@ -153,19 +155,3 @@ def write_error_report(
     )
     write_whole(page, text)
     return [page, picture] if counts else [page]
-
-
-def pattern_chart(counts: Mapping[str, Mapping[str, int]], *, by_rule: bool) -> Figure:
-    """Draw the shares of the patterns among each relation's wrong answers."""
-    figure = Figure(figsize=(WIDTH, 1.3 + 0.34 * len(counts)), layout="constrained")
-    axes = figure.add_subplot()
-    present = [part for part in PATTERN_PARTS if any(own[part.key] for own in counts.values())]
-    stack(axes, range(len(counts)), list(counts.values()), present)
-    axes.set_yticks(
-        range(len(counts)), [f"{relation} (n = {sum(own.values()):,})" for relation, own in counts.items()]
-    )
-    axes.set_ylim(len(counts) - 0.5, -0.5)
-    # Right-aligned, since it is longer than the axis.
-    axes.set_xlabel("wrong answers, percent" + (" (estimated by rule)" if by_rule else ""), loc="right")
-    figure.legend(loc="outside upper left", ncols=2, frameon=False, handlelength=1.4)
-    return figure

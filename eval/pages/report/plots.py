@@ -119,7 +119,7 @@ class Part(NamedTuple):
     hatch: str
 
 
-def stack(axes: Axes, places: Sequence[float], bars: Sequence[Mapping[str, float]], parts: Sequence[Part]) -> None:
+def _stack(axes: Axes, places: Sequence[float], bars: Sequence[Mapping[str, float]], parts: Sequence[Part]) -> None:
     """Draw stacked horizontal bars, with parts in percent of their sum.
 
     Args:
@@ -137,44 +137,37 @@ def stack(axes: Axes, places: Sequence[float], bars: Sequence[Mapping[str, float
     axes.set_xlim(0, 100)
 
 
-def stacked_chart(
-    groups: Mapping[str, Mapping[str, Mapping[str, float]]],
-    parts: Sequence[Part],
-    unit: str,
-    description: str,
-    *,
-    middle: bool = False,
-) -> Markup:
-    """Stacked bars in groups, with the group's name above them.
+def stacked_figure(
+    groups: Mapping[str, Mapping[str, Mapping[str, float]]], parts: Sequence[Part], unit: str, *, middle: bool = False
+) -> Figure:
+    """Draw stacked bars in groups, with the group's name above them, in the current style.
 
     Args:
         groups: group → name of the bar → key of a part → share or count.
         unit: label of the axis.
-        description: for screen readers.
         middle: draw a line at 50 percent.
     """
     bars = [(group, name, shares) for group, own in groups.items() for name, shares in own.items()]
     columns = 2 if len(parts) % 2 == 0 else 3  # fills the rows of the legend
     rows = -(-len(parts) // columns)
-    with mpl.rc_context(STYLE):
-        height = 0.65 + 0.25 * rows + 0.24 * len(bars) + 0.3 * len(groups)
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        axes = figure.add_subplot()
-        places, place = [], 0.0
-        for index, (group, _, _) in enumerate(bars):
-            if index == 0 or group != bars[index - 1][0]:
-                place += 1.1  # room for the group's name
-                axes.text(0, place - 0.8, group, va="center", fontsize=9, color="#555555")
-            places.append(place)
-            place += 1
-        stack(axes, places, [shares for _, _, shares in bars], parts)
-        axes.set_yticks(places, [name for _, name, _ in bars])
-        axes.set_ylim(place - 0.4, -0.1)
-        if middle:
-            axes.axvline(50, color="#222222", linewidth=0.8, linestyle=":")
-        axes.set_xlabel(unit, loc="right")
-        figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1.4)
-        return inline_svg(figure, description)
+    height = 0.65 + 0.25 * rows + 0.24 * len(bars) + 0.3 * len(groups)
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.add_subplot()
+    places, place = [], 0.0
+    for index, (group, _, _) in enumerate(bars):
+        if index == 0 or group != bars[index - 1][0]:
+            place += 1.1  # room for the group's name
+            axes.text(0, place - 0.8, group, va="center", fontsize=9, color="#555555")
+        places.append(place)
+        place += 1
+    _stack(axes, places, [shares for _, _, shares in bars], parts)
+    axes.set_yticks(places, [name for _, name, _ in bars])
+    axes.set_ylim(place - 0.4, -0.1)
+    if middle:
+        axes.axvline(50, color="#222222", linewidth=0.8, linestyle=":")
+    axes.set_xlabel(unit, loc="right")
+    figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1.4)
+    return figure
 
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -6,7 +6,6 @@ A run that uses the context is at the upper right, near the diagonal; one that a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -15,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, STYLE, inline_svg
-from eval.compare.subset_comparison import DatasetComparison, SubsetComparison
+from eval.compare.subset_comparison import SubsetComparison
 from eval.pages.report.plots import MARKERS, error_lengths
 from eval.score.statistics import Interval
 
@@ -32,35 +31,17 @@ class ReadingPoint(NamedTuple):
     conflict: Interval
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The section on measures by subset.
-
-    Attributes:
-        chart: None where no dataset has aligned and conflict rows.
-    """
-
-    chart: Markup | None
-    comparison: SubsetComparison
-
-    @property
-    def headline(self) -> DatasetComparison:
-        """The dataset that the chart and the verdicts are about."""
-        return self.comparison.headline
-
-
-def read_reading(comparison: SubsetComparison | None) -> Reading | None:
-    """The section's content; None where no row is tagged."""
-    if comparison is None:
-        return None
+def subset_chart(comparison: SubsetComparison) -> Markup | None:
+    """The chart of the headline's runs; None if it lacks aligned or conflict rows."""
     own = comparison.headline
     if not {"aligned", "conflict"} <= own.sizes.keys():
-        return Reading(None, comparison)
-    points = [
-        ReadingPoint(run.label, run.scores.subsets["aligned"].accuracy, run.scores.subsets["conflict"].accuracy)
-        for run in own.runs
-    ]
-    return Reading(reading_chart(points), comparison)
+        return None
+    return reading_chart(
+        [
+            ReadingPoint(run.label, run.scores.subsets["aligned"].accuracy, run.scores.subsets["conflict"].accuracy)
+            for run in own.runs
+        ]
+    )
 
 
 def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> Markup:

@@ -306,14 +306,6 @@ def test_samples_with_subsets_can_be_filtered_by_them_and_show_the_habit(tmp_pat
     ]
 
 
-def test_samples_without_subsets_hold_nothing_of_them(tmp_path: Path) -> None:
-    (run,) = load_runs([make_run(tmp_path / "run", [prediction(1, False)])])
-    data = browser.browser_data([run], {}, [])
-    assert data["groups"] == [["stories", "temporal", "nli"]]
-    assert len(data["samples"][0]) == 7
-    assert len(data["samples"][0][6][0]) == 6
-
-
 def test_a_habit_is_left_out_with_the_other_texts(tmp_path: Path) -> None:
     page = render_page(
         load_runs([make_run(tmp_path / "run", [story(1, "conflict", "attic", habit="a secret place")])]),
