@@ -45,8 +45,10 @@ def corrected_p(difference: Difference | None) -> str:
     return short_p(difference.p_value if difference.adjusted_p is None else difference.adjusted_p)
 
 
-def p_value(difference: Difference) -> str:
+def p_value(difference: Difference | None) -> str:
     """A difference's p-value, followed by the corrected one in brackets."""
+    if difference is None:
+        return NONE
     corrected = "" if difference.adjusted_p is None else f" ({short_p(difference.adjusted_p)})"
     return short_p(difference.p_value) + corrected
 

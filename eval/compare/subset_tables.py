@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from d2e_sft.data.sample import SUBSETS, Subset
 from d2e_sft.util.table import NONE, Table, percent
-from eval.compare.figures import corrected_p, mean_of, points, with_interval
+from eval.compare.figures import mean_of, p_value, points, with_interval
 from eval.compare.subset_comparison import DatasetComparison, RunSubsets, SubsetComparison
 from eval.score.scores import Scores
 from eval.score.subsets import AVERAGE
@@ -76,11 +76,11 @@ def change_table(comparison: SubsetComparison) -> Table:
 
     def cells(run: RunSubsets) -> list[str]:
         found = [run.changes.get(name) for name in names]
-        return [text for one in found for text in (points(one), corrected_p(one))]
+        return [text for one in found for text in (points(one), p_value(one))]
 
     caption = (
         f"Paired difference to {comparison.datasets[0].runs[0].label} in percentage points with 95 % intervals; p of "
-        "a sign-flip test, corrected for a dataset's runs and subsets (Holm); * where it is below 0.05"
+        "a sign-flip test, in brackets corrected for a dataset's runs and subsets (Holm); * where that is below 0.05"
     )
     return _table(comparison.datasets, caption, [title for name in names for title in (f"Δ {name}", "p")], cells)
 

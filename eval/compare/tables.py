@@ -132,15 +132,15 @@ def gain_table(comparison: Comparison) -> Table:
         if not run:
             return None
         gain = row.gains[run - 1]
-        rest = [gain.exact_match, gain.f1, *[gain.set_accuracy] * sets]
-        return [points(gain.mean), p_value(gain.mean), *map(points, rest)]
+        metrics = [gain.mean, gain.exact_match, gain.f1, *[gain.set_accuracy] * sets]
+        return [text for one in metrics for text in (points(one), p_value(one))]
 
     caption = (
         f"Paired difference to {comparison.labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip "
-        "test on the mean, in brackets corrected for the number of rows (Holm); * where a metric's corrected p is "
-        "below 0.05"
+        "test, in brackets corrected for the number of rows (Holm); * where the corrected p is below 0.05"
     )
-    return _by_run(comparison, ["Δmean", "p", "ΔEM", "ΔF1", *["Δset accuracy"] * sets], cells, caption)
+    columns = [title for name in ("Δmean", "ΔEM", "ΔF1", *["Δset accuracy"] * sets) for title in (name, "p")]
+    return _by_run(comparison, columns, cells, caption)
 
 
 def label_table(comparison: Comparison) -> Table:
@@ -188,7 +188,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True) -> list[T
         for row in rows:
             for place, run in enumerate(row.runs):
                 changes = [run.changes.get(name) for name in measures[: several * 2]]
-                tested = [text for one in changes for text in ((points(one), corrected_p(one)) if place else ("", ""))]
+                tested = [text for one in changes for text in ((points(one), p_value(one)) if place else ("", ""))]
                 lines.append([run.label, *(with_interval(run.scores.get(name)) for name in measures), *tested])
                 blocks.append(f"{row.dataset} ({row.n:,})")
         if rows:

@@ -131,7 +131,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
     """Anchor and name of each part of the page."""
     by_subset = comparison.subsets is not None  # folds the parts by group
     parts = [
-        ("reading", "Does it read?", by_subset),
+        ("reading", "Use of the context", by_subset),
         ("groups", "Picture", not by_subset),
         ("samples", "Samples", True),
         ("subsets", "Scores by subset", by_subset),

@@ -41,7 +41,7 @@ def test_rows_are_groups_and_all_with_a_score_and_interval_for_each_run(tmp_path
     assert [row[:2] for row in shares] == [
         ["gold", "100.0 / 0.0"], ["base", "50.0 / 50.0 / 0.0"], ["tuned", "75.0 / 25.0 / 0.0"]
     ]  # fmt: skip
-    assert [row[:1] + row[1:2] + row[3:] for row in gains] == [["tuned", "+25.0", "+25.0", "+25.0"]]
+    assert [row[:1] + row[1::2] for row in gains] == [["tuned", "+25.0", "+25.0", "+25.0"]]
     _, unchanged = lines_of(runs, "kitchen")
     assert unchanged[0][1] == "+0.0"
     assert [rows[-1][1] for rows in lines_of(runs, "all (50)")] == ["70.0", "+20.0"], "all weighs samples"
@@ -84,7 +84,7 @@ def test_set_accuracy_stands_beside_exact_match_for_mcq_alone(tmp_path: Path) ->
     runs = [make_run(tmp_path / "first", rows(False)), make_run(tmp_path / "second", rows(True))]
     scores, gains = lines_of(runs, "kitchen")
     assert [(row[2], row[4]) for row in scores] == [("0.0", "0.0"), ("0.0", "100.0")]  # EM, set accuracy
-    assert gains[0][5] == "+100.0"
+    assert gains[0][7] == "+100.0"
     assert lines_of(runs, "stories")[0][0][4] == "–"
 
 

@@ -94,7 +94,7 @@ def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> 
 def test_the_section_says_the_verdicts_and_what_is_left_out(tagged: str) -> None:
     verdicts = re.findall(r"<li>(\w+ against sft: .*?)</li>", tagged)
     assert [line.rpartition(": ")[2] for line in verdicts] == ["reads less", "reads more"]
-    assert "Samples without such a tag, which are not in this part: 1." in tagged
+    assert "Samples without such a tag, which are left out here: 1." in tagged
 
 
 def test_conflict_rows_alone_have_a_table_and_no_picture(tmp_path: Path) -> None:
