@@ -18,7 +18,7 @@ Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Completion:
-    """Shell completion by those of `names` that begin so; where there are none, by files."""
+    """Shell completion by matching names, or by files if none match."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         items = [CompletionItem(name) for name in names() if name.startswith(incomplete)]
@@ -40,7 +40,7 @@ def recipes() -> None:
 
 @recipes.command("list")
 @click.argument("words", nargs=-1, metavar="[WORD]...")
-@click.option("--parts", is_flag=True, help="Also the files that they are made of, for `extends`.")
+@click.option("--parts", is_flag=True, help="Also list the files they consist of, for `extends`.")
 def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
     """List the bundled recipes, or those whose name or title holds each WORD.
 
@@ -63,7 +63,7 @@ def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
 
 @recipes.command()
 @click.argument("name", shell_complete=complete_recipe)
-@click.option("--resolved", is_flag=True, help="With all that it extends and every default, as a run folder keeps it.")
+@click.option("--resolved", is_flag=True, help="Include everything it extends and all defaults, as in a run folder.")
 def show(*, name: str, resolved: bool) -> None:
     """Print the recipe NAME, a bundled one or a file.
 
@@ -75,8 +75,8 @@ def show(*, name: str, resolved: bool) -> None:
 @recipes.command()
 @click.argument("name", shell_complete=complete_recipe)
 @click.argument("to", type=click.Path(path_type=Path), required=False)
-@click.option("--resolved", is_flag=True, help="With all that it extends and every default.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--resolved", is_flag=True, help="Include everything it extends and all defaults.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None:
     """Copy the recipe NAME to the file or folder TO, by default MODEL-METHOD.yaml, or the file's own name, here.
 
@@ -91,7 +91,7 @@ def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None
         target /= own_name
     text = _text(source, resolved=resolved)
     if target.exists() and not overwrite:
-        raise UserError(f"{target}: is there already", remedy="give another name, or add --overwrite")
+        raise UserError(f"{target}: already exists", remedy="give another name, or add --overwrite")
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, text)
     click.echo(f"wrote {target}; train it with: d2e train {target}")
@@ -106,7 +106,7 @@ def _recipe_keys() -> list[str]:
 @recipes.command()
 @click.argument("key", required=False, shell_complete=completing(_recipe_keys))
 def explain(*, key: str | None) -> None:
-    """Say what KEY of a recipe means, what it may be and its default; of a section, each of its keys.
+    """Explain KEY of a recipe: meaning, values and default; for a section, all its keys.
 
     Without KEY all keys are listed, with their defaults.
 
@@ -120,7 +120,7 @@ def explain(*, key: str | None) -> None:
     listed = [found for found in reference.recipe_keys() if not found.is_section]
     width = max(len(found.name) for found in listed)
     for found in listed:
-        click.echo(f"{found.name:<{width}}  {'(must be given)' if found.default is None else found.default}")
+        click.echo(f"{found.name:<{width}}  {'(required)' if found.default is None else found.default}")
 
 
 @recipes.command()

@@ -28,7 +28,7 @@ from d2e_sft.util.startup import collector_paused
     "--model",
     metavar="NAME",
     shell_complete=completing(bundled_models),
-    help="A bundled model, in place of RECIPE; `d2e recipes list` shows them.",
+    help="A bundled model, instead of RECIPE; `d2e recipes list` shows them.",
 )
 @click.option(
     "--method",
@@ -41,9 +41,9 @@ from d2e_sft.util.startup import collector_paused
 @click.option(
     "--auto-resume",
     is_flag=True,
-    help="--resume if the run was begun, else begin it; for jobs that are started again.",
+    help="--resume if the run was started before, otherwise start it; for jobs that are restarted.",
 )
-@click.option("--overwrite", is_flag=True, help="Train anew into a folder that already holds a run.")
+@click.option("--overwrite", is_flag=True, help="Remove the run in the folder, and start over.")
 @click.option(
     "--dry-run", is_flag=True, help="Show recipe, samples, lengths, steps, memory and time; train and write nothing."
 )
@@ -70,10 +70,10 @@ def train(
     launcher: str | None,
     **place: Any,
 ) -> None:
-    """Train a model from RECIPE, a YAML file or the name of a bundled recipe, or as --model and --method say.
+    """Train a model from RECIPE, a YAML file or the name of a bundled recipe, or from --model and --method.
 
-    The model, its tokenizer, the resolved recipe and the loss history are left in the recipe's train.output_dir.
-    Values of the recipe can be overridden as SECTION.KEY=VALUE.
+    The recipe's train.output_dir gets the model, its tokenizer, the resolved recipe and the loss history.
+    SECTION.KEY=VALUE overrides a value of the recipe.
 
     Example: d2e train --model qwen3-0.6b --method d2e-lora d2e.alpha=0.7 train.output_dir=runs/alpha-0.7
 
@@ -85,9 +85,9 @@ def train(
 
     source, overrides = _source(recipe, overrides, model, method)
     loaded = load_recipe(source, overrides)  # checked before torch is imported: a typing error answers at once
-    _refuse_half_a_launch(launcher, place)
+    _check_launch_options(launcher, place)
     processes, machines = place["processes"], place["machines"]
-    # Decided before any process meets another, so all of them find the folder as it was.
+    # Decided before the processes start, so that all see the same folder.
     resume = resume or (auto_resume and is_begun(loaded))
     if dry_run:
         from d2e_sft.train.dry_run.report import dry_run as show
@@ -114,11 +114,11 @@ def train(
 def _source(
     recipe: str | None, overrides: tuple[str, ...], model: str | None, method: str | None
 ) -> tuple[RecipeSource, tuple[str, ...]]:
-    """What is trained, and the overrides; with --model the first word is one of these and no RECIPE."""
+    """The recipe and the overrides; with --model the first word is an override, too."""
     if model is None:
         if method is not None:
             raise UserError(
-                f"--method {method}: needs --model NAME, which it is laid over",
+                f"--method {method}: needs --model NAME",
                 remedy=f"for a recipe of your own, write a file: `extends: [RECIPE, recipes/methods/{method}.yaml]`",
             )
         if recipe is None:
@@ -127,20 +127,20 @@ def _source(
     words = (*(() if recipe is None else (recipe,)), *overrides)
     for word in words:
         if "=" not in word:
-            raise UserError(f"{word}: --model {model} is the recipe; expected SECTION.KEY=VALUE, or a RECIPE alone")
+            raise UserError(f"{word}: expected SECTION.KEY=VALUE, since --model {model} is the recipe")
     return compose(model, method or DEFAULT_METHOD), words
 
 
-def _refuse_half_a_launch(launcher: str | None, place: dict[str, Any]) -> None:
+def _check_launch_options(launcher: str | None, place: dict[str, Any]) -> None:
     for name in ("processes", "machines", "machine_rank", "main_address"):
         if place[name] is None:
             continue
         option = f"--{name.replace('_', '-')} {place[name]}"
         if launcher is None:
-            raise UserError(f"{option}: says how to launch, but not what", remedy="add --launch NAME, for example ddp")
+            raise UserError(f"{option}: needs --launch", remedy="add --launch NAME, for example ddp")
         if name != "processes" and place["machines"] is None:
             # Without it each machine would train by itself, all of them into the same folder.
             raise UserError(
-                f"{option}: is for several machines, and --machines is not given",
-                remedy="say how many machines there are: --machines N",
+                f"{option}: needs --machines",
+                remedy="add --machines N, the number of machines",
             )

@@ -1,7 +1,7 @@
-"""Reading a recipe: its own sections, laid over those of the files that it extends.
+"""Read a recipe: its own sections override those of the files it extends.
 
-`extends: base.yaml`, or a list of files of which a later one wins over an earlier, lets a recipe hold only what is its
-own. What comes out is plain content without `extends`, so that a run's saved recipe stands alone.
+`extends` takes a file or a list of files; later files override earlier ones. The result has no `extends`, so that a
+run's saved recipe needs no other file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.files import load_yaml
 
 EXTENDS = "extends"
-_DEEPEST = 20
 Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RecipeContent:
-    """A recipe's sections, and for each value the file that it stands in.
+    """A recipe's sections, and the file each value comes from.
 
     Attributes:
         sections: as read; `extends` is resolved and gone.
@@ -35,18 +34,16 @@ class RecipeContent:
     origins: dict[Keys, Path]
 
 
-def read_recipe(source: RecipeSource) -> RecipeContent:
-    """Read a recipe's files, each after those that it extends, and lay them over one another.
+def read_recipe(source: RecipeSource, above: tuple[Path, ...] = ()) -> RecipeContent:
+    """Read a recipe's files, and those they extend, and merge them.
+
+    Args:
+        above: the chain of files that extend this recipe.
 
     Raises:
-        UserError: a file is not YAML or holds no sections, a base does not exist, or files extend each other.
+        UserError: a file is not YAML or has no sections, a base does not exist, or files extend each other.
     """
-    return _read(source, (), {})
-
-
-def _read(source: RecipeSource, above: tuple[Path, ...], known: dict[Path, RecipeContent]) -> RecipeContent:
-    """Reads a recipe that the files `above` extend, one below the other; each file once, however often it is named."""
-    merged = _layered(_read_file(file, above, known) for file in source.files)
+    merged = _layered(_read_file(file, above) for file in source.files)
     if source.method is None:
         return merged
     run = f"{merged.sections['train']['output_dir']}/{source.method}"
@@ -54,7 +51,7 @@ def _read(source: RecipeSource, above: tuple[Path, ...], known: dict[Path, Recip
 
 
 def deep_merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Sections are merged key by key; any other value, a list or null too, takes the place of the one below."""
+    """Merge sections key by key; any other value, also a list or null, replaces the one below."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -62,7 +59,7 @@ def deep_merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read_file(path: Path, above: tuple[Path, ...], known: dict[Path, RecipeContent]) -> RecipeContent:
+def _read_file(path: Path, above: tuple[Path, ...]) -> RecipeContent:
     here = path.resolve()
     if here in above:
         ring = [*above[above.index(here) :], here]
@@ -70,20 +67,9 @@ def _read_file(path: Path, above: tuple[Path, ...], known: dict[Path, RecipeCont
             f"{above[0]}: extends itself: {' → '.join(str(file) for file in ring)}",
             remedy="remove one of these `extends`",
         )
-    if len(above) > _DEEPEST:
-        raise UserError(
-            f"{above[0]}: extends {above[1]}, and so on through more than {_DEEPEST} files; expected fewer",
-            remedy="write what they say into one file",
-        )
-    if here not in known:
-        known[here] = _with_bases(path, (*above, here), known)
-    return known[here]
-
-
-def _with_bases(path: Path, above: tuple[Path, ...], known: dict[Path, RecipeContent]) -> RecipeContent:
     own = _sections(path)
-    bases = [_read(_find_base(path, name), above, known) for name in _bases(path, own.pop(EXTENDS, None))]
-    # A section whose keys are all commented out is null in YAML: it says nothing, and takes nothing of a base away.
+    bases = [read_recipe(_find_base(path, name), (*above, here)) for name in _bases(path, own.pop(EXTENDS, None))]
+    # In YAML a section without keys is null; it leaves the base's section as it is.
     own = {section: {} if value is None else value for section, value in own.items()}
     return _layered([*bases, RecipeContent(own, dict.fromkeys(_leaves(own), path))])
 
@@ -120,7 +106,7 @@ def _bases(path: Path, value: Any) -> list[str]:
 
 
 def _find_base(path: Path, name: str) -> RecipeSource:
-    """A file beside the one that extends it, else what `d2e train` would find under that name."""
+    """A file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
     given = Path(name).expanduser()
     beside = path.parent / given
     if beside.is_file():
@@ -135,7 +121,7 @@ def _find_base(path: Path, name: str) -> RecipeSource:
 
 
 def _not_replaced(origins: dict[Keys, Path], above: dict[str, Any]) -> dict[Keys, Path]:
-    """The origins below of the values that no value above takes the place of."""
+    """The origins of values that are not overridden from above."""
     replaced = set(_leaves(above))
     return {keys: path for keys, path in origins.items() if not any(keys[:n] in replaced for n in range(1, len(keys)))}
 

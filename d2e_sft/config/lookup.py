@@ -81,7 +81,7 @@ def _content(folder: str, name: str) -> dict[str, Any]:
 
 
 def bundled_parts() -> list[str]:
-    """Names of the files that the bundled recipes are made of, as they can stand in `extends`."""
+    """Names of the files that bundled recipes consist of, for `extends`."""
     root = bundled("recipes")
     return sorted(f"recipes/{file.relative_to(root).as_posix()}" for file in root.rglob("*.yaml"))
 

@@ -1,4 +1,4 @@
-"""Types of the command line's options that click lacks."""
+"""Option types that click lacks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 
 
 class Number(click.FloatRange):
-    """A number in a range. click's own takes `nan` for any range, since NaN is neither below nor above a bound."""
+    """A number in a range; unlike click's own, it rejects NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number; a usage error for what is none, NaN too, and for what is outside the range."""
+        """Convert to a number; a usage error for anything else, for NaN, and outside the range."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
+            self.fail(f"{value} is not a number.", param, ctx)
         return number

@@ -1,8 +1,8 @@
-"""The recipe: everything that decides a run, typed, in one YAML file.
+"""The recipe: all settings of a run, typed, in one YAML file.
 
-Five sections (`model`, `data`, `d2e`, `train`, `eval`); a file may extend others (see `d2e_sft.config.extends`), and
-every value can be overridden on the command line as `section.key=value`. The resolved recipe is saved in the run
-folder, and that file repeats the run.
+It has five sections: `model`, `data`, `d2e`, `train` and `eval`. A file may extend others (`d2e_sft.config.extends`),
+and the command line overrides values as `section.key=value`. The resolved recipe is saved in the run folder; training
+from that file repeats the run.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ from d2e_sft.util.files import load_yaml, write_whole
 from d2e_sft.util.secrets import names_a_secret
 
 RECIPE_FILE = "recipe.yaml"
-_DEEPEST_KEY = 10
 
 
 class Recipe(Section):
-    """One run, whole; the order in the file is free, an absent section means its defaults."""
+    """All settings of one run; an absent section has its defaults."""
 
     model: ModelSection = Field(default_factory=ModelSection)
     """Which model is trained, and whether all of it is."""
@@ -82,7 +81,7 @@ class Recipe(Section):
 
     @property
     def decoding(self) -> DecodingConfig:
-        """How its model is decoded: with the α of `eval.alpha` where that is set, else as its objective has it."""
+        """Decoding of the trained model: by `eval.alpha` if set, otherwise by the objective's α."""
         alpha = self.d2e.decoding_alpha if self.eval.alpha is None else self.eval.alpha
         return DecodingConfig(alpha=alpha, max_new_tokens=self.eval.max_new_tokens, batch_size=self.eval.batch_size)
 
@@ -100,8 +99,8 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
     """Read a recipe, a file or a bundled one, and apply `section.key=value` overrides.
 
     Raises:
-        UserError: there is no such recipe, a file is not YAML, a key is unknown (with the nearest known one), or a
-            value does not fit; the message names the recipe, the key, the value and the expectation.
+        UserError: there is no such recipe, a file is not YAML, a key is unknown, or a value does not fit. The message
+            names the recipe, the key, the value and what was expected.
     """
     source = recipe if isinstance(recipe, RecipeSource) else require_recipe(recipe)
     read = read_recipe(source)
@@ -120,14 +119,14 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
 
 
 def unresolved_yaml(source: RecipeSource) -> str:
-    """What a recipe and all that it extends say, as the text of one file; defaults are left out."""
+    """A recipe with all files it extends as the text of one file, without defaults."""
     sections = read_recipe(source).sections
     ordered = {name: sections[name] for name in Recipe.model_fields if name in sections}
     return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True)
 
 
 def is_begun(recipe: Recipe) -> bool:
-    """Whether its run folder holds a run, begun or finished."""
+    """Whether its run folder contains a run, begun or finished."""
     return (Path(recipe.train.output_dir) / RECIPE_FILE).is_file()
 
 
@@ -146,7 +145,7 @@ def _apply_override(content: dict[str, Any], override: str) -> Keys:
             f"override {shortened(override)}: what a recipe extends is part of its file",
             remedy=f"write a file with the line `extends: [RECIPE, {text or 'OTHER'}]`",
         )
-    if not equals or not key or key.count(".") > _DEEPEST_KEY:
+    if not equals or not key:
         raise UserError(f"override {shortened(override)}: expected section.key=value, for example d2e.alpha=0.7")
     *sections, last = key.split(".")
     target = content
@@ -164,9 +163,9 @@ def _apply_override(content: dict[str, Any], override: str) -> Keys:
 
 
 def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], overridden: set[Keys]) -> dict[str, Any]:
-    """The section `d2e` after an override of its objective, without what merely spells out the former one's defaults.
+    """Drop options that equal the former objective's defaults, after an override of the objective.
 
-    A run's recipe spells out `debias: true` of `d2e`, which is not meant for `teacher`, whose default is another.
+    A saved recipe contains `debias: true` for `d2e`, which must not become an option of `teacher`.
     """
     try:
         former = D2ESection(objective=before.get("objective", "d2e"))

@@ -1,6 +1,6 @@
-"""Every key of a recipe with its type, default and meaning, read from the schema itself.
+"""Every key of a recipe with its type, default and meaning, read from the pydantic models.
 
-`d2e recipes explain KEY`, the page docs/recipe-keys.md and the JSON schema for editors are made of this.
+It is the source of `d2e recipes explain KEY`, the page docs/recipe-keys.md and the JSON schema.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ABOUT_PAGE = """\
 
 Every key of a recipe, with type, default and meaning. `d2e recipes explain KEY` prints one; `d2e recipes schema >
 recipe.schema.json` writes the JSON schema, which editors check YAML by: begin a recipe with the line
-`# yaml-language-server: $schema=recipe.schema.json`. How recipes are composed is in [Training](training.md#recipes).
+`# yaml-language-server: $schema=recipe.schema.json`. How recipes are composed: [Training](training.md#recipes).
 
 This page is made from the schema: `python docs/recipe_keys.py`.
 """
@@ -41,10 +41,10 @@ class RecipeKey:
 
     Attributes:
         name: with its sections, `train.optim`.
-        kind: the values that it takes, in words.
-        default: as it stands in YAML; None where a value must be given.
-        meaning: one sentence or two.
-        is_section: it holds further keys.
+        kind: description of the allowed values.
+        default: in YAML; None if a value is required.
+        meaning: one or two sentences.
+        is_section: whether it contains further keys.
     """
 
     name: str
@@ -55,25 +55,25 @@ class RecipeKey:
 
     def describe(self) -> str:
         """The key as lines for a terminal."""
-        default = "must be given" if self.default is None else f"default: {self.default}"
+        default = "required" if self.default is None else f"default: {self.default}"
         head = f"{self.name}  (section)" if self.is_section else f"{self.name}  ({self.kind}; {default})"
         lines = textwrap.wrap(head, _WIDTH, subsequent_indent="    ")
         return "\n".join([*lines, *textwrap.wrap(self.meaning, _WIDTH, initial_indent="  ", subsequent_indent="  ")])
 
 
 def recipe_keys() -> list[RecipeKey]:
-    """All keys, section by section, in the order of the schema; a section stands before its keys."""
+    """All keys in the order of the schema; a section comes before its keys."""
     return list(_keys_of(Recipe, ""))
 
 
 def explain(name: str) -> list[RecipeKey]:
-    """The keys that a name means.
+    """The keys that match a name.
 
     Args:
-        name: `train.optim`; of a section (`train`) all keys; without its section (`alpha`) every key that ends so.
+        name: a key (`train.optim`), a section (`train`) for all its keys, or the last part of keys (`alpha`).
 
     Raises:
-        UserError: there is no such key; with the nearest one.
+        UserError: there is no such key; names the nearest one.
     """
     keys = recipe_keys()
     found = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]
@@ -85,11 +85,11 @@ def explain(name: str) -> list[RecipeKey]:
     known = whole if "." in name else by_end
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {known[near[0]]!r}?" if near else ""
-    raise UserError(f"{name}: no key of a recipe.{hint}", remedy="`d2e recipes explain` lists all keys")
+    raise UserError(f"{name}: no such recipe key.{hint}", remedy="`d2e recipes explain` lists all keys")
 
 
 def as_markdown() -> str:
-    """The reference as a page: a table for each section."""
+    """The reference as a Markdown page with a table per section."""
     lines = [_ABOUT_PAGE]
     for key in recipe_keys():
         if key.is_section:
@@ -100,20 +100,20 @@ def as_markdown() -> str:
                 "|---|---|---|---|",
             ]
         else:
-            default = "must be given" if key.default is None else f"`{key.default}`"
+            default = "required" if key.default is None else f"`{key.default}`"
             lines.append(f"| `{key.name}` | {_cell(key.kind)} | {default} | {_cell(key.meaning)} |")
     return "\n".join(lines) + "\n"
 
 
 def json_schema() -> dict[str, Any]:
-    """A recipe file's schema for editors (JSON Schema 2020-12); nothing is required, as a file may extend others."""
+    """The JSON schema (2020-12) of a recipe file, for editors; no key is required, as a file may extend others."""
     schema = Recipe.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
         part.pop("required", None)
     file = {"type": "string"}
     schema["properties"][EXTENDS] = {
         "anyOf": [file, {"type": "array", "items": file}],
-        "description": "Recipes or files that this one is laid over; a later one wins over an earlier.",
+        "description": "Recipes or files that this one overrides; later ones override earlier ones.",
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "d2e-sft recipe"}
 

@@ -1,6 +1,6 @@
-"""The sections of a recipe but `d2e`, each key with its default and, in the line below it, its meaning.
+"""The sections of a recipe, except `d2e`: each key with its type, default and meaning.
 
-What stands below a key is what `d2e recipes explain KEY`, the reference in the docs and the JSON schema say of it.
+The string below a key is shown by `d2e recipes explain KEY`, the reference in the docs and the JSON schema.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["4bit", "8bit"]
 Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
 Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
-# transformers' names, those that take no further setting; the packages that some need are in `d2e_sft.train.prepare`.
+# transformers' optimisers without further settings; the packages that some need are in `d2e_sft.train.prepare`.
 Optimizer = Literal[
     "adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop",
     "adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "lion_32bit", "lion_8bit", "paged_lion_32bit",
     "paged_lion_8bit", "ademamix", "ademamix_8bit", "adamw_torch_8bit", "adamw_torch_4bit",
     "schedule_free_adamw", "schedule_free_sgd", "stable_adamw", "grokadamw",
 ]  # fmt: skip
-# Those of peft that need nothing but the weights; eva, corda and loftq ask for data or other weights.
+# peft's methods that need only the weights; eva, corda and loftq also need data or other weights.
 LoraStart = Literal["gaussian", "orthogonal", "pissa", "olora"]
-# Expanded once, here: some libraries expand `~` and some do not, and a run must not lie in two places.
+# `~` is expanded once, here: some libraries expand it and some do not, which would split a run over two folders.
 UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
 
 
@@ -41,15 +41,15 @@ class LoraSection(Section):
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the input of an adapter."""
     target_modules: str | list[str] = "all-linear"
-    """The layers that get an adapter: their names, or `all-linear`."""
+    """Layers that get an adapter: their names, or `all-linear`."""
     modules_to_save: list[str] | None = None
-    """Modules that are trained whole beside the adapters and kept with them, for example `[lm_head]`."""
+    """Modules that are trained in full and saved with the adapters, for example `[lm_head]`."""
     use_dora: bool = False
     """Weight-decomposed adapters (DoRA, arXiv 2402.09353)."""
     use_rslora: bool = False
     """Rank-stabilised scaling, lora_alpha / √r instead of lora_alpha / r (arXiv 2312.03732)."""
     init_lora_weights: bool | LoraStart = True
-    """How adapters begin: `true` (A random, B zero), `false` (both random), or a method of peft by name."""
+    """Initialisation: `true` (A random, B zero), `false` (both random), or the name of a peft method."""
 
 
 class ModelSection(Section):
@@ -58,13 +58,13 @@ class ModelSection(Section):
     name: str = "builtin:smollm2-135m-instruct"
     """A Hub name, a folder (a model, an adapter or a finished run), or `builtin:smollm2-135m-instruct`."""
     weights: Literal["pretrained", "random"] = "pretrained"
-    """`random` takes the model's architecture and tokenizer alone; its weights are drawn with `train.seed`."""
+    """`random` uses only the model's architecture and tokenizer; weights are initialised with `train.seed`."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """Storage type of the weights; `train.bf16` and `train.fp16` choose the precision of computation."""
     attention: str | None = None
     """transformers' attention implementation for packed rows; null chooses the fastest that is exact."""
     lora: LoraSection | None = None
-    """Adapters in place of full fine-tuning; `{}` takes every default, null trains all weights."""
+    """Adapters instead of full fine-tuning; `{}` takes every default, null trains all weights."""
     quantization: Quantization | None = None
     """Keep the base weights in 4 or 8 bits while adapters are trained (QLoRA); needs `model.lora`."""
 
@@ -82,26 +82,26 @@ class DataSection(Section):
     """Training rows and how they become tokens."""
 
     train: UserPath
-    """The rows that are trained on: a `.parquet` or `.jsonl` file of EventSample rows, or a dataset of the Hub
-    (`hf:OWNER/NAME`) of such rows, of `messages`, or of `context`, `question` and `answer`."""
+    """Training rows: a `.parquet` or `.jsonl` file of EventSample rows, or a Hub dataset (`hf:OWNER/NAME`). A Hub
+    dataset may also have `messages`, or `context`, `question` and `answer`."""
     dev: UserPath | None = None
-    """Held-out rows on which the run is evaluated while it trains; see `train.eval_steps`."""
+    """Held-out rows for evaluations during training; see `train.eval_steps`."""
     probe: UserPath | None = None
-    """Rows whose subset is aligned or conflict, on which it is seen while training whether the model reads."""
+    """Rows of the subsets aligned and conflict, which show during training whether the model uses the context."""
     prompt_set: UserPath = "default"
-    """The wording of prompts and answers: a bundled set's name, or a YAML file."""
+    """Wording of prompts and answers: the name of a bundled set, or a YAML file."""
     max_samples: int | None = Field(default=None, ge=1)
-    """At most so many training rows, the same number from each dataset; null takes all."""
+    """Maximum number of training rows, taken evenly from the datasets; null takes all."""
     max_dev_samples: int | None = Field(default=None, ge=1)
-    """The same of `data.dev`."""
+    """Maximum number of rows of `data.dev`."""
     max_probe_samples: int | None = Field(default=None, ge=2)
-    """At most so many rows of `data.probe`, half of them of each subset."""
+    """Maximum number of rows of `data.probe`, half from each subset."""
     max_length: int = Field(default=1024, ge=8)
-    """Tokens of the longest view, prompt and answer together."""
+    """Maximum tokens of a view, prompt and answer together."""
     overlong: Overlong = "error"
-    """What becomes of longer rows: refused, left out, or their contexts cut at the end; answers are never cut."""
+    """How to treat longer rows: stop, drop them, or cut the end of their contexts; answers are never cut."""
     skip_bad: bool = False
-    """Leave out rows that break the schema (counted, and kept in `bad_rows.jsonl`) in place of stopping."""
+    """Skip rows that break the schema (counted, and kept in `bad_rows.jsonl`) instead of stopping."""
 
 
 class TrainSection(Section):
@@ -206,10 +206,10 @@ class EvalSection(Section):
     alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio of decoding; null takes the objective's: `d2e.alpha`, or 0 where nothing is subtracted."""
     batch_size: int = Field(default=16, ge=1)
-    """Prompts that are decoded together."""
+    """Prompts decoded together."""
     max_new_tokens: int = Field(default=64, ge=1)
-    """The longest answer, in tokens."""
+    """Maximum tokens of an answer."""
     cot_max_new_tokens: int = Field(default=512, ge=1)
-    """The same in the chain-of-thought setting."""
+    """Maximum tokens of an answer in the chain-of-thought setting."""
     max_samples: int | None = Field(default=None, ge=1)
-    """At most so many samples of each dataset × relation × format; null takes all."""
+    """Maximum number of samples per dataset × relation × format; null takes all."""

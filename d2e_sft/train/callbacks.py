@@ -28,19 +28,18 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
 
 PREDICTIONS_FILE = "held_out_predictions.jsonl"
-# Trackers whose module has another name, or that another package may stand in for.
+# Modules of trackers that have another name or an alternative.
 _MODULES = {"tensorboard": ("tensorboard", "tensorboardX")}
 
 
 @contextmanager
 def trackers(names: Sequence[str], project: str) -> Iterator[None]:
-    """See that the trackers of `train.report_to` are there, before anything is loaded for a run that they would stop.
+    """Check that the trackers of `train.report_to` are installed, and set wandb's project inside the block.
 
-    In the block they file runs under the project. transformers asks the environment for its name, which is as it was
-    after the block: another training of this process is none of the project's.
+    transformers reads wandb's project from the environment, which is restored after the block.
 
     Args:
-        project: where runs are filed; an environment variable of the tracker's own (WANDB_PROJECT) wins.
+        project: overridden by the environment variable WANDB_PROJECT.
 
     Raises:
         UserError: the package of a tracker is not installed.
@@ -67,11 +66,7 @@ def trackers_with_tables(report_to: Sequence[str]) -> list[Any]:
 
 
 def log_table(trainer: Any, name: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Send a table to the trackers that show one; to be called on the main process of a training under way.
-
-    wandb and trackio take it as their own kind of table, tensorboard as text in Markdown. The other trackers of
-    `train.report_to` have no place for it.
-    """
+    """Send a table to wandb and trackio, and as Markdown to tensorboard; only the main process calls it."""
     step, report_to = trainer.state.global_step, trainer.args.report_to
     columns, values = list(rows[0]), [list(row.values()) for row in rows]
     for tracker in trackers_with_tables(report_to):
@@ -84,18 +79,16 @@ def log_table(trainer: Any, name: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 class SamplePredictions:
-    """Decodes the same samples at every evaluation; to RUN/held_out_predictions.jsonl and to the trackers.
+    """Decodes the same samples at every evaluation, for RUN/held_out_predictions.jsonl, the trackers, EM and F1.
 
-    As a measure of the evaluation it gives exact match and F1 of the answers, as the model is decoded by its recipe.
-
-    Every process decodes all of them, in step, since sharded weights are gathered from all; the main one writes. A row
-    has the step, what identifies the sample, its first accepted answer and what the model says: `plain`, and
-    `debiased` where the model is decoded with an α above 0.
+    Every process decodes all of them in step, since sharded weights are gathered from all; the main one writes. A row
+    has the step, the sample's keys, its first accepted answer and the model's answers: `plain`, and `debiased` if the
+    model is decoded with α > 0.
 
     Args:
-        trainer: a `D2ETrainer`; its model is decoded in the precision that it is trained in.
-        recipe: says how many samples, α, the wording, and the lengths of prompts and answers.
-        samples: held-out ones; as many are taken from each dataset.
+        trainer: a `D2ETrainer`; its model is decoded in the precision of training.
+        recipe: for the number of samples, α, the wording, and the lengths of prompts and answers.
+        samples: held-out samples; `train.sample_predictions` of them are taken, evenly from the datasets.
     """
 
     def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample]) -> None:
@@ -105,7 +98,7 @@ class SamplePredictions:
         self.file = Path(recipe.train.output_dir) / PREDICTIONS_FILE
 
     def measure(self) -> dict[str, float]:
-        """Decode and keep the rows of this step; `em` and `f1`, means over the samples."""
+        """Decode and write the rows of this step; return the mean `em` and `f1`."""
         state = self.trainer.state
         answers = {"plain": self._decode(replace(self.decoding, alpha=0.0))}
         if self.decoding.needs_imagined:
@@ -122,7 +115,7 @@ class SamplePredictions:
             response = wording.response(sample)
             form = response[:start].strip()
             said = text.rpartition(form)[2] if form else text
-            golds = [response[start:], *sample.answers]  # a choice may be named by its letter and text, or its text
+            golds = [response[start:], *sample.answers]  # a choice with its letter, or only its text
             scores.append((exact_match(said, golds), token_f1(said, golds)))
         exact, shared = zip(*scores, strict=True)
         return {"em": sum(exact) / len(scores), "f1": sum(shared) / len(scores)}
@@ -158,25 +151,16 @@ class SamplePredictions:
                 max_length=self.recipe.data.max_length,
             )
         model.train(training)
-        # ZeRO-3 has fetched what it expected to need for a next token, and would keep it.
+        # ZeRO-3 keeps weights that it prefetched for a next token.
         release = getattr(self.trainer.model_wrapped, "empty_partition_cache", None)
         if release is not None:
             release()
         return answers
 
     def _write(self, rows: Sequence[dict[str, Any]], step: int) -> None:
-        """Add the rows; those of this and later steps are of a run that was killed and goes on from before them."""
-        # Not splitlines(): a text may hold a line separator that JSON leaves as it is.
+        """Append the rows; rows of this and later steps are replaced, as they were written before a resumption."""
+        # Not splitlines(): a text may contain a line separator that JSON leaves as it is.
         before = self.file.read_text(encoding="utf-8").split("\n") if self.file.exists() else []
-        kept = [line for number, line in enumerate(before, 1) if line and self._step(line, number) < step]
+        kept = [line for line in before if line and json.loads(line)["step"] < step]
         lines = [*kept, *(json.dumps(row, ensure_ascii=False) for row in rows)]
         write_whole(self.file, "\n".join(lines) + "\n")
-
-    def _step(self, line: str, number: int) -> int:
-        try:
-            return int(json.loads(line)["step"])
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{self.file}, line {number}: not a row of predictions with its step: {line[:80]!r}",
-                remedy="move the file away; it is only written to, and the run goes on without it",
-            ) from None

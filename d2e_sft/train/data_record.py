@@ -1,4 +1,4 @@
-"""What a run was trained on, kept in its `data.json`: a resumed run must see the same batches, or be refused."""
+"""The record of a run's data, `data.json`: a run can only be resumed on the same batches."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:  # training on tokens does without
     import datasets
 
 DATA_FILE = "data.json"
-_OTHER_DATA_REMEDY = "resume with the data it was begun with, or train into another train.output_dir"
+_OTHER_DATA_REMEDY = "resume with the original data, or train into another train.output_dir"
 _PACKAGES = ("torch", "transformers", "accelerate", "peft")
 
 
 class DataSource(BaseModel):
-    """Where the samples and their wording come from; two sources are the same if their content is.
+    """Files of the samples and their wording, compared by content.
 
-    `rows` counts the file's rows before any is skipped or left out; None where the file cannot be read.
+    `rows` counts all rows of the file; None if it cannot be read.
     """
 
     train: str
@@ -58,7 +58,7 @@ class DataSource(BaseModel):
         )
 
     def changes(self, now: DataSource) -> list[str]:
-        """One line for each thing whose content differs; a file that only moved is none."""
+        """One line for each difference in content; a file that moved is not one."""
         lines = []
         if self.train_sha256 != now.train_sha256:
             lines += [
@@ -75,10 +75,7 @@ class DataSource(BaseModel):
 
 
 class DataRecord(BaseModel):
-    """The content of `data.json`: the source, what became of it, and who trained on it.
-
-    `samples` and `tokens_sha256` are of the samples that training draws its batches from, tokenised.
-    """
+    """The content of `data.json`; `samples` and `tokens_sha256` are those of the tokenised training rows."""
 
     source: DataSource
     samples: int
@@ -122,8 +119,8 @@ def check_resumed_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: 
         digests = _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256)
         raise UserError(
             f"{run}: the same data give other tokens now\n  {samples}\n  {digests}",
-            remedy="the model's tokenizer or chat template changed, or d2e-sft did: restore what the run was "
-            "begun with, or train into another train.output_dir",
+            remedy="the tokenizer, the chat template or d2e-sft changed: restore them, or train into another "
+            "train.output_dir",
         )
     if before.source.dev_sha256 != record.source.dev_sha256:
         line = _line("data.dev", before.source.dev, record.source.dev)
@@ -136,17 +133,16 @@ def check_resumed_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: 
 
 
 def refuse_other_source(recipe: Recipe, run: Path) -> None:
-    """Compare the recipe's data with those of the run, before anything is loaded.
+    """Compare the recipe's data with those of the run, before a model is loaded.
 
     Raises:
-        UserError: the content of the data or of the prompt set differs (with what it was and is), or the run
-            does not say what it was trained on.
+        UserError: the content of the data or the prompt set differs, or the run has no record.
     """
     if not file_of(recipe.data.train).is_file():
-        return  # reading it says so, and better
+        return  # reading it gives a better error
     changed = _load(run).source.changes(DataSource.of(recipe))
     if changed:
-        raise UserError("\n  ".join([f"{run}: was begun with other data", *changed]), remedy=_OTHER_DATA_REMEDY)
+        raise UserError("\n  ".join([f"{run}: was started with other data", *changed]), remedy=_OTHER_DATA_REMEDY)
 
 
 def _load(run: Path) -> DataRecord:
@@ -157,8 +153,8 @@ def _load(run: Path) -> DataRecord:
     except ValidationError:
         problem = f"its {DATA_FILE} is not readable"
     raise UserError(
-        f"{run}: {problem}, so it cannot be told which data it was begun with",
-        remedy="copy the file from where the run was begun, or train anew with --overwrite",
+        f"{run}: {problem}, so its training data are unknown",
+        remedy="copy the file from where the run was started, or start over with --overwrite",
     )
 
 

@@ -62,7 +62,7 @@ class HeldOut:
         """This process's share of the rows, in order.
 
         Raises:
-            ValueError: there are none.
+            ValueError: `rows` is None.
         """
         if rows is None:
             raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")

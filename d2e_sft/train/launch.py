@@ -1,8 +1,8 @@
 """`d2e train --launch NAME`, `d2e eval --launch ddp`: the same work on several processes, by `accelerate launch`.
 
-The command that is composed here runs this module with accelerate's arguments (`python -m d2e_sft.train.launch
---config_file …`): accelerate's launcher, which ends with one line that says which of its processes failed. Its own
-stack trace and table would bury what that process said. The processes find each other in `d2e_sft.util.distributed`.
+The command composed here runs this module as a program, with accelerate's arguments (`python -m d2e_sft.train.launch
+--config_file …`). It runs accelerate's launcher and reports a failed process in one line, since accelerate's stack
+trace would hide the error message of that process.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from d2e_sft.util.signals import PARENT, REQUEUE, end_with_parent
 
 _OUT_OF_MEMORY = (
     "; most often the machine was out of memory\n"
-    "  remedy: a smaller batch (train.per_device_train_batch_size; d2e eval --batch-size), or, to train,\n"
-    "  --launch zero3 or fsdp2, which shard the model over the processes"
+    "  remedy: a smaller batch (train.per_device_train_batch_size; d2e eval --batch-size).\n"
+    "  Training with --launch zero3 or fsdp2 shards the model over the processes."
 )
 
 
@@ -34,9 +34,9 @@ class Machines:
     """This machine's place among the machines that train together.
 
     Args:
-        count: how many they are.
-        rank: this one's number, from 0; every machine runs the same command with its own.
-        address: `HOST:PORT` of machine 0, where all meet; needed from two machines on.
+        count: number of machines.
+        rank: number of this machine, from 0.
+        address: `HOST:PORT` of machine 0, where all connect; needed from two machines on.
     """
 
     count: int = 1
@@ -45,7 +45,7 @@ class Machines:
 
 
 def launchers() -> list[str]:
-    """Names that `--launch` takes: the accelerate configurations of this installation."""
+    """Values of `--launch`: the accelerate configurations of this installation."""
     return sorted(file.stem for file in _configurations().glob("*.yaml"))
 
 
@@ -61,14 +61,14 @@ def launch_command(
 
     Args:
         name: one of `launchers()`.
-        arguments: for `d2e_sft.train` what follows `d2e train`: recipe, overrides, options.
-        module: what each process runs; `d2e_sft.cli` takes a whole command line.
-        processes: processes on this machine; None means one an accelerator.
-        machines: None means this one alone.
+        arguments: of `d2e train` (recipe, overrides, options), or of the module.
+        module: run by each process; `d2e_sft.cli` takes a whole command line.
+        processes: on this machine; None means one per accelerator.
+        machines: None means only this one.
 
     Raises:
-        UserError: an unknown name, a launcher that this machine or installation cannot run, no or too many
-            processes for its accelerators, or machines that could not find each other.
+        UserError: an unknown name, a launcher that is not supported here, a wrong number of processes, or an
+            incomplete address of the machines.
     """
     _refuse_unknown(name)
     found = accelerators()
@@ -85,10 +85,10 @@ def launch_command(
 
 
 def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
-    """Processes of a launch that is planned, over all machines; this one need not have accelerators for them.
+    """Processes of a planned launch over all machines; this machine need not have accelerators for them.
 
     Raises:
-        UserError: an unknown name, no number where this machine has no accelerator to count by, or one below 1.
+        UserError: an unknown name, or no number of processes on a machine without accelerators.
     """
     _refuse_unknown(name)
     count = 1 if machines is None else machines
@@ -97,17 +97,17 @@ def planned_processes(name: str, wanted: int | None, machines: int | None) -> in
 
 
 def launch(command: Sequence[str]) -> int:
-    """Print and run a launch command; its exit status, 128 + N where signal N ended it."""
+    """Print and run a launch command; return its exit status, 128 + N if signal N ended it."""
     print(shlex.join(command), flush=True)
     environment = {**safe_environment(), PARENT: str(os.getpid())}
     if not accelerators():
-        environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning a process
+        environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning per process
     process = subprocess.Popen(command, env=environment)
-    # A launcher that is left alone keeps its processes: it has to hear of the end, and is waited for.
+    # Pass SIGTERM on and wait, otherwise the launcher's processes would keep running.
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         status = process.wait()
-    except KeyboardInterrupt:  # the terminal tells the launcher too
+    except KeyboardInterrupt:  # the terminal interrupts the launcher too
         process.wait()
         raise
     finally:
@@ -116,7 +116,7 @@ def launch(command: Sequence[str]) -> int:
 
 
 def exit_status(returncode: int) -> int:
-    """A process's return code as a shell gives it: 128 + N where signal N ended it (-N in Python)."""
+    """A return code as a shell reports it: 128 + N if signal N ended the process (-N in Python)."""
     return returncode if returncode >= 0 else 128 - returncode
 
 
@@ -125,7 +125,7 @@ def _configurations() -> Path:
 
 
 def accelerators() -> int:
-    """Accelerators of this machine; 0 where there is none."""
+    """Number of accelerators of this machine."""
     import torch
 
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
@@ -147,21 +147,22 @@ def _refuse_missing(name: str, found: int) -> None:
         )
     if name == "fsdp2" and not found:
         raise UserError(
-            "--launch fsdp2: needs GPUs, and this machine has none; accelerate ignores FSDP2 on a CPU",
-            remedy="use --launch ddp or zero3, which run without",
+            "--launch fsdp2: needs GPUs; accelerate ignores FSDP2 on a CPU",
+            remedy="use --launch ddp or zero3, which run on a CPU",
         )
 
 
 def _processes(wanted: int | None, found: int) -> int:
     if wanted is None and not found:
         raise UserError(
-            "--launch: this machine has no accelerator to count processes by", remedy="say how many: --processes N"
+            "--launch: needs the number of processes, as this machine has no accelerator",
+            remedy="add --processes N",
         )
     if wanted is not None and wanted < 1:
         raise UserError(f"--processes {wanted}: expected a number from 1 on")
     if wanted is not None and found and wanted > found:
         raise UserError(
-            f"--processes {wanted}: this machine has {found} accelerators, and a process needs one of its own",
+            f"--processes {wanted}: this machine has {found} accelerators, and each process needs one",
             remedy=f"use --processes {found} or fewer",
         )
     return wanted or found
@@ -196,8 +197,8 @@ def _meeting_point(machines: Machines) -> list[str]:
 def main() -> None:
     """Run accelerate's launcher; exit with the status of the process that failed first, 128 + N after signal N.
 
-    It ends with the process that started it, and its workers with it. SIGTERM goes on to the workers, which save what
-    they have and end by themselves.
+    It ends with its parent process, and its workers end with it. It passes SIGTERM on to the workers, which save a
+    checkpoint and exit.
     """
     end_with_parent()
     os.environ[PARENT] = str(os.getpid())
@@ -206,26 +207,26 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    # Its records of a failed process say what is said below, by pid and in another format.
+    # Failures are reported below.
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
-    # torch's own handler would give the workers 30 seconds, too few for a large model's checkpoint.
+    # torch's own handler gives the workers 30 seconds, too few to save a large model.
     os.environ["PET_SIGNALS_TO_HANDLE"] = "SIGINT,SIGHUP,SIGQUIT"
     signal.signal(signal.SIGTERM, lambda *_: [child.terminate() for child in psutil.Process().children()])
-    os.environ.update(safe_environment())  # of the processes, where this command was typed as it was printed
+    os.environ.update(safe_environment())  # if this command was typed by hand
     try:
         accelerate_launch()
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         code = failure.exitcode
         if code == REQUEUE:
-            pass  # it has said why, and that it can go on
+            pass  # it has reported the reason
         elif code >= 0:
-            print(f"d2e: process {rank} exited with status {code}; what it said is above", file=sys.stderr)
+            print(f"d2e: process {rank} exited with status {code}; its message is above", file=sys.stderr)
         else:
             reason = _OUT_OF_MEMORY if -code == signal.SIGKILL else ""
             print(f"d2e: error: process {rank} was ended by {signal.Signals(-code).name}{reason}", file=sys.stderr)
         sys.exit(exit_status(code))
-    except subprocess.CalledProcessError as error:  # of a single process
+    except subprocess.CalledProcessError as error:  # a single process
         sys.exit(exit_status(error.returncode))
     except SignalException as error:
         sys.exit(128 + error.sigval)

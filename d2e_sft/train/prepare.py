@@ -1,4 +1,4 @@
-"""What a run starts from, prepared alike for training and for the dry run: precision, model, rows and steps."""
+"""Checks, model, held-out rows and steps of a run, shared by training and the dry run."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
 from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import BASE
-from d2e_sft.config.recipe import Precision, Recipe
+from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
-from d2e_sft.model.device import automatic_dtype, has_bfloat16
 from d2e_sft.model.loading import LoadedModel, load_model, resolve_name, untrained_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.own import function_of
+from d2e_sft.train.precision import precision_for
 from d2e_sft.train.rows import TokenRows, read_rows
-from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
 
-# Names of optimisers → the module that transformers imports for them, and the package that has it.
+# Names of optimisers → the module that transformers imports for them, and its package.
 _OPTIMIZER_PACKAGES = {
     r"adamw_torch_[48]bit": ("torchao", "torchao"),
     r".*_8bit|paged_.*|lion_.*|ademamix": ("bitsandbytes", "bitsandbytes"),
@@ -43,19 +41,19 @@ _OPTIMIZER_PACKAGES = {
 
 @dataclass(frozen=True)
 class Steps:
-    """Counts of one run, as transformers' Trainer makes them."""
+    """Counts of one run, as in transformers' Trainer."""
 
     samples: int
     processes: int
-    accumulation: int  # micro-batches a process runs for one optimiser step
-    micro_batches: int  # an epoch, on each process
+    accumulation: int  # micro-batches per optimiser step and process
+    micro_batches: int  # per epoch and process
     per_epoch: int  # optimiser steps
     total: int
     warmup: int
 
     @property
     def micro_batches_in_all(self) -> int:
-        """On each process; an epoch's last step may have fewer than the others."""
+        """Micro-batches per process; the last step of an epoch may have fewer than the others."""
         epochs, rest = divmod(self.total, self.per_epoch)
         return epochs * self.micro_batches + min(rest * self.accumulation, self.micro_batches)
 
@@ -75,19 +73,19 @@ def count_steps(train: Any, samples: int, processes: int) -> Steps:
 
 
 def check_recipe(recipe: Recipe, processes: int) -> int:
-    """Settle what can be settled before a model is loaded; resolves `train.bf16`.
+    """Check everything that needs no model, and resolve `train.bf16`.
 
     Returns:
-        micro-batches a process runs for one optimiser step.
+        micro-batches per optimiser step and process.
 
     Raises:
-        UserError: a file is missing, an adapter is asked for on random weights, or as `function_of`,
-            `check_optimizer`, `precision_for` and `accumulation_steps`.
+        UserError: a file is missing, random weights with an adapter, or as `function_of`, `check_optimizer`,
+            `precision_for` and `accumulation_steps`.
     """
     if recipe.model.weights == "random" and recipe.model.lora is not None:
         raise UserError(
-            "model.weights=random with model.lora: an adapter is kept without the weights that it was trained on, and "
-            "random ones are nowhere to be had again",
+            "model.weights=random with model.lora: an adapter is saved without its base weights, and random weights "
+            "cannot be restored",
             remedy="train all weights (model.lora=null; --method sft or d2e)",
         )
     data = recipe.data
@@ -104,10 +102,10 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
 
 
 def check_optimizer(name: str) -> None:
-    """See that the package of an optimiser is there.
+    """Check that the package of an optimiser is installed.
 
     Raises:
-        UserError: it is not installed.
+        UserError: it is not.
     """
     module, package = next(
         (needed for pattern, needed in _OPTIMIZER_PACKAGES.items() if re.fullmatch(pattern, name)), ("torch", "torch")
@@ -120,7 +118,7 @@ def check_optimizer(name: str) -> None:
 
 
 def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> TokenRows | None:
-    """The rows of `data.dev`; None where the recipe names none.
+    """The rows of `data.dev`; None without that key.
 
     Raises:
         UserError: as `read_rows`.
@@ -129,56 +127,16 @@ def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> Tok
     if data.dev is None:
         return None
     if progress and Path(data.dev).resolve() == Path(data.train).resolve():
-        warn(f"data.dev={data.dev} is what is trained on, so nothing is held out")
+        warn(f"data.dev={data.dev} is also data.train, so nothing is held out")
     return read_rows(recipe, "dev", loaded, progress=progress)
 
 
-def precision_for(recipe: Recipe) -> Precision:
-    """The recipe's precision with `auto` replaced: bfloat16 where the device computes in it fast, else float32.
-
-    Fast means CUDA with native bfloat16, or a CPU that multiplies faster in it (measured), unless the launcher's
-    engine is DeepSpeed. Mixed precision keeps float32 weights, so weights in float16 are refused.
+def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
+    """Load the recipe's model in all processes; one downloads or converts it first.
 
     Raises:
-        UserError: a precision that the device or the engine lacks, or weights that mixed precision cannot train.
+        UserError: as `load_model`.
     """
-    wanted = recipe.train.precision
-    without_bfloat16 = _trains_in_float32_alone()
-    if without_bfloat16 and wanted == "auto":
-        return "float32"
-    if recipe.model.dtype == "float16":
-        raise UserError(
-            "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
-            remedy="keep model.dtype=float32 and set train.fp16=true for mixed precision",
-        )
-    cuda = torch.cuda.is_available()
-    if wanted == "auto":
-        return automatic_precision()
-    if wanted == "float16" and not cuda:
-        raise UserError("train.fp16=true: needs a CUDA device, and there is none", "use train.fp16=false")
-    if wanted == "bfloat16" and cuda and not has_bfloat16(cuda_only=True):
-        raise UserError("train.bf16=true: this CUDA device has no bfloat16", "use train.bf16=null or train.fp16=true")
-    if wanted == "bfloat16" and torch.backends.mps.is_available():
-        raise UserError("train.bf16=true: not supported on MPS", "use train.bf16=null or false")
-    if wanted == "bfloat16" and without_bfloat16:
-        raise UserError(
-            "train.bf16=true: DeepSpeed without an accelerator trains in float32 only",
-            remedy="use train.bf16=null or false, or --launch ddp",
-        )
-    return wanted
-
-
-def automatic_precision() -> Precision:
-    """What `auto` stands for on this machine, see `precision_for`."""
-    return "float32" if _trains_in_float32_alone() else automatic_dtype()
-
-
-def _trains_in_float32_alone() -> bool:
-    """DeepSpeed without an accelerator does."""
-    return asked_for("DEEPSPEED") and not torch.accelerator.is_available()
-
-
-def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
@@ -189,16 +147,16 @@ def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
     if model.quantization is not None:
         options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
     if is_deepspeed_zero3_enabled():
-        with state.local_main_process_first():  # a conversion happens once
+        with state.local_main_process_first():
             resolve_name(model.name)
-        # Loading in shards is a joint act: waiting for one process to finish would wait for ever.
+        # Processes load shards together, so none may wait for another to finish.
         return load(model.name, **options)
-    with state.local_main_process_first():  # a download or a conversion happens once
+    with state.local_main_process_first():
         return load(model.name, **options)
 
 
 def accumulation_steps(train: Any, processes: int) -> int:
-    """Micro-batches a process runs for one optimiser step, by a `TrainSection` or a `D2EConfig`.
+    """Micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
 
     Raises:
         UserError: `batch_size` is not a multiple of `per_device_train_batch_size` × processes, or, with
@@ -207,14 +165,14 @@ def accumulation_steps(train: Any, processes: int) -> int:
     if train.micro_batch_tokens is not None:
         if train.batch_size % processes:
             raise UserError(
-                f"train.batch_size={train.batch_size} cannot be shared by {processes} processes",
+                f"train.batch_size={train.batch_size} cannot be split over {processes} processes",
                 remedy=f"choose train.batch_size as a multiple of {processes}",
             )
-        return 1  # a process takes its share of a step at once, and cuts it by tokens
+        return 1  # a process loads its share of a step at once, and splits it by tokens
     at_once = train.per_device_train_batch_size * processes
     if train.batch_size % at_once:
         raise UserError(
-            f"train.batch_size={train.batch_size} cannot be cut into micro-batches of "
+            f"train.batch_size={train.batch_size} cannot be split into micro-batches of "
             f"train.per_device_train_batch_size={train.per_device_train_batch_size} on {processes} processes",
             remedy=f"choose train.batch_size as a multiple of {at_once}, or smaller micro-batches",
         )
@@ -253,8 +211,8 @@ def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) ->
         raise UserError(
             f"model.lora: does not fit {name!r} ({error})", "correct target_modules or modules_to_save"
         ) from error
-    # The name as the user gave it (the resolved path of a builtin model means nothing on another machine), but a
-    # folder's whole path: a relative one would be looked for from wherever the adapter is used.
+    # The user's name, since the resolved path of a builtin model is local; but the absolute path of a folder, since a
+    # relative one would depend on where the adapter is used.
     folder = Path(name)
     wrapped.peft_config["default"].base_model_name_or_path = str(folder.resolve()) if folder.is_dir() else name
     return wrapped

@@ -1,7 +1,7 @@
-"""A probe of reading while training: how often are aligned and conflict samples answered right, and by what?
+"""Probe during training: does the model use the context, or answer by habit?
 
-A sample is right where every token of its answer is the likeliest one, given the answer's tokens before it: that is
-when greedy decoding gives this answer, so one forward over all answers takes the place of decoding them one by one.
+A sample counts as correct if every token of its answer is the argmax, given the answer's tokens before it. Greedy
+decoding gives this answer in exactly that case, so one forward pass replaces decoding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROBED: tuple[Subset, ...] = ("aligned", "conflict")
 
 
 def probe_samples(recipe: Recipe) -> list[EventSample]:
-    """The samples of `data.probe` that are aligned or conflict, as many of each, at most `data.max_probe_samples`.
+    """The aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`.
 
     Raises:
         UserError: the file cannot be read, or it lacks one of the two subsets.
@@ -46,11 +46,11 @@ def of_both_subsets(
     """The samples that are aligned, then those that are conflict.
 
     Args:
-        name: what they are called in the message.
-        each: at most so many of each, drawn with the seed.
+        name: of the samples, for the error message.
+        each: maximum number per subset, drawn with the seed.
 
     Raises:
-        UserError: one of the two subsets is lacking.
+        UserError: one of the two subsets is missing.
     """
     found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
     for subset, of_subset in found.items():
@@ -64,19 +64,19 @@ def of_both_subsets(
 
 
 class ReadingProbe(TrainerCallback):
-    """Accuracy by subset: logged before the first step, and measured at each evaluation.
+    """Accuracy by subset, logged before the first step and at each evaluation.
 
-    `eval_plain_aligned`, `eval_plain_conflict` are shares of samples that the original view alone answers right,
-    `eval_debiased_…` those of the debiased logits, `eval_imagined_…` those of the view without context: its share of
-    aligned samples is how well it knows the habit. `eval_habit_gap` is aligned − conflict as the model is decoded by
-    its recipe. Beside them the seconds of training until then, evaluations left out, by the clock and of the process's
-    threads.
+    - `eval_plain_aligned`, `eval_plain_conflict`: shares of samples that the original view answers correctly;
+    - `eval_debiased_…`: the same by debiased logits;
+    - `eval_imagined_…`: the same without the context; on aligned samples how well the model knows the habit;
+    - `eval_habit_gap`: aligned − conflict, as the recipe decodes the model;
+    - seconds of training so far, without evaluations, by the clock and by CPU time.
 
-    Every process probes all samples, in step, since sharded weights are gathered from all.
+    Every process probes all samples in step, since sharded weights are gathered from all.
 
     Args:
         trainer: a `D2ETrainer`.
-        recipe: says α, wording, lengths and how often.
+        recipe: for α, wording and lengths.
         samples: of both subsets.
     """
 
@@ -95,20 +95,20 @@ class ReadingProbe(TrainerCallback):
         encoded = encode_samples(samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
         self.rows = [dataset_row(item) for item in encoded.kept]
         self.subsets = [sample.subset for sample in encoded.samples]
-        # Without gradients there is room for more, and what all prompts begin with is computed once a batch.
+        # Without gradients there is room for more, and a shared prefix is computed once per batch.
         self.batch_size = max(recipe.train.per_device_train_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
         self._start = trainer.held_out.trained()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Probe the model as it is, unless a run is resumed, whose log has that."""
+        """Probe the untrained model, unless a run is resumed."""
         self._start = self.trainer.held_out.trained()
         if state.global_step == 0:
             with self.trainer.held_out.timed():
                 self.trainer.log({PREFIX + name: value for name, value in self.measure().items()})
 
     def measure(self) -> dict[str, float]:
-        """The values, without `eval_`; to be called while the trainer is `evaluating`."""
+        """The values, without `eval_`; call it inside `HeldOut.timed`."""
         names = ("train_seconds", "train_cpu_seconds")
         now = self.trainer.held_out.trained()
         trained = {name: end - start for name, start, end in zip(names, self._start, now, strict=True)}
@@ -122,7 +122,7 @@ class ReadingProbe(TrainerCallback):
         return values | {"alpha": self.alpha, "n": min(self.subsets.count(subset) for subset in PROBED), **trained}
 
     def _right(self) -> dict[str, list[bool]]:
-        """Which samples are answered right, by each of the three ways."""
+        """Which samples are answered correctly, by each of the three views."""
         model, found = self.trainer.model_wrapped, dict[str, list[bool]]()
         training = model.training
         model.eval()

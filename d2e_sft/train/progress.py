@@ -1,4 +1,4 @@
-"""What a training prints: a progress bar, and a line of aligned columns at each logging step in place of a dict.
+"""Printed output of a training: a progress bar, and a line of aligned columns at each logging step.
 
 Everything else that is logged goes to `trainer_state.json` and to the trackers.
 """

@@ -1,10 +1,10 @@
-"""The rows that a recipe trains and is evaluated on: read, chosen, and encoded as token views."""
+"""Read training and held-out rows, choose a sample of them, and encode them as token views."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm import tqdm
 
-from d2e_sft.config.recipe import Overlong, Recipe, View
+from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
@@ -29,21 +29,21 @@ if TYPE_CHECKING:  # training on tokens does without
 
 @dataclass(frozen=True)
 class TokenRows:
-    """The samples of a file and what became of them as tokens."""
+    """The samples of a file, and their tokens."""
 
     in_file: int  # samples, before any were chosen
     encoded: EncodedSamples
-    bad_rows: list[BadRow]  # of the file, which data.skip_bad skipped
-    without_context: int  # of the chosen samples
+    bad_rows: list[BadRow]  # skipped by data.skip_bad
+    without_context: int  # chosen samples without a context
 
     @property
     def samples(self) -> list[EventSample]:
-        """Those that are trained on."""
+        """The samples that are used."""
         return self.encoded.samples
 
     @cached_property
     def dataset(self) -> datasets.Dataset:
-        """Their tokens, as columns `answer`, `content`, one a view, `trained` and `weight` where some row has any."""
+        """Tokens in columns: one per view, `answer`, `content`, and `trained` and `weight` if some row has them."""
         several = any(item.trained for item in self.encoded.kept)
         weighted = any(item.weight != 1 for item in self.encoded.kept)
         import datasets
@@ -70,46 +70,42 @@ def read_rows(
     samples = read_samples(
         file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
     )
-    rows = encode_rows(
-        choose_samples(samples, limit, recipe.train.seed),
-        loaded,
-        views=recipe.d2e.views,
-        prompt_set=data.prompt_set,
-        max_length=data.max_length,
-        overlong=data.overlong,
-        name=file,
-        refuse=refuse,
-        progress=lambda rows: tqdm(rows, desc="tokenising", disable=not progress),
-    )
+    chosen = choose_samples(samples, limit, recipe.train.seed)
+    rows = encode_rows(chosen, loaded, recipe, name=file, refuse=refuse, progress=progress)
     return replace(rows, in_file=len(samples), bad_rows=bad_rows)
 
 
 def encode_rows(
     samples: Sequence[EventSample],
     loaded: LoadedModel,
+    settings: Any,
     *,
-    views: Sequence[View],
-    prompt_set: str,
-    max_length: int,
-    overlong: Overlong,
     name: str,
     refuse: bool = True,
-    progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
+    progress: bool = True,
 ) -> TokenRows:
-    """Samples as token views of a model.
+    """Encode samples as token views of a model.
 
     Args:
-        name: of the rows, for messages; the others as for `encode_samples`.
+        settings: a `Recipe` or a `D2EConfig`, for the views, the wording and the length rule.
+        name: of the rows, for error messages.
+        refuse: as for `encode_samples`.
+        progress: show a progress bar.
 
     Raises:
         UserError: as `encode_samples` and `check_positions`.
     """
-    config = loaded.model.config
-    wording, encoder_decoder = load_prompt_set(prompt_set), config.is_encoder_decoder
-    encoder = ViewEncoder(loaded.tokenizer, wording, views, encoder_decoder=encoder_decoder)
+    config, data = loaded.model.config, getattr(settings, "data", settings)
+    wording, encoder_decoder = load_prompt_set(data.prompt_set), config.is_encoder_decoder
+    encoder = ViewEncoder(loaded.tokenizer, wording, settings.d2e.views, encoder_decoder=encoder_decoder)
     try:
         encoded = encode_samples(
-            samples, encoder, max_length=max_length, overlong=overlong, refuse=refuse, progress=progress
+            samples,
+            encoder,
+            max_length=data.max_length,
+            overlong=data.overlong,
+            refuse=refuse,
+            progress=lambda given: tqdm(given, desc="tokenising", disable=not progress),
         )
     except UserError as error:
         raise UserError(f"{name}: {error.message}", error.remedy) from None
@@ -118,7 +114,7 @@ def encode_rows(
 
 
 def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: TokenRows) -> None:
-    """Print how many rows of a file are used, and what became of the others."""
+    """Print how many rows of a file are used, and why others are not."""
     limit, encoded = recipe.data.max_length, rows.encoded
     file = recipe.data.train if split == "training" else recipe.data.dev
     counts = {
@@ -138,7 +134,7 @@ def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: Token
 
 
 def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight: bool = False) -> Row:
-    """One row of a training dataset: what the collators take."""
+    """One row of a training dataset, as collators take it."""
     row: Row = {str(view): prompt for view, prompt in encoded.prompts.items()}
     row |= {"answer": encoded.answer, "content": encoded.content}
     if with_trained:
@@ -149,7 +145,7 @@ def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight:
 
 
 def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
-    """At most `limit` samples, the same number from each dataset where they have enough; seeded, in file order."""
+    """At most `limit` samples, taken evenly from the datasets with a seed, in file order."""
     if limit is None or limit >= len(samples):
         return list(samples)
     groups: dict[str, list[int]] = defaultdict(list)
@@ -159,7 +155,7 @@ def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int)
     for indices in groups.values():
         generator.shuffle(indices)
     chosen: list[int] = []
-    # Round by round, so that a short dataset's share goes to the others.
+    # One from each dataset per round, so that the share of a small dataset goes to the others.
     while len(chosen) < limit:
         for indices in groups.values():
             if indices and len(chosen) < limit:

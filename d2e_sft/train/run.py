@@ -28,21 +28,21 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     """Train, and leave model, tokenizer, resolved recipe and log history in the run folder.
 
     Args:
-        resume: continue from the run folder's last whole checkpoint, step for step as if it had not stopped.
-        overwrite: train anew into a run folder that already holds a run, after removing that one.
+        resume: continue from the run folder's last whole checkpoint, bit for bit like an uninterrupted run.
+        overwrite: remove the run in the folder, and start over.
 
     Returns:
         the run folder.
 
     Raises:
-        UserError: bad data, an unknown model, a run folder that is already used, a resumed run that was begun
-            with another recipe or other data, a batch size that the number of processes does not divide, another
-            training at work in the folder, a loss that is no number, or too little memory.
-        SystemExit: with status 75 at SIGTERM, after a checkpoint where training had begun.
+        UserError: bad data, an unknown model, a run folder in use, or a loss that is NaN. Also a resumed run with
+            another recipe or other data, or a batch that the processes cannot share.
+        ProcessError: too little memory or disk space.
+        SystemExit: with status 75 at SIGTERM, after a checkpoint if training had started.
     """
     state, run = process_state(), Path(recipe.train.output_dir)
     with (
-        on_sigterm(f"--resume goes on with {run}") as termination,
+        on_sigterm(f"--resume continues {run}") as termination,
         only_one(
             run,
             "another training",

@@ -1,8 +1,7 @@
-"""The run folder: what training finds in it, refuses to destroy, and clears when told to.
+"""The run folder: where to resume, and how to start over.
 
-A run folder holds the resolved recipe, the record of its data, the model, `checkpoint-N` folders while it trains, and
-`eval/`. Leftovers of an earlier run would be mistaken for results of a new one (an old adapter is loaded before new
-full weights), so training starts in a clean folder or not at all.
+A run folder contains the resolved recipe, the record of its data, the model, `checkpoint-N` folders and `eval/`.
+Training starts only in a clean folder, since files of an earlier run would be taken for results of the new one.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ _LEFT_BY_TRAINING = (
     ASIDE,
     "eval",
 )
-# Changing these does not change what a step computes, so a resumed run may differ in them. Data and prompt set are
-# compared by content instead: a file may have moved, and one in its old place may hold other rows.
+# Keys that a resumed run may change, since they do not change a step. Data and prompt set are compared by content.
 _FREE_TO_CHANGE = (
     "data.train",
     "data.prompt_set",
@@ -90,17 +88,17 @@ def last_checkpoint(run: Path) -> Path | None:
         damaged.append(f"{checkpoint}: {problem}")
     if damaged:
         raise UserError(
-            "\n  ".join([f"{run}: every checkpoint is damaged", *damaged]), remedy="train anew with --overwrite"
+            "\n  ".join([f"{run}: every checkpoint is damaged", *damaged]), remedy="start over with --overwrite"
         )
     return None
 
 
 def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
-    """The checkpoint to continue from, or None to start from the beginning; changes nothing on disk.
+    """The checkpoint to resume from, or None to start from the beginning; changes nothing on disk.
 
     Raises:
-        UserError: the folder holds a run and neither option is given; there is nothing to resume; the recipe or
-            the data differ from those that the run began with; both options are given.
+        UserError: the folder contains a run and neither option is given, both are given, there is nothing to resume,
+            or the recipe or the data differ from the run's.
     """
     run = Path(recipe.train.output_dir)
     if resume and overwrite:
@@ -114,8 +112,8 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
         _refuse_to_clear(recipe, run)
     if used and not overwrite:
         raise UserError(
-            f"{run}: already holds a run",
-            remedy="continue it with --resume, train anew with --overwrite, or choose another train.output_dir",
+            f"{run}: already contains a run",
+            remedy="continue it with --resume, start over with --overwrite, or choose another train.output_dir",
         )
     return None
 
@@ -126,13 +124,13 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
     finished = (run / _TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
     if not checkpoints and (finished or not begun):
         raise UserError(
-            f"{run}: holds no checkpoint to resume from",
-            remedy="checkpoints are written where train.save_steps is set; to train anew, drop --resume",
+            f"{run}: contains no checkpoint to resume from",
+            remedy="checkpoints need train.save_steps; to start over, leave --resume out",
         )
     if not begun:
         raise UserError(
-            f"{run}: holds checkpoints but no {RECIPE_FILE}, so it cannot be told which recipe it was begun with",
-            remedy="copy the file from where the run was begun, or train anew into another train.output_dir",
+            f"{run}: contains checkpoints but no {RECIPE_FILE}, so its recipe is unknown",
+            remedy="copy the file from where the run was started, or train into another train.output_dir",
         )
     _refuse_changed_recipe(recipe, run)
     refuse_other_source(recipe, run)
@@ -143,7 +141,7 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
 
 
 def clear_run(run: Path) -> None:
-    """Remove what an earlier training and its evaluation left in the folder, and nothing else."""
+    """Remove the files of an earlier training and its evaluation, and nothing else."""
     for pattern in _LEFT_BY_TRAINING:
         for path in run.glob(pattern):
             if path.is_dir():
@@ -153,18 +151,18 @@ def clear_run(run: Path) -> None:
 
 
 def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
-    """Overwriting removes files, so it must be sure that the folder is a run and that nothing it needs is in it."""
+    """Check that the folder to clear is a run, and contains neither the model nor the data of the new one."""
     strangers = run.is_dir() and any(path.name != LOCK_FILE for path in run.iterdir())
     if strangers and not (run / RECIPE_FILE).is_file():
         raise UserError(
-            f"{run}: is not a run folder (it holds no {RECIPE_FILE}), so --overwrite removes nothing from it",
+            f"{run}: is not a run folder (it contains no {RECIPE_FILE}), so --overwrite would not clear it",
             remedy="choose an empty folder as train.output_dir",
         )
     for key, value in (("model.name", recipe.model.name), ("data.train", recipe.data.train)):
         path = Path(value)
         if path.exists() and path.resolve().is_relative_to(run.resolve()):
             raise UserError(
-                f"{key}={value!r}: lies in train.output_dir={str(run)!r}, which --overwrite would clear",
+                f"{key}={value!r}: is inside train.output_dir={str(run)!r}, which --overwrite would clear",
                 remedy="choose another train.output_dir",
             )
 
@@ -179,6 +177,6 @@ def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:
     ]
     if changed:
         raise UserError(
-            "\n  ".join([f"{run}: was begun with another recipe", *changed]),
-            remedy="resume with the recipe it was begun with, or train into another train.output_dir",
+            "\n  ".join([f"{run}: was started with another recipe", *changed]),
+            remedy="resume with the original recipe, or train into another train.output_dir",
         )

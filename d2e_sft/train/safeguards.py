@@ -159,10 +159,9 @@ class StepGuard(TrainerCallback):
             f"samples ({reason})"
         )
         return "\n  ".join([message, "tokens of each view, longest first:", *lines]), (
-            "reduce train.per_device_train_batch_size (train.batch_size may stay: more are accumulated), "
-            "train.micro_batch_tokens or data.max_length, set train.gradient_checkpointing=true, or use --method "
-            "sft-lora; on several GPUs --launch zero3 or fsdp2. --dry-run estimates the memory, --resume continues "
-            "from the last checkpoint"
+            "reduce train.per_device_train_batch_size (train.batch_size may stay), train.micro_batch_tokens or "
+            "data.max_length; or set train.gradient_checkpointing=true; or use --method sft-lora, or on several GPUs "
+            "--launch zero3 or fsdp2. --dry-run shows the memory. --resume continues from the last checkpoint"
         )
 
 

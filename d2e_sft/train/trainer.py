@@ -1,7 +1,7 @@
 """D2ETrainer: transformers' Trainer with an objective over the views of a sample.
 
-Unusual here: the loss is a sum over answer tokens divided by the answer tokens of the *global* batch, so the
-gradient does not depend on how a batch is cut into micro-batches, accumulation steps and processes.
+Unusual here: the loss is a sum over answer tokens divided by the answer tokens of the *global* batch. So the gradient
+does not depend on how a batch is split into micro-batches, accumulation steps and processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.arguments.inputs import Refiner, UserInputs, refined_by_rule
+from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.callbacks import SamplePredictions
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, save_model_whole
@@ -76,7 +76,7 @@ class D2ETrainer(Trainer):
         options: further options of transformers' Trainer (`callbacks`, `optimizers`, …).
 
     Raises:
-        UserError: as `UserInputs.of`, `choose_layout` and `attach_objective`.
+        UserError: as `load_inputs`, `UserInputs.of`, `choose_layout` and `attach_objective`.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
@@ -100,19 +100,18 @@ class D2ETrainer(Trainer):
         **options: Any,
     ) -> None:
         args = D2EConfig("trainer_output") if args is None else copy.copy(D2EConfig.of(args))
-        self.inputs = given = UserInputs.of(
-            model, args, train_dataset, eval_dataset, processing_class,
-            peft_config=peft_config, refiner=refiner, name=recipe.model.name if recipe is not None else None,
-        )  # fmt: skip
+        name = name_of(model) if recipe is None else recipe.model.name
+        loaded = load_inputs(model, args, processing_class, name, peft_config)
+        self.inputs = given = UserInputs.of(loaded, args, train_dataset, eval_dataset, refiner, name)
         evaluated = given.evaluation_strategy(probe_dataset)
         checkpoints = WholeCheckpoints(self, args.save_total_limit)
         args.save_total_limit = None
         super().__init__(
-            given.loaded.model,
+            loaded.model,
             args,
             train_dataset=given.train_dataset,
             eval_dataset=given.eval_dataset,
-            processing_class=given.loaded.tokenizer,
+            processing_class=loaded.tokenizer,
             **options,
         )
         args.eval_strategy = evaluated
@@ -303,7 +302,7 @@ class D2ETrainer(Trainer):
         """Like transformers'; without held-out rows it evaluates the probe only.
 
         Raises:
-            UserError: during training, if `metric_for_best_model` is none of the values.
+            UserError: during training, if `metric_for_best_model` is not among the values.
         """
         if self.held_out.began is not None:  # one of several held-out sets
             return super().evaluate(*args, **options)

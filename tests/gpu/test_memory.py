@@ -92,7 +92,7 @@ def test_the_estimate_is_within_a_fifth_of_what_a_step_allocates(
     batch = collator_for(layout, d2e, model.config)(rows)
     precision = "bfloat16" if machine.on_cuda else "float32"
     train = TrainSection(output_dir="x", bf16=precision == "bfloat16", gradient_checkpointing=checkpointing)
-    estimate = estimate_memory(model, d2e, layout, batch, train, 2, machine.device)
+    estimate = estimate_memory(model, d2e, layout, batch, train)
     attach_objective(model, d2e, through_logits=layout.through_logits)
     if checkpointing:
         enable_checkpointing(model)

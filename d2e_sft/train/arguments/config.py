@@ -6,9 +6,9 @@ Argument names are recipe keys, so a recipe becomes a `D2EConfig` by passing its
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,26 +22,21 @@ from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import DataSection, EvalSection, Precision, TrainSection
 from d2e_sft.model.micro_batch import checkpointing_argument
-from d2e_sft.train.prepare import accumulation_steps, automatic_precision
+from d2e_sft.train.precision import automatic_precision
+from d2e_sft.train.prepare import accumulation_steps
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError, describe_validation_error
 
 LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "bias_share", "habit_gap"}
 _PRECISION_OF_LAUNCHER = "ACCELERATE_MIXED_PRECISION"
 # Arguments from sections that have keys of the model and its files, too; one has another name than its key.
-_FROM_OTHER_SECTIONS = {
+FROM_OTHER_SECTIONS = {
     "attention": ("model", "attention"),
     "prompt_set": ("data", "prompt_set"),
     "max_length": ("data", "max_length"),
     "overlong": ("data", "overlong"),
     "decoding_alpha": ("eval", "alpha"),
     "max_new_tokens": ("eval", "max_new_tokens"),
-}
-# Arguments that follow from recipe keys, or that do not change what is trained.
-_WITHOUT_KEY = {
-    *("gradient_accumulation_steps", "save_strategy", "eval_strategy", "run_name", "data_seed"),
-    *("activation_checkpointing", "restore_callback_states_from_checkpoint", "dataloader_pin_memory", "ddp_backend"),
-    *("disable_tqdm", "do_train", "do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs"),
 }
 _UNSUPPORTED = {
     "neftune_noise_alpha": "its noise differs from view to view, and the subtraction needs equal embeddings",
@@ -136,7 +131,7 @@ class D2EConfig(TrainingArguments):
 
     def __post_init__(self) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
-        self._given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        self.given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         self._reject_unsupported()
         self.d2e  # noqa: B018  (a wrong objective raises here)
         if self.bf16 is None:
@@ -186,7 +181,7 @@ class D2EConfig(TrainingArguments):
         """
         recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
         content = recipe.model_dump()
-        others = {name: content[section][key] for name, (section, key) in _FROM_OTHER_SECTIONS.items()}
+        others = {name: content[section][key] for name, (section, key) in FROM_OTHER_SECTIONS.items()}
         return cls(**content["train"], **content["d2e"], **others, disable_tqdm=False)
 
     @classmethod
@@ -204,41 +199,7 @@ class D2EConfig(TrainingArguments):
     @property
     def evaluates_by_default(self) -> bool:
         """Whether neither `eval_strategy` nor `eval_steps` was given: held-out rows are evaluated after each epoch."""
-        return self._given["eval_strategy"] is None and self._given["eval_steps"] is None
-
-    def to_recipe(self, model: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
-        """The recipe that repeats a run with these arguments, and the arguments that no recipe key can express.
-
-        Args:
-            model, data: further keys of these sections: the model's name and adapter, the files of rows.
-        """
-        given = {
-            **self._given,
-            "output_dir": str(self.output_dir),
-            "batch_size": self.batch_size,
-            "bf16": self.bf16,
-            "gradient_checkpointing": bool(getattr(self, checkpointing_argument())),
-            "report_to": self.report_to,
-            "save_steps": self.save_steps if self.save_strategy == "steps" else None,
-            "eval_steps": self.eval_steps if self.eval_strategy == "steps" else None,
-        }
-        content: dict[str, dict[str, Any]] = {"model": dict(model), "data": dict(data), "eval": {}}
-        for section, keys in (("train", TrainSection.model_fields), ("d2e", D2ESection.model_fields)):
-            found = {key: getattr(given[key], "value", given[key]) for key in keys}
-            content[section] = {key: value for key, value in found.items() if value is not None}
-        for name, (section, key) in _FROM_OTHER_SECTIONS.items():
-            content[section][key] = given[name]
-        unsaid = self._without_key()
-        for key in self._without_effect(data, content["train"]):
-            if content["train"].pop(key, None):
-                unsaid.append(key)
-        try:
-            return Recipe.model_validate(content), unsaid
-        except ValidationError as error:
-            for section, key in {tuple(map(str, item["loc"][:2])) for item in error.errors()}:
-                del content[section][key]
-                unsaid.append(f"{section}.{key}")
-            return Recipe.model_validate(content), unsaid
+        return self.given["eval_strategy"] is None and self.given["eval_steps"] is None
 
     def loading_options(self) -> dict[str, Any]:
         """`model_init_kwargs` as `load_model` takes them.
@@ -256,23 +217,11 @@ class D2EConfig(TrainingArguments):
             options[_LOADING[name]] = str(value).removeprefix("torch.") if _LOADING[name] == "dtype" else value
         return options
 
-    def _without_key(self) -> list[str]:
-        known = {*TrainSection.model_fields, *D2ESection.model_fields, *_FROM_OTHER_SECTIONS, *_WITHOUT_KEY}
-        defaults = {one.name: one.default for one in fields(self) if one.default is not MISSING}
-        return sorted(n for n, default in defaults.items() if n not in known and self._given[n] != default)
-
-    @staticmethod
-    def _without_effect(data: Mapping[str, Any], train: Mapping[str, Any]) -> list[str]:
-        """Keys that a recipe refuses: about evaluations without held-out rows, or about a best model not saved."""
-        if not (data.get("dev") or data.get("probe")):
-            return ["eval_steps", "load_best_model_at_end", "early_stopping_patience"]
-        return [] if {"eval_steps", "save_steps"} <= train.keys() else ["load_best_model_at_end"]
-
     def _choose_the_best(self) -> None:
         self.metric_for_best_model = self.metric_for_best_model or "loss"
         if self.greater_is_better is None:
             self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
-        # Without it a resumed run would count its evaluations without progress anew.
+        # Otherwise a resumed run would restart the count of evaluations without improvement.
         self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
 
     def _choose_device(self) -> None:

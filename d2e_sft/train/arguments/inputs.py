@@ -1,4 +1,4 @@
-"""What a `D2ETrainer` is given from Python → model, tokenizer and token views, as a recipe's run prepares them."""
+"""Load and encode what a `D2ETrainer` is given: model, tokenizer and rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
@@ -25,10 +24,9 @@ Refiner = Callable[[list[EventSample]], list[EventSample]]
 
 
 def refined_by_rule(samples: list[EventSample]) -> list[EventSample]:
-    """The samples with the sentences of their contexts that have to do with the question, where none are given.
+    """Add refined contexts by the rule of `d2e data build`: the sentences that the question needs.
 
-    As `d2e data build` does it, whose package is named and not imported, so that the method depends on neither of the
-    others (as the verbs are in `d2e_sft.cli`).
+    The rule's package is imported by name, since this package must not depend on it.
     """
     rules = importlib.import_module("data_builders.refine.rules")
     found: list[EventSample] = rules.refine_samples(samples, rules.RefinerOptions())
@@ -40,12 +38,11 @@ class UserInputs:
     """Model and rows, ready for transformers' Trainer.
 
     Attributes:
-        loaded: the model, in its adapter where one was asked for, and its tokenizer; the latter None where rows came
-            as tokens and no tokenizer with them.
-        training, held_out: what became of rows; None where there were none, or where they came as tokens.
-        train_dataset, eval_dataset: the tokens; of several held-out sets a dict.
-        adapter: the adapter's configuration, with the layers that it found; None without one.
-        name: the model's.
+        loaded: the model, in its adapter if it has one, and its tokenizer, which may be None if rows are tokens.
+        training, held_out: rows with their samples; None without rows, or if they are tokens.
+        train_dataset, eval_dataset: tokens; a dict for several held-out sets.
+        adapter: the adapter's configuration, with the layers it found; None without one.
+        name: the model's name.
     """
 
     args: D2EConfig
@@ -61,31 +58,18 @@ class UserInputs:
     @classmethod
     def of(
         cls,
-        model: Any,
+        loaded: LoadedModel,
         args: D2EConfig,
         train_dataset: Any,
         eval_dataset: Any,
-        processing_class: Any,
-        *,
-        peft_config: Any = None,
-        refiner: Refiner | None = refined_by_rule,
-        name: str | None = None,
+        refiner: Refiner | None,
+        name: str,
     ) -> UserInputs:
-        """Load the model and encode the rows, unless that is done; arguments as of `D2ETrainer`.
-
-        Args:
-            name: of the model, kept with an adapter; None takes it from the model.
+        """Encode the rows, unless they are tokens; arguments as of `D2ETrainer`.
 
         Raises:
-            UserError: as `load_model`, `samples_of` and `encode_rows`.
+            UserError: as `samples_of` and `encode_rows`.
         """
-        if model is None:
-            raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
-        function_of(args.d2e)
-        check_optimizer(args.optim.value)  # type: ignore[attr-defined]
-        if name is None:
-            name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
-        loaded = _loaded(model, args, processing_class, name, peft_config)
         training, train_tokens = _encoded(train_dataset, "train_dataset", loaded, args, refiner)
         if isinstance(eval_dataset, Mapping):
             each = {
@@ -127,8 +111,24 @@ class UserInputs:
         return strategy
 
 
-def _loaded(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
-    """The model, in an adapter if one is asked for, and a tokenizer: the given one, or the model's own."""
+def name_of(model: Any) -> str:
+    """The name that a model was loaded by, or that is loaded; empty if it has none."""
+    return model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
+
+
+def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
+    """Load the model and tokenizer, unless they are given, and wrap the model in an adapter, if one is asked for.
+
+    Args:
+        name: of the model, kept with an adapter.
+
+    Raises:
+        UserError: there is no model, or as `load_model`, `function_of` and `check_optimizer`.
+    """
+    if model is None:
+        raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
+    function_of(args.d2e)
+    check_optimizer(args.optim.value)  # type: ignore[attr-defined]
     if isinstance(model, str):
         # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
         attention = None if args.attention in IMPLEMENTATIONS else args.attention
@@ -143,7 +143,7 @@ def _loaded(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config:
 
 
 def are_tokens(rows: Any) -> bool:
-    """Whether rows are token views already, with a column of prompt ids for each view and `answer`."""
+    """Whether rows are tokens: a column of prompt ids for each view, and `answer`."""
     if hasattr(rows, "column_names") and hasattr(rows, "__len__"):  # a datasets.Dataset
         return {"original", "answer"} <= set(rows.column_names)
     first = rows[0] if isinstance(rows, list) and rows else None
@@ -159,17 +159,9 @@ def _encoded(
         return None, rows
     samples, d2e = samples_of(rows, name), args.d2e
     if loaded.tokenizer is None:
-        raise UserError(f"{name}: no tokenizer to read it by, as the model has no name", "give processing_class")
+        raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
     if refiner is not None and "refined" in d2e.views and any(sample.refined_context is None for sample in samples):
         samples = refiner(samples)
-    found = encode_rows(
-        samples,
-        loaded,
-        views=d2e.views,
-        prompt_set=args.prompt_set,
-        max_length=args.max_length,
-        overlong=args.overlong,  # type: ignore[arg-type]
-        name=name,
-        progress=lambda given: tqdm(given, desc="tokenising", disable=args.disable_tqdm or args.process_index > 0),
-    )
+    shown = not (args.disable_tqdm or args.process_index > 0)
+    found = encode_rows(samples, loaded, args, name=name, progress=shown)
     return found, found.dataset

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from transformers import TrainerCallback
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
-from d2e_sft.config.sections import LoraSection
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.train.arguments.as_recipe import lora_section, to_recipe
 from d2e_sft.train.callbacks import trackers_with_tables
 from d2e_sft.train.data_record import record_data
 from d2e_sft.train.probe import of_both_subsets
@@ -20,15 +18,6 @@ from d2e_sft.train.rows import announce_rows
 from d2e_sft.util.terminal import warn
 
 TRAIN_ROWS, DEV_ROWS, PROBE_ROWS = "train_rows.parquet", "dev_rows.parquet", "probe_rows.parquet"
-_OF_ANY_ADAPTER = {
-    "task_type",
-    "peft_type",
-    "base_model_name_or_path",
-    "inference_mode",
-    "revision",
-    "auto_mapping",
-    "peft_version",
-}
 
 
 class RecordRun(TrainerCallback):
@@ -93,9 +82,8 @@ class RecordRun(TrainerCallback):
             "dev": self._file(held_out, DEV_ROWS, inputs.held_out),
             "probe": self._file(self.probe, PROBE_ROWS, self.probe),
         }
-        recipe, more = inputs.args.to_recipe(
-            model={"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora}, data=files
-        )
+        model = {"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora}
+        recipe, more = to_recipe(inputs.args, model, files)
         self.unsaid = [*more, *unsaid]
         return recipe
 
@@ -127,24 +115,3 @@ class RecordRun(TrainerCallback):
                 f"{samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an "
                 f"epoch repeats {at_once - samples % at_once} samples of its beginning"
             )
-
-
-def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:
-    """An adapter's configuration as a recipe has it, and the settings that a recipe has no key for."""
-    if adapter is None:
-        return None, []
-    given, usual = adapter.to_dict(), type(adapter)().to_dict()
-    said = {name: _listed(given[name]) for name in LoraSection.model_fields if name in given}
-    unsaid = [
-        f"peft_config.{name}"
-        for name, value in given.items()
-        if name not in LoraSection.model_fields and name not in _OF_ANY_ADAPTER and value != usual.get(name)
-    ]
-    try:
-        return LoraSection.model_validate({name: value for name, value in said.items() if value is not None}), unsaid
-    except ValidationError as error:
-        return LoraSection(), [*unsaid, *(f"peft_config.{item['loc'][0]}" for item in error.errors())]
-
-
-def _listed(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set) else dict(value) if isinstance(value, Mapping) else value

@@ -1,9 +1,8 @@
-"""How much memory a training step takes, from a step that computes nothing.
+"""Estimate the memory of a training step that does not fit this machine.
 
-The model is copied as fake tensors, which have shapes and devices but no data. A forward and a backward of the real
-objective over them make every tensor that training makes, and the bytes of the living ones are counted at each
-operation: the peak is that of the tensors themselves. An allocator's own losses are not in it, nor is what the
-process holds without a model (Python and its libraries, or a CUDA context).
+The model is copied as fake tensors, which have shapes and devices but no data. A forward and a backward pass of the
+real objective make every tensor that training makes, and each operation updates the count of living bytes. The
+estimate leaves out fragmentation, Python with its libraries, and a CUDA context.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,25 +23,26 @@ from torch.utils._pytree import tree_leaves
 
 from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.attention.registry import FLEX, attend
+from d2e_sft.model.device import usable_device
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.attach import attach_objective
 
 _FLEX_SHAPES = "d2e_flex_shapes"
-# Part of an optimiser's name → tensors that it keeps of each parameter; of all others two.
+# Part of an optimiser's name → number of state tensors per parameter; all others have two.
 _MOMENTS = {"schedule_free_sgd": 1, "sgd": 0, "adagrad": 1, "rmsprop": 1, "lion": 1, "ademamix": 3, "grokadamw": 3}
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes at the fullest moment of an optimiser step on one device."""
+    """Bytes at the peak of an optimiser step on one device."""
 
     weights: int  # and buffers
     gradients: int
     optimizer: int
-    activations: int  # all else that lives at that moment: saved for the backward, and passing through
-    largest_layer: int = 0  # of the weights: what is gathered whole where they are spread over processes
+    activations: int  # everything else: saved for the backward pass, or temporary
+    largest_layer: int = 0  # weights gathered in full if they are sharded
 
     @property
     def total(self) -> int:
@@ -89,22 +89,21 @@ def estimate_memory(
     layout: Layout,
     batch: Mapping[str, Any],
     train: TrainSection,
-    accumulation: int,
-    device: torch.device,
+    accumulation: int = 2,
 ) -> MemoryEstimate:
-    """Memory of an optimiser step over micro-batches that are all like `batch`; computes nothing, loads nothing.
+    """Memory of an optimiser step over micro-batches that are all like `batch`, on the usable device.
 
     Args:
-        model: as it is trained, its adapter and attention implementation included, without `attach_objective`.
+        model: as it is trained, with its adapter and attention implementation, without `attach_objective`.
         layout: of `choose_layout` for this model.
         batch: of the layout's collator.
-        train: its precision, resolved, and gradient checkpointing are read.
-        accumulation: micro-batches a step; from two on, a backward finds gradients in place.
-        device: where training will run.
+        train: read for precision and gradient checkpointing.
+        accumulation: micro-batches per step; from two on, a backward pass finds gradients in place.
 
     Raises:
-        RuntimeError, NotImplementedError, TypeError: the model does something that depends on its data.
+        RuntimeError, NotImplementedError, TypeError: the model's computation depends on its data.
     """
+    device = usable_device()
     inputs = model_inputs(batch)
     _make_plans(inputs.get("forest"))
     fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -133,7 +132,7 @@ def estimate_memory(
 
 
 def optimizer_bytes(name: str, parameter: Tensor) -> int:
-    """What an optimiser keeps of a parameter: so many moments, in the weights' dtype or in 8 or 4 bits."""
+    """Bytes of an optimiser's state for a parameter: its moments, in the weights' dtype or in 8 or 4 bits."""
     if name == "adafactor":  # a factored second moment: a row and a column of each matrix
         shape = parameter.shape
         elements = (
@@ -146,60 +145,8 @@ def optimizer_bytes(name: str, parameter: Tensor) -> int:
     return moments * _bytes(parameter)
 
 
-@dataclass(frozen=True)
-class Sharding:
-    """What a launcher spreads over its processes, and what it keeps in the host's memory."""
-
-    weights: bool = False
-    gradients: bool = False
-    optimizer: bool = False
-    optimizer_on_host: bool = False
-    weights_on_host: bool = False
-
-
-SHARDING = {
-    "ddp": Sharding(),
-    "fsdp2": Sharding(weights=True, gradients=True, optimizer=True),
-    "zero2": Sharding(gradients=True, optimizer=True),
-    "zero2-offload": Sharding(gradients=True, optimizer=True, optimizer_on_host=True),
-    "zero3": Sharding(weights=True, gradients=True, optimizer=True),
-    "zero3-offload": Sharding(
-        weights=True, gradients=True, optimizer=True, optimizer_on_host=True, weights_on_host=True
-    ),
-}
-
-
-def on_each_device(alone: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
-    """One process's share under a launcher, and the bytes it keeps in the host's memory.
-
-    Counted from the sizes alone, not from a step of the engine: communication buffers other than DDP's, which are as
-    large as the gradients, and the engine's own copies of weights in another precision are left out.
-
-    Args:
-        launcher: a key of `SHARDING`.
-    """
-    if processes == 1:
-        return alone, 0
-    sharding, host = SHARDING[launcher], 0
-
-    def share(size: int, spread: bool) -> int:
-        return -(-size // processes) if spread else size
-
-    weights = share(alone.weights, sharding.weights)
-    gradients = share(alone.gradients, sharding.gradients)
-    optimizer = share(alone.optimizer, sharding.optimizer)
-    if launcher == "ddp":
-        gradients *= 2
-    if sharding.weights_on_host:
-        host, weights = host + weights, 0
-    if sharding.optimizer_on_host:
-        host, optimizer = host + optimizer, 0
-    gathered = alone.largest_layer if sharding.weights else 0
-    return replace(alone, weights=weights + gathered, gradients=gradients, optimizer=optimizer), host
-
-
 def _make_plans(forest: Any) -> None:
-    """The forest's own small tensors, which are asked for their values, made while tensors still have some."""
+    """Make the forest's own small tensors while tensors still have values, which the model reads."""
     if forest is None:
         return
     _ = forest.position_ids, forest.segment_ids, forest.is_above
@@ -209,7 +156,7 @@ def _make_plans(forest: Any) -> None:
 
 
 def _move(model: nn.Module, device: torch.device) -> None:
-    """`model.to(device)` for fake tensors, whose parameters torch would exchange in place and cannot."""
+    """`model.to(device)` for fake tensors, whose parameters torch cannot swap in place."""
     moved: dict[int, nn.Parameter] = {}  # by the parameter's identity: tied weights stay tied
     for module in list(model.modules()):
         for name, parameter in module._parameters.items():
@@ -225,7 +172,7 @@ def _move(model: nn.Module, device: torch.device) -> None:
 
 
 def _largest_layer(model: nn.Module) -> int:
-    """Bytes of the largest repeated block or of the largest module outside them, the embedding as a rule."""
+    """Bytes of the largest repeated block, or of the largest parameter outside, usually the embedding."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     blocks = [block for blocks in lists for block in blocks]
     inside = {id(parameter) for block in blocks for parameter in block.parameters()}
@@ -239,7 +186,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _without_compilation(model: Any) -> None:
-    """Give compiled flex_attention's tensors without compiling it: there is nothing to run it on."""
+    """Replace compiled flex_attention by a stand-in that makes the same tensors."""
     causal = bare_model(model)
     if causal.config._attn_implementation != FLEX:
         return

@@ -1,4 +1,4 @@
-"""How long a run would take, and how far it fills the memory: real micro-batches and one optimiser step are tried."""
+"""Measure time and memory of a run on a few real micro-batches and one optimiser step."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from torch import nn
 
 from d2e_sft.config.recipe import TrainSection
 from d2e_sft.model.collation import Row
-from d2e_sft.model.device import PeakMemory, timed
+from d2e_sft.model.device import PeakMemory, timed, usable_device
 from d2e_sft.model.micro_batch import forward_backward, model_inputs
 from d2e_sft.model.token_budget import TokenBudgetSteps
 from d2e_sft.train.prepare import Steps
 from d2e_sft.util.errors import UserError
 
+_ENOUGH_S = 10.0  # no further micro-batch is timed after this
+
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds, and bytes at the fullest moment, on this machine's device."""
+    """Seconds, and peak bytes, on this machine's device."""
 
     per_micro_batch: float
     per_step: float  # the optimiser's own part
     micro_batches: int  # timed
-    peak: int | None = None  # on a CPU what the process grew by, with its weights; None where it cannot be measured
+    peak: int | None = None  # on a CPU the growth of the process, with its weights; None if not measurable
 
 
 def measure_speed(
@@ -36,19 +38,16 @@ def measure_speed(
     heaviest: Mapping[str, Any],
     tokens_each: float,
     train: TrainSection,
-    device: torch.device,
-    enough_s: float = 10.0,
 ) -> Speed:
-    """Time real micro-batches and one optimiser step; the model's weights are spoilt by it.
+    """Time real micro-batches and one optimiser step; this changes the model's weights.
 
     Args:
-        model: with `attach_objective`, in the state of training.
-        batches: two at least, of the layout's collator; the first is run but not timed.
-        heaviest: the micro-batch that takes the most memory; run after the step, when gradients and moments are there.
-        tokens_each: tokens in a micro-batch on average, to which the times are scaled.
-        train: its precision, resolved, and `max_grad_norm` are read.
-        enough_s: no further micro-batch is begun after so many seconds.
+        model: with `attach_objective`.
+        batches: at least two, of the layout's collator; the first one is a warm-up.
+        heaviest: the micro-batch that takes the most memory; it runs last, beside gradients and moments.
+        tokens_each: average tokens of a micro-batch, to which the times are scaled.
     """
+    device = usable_device()
     memory = _peak_memory()
     model.to(device).train()
     forward_backward(model, model_inputs(batches[0], device), train.precision, device)
@@ -58,7 +57,7 @@ def measure_speed(
         seconds += timed(partial(forward_backward, model, inputs, train.precision, device), device)[1]
         tokens += batch["input_ids"].numel()
         measured += 1
-        if seconds > enough_s:
+        if seconds > _ENOUGH_S:
             break
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, fused=True)
@@ -79,21 +78,21 @@ def measure_speed(
 def _peak_memory() -> PeakMemory | None:
     try:
         return PeakMemory()
-    except UserError:  # this device or system does not tell
+    except UserError:  # not available on this device or system
         return None
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Micro-batches of a run's beginning, as row indices."""
+    """Micro-batches from the start of a run, as row indices."""
 
     micro_batches: list[list[int]]
-    of_a_step: float  # micro-batches a process runs for an optimiser step, on average
-    heaviest: list[int]  # rows of the one that takes the most memory, of the whole run as far as that is known
+    of_a_step: float  # average micro-batches per optimiser step and process
+    heaviest: list[int]  # rows of the micro-batch that takes the most memory
 
 
 def draw_by_size(rows: int, size: int, accumulation: int, heaviest: list[int], *, draws: int = 32) -> Drawn:
-    """Shuffled micro-batches of `size` rows: all where they are few, else `draws` of them."""
+    """Shuffled micro-batches of `size` rows, at most `draws` of them."""
     order = list(range(rows))
     random.Random(0).shuffle(order)
     starts = range(0, rows, size)[:draws]
@@ -110,7 +109,7 @@ def draw_by_tokens(plan: TokenBudgetSteps, *, draws: int = 32) -> Drawn:
 def average_tokens(
     rows: Sequence[Row], collate: Callable[[list[Row]], dict[str, Any]], micro_batches: Sequence[Sequence[int]]
 ) -> tuple[float, float, list[dict[str, Any]]]:
-    """Tokens of a micro-batch on average, as laid out and as whole separate views, and the collated micro-batches."""
+    """Average tokens of a micro-batch, as laid out and as separate views, and the collated micro-batches."""
     batches = [collate([rows[i] for i in part]) for part in micro_batches]
     laid_out = sum(batch["input_ids"].numel() for batch in batches) / len(batches)
     apart = sum(batch["view_tokens"] for batch in batches) / len(batches)
@@ -118,10 +117,10 @@ def average_tokens(
 
 
 def seconds_in_all(speed: Speed, steps: Steps, cut: float = 1.0) -> float:
-    """Seconds of a run whose processes are each as fast as the measured one.
+    """Seconds of a run whose processes are all as fast as the measured one.
 
     Args:
-        cut: micro-batches that one counted by `steps` is cut into, on average.
+        cut: average micro-batches into which one counted by `steps` is split.
     """
     return steps.micro_batches_in_all * cut * speed.per_micro_batch + steps.total * speed.per_step
 

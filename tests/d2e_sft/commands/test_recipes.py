@@ -73,7 +73,7 @@ def test_a_copy_goes_where_it_is_told_and_replaces_nothing(tmp_path: Path, capsy
     (tmp_path / "smollm2-135m-quickstart-sft.yaml").write_text("mine")
     with pytest.raises(SystemExit):
         cli.main(["recipes", "copy", name, str(tmp_path)])
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert (tmp_path / "smollm2-135m-quickstart-sft.yaml").read_text() == "mine"
     cli.main(["recipes", "copy", name, str(tmp_path), "--overwrite"])
     assert (tmp_path / "smollm2-135m-quickstart-sft.yaml").read_text() != "mine"

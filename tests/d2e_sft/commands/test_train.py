@@ -92,7 +92,11 @@ def test_a_model_alone_is_trained_by_plain_sft(trained: list[Recipe]) -> None:
         (["--model", "qwen3-0.5b"], 1, "--model qwen3-0.5b: no such model. Did you mean 'qwen3-0.6b'?"),
         (["--model", "qwen3-0.6b", "--method", "d2e-loar"], 1, "d2e-loar: no such method. Did you mean 'd2e-lora'?"),
         (["--method", "d2e-lora"], 1, "--method d2e-lora: needs --model NAME"),
-        (["mine.yaml", "--model", "qwen3-0.6b"], 1, "mine.yaml: --model qwen3-0.6b is the recipe"),
+        (
+            ["mine.yaml", "--model", "qwen3-0.6b"],
+            1,
+            "mine.yaml: expected SECTION.KEY=VALUE, since --model qwen3-0.6b is the recipe",
+        ),
         (["mine.yaml", "--method", "d2e-lora"], 1, "`extends: [RECIPE, recipes/methods/d2e-lora.yaml]`"),
         ([], 2, "Missing argument 'RECIPE', or --model NAME."),
     ],

@@ -144,23 +144,3 @@ def test_what_a_recipe_extends_is_no_override(tmp_path: Path) -> None:
     own = write(tmp_path, own=BASE)
     with pytest.raises(UserError, match="what a recipe extends is part of its file"):
         load_recipe(own, ["extends=recipes/methods/d2e-lora.yaml"])
-
-
-def test_a_chain_without_end_is_refused(tmp_path: Path) -> None:
-    files = {f"r{i}": f"extends: r{i + 1}.yaml\n" for i in range(1_500)}
-    write(tmp_path, base=BASE, **files)
-    with pytest.raises(UserError, match=r"through more than \d+ files"):
-        load_recipe(tmp_path / "r0.yaml")
-
-
-def test_a_file_that_is_named_a_million_times_is_read_once(tmp_path: Path) -> None:
-    files = {f"r{i}": f"extends: [r{i + 1}.yaml, r{i + 1}.yaml]\n" for i in range(19)}
-    write(tmp_path, r19=BASE, **files)
-    assert load_recipe(tmp_path / "r0.yaml").train.num_train_epochs == 2
-
-
-@pytest.mark.parametrize("override", ["a." * 5_000 + "b=1", "train.seed=" + "[" * 20_000])
-def test_an_override_without_end_is_refused_in_few_words(tmp_path: Path, override: str) -> None:
-    with pytest.raises(UserError) as error:
-        load_recipe(write(tmp_path, base=BASE), [override])
-    assert len(str(error.value)) < 1_000

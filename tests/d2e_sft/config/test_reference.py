@@ -45,9 +45,9 @@ def test_a_key_is_found_by_its_name_its_end_and_its_section() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ("train.optin", "train.optin: no key of a recipe. Did you mean 'train.optim'?"),
-        ("learing_rate", "learing_rate: no key of a recipe. Did you mean 'train.learning_rate'?"),
-        ("zzzz", "zzzz: no key of a recipe.\n"),
+        ("train.optin", "train.optin: no such recipe key. Did you mean 'train.optim'?"),
+        ("learing_rate", "learing_rate: no such recipe key. Did you mean 'train.learning_rate'?"),
+        ("zzzz", "zzzz: no such recipe key.\n"),
     ],
 )
 def test_what_is_no_key_is_said_with_the_nearest(asked: str, told: str) -> None:

@@ -26,6 +26,7 @@ from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.paths import bundled
+from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,14 +35,7 @@ ROOT = Path(__file__).resolve().parents[3]
 KEPT_WHOLE = 100_000
 # 20 samples: a process's five micro-batches make optimiser steps of two, two and one. Five held-out ones: three
 # batches, of which one process has one only.
-RECIPE = """
-model: {{name: {world}/model}}
-data: {{train: {world}/train.parquet, dev: {world}/dev.parquet, max_length: 1000}}
-train: {{output_dir: {world}/one, num_train_epochs: 2, batch_size: 8, per_device_train_batch_size: 2,
-       learning_rate: 1e-3,
-         logging_steps: 1, bf16: false, sample_predictions: 2}}
-eval: {{max_new_tokens: 4}}
-"""
+KEYS = ("max_steps=6", "batch_size=8", "learning_rate=1e-3", "sample_predictions=2")
 STEPS = 6
 Trained = tuple[Path, list[dict[str, Any]]]
 """A run folder, and what each process recorded."""
@@ -72,9 +66,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parameter.mul_(8 if parameter.dim() > 1 else 1)
     model.save_pretrained(folder / "model")
     tiny_tokenizer().save_pretrained(folder / "model")
-    write_samples(make_samples(20), folder / "train.parquet")
-    write_samples([make_sample(number, split="dev") for number in range(20, 25)], folder / "dev.parquet")
-    (folder / "recipe.yaml").write_text(RECIPE.format(world=folder), encoding="utf-8")
+    write_samples(make_samples(20), folder / "train.jsonl")
+    write_samples([make_sample(number, split="dev") for number in range(20, 25)], folder / "dev.jsonl")
+    rows = f"data.dev={folder}/dev.jsonl"
+    write_recipe(folder, folder / "recipe", rows, "eval.max_new_tokens=4", *(f"train.{key}" for key in KEYS))
     return folder
 
 

@@ -15,6 +15,7 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.train.checkpoints import checkpoints_of, verify_checkpoint
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
+from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 
@@ -32,17 +33,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(world: Path, run: Path, *overrides: str) -> Recipe:
     """A learning rate at which held-out loss soon rises; evaluated and saved at every step."""
-    file = run.with_suffix(".yaml")
-    file.write_text(
-        f"model: {{name: {world}/model}}\n"
-        f"data: {{train: {world}/train.jsonl, dev: {world}/dev.jsonl, max_length: 1000}}\n"
-        f"train: {{output_dir: {run}, max_steps: 8, batch_size: 4, per_device_train_batch_size: 4, "
-        "learning_rate: 1e-1, "
-        "bf16: false, eval_steps: 1, save_steps: 1, lr_scheduler_type: constant, warmup_steps: 0, "
-        "sample_predictions: 2, load_best_model_at_end: true}\n"
-        "eval: {max_new_tokens: 3}\n"
-    )
-    return load_recipe(str(file), overrides)
+    keys = {
+        "max_steps": 8, "per_device_train_batch_size": 4, "learning_rate": 0.1, "eval_steps": 1, "save_steps": 1,
+        "lr_scheduler_type": "constant", "warmup_steps": 0, "sample_predictions": 2, "load_best_model_at_end": "true",
+    }  # fmt: skip
+    given = [f"data.dev={world}/dev.jsonl", "eval.max_new_tokens=3", *(f"train.{k}={v}" for k, v in keys.items())]
+    return load_recipe(str(write_recipe(world, run, *given)), overrides)
 
 
 def state(run: Path) -> dict[str, Any]:

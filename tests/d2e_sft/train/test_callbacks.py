@@ -18,6 +18,7 @@ import pytest
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train import callbacks
 from d2e_sft.util.errors import UserError
+from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 LOGGED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share", "alpha", "tokens_per_second"}
@@ -38,18 +39,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_tiny_model(folder / "model")
     write_samples(make_samples(8), folder / "train.jsonl")
     write_samples([make_sample(number, split="dev") for number in (20, 21)], folder / "dev.jsonl")
-    (folder / "recipe.yaml").write_text(
-        f"model: {{name: {folder}/model}}\n"
-        f"data: {{train: {folder}/train.jsonl, dev: {folder}/dev.jsonl, max_length: 1000}}\n"
-        f"d2e: {{alpha: 0.7}}\n"
-        f"train: {{output_dir: {folder}/run, max_steps: 2, batch_size: 4, per_device_train_batch_size: 4, "
-        "logging_steps: 1,\n"
-        f"         bf16: false, eval_steps: 1, report_to: [{', '.join(TRACKERS)}], project: boundary}}\n"
-        "eval: {max_new_tokens: 4}\n"
-    )
+    write_recipe(
+        folder, folder / "run", f"data.dev={folder}/dev.jsonl", "d2e.alpha=0.7", "eval.max_new_tokens=4",
+        "train.max_steps=2", "train.eval_steps=1", f"train.report_to={TRACKERS}", "train.project=boundary",
+    )  # fmt: skip
     places = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
     done = subprocess.run(
-        [sys.executable, "-m", "d2e_sft.cli", "train", str(folder / "recipe.yaml")],
+        [sys.executable, "-m", "d2e_sft.cli", "train", str(folder / "run.yaml")],
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **places,
              "TRACKIO_DIR": str(folder / "trackio")},
         capture_output=True,

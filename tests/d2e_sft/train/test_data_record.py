@@ -48,5 +48,5 @@ def test_a_record_is_read_again_and_one_that_is_missing_is_named(tmp_path: Path)
     record_data(of, dataset, processes=1).save(tmp_path)
     refuse_other_source(of, tmp_path)
     write_samples(make_samples(3), tmp_path / "a.jsonl")
-    with pytest.raises(UserError, match="was begun with other data"):
+    with pytest.raises(UserError, match="was started with other data"):
         refuse_other_source(of, tmp_path)

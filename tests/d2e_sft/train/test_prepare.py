@@ -11,7 +11,8 @@ from accelerate import PartialState
 
 from d2e_sft.config.recipe import LoraSection, Recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all, precision_for
+from d2e_sft.train.precision import precision_for
+from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all
 from d2e_sft.train.rows import read_rows
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, save_tiny_model
@@ -72,7 +73,7 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> 
         check_recipe(recipe(tmp_path), processes=1)
     write_samples(make_samples(2), tmp_path / "train.jsonl")
     with pytest.raises(
-        UserError, match=r"cannot be cut into micro-batches of train.per_device_train_batch_size=2 on 3 processes"
+        UserError, match=r"cannot be split into micro-batches of train.per_device_train_batch_size=2 on 3 processes"
     ):
         check_recipe(recipe(tmp_path), processes=3)
 

@@ -19,6 +19,7 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.train.probe import probe_samples
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
+from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 
@@ -40,15 +41,9 @@ def probed() -> list[EventSample]:
 
 
 def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
-    file = run.with_suffix(".yaml")
-    file.write_text(
-        f"model: {{name: {world}/model}}\n"
-        f"data: {{train: {world}/train.jsonl, probe: {world}/probe.jsonl, max_length: 1000}}\n"
-        f"train: {{output_dir: {run}, max_steps: 4, batch_size: 4, per_device_train_batch_size: 2, "
-        "learning_rate: 1e-2, "
-        "logging_steps: 100, bf16: false, eval_steps: 3, lr_scheduler_type: constant}\n"
-    )
-    return load_recipe(str(file), overrides)
+    given = ("learning_rate=1e-2", "logging_steps=100", "eval_steps=3", "lr_scheduler_type=constant")
+    path = write_recipe(world, run, f"data.probe={world}/probe.jsonl", *(f"train.{one}" for one in given))
+    return load_recipe(str(path), overrides)
 
 
 def history(run: Path) -> list[dict[str, Any]]:

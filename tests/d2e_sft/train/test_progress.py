@@ -10,6 +10,7 @@ from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.progress import LossLines
 from d2e_sft.train.run import train_recipe
+from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 LOGS = {
@@ -41,15 +42,9 @@ def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.Capt
     write_samples([make_sample(i, split="dev") for i in (10, 11)], tmp_path / "dev.jsonl")
     tagged = [make_sample(20, split="test", subset="aligned"), make_sample(21, split="test", subset="conflict")]
     write_samples(tagged, tmp_path / "probe.jsonl")
-    (tmp_path / "recipe.yaml").write_text(
-        f"model: {{name: {tmp_path}/model}}\n"
-        f"data: {{train: {tmp_path}/train.jsonl, dev: {tmp_path}/dev.jsonl, probe: {tmp_path}/probe.jsonl, "
-        "max_length: 1000}\n"
-        f"train: {{output_dir: {tmp_path}/run, max_steps: 2, batch_size: 2, per_device_train_batch_size: 2, "
-        "logging_steps: 1, "
-        "eval_steps: 2, bf16: false}\n"
-    )
-    train_recipe(load_recipe(str(tmp_path / "recipe.yaml")))
+    rows = [f"data.dev={tmp_path}/dev.jsonl", f"data.probe={tmp_path}/probe.jsonl"]
+    recipe = write_recipe(tmp_path, tmp_path / "run", *rows, "train.max_steps=2", "train.eval_steps=2")
+    train_recipe(load_recipe(str(recipe)))
     printed = capsys.readouterr().out
     assert "{'" not in printed
     assert printed.count("tokens/s") == 1

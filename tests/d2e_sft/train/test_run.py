@@ -10,13 +10,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 from transformers import GPT2LMHeadModel
 
@@ -24,6 +23,7 @@ from d2e_sft import cli
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.checkpoints import checkpoints_of
 from tests.command import Ended, Kill, after_step, finish, start, train
+from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 # 11 samples in batches of 2 × 2: three steps an epoch, the last of them short; two epochs, dropout in each step.
@@ -46,23 +46,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(world: Path, out: Path, **changes: Any) -> Path:
-    """A recipe in `out`, which is to train into `out/run`; `changes` are its overrides, with `__` for the dot."""
-    content: dict[str, dict[str, Any]] = {
-        "model": {"name": str(world / "dropout")},
-        "data": {"train": str(world / "train.jsonl"), "max_length": 1000},
-        "train": {
-            "output_dir": str(out / "run"), "num_train_epochs": 2, "batch_size": 4,
-            "per_device_train_batch_size": 2, "learning_rate": 3e-3,
-            "logging_steps": 1, "save_steps": 2, "bf16": False,
-        },
-    }  # fmt: skip
-    for key, value in changes.items():
-        section, _, name = key.partition("__")
-        content[section][name] = value
-    out.mkdir(exist_ok=True)
-    path = out / "recipe.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return path
+    """A recipe of two epochs that trains into `out/run`; `changes` are its overrides, with `__` for the dot."""
+    given = {"model__name": world / "dropout", "train__max_steps": STEPS, "train__save_steps": 2, **changes}
+    overrides = [f"{key.replace('__', '.')}={value}" for key, value in given.items()]
+    return write_recipe(world, out / "run", *overrides)
 
 
 def history(run: Path) -> list[dict[str, Any]]:
@@ -249,54 +236,64 @@ def d2e_error(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str
     return capsys.readouterr().err
 
 
-def test_resuming_is_refused_where_every_checkpoint_is_damaged(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = finished.parent / "run"
+def _damage_all(run: Path) -> None:
     _cut(run / "checkpoint-6" / "optimizer.pt")
     (run / "checkpoint-4" / "scheduler.pt").unlink()
-    printed = d2e_error(capsys, finished, "--resume")
-    assert "every checkpoint is damaged" in printed
-    assert "checkpoint-6: optimizer.pt has" in printed
-    assert "checkpoint-4: scheduler.pt is missing" in printed
 
 
-def test_resuming_with_another_recipe_is_refused_with_every_difference(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+def _write_other_rows(run: Path) -> None:
+    write_samples([*make_samples(11), make_sample(11)], run.parent / "other.jsonl")
+
+
+def _write_other_wording(run: Path) -> None:
+    wording = (Path(cli.__file__).parent / "data" / "prompt_sets" / "default.yaml").read_text(encoding="utf-8")
+    (run.parent / "other.yaml").write_text(wording.replace("{question}", "{question} Think."), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "overrides", "expected"),
+    [
+        (_damage_all, [], ["every checkpoint is damaged", "-6: optimizer.pt has", "-4: scheduler.pt is missing"]),
+        (
+            lambda run: None,
+            ["d2e.alpha=0.9", "train.seed=1", "model.lora.r=2"],
+            ["was started with another recipe", "d2e.alpha: 0.5 → 0.9", "train.seed: 0 → 1", "model.lora"],
+        ),
+        (
+            _write_other_rows,
+            ["data.train={out}/other.jsonl"],
+            ["was started with other data", "train.jsonl → {out}/other.jsonl", "data.train, rows: 11 → 12"],
+        ),
+        (_write_other_wording, ["data.prompt_set={out}/other.yaml"], ["data.prompt_set: default → {out}/other.yaml"]),
+        (lambda run: (run / "recipe.yaml").unlink(), [], ["no recipe.yaml, so its recipe is unknown"]),
+        (lambda run: (run / "data.json").unlink(), [], ["no data.json, so its training data are unknown"]),
+        (lambda run: os.truncate(run / "data.json", 9), [], ["its data.json is not readable"]),
+    ],
+    ids=["damage", "recipe", "rows", "wording", "no recipe", "no record", "record cut"],
+)
+def test_resuming_is_refused_with_what_differs(
+    finished: Path,
+    capsys: pytest.CaptureFixture[str],
+    prepare: Callable[[Path], Any],
+    overrides: list[str],
+    expected: list[str],
 ) -> None:
-    changes = ["d2e.alpha=0.9", "train.seed=1", "model.lora.r=2", "eval.batch_size=3", "train.logging_steps=2"]
-    printed = d2e_error(capsys, finished, *changes, "--resume")
-    lines = [line.strip() for line in printed.splitlines() if " → " in line]
-    assert "d2e.alpha: 0.5 → 0.9" in lines
-    assert "train.seed: 0 → 1" in lines
-    assert any(line.startswith("model.lora") for line in lines)
-    assert not any(line.startswith(("eval.", "train.logging_steps")) for line in lines)
+    out = finished.parent
+    prepare(out / "run")
+    printed = d2e_error(capsys, finished, *(text.format(out=out) for text in overrides), "--resume")
+    for text in expected:
+        assert text.format(out=out) in printed
 
 
-def test_resuming_with_other_data_is_refused_with_what_changed(
-    world: Path, finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = finished.parent / "other.jsonl"
-    write_samples([*make_samples(11), make_sample(11)], other)
-    printed = d2e_error(capsys, finished, f"data.train={other}", "--resume")
-    assert "was begun with other data" in printed
-    assert f"data.train: {world / 'train.jsonl'} → {other}" in printed
-    assert "data.train, rows: 11 → 12" in printed
-    assert "data.prompt_set" not in printed
+def test_keys_that_do_not_change_a_step_may_differ(finished: Path, whole: Path) -> None:
+    resume(finished.parent, finished, "eval.batch_size=3", "train.logging_steps=2")
+    assert_same_run(finished.parent / "run", whole)
 
 
 def test_data_that_only_moved_are_the_same_data(world: Path, finished: Path, whole: Path) -> None:
     moved = shutil.copy(world / "train.jsonl", finished.parent / "moved.jsonl")
     resume(finished.parent, finished, f"data.train={moved}")
     assert_same_run(finished.parent / "run", whole)
-
-
-def test_resuming_with_another_wording_is_refused(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wording = (Path(cli.__file__).parent / "data" / "prompt_sets" / "default.yaml").read_text(encoding="utf-8")
-    other = finished.parent / "other.yaml"
-    other.write_text(wording.replace("{question}", "{question} Think."), encoding="utf-8")
-    printed = d2e_error(capsys, finished, f"data.prompt_set={other}", "--resume")
-    assert f"data.prompt_set: default → {other}" in printed
 
 
 def test_resuming_with_another_chat_template_is_refused(
@@ -310,21 +307,6 @@ def test_resuming_with_another_chat_template_is_refused(
     finally:
         template.write_text(text, encoding="utf-8")
     assert "the same data give other tokens now" in printed
-
-
-@pytest.mark.parametrize("file", ["recipe.yaml", "data.json"])
-def test_resuming_needs_to_know_what_the_run_was_begun_with(
-    finished: Path, capsys: pytest.CaptureFixture[str], file: str
-) -> None:
-    (finished.parent / "run" / file).unlink()
-    printed = d2e_error(capsys, finished, "--resume")
-    assert f"no {file}, so it cannot be told which" in printed
-
-
-def test_a_record_that_cannot_be_read_is_named(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _cut(finished.parent / "run" / "data.json")
-    _cut(finished.parent / "run" / "data.json")
-    assert "its data.json is not readable" in d2e_error(capsys, finished, "--resume")
 
 
 def test_another_number_of_processes_is_said(finished: Path) -> None:

@@ -23,9 +23,9 @@ def test_a_fresh_folder_is_a_beginning(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"resume": True, "overwrite": True}, "--resume and --overwrite exclude each other"),
-        ({"resume": False, "overwrite": False}, "already holds a run"),
+        ({"resume": False, "overwrite": False}, "already contains a run"),
         ({"resume": False, "overwrite": True}, "is not a run folder"),
-        ({"resume": True, "overwrite": False}, "holds no checkpoint to resume from"),
+        ({"resume": True, "overwrite": False}, "contains no checkpoint to resume from"),
     ],
 )
 def test_a_used_folder_is_refused(tmp_path: Path, options: dict[str, bool], said: str) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
-from transformers import Trainer
 
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train import trainer as trainer_module
 from d2e_sft.train.checkpoints import checkpoints_of, verify_checkpoint
 from tests.command import d2e
+from tests.factories import write_recipe
 from tests.tiny import make_samples, save_tiny_model
 
 
@@ -25,16 +24,8 @@ def world(tmp_path: Path) -> Path:
     """A tiny model and a recipe of 6 steps with a checkpoint each, two micro-batches of two samples a step."""
     save_tiny_model(tmp_path / "model")
     write_samples(make_samples(8), tmp_path / "train.jsonl")
-    content: dict[str, Any] = {
-        "model": {"name": str(tmp_path / "model")},
-        "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
-        "train": {
-            "output_dir": str(tmp_path / "run"), "num_train_epochs": 3, "batch_size": 4,
-            "per_device_train_batch_size": 2, "save_steps": 1,
-            "save_total_limit": 1, "bf16": False, "logging_steps": 5,
-        },
-    }  # fmt: skip
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    keys = ("max_steps=6", "save_steps=1", "save_total_limit=1", "logging_steps=5")
+    write_recipe(tmp_path, tmp_path / "run", *(f"train.{key}" for key in keys))
     return tmp_path
 
 
@@ -57,7 +48,7 @@ def test_a_loss_that_is_no_number_stops_with_its_samples_and_the_last_good_check
     world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], value: str
 ) -> None:
     AtMicroBatch(monkeypatch, 6, lambda trainer, loss: loss * float(value))  # the second of step 3
-    assert d2e("train", world / "recipe.yaml") == 1
+    assert d2e("train", world / "run.yaml") == 1
     said = capsys.readouterr().err
     assert f"the loss became {value} at step 3" in said
     record = json.loads((world / "run" / "non_finite.json").read_text())
@@ -74,17 +65,14 @@ def test_a_loss_that_is_no_number_stops_with_its_samples_and_the_last_good_check
 def test_weights_that_are_no_numbers_replace_no_checkpoint(
     world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = Trainer._save_checkpoint
-
     def spoil(trainer: Any, loss: Any) -> Any:
         loss.register_hook(lambda gradient: gradient * float("nan"))  # a finite loss, and gradients that are not
         return loss
 
     AtMicroBatch(monkeypatch, 6, spoil)
-    assert d2e("train", world / "recipe.yaml") == 1
+    assert d2e("train", world / "run.yaml") == 1
     assert "became NaN or infinite at step 3" in capsys.readouterr().err
     assert [path.name for path in checkpoints_of(world / "run")] == ["checkpoint-2"]
-    assert Trainer._save_checkpoint is original
 
 
 @pytest.mark.parametrize(
@@ -102,7 +90,7 @@ def test_too_little_memory_names_lengths_and_settings(
         raise error
 
     AtMicroBatch(monkeypatch, 4, fail)
-    assert d2e("train", world / "recipe.yaml") == 1
+    assert d2e("train", world / "run.yaml") == 1
     said = capsys.readouterr().err
     assert "out of memory at step 2, in a micro-batch of 2 samples" in said
     assert said.count(" of made-up: original ") == 2
@@ -122,7 +110,7 @@ def test_another_runtime_error_is_not_taken_for_it(world: Path, monkeypatch: pyt
 
     AtMicroBatch(monkeypatch, 2, fail)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        d2e("train", world / "recipe.yaml")
+        d2e("train", world / "run.yaml")
 
 
 def test_sigterm_saves_a_checkpoint_where_none_was_due_and_ends_with_75(
@@ -134,13 +122,13 @@ def test_sigterm_saves_a_checkpoint_where_none_was_due_and_ends_with_75(
 
     with monkeypatch.context() as patch:
         AtMicroBatch(patch, 5, terminate)  # the first micro-batch of step 3
-        assert d2e("train", world / "recipe.yaml", "train.save_steps=null") == 75
-    assert "ended by SIGTERM; checkpoint-3 is saved; --resume goes on with" in capsys.readouterr().err
+        assert d2e("train", world / "run.yaml", "train.save_steps=null") == 75
+    assert "ended by SIGTERM; checkpoint-3 is saved; --resume continues" in capsys.readouterr().err
     assert [path.name for path in checkpoints_of(world / "run")] == ["checkpoint-3"]
     assert not (world / "run" / "model.safetensors").exists()
-    assert d2e("train", world / "recipe.yaml", "train.save_steps=null", "--resume") == 0
+    assert d2e("train", world / "run.yaml", "train.save_steps=null", "--resume") == 0
     state = json.loads((world / "run" / "trainer_state.json").read_text())
     assert state["global_step"] == 6
-    assert d2e("train", world / "recipe.yaml", f"train.output_dir={world / 'whole'}", "train.save_steps=null") == 0
+    assert d2e("train", world / "run.yaml", f"train.output_dir={world / 'whole'}", "train.save_steps=null") == 0
     one, other = ((world / name / "model.safetensors").read_bytes() for name in ("run", "whole"))
     assert one == other

@@ -25,7 +25,7 @@ REFUSALS = {
     # which engine and processes
     "--bench {bench} --processes 2": "--processes 2: needs --launch",
     "--bench {bench} --launch zero3 --processes 2": "every process gets a whole model",
-    "--bench {bench} --launch ddp": "say how many: --processes N",
+    "--bench {bench} --launch ddp": "add --processes N",
     "--bench {bench} --launch ddp --engine vllm": "use --tensor-parallel N",
     "--bench {bench} --tensor-parallel 2": "--tensor-parallel: not supported by --engine transformers",
     "--bench {bench} --concurrency 2": "--concurrency: not supported by --engine transformers",

@@ -11,6 +11,7 @@ import pytest
 from transformers import TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Recipe, TrainSection
+from d2e_sft.train.arguments.as_recipe import to_recipe
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.util.errors import UserError
 
@@ -48,7 +49,7 @@ def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
     args = D2EConfig.from_recipe(told)
     assert (args.gradient_accumulation_steps, args.optim, args.bf16, args.max_steps) == (4, "sgd", False, 9)
     assert args.decoding.alpha == 0.2
-    again, unsaid = args.to_recipe({"name": "m"}, {"train": "rows.parquet", "dev": "dev.parquet"})
+    again, unsaid = to_recipe(args, {"name": "m"}, {"train": "rows.parquet", "dev": "dev.parquet"})
     assert again == told
     assert unsaid == []
 
@@ -69,7 +70,7 @@ def test_precision_is_that_of_the_arguments_and_of_no_others(
 
 def test_what_a_recipe_cannot_say_is_named() -> None:
     args = D2EConfig("run", adam_beta1=0.8, lr_scheduler_type="polynomial", max_steps=2)
-    again, unsaid = args.to_recipe({"name": "m"}, {"train": "rows.parquet"})
+    again, unsaid = to_recipe(args, {"name": "m"}, {"train": "rows.parquet"})
     assert unsaid == ["adam_beta1", "train.lr_scheduler_type"]
     assert again.train.max_steps == 2
 

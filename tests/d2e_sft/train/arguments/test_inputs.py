@@ -19,6 +19,7 @@ from d2e_sft.train.arguments.inputs import refined_by_rule
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.chat_templates import CONVERSATION, NAMES, TRAINED, template, template_tokenizer
+from tests.factories import write_recipe
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 SHORT: dict[str, Any] = {
@@ -39,7 +40,7 @@ ROWS = [
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     save_tiny_model(folder / "model")
-    write_samples(make_samples(8), folder / "rows.jsonl")
+    write_samples(make_samples(8), folder / "train.jsonl")
     return folder
 
 
@@ -51,18 +52,8 @@ def losses(run: Path) -> list[tuple[float, float, float]]:
 @pytest.mark.parametrize("adapter", [False, True])
 def test_a_recipe_and_the_call_from_python_are_the_same_run(world: Path, tmp_path: Path, adapter: bool) -> None:
     lora = {"r": 4, "lora_dropout": 0.1, "use_dora": True} if adapter else None
-    recipe = Recipe.model_validate(
-        {
-            "model": {"name": str(world / "model"), "lora": lora},
-            "data": {"train": str(world / "rows.jsonl")},
-            "d2e": {"alpha": 0.3},
-            "train": {
-                "output_dir": str(tmp_path / "recipe"), "batch_size": 4, "per_device_train_batch_size": 2,
-                "learning_rate": 3e-3,
-                "max_steps": 3, "bf16": False, "logging_steps": 1,
-            },
-        }
-    )  # fmt: skip
+    given = ["d2e.alpha=0.3", "train.max_steps=3", f"model.lora={lora or 'null'}"]
+    recipe = load_recipe(write_recipe(world, tmp_path / "recipe", *given))
     train_recipe(recipe)
     config = LoraConfig(r=4, lora_alpha=32, lora_dropout=0.1, target_modules="all-linear", use_dora=True)
     trainer = D2ETrainer(
@@ -134,7 +125,7 @@ def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> N
     )
     assert trainer.model is model
     assert trainer.d2e.views == ("original",)
-    with pytest.raises(UserError, match="no tokenizer to read it by"):
+    with pytest.raises(UserError, match="no name to find a tokenizer by"):
         D2ETrainer(model, D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS)
     with pytest.raises(UserError, match="no model"):
         D2ETrainer(args=D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -20,13 +19,12 @@ from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
 from d2e_sft.train.dry_run.memory import (
-    SHARDING,
     MemoryEstimate,
     TensorBytes,
     estimate_memory,
-    on_each_device,
     optimizer_bytes,
 )
+from d2e_sft.train.dry_run.sharding import SHARDING, on_each_device
 from d2e_sft.train.dry_run.speed import Speed
 from d2e_sft.train.launch import launchers
 from tests.tiny import VOCAB_SIZE, make_sample, tiny_model
@@ -50,7 +48,6 @@ def estimate(
     *,
     packing: Any = "auto",
     count: int = 4,
-    device: torch.device = CPU,
     accumulation: int = 2,
     **options: Any,
 ) -> MemoryEstimate:
@@ -58,7 +55,7 @@ def estimate(
     layout = choose_layout(model, d2e, packing)
     batch = collator_for(layout, d2e, model.config)(rows(count))
     train = TrainSection.model_validate({"output_dir": "x", "bf16": False, **options})
-    return estimate_memory(model, d2e, layout, batch, train, accumulation, device)
+    return estimate_memory(model, d2e, layout, batch, train, accumulation)
 
 
 def size(parameters: Any) -> int:
@@ -163,7 +160,7 @@ def test_flex_attention_is_estimated_without_compiling_it() -> None:
     bare_model(model).set_attn_implementation(FLEX)
     layout = Layout("shared_batch", FLEX)
     batch = collator_for(layout, d2e, model.config)(rows())
-    flex = estimate_memory(model, d2e, layout, batch, TrainSection(output_dir="x", bf16=False), 2, CPU)
+    flex = estimate_memory(model, d2e, layout, batch, TrainSection(output_dir="x", bf16=False))
     assert flex.activations == pytest.approx(by_branch.activations, rel=0.25)
     assert model.config._attn_implementation == FLEX
 
@@ -216,16 +213,12 @@ def recipe_of_long_samples(folder: Path) -> Path:
     return recipe
 
 
-def printed_by(module: str, *arguments: str, **environment: str) -> str:
+def printed_by(module: str, *arguments: str) -> str:
     """What a Python program prints: a process of its own, whose heap no other test has used."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4], env=os.environ | environment,
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4],
     ).stdout  # fmt: skip
-
-
-def bytes_of_training(recipe: Path, override: str, **environment: str) -> int:
-    return int(printed_by("tests.peak_rss", str(recipe), override, **environment).split("grew by ")[1].split()[0])
 
 
 def bytes_at_the_peak(text: str) -> float:
@@ -233,25 +226,14 @@ def bytes_at_the_peak(text: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("override", "environment"),
-    [("train.gradient_checkpointing=false", {}), ("model.lora.r=16", {"MALLOC_MMAP_THRESHOLD_": "131072"})],
-    ids=["full", "lora"],
-)
-def test_a_real_training_takes_what_was_estimated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, environment: dict[str, str]
+def test_a_real_training_takes_what_was_estimated_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With an adapter glibc keeps so many freed blocks that tensors are only seen where it returns them."""
     recipe = recipe_of_long_samples(tmp_path)
-    measured = bytes_of_training(recipe, override, **environment)
+    text = printed_by("d2e_sft.train", str(recipe), "--dry-run").split("== memory")[1]
+    trained = int(printed_by("tests.peak_rss", str(recipe)).split("grew by ")[1].split()[0])
+    assert bytes_at_the_peak(text) == pytest.approx(trained, rel=0.2)
     shown: list[str] = []
     monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))
-    dryrun.dry_run(load_recipe(recipe, [override]), shown.append)
-    assert bytes_at_the_peak("".join(shown)) == pytest.approx(measured, rel=0.2)
-
-
-@pytest.mark.slow
-def test_a_real_training_takes_what_the_dry_run_measured(tmp_path: Path) -> None:
-    recipe, override = recipe_of_long_samples(tmp_path), "model.lora.r=16"
-    text = printed_by("d2e_sft.train", str(recipe), override, "--dry-run").split("== memory, measured")[1]
-    assert bytes_at_the_peak(text) == pytest.approx(bytes_of_training(recipe, override), rel=0.2)
+    dryrun.dry_run(load_recipe(recipe), shown.append)
+    assert bytes_at_the_peak("".join(shown)) == pytest.approx(trained, rel=0.2)
