@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_utils import IntervalStrategy
 
@@ -54,9 +55,24 @@ class StepActions(TrainerCallback):
         return control
 
 
-def step_values(trainer: Any, tokens_per_second: float) -> dict[str, float]:
-    """What a log says of the steps since the last one, besides the objective's values."""
+def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: float) -> dict[str, float]:
+    """The values that a log adds to the Trainer's own, over the steps since the last one.
+
+    - the objective's terms (`ce`, `kl`, …, nats per token; `loss` is their sum, with `kl` times kl_weight);
+    - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
+      decoded and by the original view only;
+    - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
+    - `sample_weight`: mean over answer tokens, if rows have weights (the loss is Σ weight · loss / answer tokens);
+    - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and `memory_gib`,
+      the peak so far of this device, or of this process on a CPU;
+    - shares of the time: `time_in_model` (forward and backward), `time_in_optimizer` (clipping included),
+      `time_in_data` (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation).
+
+    Args:
+        values: of `ObjectiveMetrics`.
+    """
     return {
+        **values,
         "alpha": trainer.d2e.effective_alpha,
         "tokens_per_second": round(tokens_per_second, 1),
         "memory_gib": round(_largest_memory(trainer.args.device) / 2**30, 3),
@@ -94,6 +110,15 @@ def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
         generator=torch.Generator(),
     )
     return loader, steps
+
+
+def stopped_early(callbacks: Sequence[TrainerCallback]) -> bool:
+    """Whether a resumed run had stopped for lack of improvement."""
+    return any(
+        isinstance(callback, EarlyStoppingCallback)
+        and callback.early_stopping_patience_counter >= callback.early_stopping_patience
+        for callback in callbacks
+    )
 
 
 def apply_liger(model: nn.Module, args: Any) -> None:

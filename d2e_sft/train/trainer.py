@@ -15,30 +15,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, Trainer
-from transformers.trainer_callback import ProgressCallback
+from transformers import Trainer
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.collation import IGNORE
-from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.device import LapTimer
 from d2e_sft.model.micro_batch import model_inputs
-from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import REPEATED, TokenBudgetSteps
-from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.record import RecordRun
-from d2e_sft.train.callbacks import SamplePredictions
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, save_model_whole
 from d2e_sft.train.held_out import HeldOut, check_best_metric
-from d2e_sft.train.loop import StepActions, apply_liger, keep_sums_in_float32, step_loader, step_values
-from d2e_sft.train.probe import ReadingProbe
-from d2e_sft.train.progress import LossLines
-from d2e_sft.train.safeguards import ROWS, NumberedBatches, StepGuard
+from d2e_sft.train.loop import logged_values, step_loader, stopped_early
+from d2e_sft.train.safeguards import ROWS, StepGuard
+from d2e_sft.train.setup import add_callbacks, add_record, prepare_model
 
 
 class D2ETrainer(Trainer):
@@ -48,19 +41,7 @@ class D2ETrainer(Trainer):
         trainer.train()
         trainer.save_model()
 
-    Each log adds to the Trainer's own values:
-
-    - the objective's terms (`ce`, `kl`, …, nats per token; `loss` is their sum, with `kl` times kl_weight);
-    - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
-      decoded and by the original view only;
-    - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
-    - `sample_weight`: mean over answer tokens, if rows have weights (the loss is Σ weight · loss / answer tokens);
-    - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and `memory_gib`,
-      the peak so far of this device, or of this process on a CPU;
-    - shares of the time since the last log: `time_in_model` (forward and backward), `time_in_optimizer` (clipping
-      included), `time_in_data` (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation).
-
-    With an `eval_dataset`, the same values of held-out rows are logged as `eval_…`.
+    Each log adds the values of `logged_values`; with an `eval_dataset` those of held-out rows are logged as `eval_…`.
 
     Args:
         model: a model of transformers, possibly in a PeftModel, or a name for `load_model`.
@@ -84,6 +65,10 @@ class D2ETrainer(Trainer):
     train_dataset: Any
     eval_dataset: Any
     control: Any
+    data_collator: Any
+    layout: Layout
+    token_steps: TokenBudgetSteps | None = None
+    _metrics_start: float | None = None  # seconds of training, evaluations left out
 
     def __init__(
         self,
@@ -116,90 +101,22 @@ class D2ETrainer(Trainer):
         )
         args.eval_strategy = evaluated
         self.d2e = args.d2e
-        self.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
         self.laps = LapTimer(args.device)
         self.guard = StepGuard(self)
-        self.token_steps: TokenBudgetSteps | None = None
-        self._prepare_model(options.get("data_collator"))
-        self._add_callbacks(checkpoints)
+        objective = prepare_model(self, options.get("data_collator"))
+        self._metrics = ObjectiveMetrics(self.d2e, objective.weights, args.device)
+        self.held_out = HeldOut(self.d2e, objective.weights, args.device)
+        add_callbacks(self, checkpoints)
         if given.training is not None:
-            self._record(RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe))
-
-    def _prepare_model(self, collator: Any) -> None:
-        """Choose the layout for the model on its device, attach the objective, number the rows."""
-        args, d2e = self.args, self.d2e
-        keep_sums_in_float32(self.accelerator.state)
-        if args.use_liger_kernel:
-            apply_liger(self.model, args)
-        with self.compute_loss_context_manager():
-            self.layout = choose_layout(self.model, d2e, args.packing, args.attention)
-            bias = BiasModel.of(d2e, self.model, self.layout, self.processing_class) if d2e.frozen_views else None
-        padding = pad_id(self.processing_class) if self.processing_class else 0
-        self.data_collator = collator or collator_for(self.layout, d2e, self.model.config, padding)
-        objective = attach_objective(
-            self.model, d2e, through_logits=self.layout.through_logits, bias_head=None if bias is None else bias.head
-        )
-        self.held_out = HeldOut(d2e, objective.weights, args.device)
-        self._metrics = ObjectiveMetrics(d2e, objective.weights, args.device)
-        self._metrics_start: float | None = None  # seconds of training, evaluations left out
-        if bias is not None:
-            self._keep_states(bias, padding)
-        elif hasattr(self.train_dataset, "__len__"):
-            self.train_dataset = numbered(self.train_dataset)
-        self.data_collator = NumberedBatches(self.data_collator)
-        if args.compile_layers:
-            compile_layers(self.model)
-
-    def _keep_states(self, bias: BiasModel, padding: int) -> None:
-        """Compute the states of the bias model for all rows, and add them to batches."""
-        rows, held_out = self.train_dataset, self.eval_dataset
-        given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
-        self.train_dataset = None if rows is None else numbered(rows)
-        self.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
-        with self.compute_loss_context_manager():
-            batch_size = self.args.per_device_eval_batch_size
-            states = bias.states(self.d2e, given, pad_token_id=padding, batch_size=batch_size)
-        self.data_collator = FrozenCollator(self.data_collator, states)
-
-    def _add_callbacks(self, checkpoints: WholeCheckpoints) -> None:
-        for callback in (StepActions(self), self.guard, checkpoints):
-            self.add_callback(callback)
-        if any(type(callback) is ProgressCallback for callback in self.callback_handler.callbacks):
-            self.remove_callback(ProgressCallback)
-            self.add_callback(LossLines)
-        if self.args.early_stopping_patience is not None:
-            patience, threshold = self.args.early_stopping_patience, self.args.early_stopping_threshold
-            self.add_callback(EarlyStoppingCallback(patience, threshold))
-
-    def _record(self, record: RecordRun) -> None:
-        """Record the run, decode held-out samples and probe at evaluations."""
-        assert self.inputs.training is not None
-        self.add_callback(record)
-        self.guard.sample_names = [f"{sample.id} of {sample.dataset}" for sample in self.inputs.training.samples]
-        if self.inputs.held_out is not None and record.recipe.train.sample_predictions:
-            self.held_out.measures.append(SamplePredictions(self, record.recipe, self.inputs.held_out.samples).measure)
-        if record.probe is not None:
-            probe = ReadingProbe(self, record.recipe, record.probe_samples())
-            self.add_callback(probe)
-            self.held_out.measures.append(probe.measure)
+            add_record(self, RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe))
 
     def train(self, *args: Any, **options: Any) -> Any:
-        """Like transformers'.
-
-        Raises:
-            ProcessError: the disk or the memory is full.
-            UserError: a loss or weight is NaN or infinite.
-        """
+        """Like transformers'; raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN."""
         with explaining_full_disk(self, Path(self.args.output_dir)):
             return super().train(*args, **options)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write model and tokenizer so that a kill leaves either a whole model or none.
-
-        Raises:
-            UserError: a weight is NaN or infinite.
-            ProcessError: the disk is full.
-        """
+        """Write model and tokenizer so that a kill leaves either a whole model or none; raises like `train`."""
         if _internal_call:  # a part of a checkpoint, which is checked and sealed as a whole
             super().save_model(output_dir, _internal_call=True)
             return
@@ -266,7 +183,7 @@ class D2ETrainer(Trainer):
     ) -> Any:
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
         if model.training and self._metrics_start is None:
-            self._metrics_start = self._seconds()
+            self._metrics_start = self.held_out.trained()[0]
         repeated = inputs.pop(REPEATED, False)
         inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
@@ -293,9 +210,9 @@ class D2ETrainer(Trainer):
         """Add the objective's values, averaged since the last log and over processes."""
         if "loss" in logs:
             values, tokens = self._metrics.compute(self.accelerator)
-            seconds = self._seconds() - (self._metrics_start or 0.0)
+            seconds = self.held_out.trained()[0] - (self._metrics_start or 0.0)
             self._metrics_start = None
-            logs |= {**values, **step_values(self, tokens / seconds)}
+            logs |= logged_values(self, values, tokens / seconds)
         super().log(logs, start_time)
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
@@ -331,18 +248,7 @@ class D2ETrainer(Trainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.
-        if self.state.global_step >= self.state.max_steps or self._stopped_early():
+        if self.state.global_step >= self.state.max_steps or stopped_early(self.callback_handler.callbacks):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)
-
-    def _stopped_early(self) -> bool:
-        """Whether a resumed run had stopped for lack of improvement."""
-        return any(
-            isinstance(callback, EarlyStoppingCallback)
-            and callback.early_stopping_patience_counter >= callback.early_stopping_patience
-            for callback in self.callback_handler.callbacks
-        )
-
-    def _seconds(self) -> float:
-        return self.held_out.trained()[0]
