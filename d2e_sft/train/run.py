@@ -11,11 +11,11 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, write_bad_rows
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.callbacks import trackers
 from d2e_sft.train.checkpoints import remove_leftovers
 from d2e_sft.train.data_record import check_resumed_data, tokens_digest
+from d2e_sft.train.evaluation.callbacks import trackers
+from d2e_sft.train.evaluation.probe import probe_samples
 from d2e_sft.train.prepare import adapter_config, check_recipe, held_out_rows, load_on_all
-from d2e_sft.train.probe import probe_samples
 from d2e_sft.train.rows import read_rows
 from d2e_sft.train.run_folder import clear_run, starting_point
 from d2e_sft.train.trainer import D2ETrainer

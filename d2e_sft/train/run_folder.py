@@ -12,7 +12,6 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
-from d2e_sft.train.callbacks import PREDICTIONS_FILE
 from d2e_sft.train.checkpoints import (
     ASIDE,
     CHECKSUMS_FILE,
@@ -21,7 +20,8 @@ from d2e_sft.train.checkpoints import (
     verify_checkpoint,
 )
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
-from d2e_sft.train.safeguards import NON_FINITE_FILE
+from d2e_sft.train.evaluation.callbacks import PREDICTIONS_FILE
+from d2e_sft.train.steps.safeguards import NON_FINITE_FILE
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.locks import LOCK_FILE
 from d2e_sft.util.terminal import warn

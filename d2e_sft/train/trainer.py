@@ -28,10 +28,10 @@ from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, save_model_whole
-from d2e_sft.train.held_out import HeldOut, check_best_metric
-from d2e_sft.train.loop import logged_values, step_loader, stopped_early
-from d2e_sft.train.safeguards import ROWS, StepGuard
-from d2e_sft.train.setup import add_callbacks, add_record, prepare_model
+from d2e_sft.train.evaluation.held_out import HeldOut, check_best_metric
+from d2e_sft.train.steps.loop import logged_values, step_loader, stopped_early
+from d2e_sft.train.steps.safeguards import ROWS, StepGuard
+from d2e_sft.train.steps.setup import add_callbacks, add_record, prepare_model
 
 
 class D2ETrainer(Trainer):

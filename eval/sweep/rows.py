@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.train.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
+from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml, write_whole
 

@@ -11,9 +11,9 @@ from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.train.arguments.as_recipe import lora_section, to_recipe
-from d2e_sft.train.callbacks import trackers_with_tables
 from d2e_sft.train.data_record import record_data
-from d2e_sft.train.probe import of_both_subsets
+from d2e_sft.train.evaluation.callbacks import trackers_with_tables
+from d2e_sft.train.evaluation.probe import of_both_subsets
 from d2e_sft.train.rows import announce_rows
 from d2e_sft.util.terminal import warn
 

@@ -14,12 +14,12 @@ from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.objective.terms import Objective
 from d2e_sft.train.arguments.record import RecordRun
-from d2e_sft.train.callbacks import SamplePredictions
 from d2e_sft.train.checkpoints import WholeCheckpoints
-from d2e_sft.train.loop import StepActions, apply_liger, keep_sums_in_float32
-from d2e_sft.train.probe import ReadingProbe
-from d2e_sft.train.progress import LossLines
-from d2e_sft.train.safeguards import NumberedBatches
+from d2e_sft.train.evaluation.callbacks import SamplePredictions
+from d2e_sft.train.evaluation.probe import ReadingProbe
+from d2e_sft.train.steps.loop import StepActions, apply_liger, keep_sums_in_float32
+from d2e_sft.train.steps.progress import LossLines
+from d2e_sft.train.steps.safeguards import NumberedBatches
 
 
 def prepare_model(trainer: Any, collator: Any) -> Objective:

@@ -21,10 +21,11 @@ from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
-from d2e_sft.train import callbacks, held_out, trainer
+from d2e_sft.train import trainer
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.dry_run.report import dry_run
-from d2e_sft.train.held_out import ProcessBatches
+from d2e_sft.train.evaluation import callbacks, held_out
+from d2e_sft.train.evaluation.held_out import ProcessBatches
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError

@@ -16,7 +16,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.decoding import DecodingConfig, answer_samples
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.probe import probe_samples
+from d2e_sft.train.evaluation.probe import probe_samples
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.factories import write_recipe

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train import callbacks
+from d2e_sft.train.evaluation import callbacks
 from d2e_sft.util.errors import UserError
 from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model

@@ -8,8 +8,8 @@ import pytest
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.progress import LossLines
 from d2e_sft.train.run import train_recipe
+from d2e_sft.train.steps.progress import LossLines
 from tests.factories import write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model
 

@@ -1,0 +1,1 @@
+"""Evaluation during training: held-out rows, decoded samples, and the probe."""

@@ -1,0 +1,1 @@
+"""The steps of a training: set-up, checks, logs and printed lines."""
