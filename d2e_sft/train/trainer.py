@@ -153,11 +153,7 @@ class D2ETrainer(Trainer):
         return batches, self.accelerator.gather(tokens).sum()
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Forward and backward of a micro-batch, or of all micro-batches of a step.
-
-        Raises:
-            ProcessError: out of memory; names the samples' lengths and remedies.
-        """
+        """Forward and backward of a micro-batch, or of all micro-batches of a step; explains full memory."""
         self.laps.enter("model")
         parts = inputs.get("micro_batches", [inputs])
         losses = []
@@ -184,10 +180,9 @@ class D2ETrainer(Trainer):
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
         if model.training and self._metrics_start is None:
             self._metrics_start = self.held_out.trained()[0]
-        repeated = inputs.pop(REPEATED, False)
-        inputs.pop(ROWS, None)
+        repeated, _ = inputs.pop(REPEATED, False), inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
-        targets, weights = rows["targets"], rows.get("weights")
+        targets, weights, view_tokens = rows["targets"], rows.get("weights"), inputs["view_tokens"]
         sums = model(**rows)
         if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
             scale = torch.tensor(1.0 / len(targets), device=targets.device)
@@ -196,9 +191,9 @@ class D2ETrainer(Trainer):
         if repeated:
             scale = torch.zeros_like(scale)
         elif model.training:
-            self._metrics.update(sums, targets, inputs["view_tokens"], scale, weights)
+            self._metrics.update(sums, targets, view_tokens, scale, weights)
         else:
-            self.held_out.update(sums, targets, inputs["view_tokens"], weights)
+            self.held_out.update(sums, targets, view_tokens, weights)
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 

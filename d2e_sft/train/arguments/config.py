@@ -43,12 +43,6 @@ _UNSUPPORTED = {
     "label_smoothing_factor": "the objective defines the loss",
     "torch_compile": "it compiles the whole model and with it the packing; set compile_layers=True",
 }
-_LOADING = {
-    "dtype": "dtype",
-    "torch_dtype": "dtype",
-    "attn_implementation": "attention",
-    "quantization_config": "quantization",
-}
 
 
 def _defaults(*sections: type[BaseModel]) -> dict[str, Any]:
@@ -200,22 +194,6 @@ class D2EConfig(TrainingArguments):
     def evaluates_by_default(self) -> bool:
         """Whether neither `eval_strategy` nor `eval_steps` was given: held-out rows are evaluated after each epoch."""
         return self.given["eval_strategy"] is None and self.given["eval_steps"] is None
-
-    def loading_options(self) -> dict[str, Any]:
-        """`model_init_kwargs` as `load_model` takes them.
-
-        Raises:
-            UserError: one that it does not take.
-        """
-        options = {}
-        for name, value in (self.model_init_kwargs or {}).items():
-            if name not in _LOADING:
-                raise UserError(
-                    f"model_init_kwargs: {name!r} is not supported; expected {', '.join(_LOADING)}",
-                    remedy="load the model yourself, and give it as `model`",
-                )
-            options[_LOADING[name]] = str(value).removeprefix("torch.") if _LOADING[name] == "dtype" else value
-        return options
 
     def _choose_the_best(self) -> None:
         self.metric_for_best_model = self.metric_for_best_model or "loss"

@@ -20,6 +20,12 @@ from d2e_sft.train.prepare import check_optimizer, count_steps, wrapped_in_adapt
 from d2e_sft.train.rows import TokenRows, encode_rows
 from d2e_sft.util.errors import UserError
 
+_LOADING = {
+    "dtype": "dtype",
+    "torch_dtype": "dtype",
+    "attn_implementation": "attention",
+    "quantization_config": "quantization",
+}
 Refiner = Callable[[list[EventSample]], list[EventSample]]
 
 
@@ -132,7 +138,7 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
     if isinstance(model, str):
         # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
         attention = None if args.attention in IMPLEMENTATIONS else args.attention
-        loaded = load_model(model, **{"attention": attention, **args.loading_options()})
+        loaded = load_model(model, **{"attention": attention, **_loading_options(args.model_init_kwargs or {})})
         model, tokenizer = loaded.model, tokenizer or loaded.tokenizer
     elif tokenizer is None and name:
         tokenizer = load_tokenizer(name)[0]
@@ -140,6 +146,19 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         set_seed(args.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
         model = wrapped_in_adapter(model, peft_config, name)
     return LoadedModel(model, tokenizer)
+
+
+def _loading_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`model_init_kwargs` as `load_model` takes them."""
+    options = {}
+    for name, value in given.items():
+        if name not in _LOADING:
+            raise UserError(
+                f"model_init_kwargs: {name!r} is not supported; expected {', '.join(_LOADING)}",
+                remedy="load the model yourself, and give it as `model`",
+            )
+        options[_LOADING[name]] = str(value).removeprefix("torch.") if _LOADING[name] == "dtype" else value
+    return options
 
 
 def are_tokens(rows: Any) -> bool:
