@@ -79,17 +79,6 @@ def test_a_copy_goes_where_it_is_told_and_replaces_nothing(tmp_path: Path, capsy
     assert (tmp_path / "smollm2-135m-quickstart-sft.yaml").read_text() != "mine"
 
 
-def test_an_earlier_path_is_shown_and_copied_under_its_own_file_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = "recipes/boxes/causal-sft.yaml"
-    cli.main(["recipes", "show", path])
-    assert yaml.safe_load(capsys.readouterr().out)["train"]["output_dir"] == "runs/boxes/causal-sft"
-    cli.main(["recipes", "copy", path])
-    assert load_recipe(tmp_path / "causal-sft.yaml") == load_recipe(path)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
