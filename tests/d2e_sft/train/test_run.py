@@ -280,7 +280,8 @@ def test_resuming_is_refused_with_what_differs(
 ) -> None:
     out = finished.parent
     prepare(out / "run")
-    printed = d2e_error(capsys, finished, *(text.format(out=out) for text in overrides), "--resume")
+    message = d2e_error(capsys, finished, *(text.format(out=out) for text in overrides), "--resume")
+    printed = " ".join(message.split())  # it is folded
     for text in expected:
         assert text.format(out=out) in printed
 
