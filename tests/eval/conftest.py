@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.command import forked
 from tests.factories import make_world
 from tests.judge_server import judge, judge_environment, server
 
@@ -34,11 +33,3 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(in_process, "generate", counting)
     return prompts
-
-
-@pytest.fixture
-def quick_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep's steps in forked processes, which have the libraries loaded; others run as a user's do."""
-    monkeypatch.setattr(
-        "eval.sweep.process._run", lambda arguments, output, _, environment: forked(arguments, output, environment)
-    )

@@ -17,6 +17,6 @@ def test_the_attention_that_training_would_choose_is_named(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr("d2e_sft.model.attention.flex.flex_agrees", lambda *arguments, **options: agrees)
     found = list(attentions.check_attentions())
-    assert named(found, "packed rows").value.startswith(f"{chosen} is chosen")
+    assert named(found, "packed rows").value.startswith(f"this device uses {chosen}")
     assert named(found, "d2e_flex").status == ("ok" if agrees or not cuda else "warn")
     assert "sdpa, eager" in named(found, "transformers").value
