@@ -154,7 +154,7 @@ def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.M
         process_state()
     monkeypatch.delenv("WORLD_SIZE")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    with pytest.raises(UserError, match=r"MASTER_ADDR is set and WORLD_SIZE is not[\s\S]*unset MASTER_ADDR"):
+    with pytest.raises(UserError, match=r"MASTER_ADDR is set but WORLD_SIZE is not[\s\S]*unset MASTER_ADDR"):
         process_state()
 
 

