@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from d2e_sft.data.sample import SUBSETS, Subset
 from d2e_sft.util.table import NONE, Table, percent
-from eval.compare.figures import mean_of, p_value, points, with_interval
+from eval.compare.figures import corrected_p, mean_of, p_value, points, with_interval
 from eval.compare.subset_comparison import DatasetComparison, RunSubsets, SubsetComparison
 from eval.score.scores import Scores
+from eval.score.statistics import Difference
 from eval.score.subsets import AVERAGE
 
 _ANSWERS = (
@@ -39,13 +40,17 @@ def subset_tables(scores: Scores) -> list[Table]:
     return [Table.of(columns, lines, caption, keys=2)] if lines else []
 
 
-def subset_comparison_tables(comparison: SubsetComparison) -> list[Table]:
-    """Accuracies and gap, answers on conflict rows, the model's own habit, and differences to the first run."""
+def subset_comparison_tables(comparison: SubsetComparison, *, detail: bool = False) -> list[Table]:
+    """Accuracies and gap, answers on conflict rows, the model's own habit, and differences to the first run.
+
+    Args:
+        detail: show both p-values, not only the corrected one.
+    """
     tables = [
         accuracy_table(comparison),
         _table(comparison.datasets, _ANSWERS, ["habit rate", "M_R", "context", "habit", "both", "neither"], _answers),
         _table(comparison.datasets, _OWN_HABIT, ["habit unread", "n", "conflict of these"], _own_habit),
-        change_table(comparison),
+        change_table(comparison, p_value if detail else corrected_p),
     ]
     return [table for table in tables if len(table.frame)]
 
@@ -70,17 +75,18 @@ def accuracy_table(comparison: SubsetComparison) -> Table:
     return _table(comparison.datasets, caption, [*names, *["gap"] * gap], cells)
 
 
-def change_table(comparison: SubsetComparison) -> Table:
+def change_table(comparison: SubsetComparison, p: Callable[[Difference | None], str] = corrected_p) -> Table:
     """The paired differences of each run to the first, with p; without rows for one run."""
     names = _names(comparison)
 
     def cells(run: RunSubsets) -> list[str]:
         found = [run.changes.get(name) for name in names]
-        return [text for one in found for text in (points(one), p_value(one))]
+        return [text for one in found for text in (points(one), p(one))]
 
     caption = (
         f"Paired difference to {comparison.datasets[0].runs[0].label} in percentage points with 95 % intervals; p of "
-        "a sign-flip test, in brackets corrected for a dataset's runs and subsets (Holm); * where that is below 0.05"
+        f"a sign-flip test, {'in brackets ' * (p is p_value)}corrected for a dataset's runs and subsets (Holm); * "
+        "where that is below 0.05"
     )
     return _table(comparison.datasets, caption, [title for name in names for title in (f"Δ {name}", "p")], cells)
 

@@ -82,7 +82,7 @@ def comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[T
         detail: intervals and differences for every metric, with both p-values.
     """
     tables = [score_table(comparison), gain_table(comparison)] if detail else [_overview(comparison)]
-    tables += [label_table(comparison), context_table(comparison), *faithfulness_tables(comparison)]
+    tables += [label_table(comparison), context_table(comparison), *faithfulness_tables(comparison, detail=detail)]
     return [table for table in tables if len(table.frame)]
 
 
@@ -173,13 +173,14 @@ def context_table(comparison: Comparison) -> Table:
     return _by_run(comparison, ["without", "context adds", "same"], cells, _CONTEXT)
 
 
-def faithfulness_tables(comparison: Comparison, *, words: bool = True) -> list[Table]:
+def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: bool = False) -> list[Table]:
     """How far free answers keep to their contexts: by words, and by a judge's verdicts if there are any.
 
     Args:
         words: False shows only the verdicts.
+        detail: show both p-values, not only the corrected one.
     """
-    tables = []
+    tables, p = [], p_value if detail else corrected_p
     for measures in (WORDS, JUDGED)[0 if words else 1 :]:
         rows = [row for row in comparison.faithfulness if row.has(measures)]
         several = len(comparison.labels) > 1
@@ -188,7 +189,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True) -> list[T
         for row in rows:
             for place, run in enumerate(row.runs):
                 changes = [run.changes.get(name) for name in measures[: several * 2]]
-                tested = [text for one in changes for text in ((points(one), p_value(one)) if place else ("", ""))]
+                tested = [text for one in changes for text in ((points(one), p(one)) if place else ("", ""))]
                 lines.append([run.label, *(with_interval(run.scores.get(name)) for name in measures), *tested])
                 blocks.append(f"{row.dataset} ({row.n:,})")
         if rows:

@@ -31,7 +31,7 @@ def terminal_text(comparison: Comparison, *, groups: bool = True) -> str:
 
 def markdown_text(comparison: Comparison) -> str:
     """Tables with all columns, and verdicts, as Markdown."""
-    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets)
+    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=True)
     tables: list[Table] = [*comparison_tables(comparison, detail=True), *subsets]
     return "\n\n".join([*(table.markdown() for table in tables), *closing_lines(comparison)])
 

@@ -109,8 +109,8 @@ def _tables(comparison: Comparison) -> dict[str, Any]:
         "gains": gain_table(comparison),
         "context": context if len(context.frame) else None,
         "labels": label_table(comparison),
-        "faithfulness": faithfulness_tables(comparison),
-        "subsets": [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets),
+        "faithfulness": faithfulness_tables(comparison, detail=True),
+        "subsets": [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=True),
     }
 
 
