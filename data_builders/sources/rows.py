@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
@@ -87,6 +90,18 @@ def parse_row(model: type[M], row: Row) -> M:
 def read_models(model: type[M], raw: RawInput, rows: Iterable[Row]) -> list[M]:
     """Return all good rows of a file as models."""
     return raw.parse(rows, lambda row: parse_row(model, row))
+
+
+def derived_table(raw: RawInput, *keys: str) -> Any:
+    """Return a value of a table that was derived from published files and stands in for them.
+
+    Raises:
+        UserError: The table lacks the keys.
+    """
+    for row in raw.json_lines():
+        with suppress(KeyError, TypeError):
+            return reduce(getitem, keys, row.fields)
+    raise UserError(f"{raw.path}: expected a JSON object with {' → '.join(keys)}", remedy="get the table again")
 
 
 def columns(model: type[RawRow]) -> list[str]:

@@ -15,7 +15,7 @@ from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError
 from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, read_models, read_splits
+from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, derived_table, read_models, read_splits
 
 
 class _Choice(RawObject):
@@ -67,8 +67,7 @@ def _keys(job: Job) -> dict[str, int]:
     """Question id → place of ARC's answer among its options."""
     raw = job.input("answers", "test")
     if job.file("answers").substitute:
-        tables = [row.fields["key"] for row in raw.json_lines()]
-        return {name: string.ascii_uppercase.index(letter) for table in tables for name, letter in table.items()}
+        return {name: string.ascii_uppercase.index(letter) for name, letter in derived_table(raw, "key").items()}
     places = {}
     for row in read_models(_Arc, raw, raw.json_lines()):
         labels = [choice.label for choice in row.question.choices]

@@ -25,15 +25,9 @@ from d2e_sft.data.sample import Split, Subset
 from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError, Row
-from data_builders.raw.source import (
-    SPLITS,
-    Job,
-    Samples,
-    SourceOptions,
-    SplitRows,
-)
+from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
-from data_builders.sources.rows import RawRow, Text, parse_row, read_models, to_samples
+from data_builders.sources.rows import RawRow, Text, derived_table, parse_row, read_models, to_samples
 from data_builders.text.events import find_events, mark_events
 
 # A prior other than the order of the text: the tenses of the two words, or RoBERTa-large's answer without the text.
@@ -60,7 +54,7 @@ class MatresOptions(SourceOptions):
     exchanged_share: float = Field(0, ge=0, le=1)
 
 
-_Two = Annotated[list[int], Field(min_length=2, max_length=2)]
+_Two = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=2, max_length=2)]
 
 
 class _Row(RawRow):
@@ -133,7 +127,7 @@ def _places(job: Job, split: Split) -> dict[int, Places]:
     """The places of the events by number of the row, from 1."""
     raw = job.input(_key(split), split)
     if job.file(_key(split)).substitute:
-        offsets = [pair for table in raw.json_lines() for pair in table.fields["valid" if split == "dev" else split]]
+        offsets = derived_table(raw, "valid" if split == "dev" else split)
         return {number: Places(*pair) for number, pair in enumerate(offsets, start=1)}
     rows = read_models(_Features, raw, raw.json_items())
     return {row.number: Places(row.event_pos[0], row.event_pos[1], len(row.input_ids)) for row in rows}
@@ -180,7 +174,7 @@ def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
     """The numbers of the rows that conflict with a prior; these are published as a file of their own."""
     raw = job.input(prior, "dev")
     if job.file(prior).substitute:
-        return {place + 1 for table in raw.json_lines() for place in table.fields["conflict_rows"][prior]}
+        return {place + 1 for place in derived_table(raw, "conflict_rows", prior)}
     following, numbers = iter(rows), set()
     for row in raw.json_items():  # in the order of the rows
         same = next((other for other in following if _pair(other) == _pair(row)), None)

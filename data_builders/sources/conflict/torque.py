@@ -21,7 +21,7 @@ from d2e_sft.data.sample import Split, Subset
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, Text, keep_if, read_splits
+from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, Text, derived_table, keep_if, read_splits
 
 Bias = Literal["erp", "tense_relation", "narrative", "dependency", "warmup_answer", "warmup_tense"]
 BIASES: tuple[Bias, ...] = get_args(Bias)
@@ -99,7 +99,7 @@ def _ids(job: Job, prior: Bias, side: Side) -> list[str]:
     key = f"{prior}_{side}"
     raw = job.input(key, "test")
     if job.file(key).substitute:
-        return [name for table in raw.json_lines() for name in table.fields[prior][side]]
+        return list(derived_table(raw, prior, side))
     return [row.key for row in raw.json_members()]
 
 

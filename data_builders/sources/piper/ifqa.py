@@ -11,16 +11,7 @@ from functools import partial
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError
 from data_builders.sources.facts import source
-from data_builders.sources.rows import (
-    NO_BLANK,
-    Cleaned,
-    Form,
-    RawRow,
-    Text,
-    keep_first,
-    keep_unseen,
-    read_splits,
-)
+from data_builders.sources.rows import NO_BLANK, Cleaned, Form, RawRow, Text, keep_first, keep_unseen, read_splits
 
 
 class _Row(RawRow):

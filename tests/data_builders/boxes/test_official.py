@@ -51,7 +51,7 @@ def test_benchmark_files_and_training_rows_have_the_same_scenarios(variant: Vari
         assert masked[split] == {f"{sample.context} {name} contains <extra_id_0> ." for sample, name in pairs}
 
 
-def test_the_two_formats_differ_in_what_is_masked_and_how_empty_boxes_are_told() -> None:
+def test_the_two_formats_differ_in_masks_and_in_the_wording_of_empty_boxes() -> None:
     few, t5 = (
         [row for _, row in official_rows("base", scenarios=5, seed=0, row_format=form)]
         for form in ("few_shot", "t5")  # type: ignore[arg-type]

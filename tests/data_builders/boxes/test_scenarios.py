@@ -33,7 +33,7 @@ def test_vocab_trains_on_objects_that_no_test_has() -> None:
     assert all(sample.context.startswith("Box 0 contains") for sample in splits["train"])
 
 
-def test_altforms_share_two_words_with_the_test() -> None:
+def test_altforms_share_only_function_words_with_the_test() -> None:
     for variant in ("altforms", "altforms_numops"):
         train, test = (
             {
@@ -60,7 +60,7 @@ def test_moved_contents_are_not_named_and_can_be_found_in_the_refined_context() 
     assert told > 100
 
 
-def test_ambiguous_references_leave_modifiers_out_where_one_box_has_no_other_such_thing() -> None:
+def test_modifiers_are_left_out_if_the_box_has_no_other_such_thing() -> None:
     short, resolved = 0, 0
     for split in ("train", "test"):
         for sample in scenarios(20, "ambiref")[split]:
@@ -87,7 +87,7 @@ def test_ambiguous_names_share_nouns_as_published() -> None:
     assert ambiguous_names(OBJECTS, random.Random(1)) != names
 
 
-def test_the_modifier_stays_where_the_box_holds_another_thing_with_that_noun() -> None:
+def test_the_modifier_stays_if_the_box_has_another_thing_with_that_noun() -> None:
     names = {"cup": "red car", "hat": "blue car", "pen": "big pen"}
     wording = PlainWording(names=names, omit_modifiers=True)
     before = (frozenset({"cup", "hat", "pen"}), frozenset[str]())

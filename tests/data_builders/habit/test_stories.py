@@ -1,4 +1,4 @@
-"""Stories of the habit task: possible, exactly refined, and alike on the surface in both subsets."""
+"""Stories of the habit task are possible, exactly refined, and have the same surface in both subsets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _draw(subset: Subset, number: int, things: int = 3, moves: int = 4) -> tuple
 
 
 @pytest.mark.parametrize("subset", ["aligned", "conflict", "irrelevant", "unanswerable"])
-def test_a_thing_is_moved_from_where_it_is_and_never_to_where_it_is(subset: Subset) -> None:
+def test_every_move_changes_the_place_of_a_thing(subset: Subset) -> None:
     for number in range(200):
         story, end = _draw(subset, number)
         now: dict[str, str | None] = dict(story.start)
@@ -38,7 +38,7 @@ def test_a_thing_is_moved_from_where_it_is_and_never_to_where_it_is(subset: Subs
         assert (end is None) == (subset in ("irrelevant", "unanswerable"))
 
 
-def test_the_sentences_about_a_thing_are_those_that_name_it() -> None:
+def test_the_text_about_a_thing_has_the_sentences_that_name_it() -> None:
     for number in range(200):
         story, _ = _draw("conflict", number)
         sentences = [f"{sentence}." for sentence in story.text.removesuffix(".").split(". ")]
@@ -46,7 +46,7 @@ def test_the_sentences_about_a_thing_are_those_that_name_it() -> None:
         assert story.about("flute") == ""
 
 
-def test_the_place_of_a_conflict_is_any_other_alike() -> None:
+def test_the_places_of_conflicts_are_uniform() -> None:
     ends = Counter(_draw("conflict", number)[1] for number in range(DRAWS))
     assert set(ends) == set(HABITS.places) - {"barn"}
     expected = DRAWS / 6
@@ -54,7 +54,7 @@ def test_the_place_of_a_conflict_is_any_other_alike() -> None:
 
 
 def _surface(story: Story) -> dict[str, float]:
-    """What can be seen of a story without knowing which thing is where; `barn` is the asked thing's habitual place."""
+    """Features of a story without the places of things; `barn` is the asked thing's habitual place."""
     places = [place for _, place in (*story.start, *((move.thing, move.place) for move in story.moves))]
     barns = [number for number, place in enumerate(places) if place == "barn"]
     return {
@@ -73,7 +73,7 @@ def _surface(story: Story) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("things", "moves"), [(3, 4), (2, 3)])
-def test_nothing_on_the_surface_tells_aligned_from_conflict(things: int, moves: int) -> None:
+def test_the_surface_does_not_reveal_the_subset(things: int, moves: int) -> None:
     seen = {
         subset: [_surface(_draw(subset, number, things, moves)[0]) for number in range(DRAWS)]
         for subset in ("aligned", "conflict")
@@ -84,7 +84,7 @@ def test_nothing_on_the_surface_tells_aligned_from_conflict(things: int, moves: 
         assert abs(mean(one) - mean(other)) < 3.5 * error, cue
 
 
-def test_reading_which_thing_is_where_tells_them_apart() -> None:
-    """The same comparison does find a difference where there is one."""
+def test_the_places_of_things_do_reveal_the_subset() -> None:
+    """The same comparison finds a difference if there is one."""
     last = {subset: [_draw(subset, n)[1] == "barn" for n in range(100)] for subset in ("aligned", "conflict")}
     assert (mean(last["aligned"]), mean(last["conflict"])) == (1, 0)

@@ -1,4 +1,4 @@
-"""Refining by a judge: the original's sentences, in order, or else the rule refiner's work."""
+"""A judge chooses sentences of the context in order; invalid choices go to the rule refiner."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_chosen_sentences_become_the_refined_context(server: JudgeServer, ju
         ("Sentences: -1", Outcome.UNDECIDED),
     ],
 )
-def test_a_choice_that_is_none_goes_to_the_rules(
+def test_an_invalid_choice_goes_to_the_rules(
     server: JudgeServer, judge: MakeJudge, reply: str, outcome: Outcome
 ) -> None:
     server.reply = lambda user: reply
@@ -70,7 +70,7 @@ def test_a_choice_that_is_none_goes_to_the_rules(
     ("context", "between"),
     [(STORY, " "), ("A: Hello.\n\nB: Rain. Again.\n  A: Yes.", "\n"), ("One  two.  Three! Four", " ")],
 )
-def test_an_extract_is_the_originals_sentences_in_order(context: str, between: str) -> None:
+def test_an_extract_has_the_original_sentences_in_order(context: str, between: str) -> None:
     sentences = split_sentences(context)
     numbers = range(1, len(sentences) + 1)
     for count in numbers[:-1]:
@@ -111,7 +111,7 @@ def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) 
     assert result.samples[2] == make_sample(3)
 
 
-def test_without_a_judge_the_rules_do_it_all() -> None:
+def test_without_a_judge_the_rules_refine_everything() -> None:
     result = judge_refine([story(), make_sample(3)], None, by_rules)
     assert result.counts == Counter({Outcome.RULES_ONLY: 1, Outcome.ALREADY_REFINED: 1})
     assert result.samples[0].refined_context == by_rules(story()).refined_context
@@ -130,7 +130,7 @@ def test_a_prompt_numbers_the_sentences_and_shows_the_answer_except_for_nli() ->
     assert "positive" not in nli.user + nli.system
 
 
-def test_a_choice_may_be_explained_as_long_as_it_closes_the_reply() -> None:
+def test_a_choice_may_follow_an_explanation() -> None:
     assert read_choice("Two and three name the river.\n\n**Sentences: 2, 3**") == [2, 3]
     assert read_choice("Sentences: 2\nThat is all.") is None
 

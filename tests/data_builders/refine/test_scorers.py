@@ -1,4 +1,4 @@
-"""Relevance scorers: each against a computation of its own."""
+"""Each relevance scorer equals an independent computation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _ranking(scores: list[float]) -> list[int]:
 
 
 def test_overlap_weighs_rare_words_more_by_hand() -> None:
-    # Stems of the query: fled, mill, boat. "mill" and "boat" stand in two of four sentences, "fled" in one.
+    # Stems of the query: fled, mill, boat. Two of four sentences have "mill", two have "boat", one has "fled".
     twice, once = math.log(1 + 4 / 2), math.log(1 + 4 / 1)
     [scores] = make_scorer("overlap")([SENTENCES], [QUERY])
     assert scores == pytest.approx([twice, 0, twice + once + twice, twice])
@@ -60,7 +60,7 @@ def test_bm25_equals_the_formula() -> None:
     assert scores == pytest.approx(expected, rel=1e-5)
 
 
-def test_bm25_of_a_query_without_content_is_nothing() -> None:
+def test_bm25_of_a_query_without_content_is_zero() -> None:
     assert make_scorer("bm25")([SENTENCES, ["the", "of"]], ["the of and", "the"]) == [[0.0] * 4, [0.0] * 2]
 
 
@@ -75,17 +75,17 @@ def test_embeddings_find_a_paraphrase_that_shares_no_word() -> None:
     assert _ranking(scores)[0] == 0
     [overlap] = make_scorer("overlap")([context], ["Doctors cared for injured people"])
     assert not any(overlap)
-    # In a batch with longer texts, so padded, the numbers stay the same.
+    # Padding in a batch with longer texts does not change the numbers.
     batched = score([[text * 9 for text in context], context], ["music", "Doctors cared for injured people"])
     assert batched[1] == pytest.approx(scores, abs=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last"])
-def test_a_language_models_embeddings_are_its_hidden_states_pooled(pooling: Pooling, tmp_path: Path) -> None:
+def test_embeddings_of_a_language_model_are_its_pooled_hidden_states(pooling: Pooling, tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "model")
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
 
-    def embedded(text: str) -> torch.Tensor:  # one by one, so without padding
+    def embedded(text: str) -> torch.Tensor:  # one at a time, without padding
         states = model(torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0]
         return states.mean(0) if pooling == "mean" else states[-1]
 
@@ -96,7 +96,7 @@ def test_a_language_models_embeddings_are_its_hidden_states_pooled(pooling: Pool
     assert scores == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_model_that_is_none_is_named(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         make_scorer("embedding", str(tmp_path / "none"))
     (tmp_path / "config.json").write_text('{"model_type": "nonsense"}')

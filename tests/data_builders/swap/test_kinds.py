@@ -1,4 +1,4 @@
-"""Which answers may stand in for each other."""
+"""Answers of one kind may replace each other."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_answers_of_different_kinds(one: Row, other: Row) -> None:
 @pytest.mark.parametrize(
     "answer", ["nothing", "Yes", "it", "?", "the", "because a fire broke out in the old mill", "the cap,"]
 )
-def test_what_is_no_entity_has_no_kind(answer: str) -> None:
+def test_other_answers_than_entities_have_no_kind(answer: str) -> None:
     assert kind_of(answer, "What happened?", SEEN) is None
 
 
@@ -72,5 +72,5 @@ def test_what_is_no_entity_has_no_kind(answer: str) -> None:
         ("What does Box 12 contain?", "_ does _ _ contain?"),
     ],
 )
-def test_what_a_question_asks_for(question: str, asked: str) -> None:
+def test_the_kind_that_a_question_asks_for(question: str, asked: str) -> None:
     assert asked_for(question) == asked

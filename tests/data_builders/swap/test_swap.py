@@ -39,7 +39,7 @@ def _swap(*rows: EventSample, share: float = 1.0, seed: int = 0) -> tuple[list[E
 
 
 def _why(row: EventSample) -> set[Refusal]:
-    """Why the row was refused, among two others that can be swapped; nothing if it was swapped."""
+    """The reasons for refusing the row, next to two rows that can be swapped; empty if it was swapped."""
     rows, swaps = _swap(row, TOWN, OTHER)
     assert swaps.swapped + swaps.refused.total() == 3
     assert ("swapped" in rows[0].meta) != (rows[0] == row)
@@ -48,14 +48,14 @@ def _why(row: EventSample) -> set[Refusal]:
 
 @pytest.fixture(scope="module")
 def habit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built, Path]:
-    """The habit task as it is, with half of its training rows swapped, and where that stands."""
+    """The habit task, its rows with half of the training swapped, and the folder of the latter."""
     settings = ["train_samples=200", "test_samples=20", "strength=0.95"]
     folder = tmp_path_factory.mktemp("habit")
     plain = build_splits(folder / "plain", "habit", *settings)
     return plain, build_splits(folder / "swapped", "habit", *settings, swap=0.5), folder / "swapped"
 
 
-def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_left_alone(
+def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_unchanged(
     habit: tuple[Built, Built, Path],
 ) -> None:
     plain, swapped, _ = habit
@@ -70,7 +70,7 @@ def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_left_alone(
         assert new.answers[0] not in (*old.answers, *old.habit)
 
 
-def test_a_reader_of_swapped_stories_is_right_and_the_original_can_be_had_back(
+def test_the_answer_follows_from_swapped_stories_and_the_original_can_be_restored(
     habit: tuple[Built, Built, Path],
 ) -> None:
     plain, swapped, _ = habit
@@ -86,7 +86,7 @@ def test_a_reader_of_swapped_stories_is_right_and_the_original_can_be_had_back(
             assert exchanged(new.refined_context or "", back) == old.refined_context
 
 
-def test_the_build_says_what_was_swapped(habit: tuple[Built, Built, Path]) -> None:
+def test_manifest_and_card_count_the_swaps(habit: tuple[Built, Built, Path]) -> None:
     folder = habit[2]
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     entry = {"rows": 200, "wanted": 100, "swapped": 100, "refused": {}}
@@ -102,7 +102,7 @@ def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Bu
     assert build_splits(tmp_path / "other", "habit", *settings, seed=1, swap=0.5)["train"] != habit[1]["train"]
 
 
-def test_swapped_boxes_are_what_the_text_says(tmp_path: Path) -> None:
+def test_answers_of_swapped_boxes_follow_from_the_text(tmp_path: Path) -> None:
     settings = ["train_samples=150", "test_samples=5", "operations=4"]
     swapped = [row for row in build_splits(tmp_path, "boxes", *settings, swap=0.5)["train"] if "swapped" in row.meta]
     assert len(swapped) == 75
@@ -118,7 +118,7 @@ def test_every_mention_is_replaced_in_both_contexts() -> None:
     assert (new.refined_context, new.answers, new.subset) == ("Oslo is warm.", ["Oslo"], None)
 
 
-def test_an_entity_that_stands_in_the_context_changes_places_with_the_answer() -> None:
+def test_an_entity_of_the_context_changes_places_with_the_answer() -> None:
     (new, _), _ = _swap(TOWN.model_copy(update={"context": "Ann left Oslo for Lima."}), OTHER)
     assert new.context == "Ann left Lima for Oslo."
 
@@ -137,7 +137,7 @@ def test_single_choice_takes_another_of_its_options() -> None:
     assert new.options == row.options
 
 
-def test_a_year_is_swapped_only_for_a_near_one_that_leaves_the_order_of_years() -> None:
+def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -> None:
     asked = "When was it built?"
     row = _row(2, "Planned for 2019, it opened in 2021.", asked, "2019")
     years = {"2018": True, "2020": True, "2022": False, "1944": False, "2021": False}
@@ -163,7 +163,7 @@ def test_a_year_is_swapped_only_for_a_near_one_that_leaves_the_order_of_years() 
         (_row(2, "Ann Lee went.", "Who went?", "Ann Lee"), Refusal.NO_OTHER),
     ],
 )  # fmt: skip
-def test_nonsense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> None:
+def test_a_swap_without_sense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> None:
     assert _why(row) == {why}
 
 
@@ -176,7 +176,7 @@ def test_nonsense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> No
         ("Ann saw a Lima.", "Which town did Ann see?"),  # a Oslo
     ],
 )
-def test_an_other_entity_that_does_not_fit_is_not_taken(context: str, question: str) -> None:
+def test_an_entity_that_does_not_fit_is_not_taken(context: str, question: str) -> None:
     rows, swaps = _swap(_row(2, context, question, "Lima"), OTHER)
     assert "swapped" not in rows[0].meta
     assert swaps.refused[Refusal.NO_OTHER]
@@ -188,7 +188,7 @@ def test_the_habit_is_never_the_other_entity() -> None:
     assert rows[0] == known
 
 
-def test_less_than_asked_for_is_counted() -> None:
+def test_missing_swaps_are_counted() -> None:
     nothing = _row(5, "It rained.", "Why?", "clouds")
     rows, swaps = _swap(nothing, TOWN, OTHER, nothing.model_copy(update={"id": "hand-6"}), share=0.75)
     assert (swaps.wanted, swaps.swapped, swaps.refused[Refusal.ABSENT]) == (3, 2, 2)
@@ -202,7 +202,7 @@ def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_p
         build_splits(tmp_path / "few", "habit", "train_samples=20", swap=0.001)
 
 
-def test_a_twin_turns_the_originals_answer_into_a_habit() -> None:
+def test_the_originals_answer_is_the_habit_of_its_twin() -> None:
     alone = _row(5, "It rained.", "Why?", "clouds")
     rows, swaps = with_twins([TOWN, alone, OTHER], 1.0, random.Random(0))
     assert [row.id for row in rows] == ["hand-0", "hand-0-swapped", "hand-5", "hand-1", "hand-1-swapped"]

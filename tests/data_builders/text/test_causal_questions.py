@@ -1,4 +1,4 @@
-"""Questions fit the phrases that they name, and their relation is what they ask."""
+"""Causal questions are grammatical, have the right relation, and are refused if no wording fits."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             "Why do we expect sales to rise?",
             None,
         ),
-        # Nothing is asked of an "it", of what holds only under an "if", or about the subject of what is really meant.
+        # No question about an "it", or for an effect of a condition.
         ("It fell because it has debts.", "it has debts", "It fell", "cause", None, None),
         (
             "Sales will fall if prices are raised.",
@@ -95,7 +95,7 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             "Why is it that sales will fall?",
             None,
         ),
-        # Nor of an aim, of what another does, of a verb that goes on, or of what stands nearer to "that".
+        # No question about an aim, another subject's action, a continuing verb, or a noun nearer to "that".
         ("Prices are capped so that luxury is out.", "luxury is out", "Prices are capped", "cause", None, None),
         ("We are raising our forecast due to a strike.", "a strike", "raising our forecast", "cause", None, None),
         (
@@ -115,7 +115,7 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             None,
             None,
         ),
-        # Nor where a "but" parts the two, or of a lack that is taken away.
+        # No question across a "but", or about a lack.
         ("The firm has hedged, but sales will fall.", "The firm has hedged", "sales will fall", "cause", None, None),
         (
             "It is new, but prices could fall because rates rose.",
@@ -133,9 +133,9 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
             "Why is it that sales have risen?",
             None,
         ),
-        # An answer tells something by itself.
+        # An answer must be informative on its own.
         ("This is bad because prices rose.", "prices rose", "This is bad", "cause", None, None),
-        # Nor is what something is called brought about, nor a firm by what it is provided with.
+        # An identity is not an effect, and a supplied firm is not caused.
         ("Its network forms the heart of its moat.", "network", "the heart of its moat", "enable", None, None),
         ("A deal is a drag on growth.", "A deal", "a drag on growth", "cause", None, None),
         (

@@ -1,4 +1,4 @@
-"""Which occurrences of two words are the events, and the text with them marked."""
+"""Two events are found at their nearest occurrences and marked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEXT = "It rained, stopped and rained."
     ("events", "near", "found"),
     [
         (("rained", "rained"), (3, 23), ("rained", "rained")),
-        # The nearest "rained" is the last one, which stands after the only "stopped".
+        # The nearest "rained" is the last one, but it is after the only "stopped".
         (("rained", "stopped"), (22, 11), ("rained", "stopped")),
         (("rai", "stop"), (0, 11), ("rained", "stopped")),
         (("ned", "topped"), (0, 0), ("ned", "topped")),  # no word begins with them
@@ -34,7 +34,7 @@ def test_the_nearest_pair_in_order_is_found(
 
 
 @pytest.mark.parametrize("events", [("stopped", "It"), ("snowed", "rained"), ("rained", "snowed")])
-def test_nothing_is_found_where_the_first_never_precedes_the_second(events: tuple[str, str]) -> None:
+def test_nothing_is_found_if_the_first_never_precedes_the_second(events: tuple[str, str]) -> None:
     assert find_events(_TEXT, events, (0, 0)) is None
 
 
@@ -54,7 +54,7 @@ def test_the_pair_is_the_nearest_of_all_pairs() -> None:
         assert (spans and (spans[0][0], spans[1][0])) == best
 
 
-def test_a_word_that_stands_in_a_text_a_hundred_thousand_times_is_found_soon() -> None:
+def test_a_word_with_a_hundred_thousand_occurrences_is_found_quickly() -> None:
     started = time.process_time()
     assert find_events("a " * 100_000, ("a", "a"), (1e4, 2e4)) == ((10_000, 10_001), (20_000, 20_001))
     assert time.process_time() - started < 2

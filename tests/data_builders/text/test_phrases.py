@@ -1,4 +1,4 @@
-"""Spans get the kind that the words around them and in them agree on, and none where they do not."""
+"""Spans get a kind if the words in them and around them agree, otherwise none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def phrase(marked: str, subject: str = "") -> Phrase | None:
         ),
     ],
 )
-def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: str) -> None:
+def test_a_span_has_the_kind_that_its_words_show(marked: str, kind: str | None, text: str) -> None:
     found = phrase(marked)
     assert (found and found.kind, found.text if found else "") == (kind, text)
 
@@ -50,7 +50,7 @@ def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: s
     "marked",
     [
         "They close |because sales fell and| leave.",  # ends in the middle
-        "It saw the |chance| of a deal.",  # goes on
+        "It saw the |chance| of a deal.",  # continues
         "It has a |chance| that buyers wait.",
         "A sh|ift in dem|and came.",  # ends within a word
         "Prices |rose (by a third| in May).",  # ends within a bracket
@@ -65,7 +65,7 @@ def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: s
         "It makes |the class more viable to use|.",
         "We think |the leader to have more brands|.",
         "Sales rise as |we forecast to grow|.",
-        "Due to |the rate rate|, they wait.",  # a slip of the pen
+        "Due to |the rate rate|, they wait.",  # a typing error
         "It makes |this plant difficult to copy|.",
         "We know that |computer purchases, or choices|, may depend on it.",
         "We know that |computer purchases| may depend on it.",  # no "computer that purchases"
@@ -81,18 +81,18 @@ def test_a_span_has_the_kind_of_its_place(marked: str, kind: str | None, text: s
         "|  , |",
     ],
 )
-def test_a_span_that_is_cut_or_unclear_has_none(marked: str) -> None:
+def test_a_cut_or_unclear_span_has_no_kind(marked: str) -> None:
     assert phrase(marked) is None
 
 
-def test_a_predicate_is_one_beside_its_subject() -> None:
+def test_a_predicate_is_recognised_next_to_its_subject() -> None:
     found = phrase("A strike |delays work|.", subject="A strike")
     assert found is not None
     assert found.kind == "finite"
     assert phrase("A strike |delays work|.") is None
 
 
-def test_a_sentence_start_is_lowered_inside_a_question_and_a_name_is_not() -> None:
+def test_a_sentence_start_is_lowered_unless_it_is_a_name() -> None:
     assert [CASES.inside(text) for text in ("Prices rose", "New York", "Target fell", "AT&T won", "The firm")] == [
         "prices rose",
         "New York",
@@ -102,7 +102,7 @@ def test_a_sentence_start_is_lowered_inside_a_question_and_a_name_is_not() -> No
     ]
 
 
-def test_an_it_does_not_stand_alone_and_a_condition_is_known() -> None:
+def test_a_phrase_with_it_does_not_stand_alone_and_a_condition_is_marked() -> None:
     found = phrase("We wait because |it has many users|.")
     assert found is not None
     assert not found.stands_alone

@@ -1,4 +1,4 @@
-"""Where sentences, turns of a dialogue and items of a list begin and end."""
+"""Sentences, turns of a dialogue and items of a list are split at the right places."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from data_builders.text.sentences import keep_sentences, sentence_spans, split_s
         ("", []),
     ],
 )
-def test_sentences_end_where_a_reader_would_end_them(text: str, sentences: list[str]) -> None:
+def test_sentences_end_where_readers_expect(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
@@ -47,7 +47,7 @@ def test_sentences_end_where_a_reader_would_end_them(text: str, sentences: list[
         ("1.", ["1."]),
     ],
 )
-def test_an_item_of_a_list_is_whole_and_a_number_is_no_sentence(text: str, sentences: list[str]) -> None:
+def test_list_items_stay_whole_and_a_number_is_not_a_sentence(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
@@ -59,7 +59,7 @@ def test_an_item_of_a_list_is_whole_and_a_number_is_no_sentence(text: str, sente
         ("Energy comes from\n the sun. Always.", ["Energy comes from\n the sun.", "Always."]),
     ],
 )
-def test_a_turn_is_whole_a_paragraph_is_not_and_a_broken_line_goes_on(text: str, sentences: list[str]) -> None:
+def test_turns_stay_whole_paragraphs_do_not_and_broken_lines_are_joined(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
@@ -68,7 +68,7 @@ def test_a_quotation_mark_between_blanks_stays_with_its_quote() -> None:
     assert split_sentences(text) == ["He left .", '" We got a visa . "', "She ran .", '" No . "']
 
 
-def test_kept_sentences_have_the_line_breaks_that_stood_between_them() -> None:
+def test_kept_sentences_keep_the_line_breaks_between_them() -> None:
     text = "One. Two.\n\nThree. Four."
     assert keep_sentences(text, [0, 1]) == "One. Two."
     assert keep_sentences(text, [1, 3]) == "Two.\nFour."

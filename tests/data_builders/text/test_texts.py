@@ -1,4 +1,4 @@
-"""What sources ask of a text."""
+"""Small functions on texts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ def test_copies_that_differ_in_spacing_or_punctuation_have_one_fingerprint() -> 
     assert fingerprint("I met Tom .\nHe left!") == fingerprint("i met tom. He  left") == "imettomheleft"
 
 
-def test_an_if_is_these_letters_or_the_word() -> None:
+def test_an_if_is_the_letters_or_the_word() -> None:
     assert [has_if(text, "substring") for text in ("a different one", "If so?")] == [True, False]
     assert [has_if(text, "word") for text in ("a different one", "If so?")] == [False, True]
 
 
-def test_an_empty_answer_stands_nowhere() -> None:
+def test_no_context_has_an_empty_answer() -> None:
     assert contains_any("Ann ran.", ["", "ANN"])
     assert not contains_any("Ann ran.", [""])
 
