@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from data_builders.build.options import BuildOptions, parse_settings
 from data_builders.build.run import build
-from data_builders.raw.files import find_files
+from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
-from data_builders.raw.source import Job, Samples
+from data_builders.raw.source import Job, Samples, SplitRows
 from data_builders.sources import SOURCES
 
 _SUBSTITUTES = Path(__file__).parent / "raw_substitutes"
@@ -32,6 +33,15 @@ def read(
     found = find_files(source, wanted, raw, parsed.files.get(name))
     job = Job(source, found, seed, parsed.sources[name], bad or BadRows(), frozenset(wanted))
     return {split: rows for split, rows in source.read(job).items() if split in wanted}
+
+
+@cache
+def rows_of_split(raw: Path, name: str, split: Split, *settings: str) -> list[EventSample]:
+    """The rows of a split, read once; empty if its raw file is missing, or if it exists only with an option."""
+    try:
+        return list(read(raw, name, (split,), *settings).get(split, SplitRows([])).rows)
+    except MissingRawFileError:
+        return []
 
 
 def build_splits(

@@ -6,18 +6,14 @@ Each source is read from the small raw files and, if they are available, from th
 from __future__ import annotations
 
 import re
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from data_builders.raw.characters import decode_characters
-from data_builders.raw.files import MissingRawFileError
-from data_builders.raw.source import SplitRows
 from data_builders.sources import SOURCES
-from tests.data_builders.reading import read
+from tests.data_builders.reading import rows_of_split
 
 SETTINGS = {"boxes": ("boxes=3", "operations=2"), "habit": ("train_samples=20", "dev_samples=10", "test_samples=10")}
 # This package words the questions of these; people or the publishers' templates word the others.
@@ -33,26 +29,15 @@ _LEFT_OVER = re.compile(r'&#\w+;|&(amp|quot|lt|gt|nbsp|apos);|"{4,}|\'{4,}|[\0-\
 _DOUBLED_WORD = re.compile(r"\b([a-z]{2,}) \1\b")  # names repeat words too ("Buy Buy Baby")
 
 
-@cache
-def rows(raw: Path, name: str) -> list[EventSample]:
-    """All rows of a source's splits whose raw files are in the folder."""
-    found: list[EventSample] = []
-    for split in SOURCES[name].splits:
-        try:
-            # Some sources have a split only if an option asks for it.
-            found += read(raw, name, (split,), *SETTINGS.get(name, ())).get(split, SplitRows([])).rows
-        except MissingRawFileError:
-            continue
-    return found
-
-
 @pytest.fixture(params=["small", "published"])
 def samples(request: pytest.FixtureRequest, name: str) -> list[EventSample]:
     """The rows of a source from the small or the published raw files."""
     small = request.param == "small"
     if not small and not SOURCES[name].inputs:
         pytest.skip("generated: there are no published files")
-    found = rows(request.getfixturevalue("raw" if small else "published_raw"), name)
+    folder = request.getfixturevalue("raw" if small else "published_raw")
+    settings = SETTINGS.get(name, ())
+    found = [row for split in SOURCES[name].splits for row in rows_of_split(folder, name, split, *settings)]
     if not found:
         pytest.skip(f"no raw file of {name}")
     return found

@@ -6,7 +6,6 @@ import csv
 import json
 import re
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -17,7 +16,7 @@ from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
 from data_builders.raw.decoding import open_bytes
 from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.sources import SOURCES
-from tests.data_builders.reading import read
+from tests.data_builders.reading import rows_of_split
 
 # (dataset, split, settings) → counts by the named field. Test counts are PIPER's table 7 or the published ones; those
 # of substitutes and derived questions are marked.
@@ -66,13 +65,8 @@ COUNTS: list[tuple[str, Split, tuple[str, ...], str, dict[str, int]]] = [
 ]
 
 
-@cache
 def rows(raw: Path, name: str, split: Split, *settings: str) -> list[EventSample]:
-    """The rows of a split; skips if its raw file is missing."""
-    try:
-        return list(read(raw, name, (split,), *settings)[split].rows)
-    except MissingRawFileError as error:
-        pytest.skip(str(error))
+    return rows_of_split(raw, name, split, *settings) or pytest.skip(f"no raw file of {name}, {split}")
 
 
 def _letters(text: str) -> str:
