@@ -15,7 +15,10 @@ from data_builders.raw.characters import decode_characters
 from data_builders.sources import SOURCES
 from tests.data_builders.reading import rows_of_split
 
-SETTINGS = {"boxes": ("boxes=3", "operations=2"), "habit": ("train_samples=20", "dev_samples=10", "test_samples=10")}
+SETTINGS = {
+    "boxes": ("boxes=3", "operations=2", "train_samples=200", "test_samples=50"),
+    "habit": ("train_samples=20", "dev_samples=10", "test_samples=10"),
+}
 # This package words the questions of these; people or the publishers' templates word the others.
 WORDED_HERE = ("boxes", "cqa", "crepe", "habit", "matres", "openpi2")
 # All questions of these end with a question mark; others are hypotheses or search queries, or some lack it.
