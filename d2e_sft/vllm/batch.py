@@ -9,24 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vllm import LLM
-from vllm.inputs.engine import tokens_input
 
-from d2e_sft.decoding.pairs import Tokens
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.pairing import RowView
-from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
+from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest
 
 # Fruitless submissions in a row after which a pair gets the engine to itself.
 _EXCLUSIVE_AFTER = 4
-
-
-@dataclass(frozen=True)
-class PlainRequest:
-    """A prompt without a partner, decoded greedily; the stop token that ends the answer is not part of it."""
-
-    prompt: Tokens
-    max_tokens: int
-    stops: tuple[int, ...]
 
 
 @dataclass
@@ -39,11 +28,11 @@ class RequestBatch:
     """
 
     llm: LLM
-    requests: Sequence[PairRequest | PlainRequest]
+    requests: Sequence[PairRequest]
     on_answer: Callable[[int, list[int]], object] = lambda index, tokens: None
     on_resubmission: Callable[[int], object] = lambda index: None
-    progress: dict[int, PairProgress] = field(default_factory=dict)
-    inside: dict[str, tuple[int, RowView | None]] = field(default_factory=dict)  # by name of the engine's request
+    progress: list[PairProgress] = field(default_factory=list)
+    inside: dict[str, tuple[int, RowView]] = field(default_factory=dict)  # by name of the engine's request
     answers: dict[int, list[int]] = field(default_factory=dict)
     parted: deque[int] = field(default_factory=deque)
     room: int = 0  # rows that may be in the engine
@@ -58,9 +47,9 @@ class RequestBatch:
             UserError: the engine never computes some pair in one step.
         """
         waiting = deque(range(len(self.requests)))
-        self.progress = {i: one.progress() for i, one in enumerate(self.requests) if isinstance(one, PairRequest)}
+        self.progress = [request.progress() for request in self.requests]
         self.room = self._rows
-        if self.room < 2 and self.progress:
+        if self.room < 2 and any(progress.paired for progress in self.progress):
             raise UserError(
                 f"max_num_seqs={self.room}: a pair is two sequences", remedy="start the engine with at least 2"
             )
@@ -82,25 +71,19 @@ class RequestBatch:
 
     def _submit(self, waiting: deque[int]) -> None:
         """Fill the engine, parted pairs first; a pair enters only if both rows have room, or it would part at once."""
-        unfinished = (progress for progress in self.progress.values() if not progress.complete)
-        exclusive = any(progress.fruitless >= _EXCLUSIVE_AFTER for progress in unfinished)
+        exclusive = any(one.fruitless >= _EXCLUSIVE_AFTER and not one.complete for one in self.progress)
         while len(self.inside) + 2 <= self.room or not self.inside:
             if exclusive and self.inside:
                 return
             if self.parted:
-                index = self.parted.popleft()
+                self._submit_one(self.parted.popleft())
             elif waiting and not exclusive:
-                index = waiting.popleft()
+                self._submit_one(waiting.popleft())
             else:
                 return
-            request = self.requests[index]
-            if isinstance(request, PairRequest):
-                self._submit_pair(index, request)
-            else:
-                self._add(index, None, request.prompt, plain_parameters(request.max_tokens, request.stops))
 
-    def _submit_pair(self, index: int, request: PairRequest) -> None:
-        progress = self.progress[index]
+    def _submit_one(self, index: int) -> None:
+        request, progress, engine = self.requests[index], self.progress[index], self.llm.llm_engine
         if progress.fruitless >= MAX_FRUITLESS_SUBMISSIONS:
             lengths = f"{len(request.pair.original)} tokens, {len(request.pair.imagined or ())} without context"
             raise UserError(
@@ -110,32 +93,22 @@ class RequestBatch:
             )
         rows = request.submission(progress, stream=False)
         progress.submit()
-        if progress.submissions > 1:
+        again = progress.submissions > 1
+        if again:
             self.on_resubmission(index)
+        priority = -1 if again and engine.vllm_config.scheduler_config.policy == "priority" else 0
         for view, prompt, parameters in rows:
-            self._add(index, view, prompt["prompt_token_ids"], parameters)
-
-    def _add(self, index: int, view: RowView | None, tokens: Tokens, parameters: Any) -> None:
-        name = f"d2e-{uuid.uuid4().hex}"
-        self.inside[name] = (index, view)
-        engine = self.llm.llm_engine
-        again = index in self.progress and self.progress[index].submissions > 1
-        first = again and engine.vllm_config.scheduler_config.policy == "priority"
-        engine.add_request(name, tokens_input(list(tokens)), parameters, priority=-1 if first else 0)
+            name = f"d2e-{uuid.uuid4().hex}"
+            self.inside[name] = (index, view)
+            engine.add_request(name, prompt, parameters, priority=priority)
 
     def _finished(self, output: Any) -> None:
         known = self.inside.pop(output.request_id, None)
         if known is None:
             return
         index, view = known
-        tokens = list(output.outputs[0].token_ids)
-        request = self.requests[index]
-        if view is None:
-            assert isinstance(request, PlainRequest)
-            self._complete(index, [token for token in tokens if token not in request.stops])
-            return
         progress = self.progress[index]
-        progress.report(view, tokens, ended=True)
+        progress.report(view, list(output.outputs[0].token_ids), ended=True)
         if progress.complete:
             self._complete(index, progress.answer)
         elif progress.outcome == "decoupled":

@@ -28,7 +28,7 @@ require_vllm()
 from vllm import LLM  # noqa: E402
 from vllm.inputs.engine import tokens_input  # noqa: E402
 
-from d2e_sft.vllm.batch import PlainRequest, RequestBatch  # noqa: E402
+from d2e_sft.vllm.batch import RequestBatch  # noqa: E402
 
 # Options that are used here, or have no effect: greedy decoding draws nothing, and the engine makes its own batches.
 _SUPPORTED = frozenset({*RECORDED, "max_new_tokens", "batch_size", "compiled", "seed", "top_k", "top_p"})
@@ -88,7 +88,7 @@ def generate(
 
 def requests_of(
     llm: LLM, pairs: Sequence[TokenPair], decoding: DecodingConfig, stop_ids: Sequence[int]
-) -> list[PairRequest | PlainRequest]:
+) -> list[PairRequest]:
     """Check pairs against the engine and make their requests; arguments and errors as for `generate`."""
     _check_options(decoding)
     pairs = resolved(pairs, decoding)
@@ -99,12 +99,7 @@ def requests_of(
         check_engine(config)
         sentinel = choose_sentinel(llm.get_tokenizer(), config.model_config.get_vocab_size(), set(stops))
         _probe(llm, sentinel)
-    return [
-        PlainRequest(pair.original, decoding.max_new_tokens, stops)
-        if pair.imagined is None
-        else PairRequest(pair, decoding, stops, sentinel)
-        for pair in pairs
-    ]
+    return [PairRequest(pair, decoding, stops, sentinel) for pair in pairs]
 
 
 def answer_samples(

@@ -31,6 +31,7 @@ class PairProgress:
         limit: longest answer in tokens, without the stop token.
         stops: tokens that end an answer.
         sentinel: the token of a row without a partner.
+        paired: False for a plain request, which reports for both rows.
 
     Attributes:
         answer: the tokens chosen so far, without the stop token.
@@ -40,7 +41,8 @@ class PairProgress:
         fruitless: submissions in a row without a new token.
     """
 
-    def __init__(self, limit: int, stops: Sequence[int], sentinel: int) -> None:
+    def __init__(self, limit: int, stops: Sequence[int], sentinel: int, *, paired: bool = True) -> None:
+        self.paired = paired
         self.limit = limit
         self.stops = frozenset(stops)
         self.sentinel = sentinel
@@ -81,8 +83,9 @@ class PairProgress:
         Returns:
             the tokens that the answer has gained.
         """
-        self._rows[view] += tokens
-        self._ended[view] |= ended
+        for reported in (view,) if self.paired else self._rows:
+            self._rows[reported] += tokens
+            self._ended[reported] |= ended
         gained = self._agree()
         if self.outcome == "running" and all(self._ended.values()):
             self.outcome = "decoupled"
@@ -110,10 +113,10 @@ class PairProgress:
 
 @dataclass(frozen=True)
 class PairRequest:
-    """A pair of prompts and how to decode it.
+    """A pair of prompts and how to decode it; without an imagined prompt it is one plain request.
 
     Attributes:
-        pair: with an imagined prompt; see `d2e_sft.decoding.pairs.resolved`.
+        pair: see `d2e_sft.decoding.pairs.resolved`.
         stops: tokens that end the answer.
         sentinel: the token of a row without a partner.
         draw: how to sample; None: greedy.
@@ -128,10 +131,12 @@ class PairRequest:
 
     def progress(self) -> PairProgress:
         """A fresh record of the pair's answer."""
-        return PairProgress(self.decoding.max_new_tokens, self.stops, self.sentinel)
+        paired = self.pair.imagined is not None
+        sentinel = self.sentinel if paired else -1  # a plain request may choose any token
+        return PairProgress(self.decoding.max_new_tokens, self.stops, sentinel, paired=paired)
 
     def submission(self, progress: PairProgress, *, stream: bool) -> list[tuple[RowView, Any, SamplingParams]]:
-        """View, prompt and parameters of both requests, in the order in which to queue them.
+        """View, prompt and parameters of the one or two requests, in the order in which to queue them.
 
         The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
         shorter prompt, so both end in the same step. In the other order they would not.
@@ -139,7 +144,9 @@ class PairRequest:
         from vllm.inputs.engine import tokens_input
 
         name = uuid.uuid4().hex
-        assert self.pair.imagined is not None
+        if self.pair.imagined is None:
+            parameters = plain_parameters(progress.remaining, self.stops, stream=stream)
+            return [("original", tokens_input([*self.pair.original]), parameters)]
         views: list[tuple[RowView, Sequence[int]]] = [
             ("original", self.pair.original),
             ("imagined", self.pair.imagined),

@@ -64,7 +64,7 @@ def test_draws_do_not_depend_on_how_a_pair_was_scheduled(llm: Any, prompts: Pair
     requests = requests_of(llm, chosen, DecodingConfig(max_new_tokens=NEW_TOKENS), STOPS)
 
     def decode(places: list[int], seed: int) -> list[list[int]]:
-        drawn = [replace(requests[i], draw=Draw(1.0, seed=seed + i, top_p=0.9)) for i in places]  # type: ignore[call-arg]
+        drawn = [replace(requests[i], draw=Draw(1.0, seed=seed + i, top_p=0.9)) for i in places]
         return RequestBatch(llm, drawn, on_resubmission=resubmitted.append).run()
 
     together = decode(list(range(len(chosen))), 0)

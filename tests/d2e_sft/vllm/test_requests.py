@@ -14,10 +14,11 @@ import pytest
 import torch
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding import PromptPair
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.vllm.draw import Draw
 from d2e_sft.vllm.pairing import PairedRow, debias_rows, match
-from d2e_sft.vllm.requests import PairProgress
+from d2e_sft.vllm.requests import PairProgress, PairRequest
 from d2e_sft.vllm.rows import BatchRows
 
 VOCAB, SENTINEL, STOP, LIMIT = 17, 16, 15, 9
@@ -180,3 +181,12 @@ def test_an_answer_of_full_length_is_complete_whatever_comes_after() -> None:
     progress.report("original", [4, 5], ended=True)
     assert progress.report("imagined", [4, 5], ended=True) == [4, 5]
     assert progress.outcome == "length"
+
+
+def test_a_plain_request_reports_for_both_rows() -> None:
+    request = PairRequest(PromptPair([1, 2]), DecodingConfig(alpha=0, max_new_tokens=3), (STOP,), SENTINEL)
+    for tokens, outcome, answer in (([4, SENTINEL, STOP], "stop", [4, SENTINEL]), ([4, 5, 6], "length", [4, 5, 6])):
+        progress = request.progress()
+        progress.submit()
+        assert progress.report("original", tokens, ended=True) == answer
+        assert progress.outcome == outcome
