@@ -97,10 +97,17 @@ class RequestBatch:
         if again:
             self.on_resubmission(index)
         priority = -1 if again and engine.vllm_config.scheduler_config.policy == "priority" else 0
-        for view, prompt, parameters in rows:
-            name = f"d2e-{uuid.uuid4().hex}"
-            self.inside[name] = (index, view)
-            engine.add_request(name, prompt, parameters, priority=priority)
+        idle = progress.paired and not self.inside
+        if idle:  # or the engine could compute the first row before it gets the second
+            self.llm.sleep(level=0, mode="keep")
+        try:
+            for view, prompt, parameters in rows:
+                name = f"d2e-{uuid.uuid4().hex}"
+                self.inside[name] = (index, view)
+                engine.add_request(name, prompt, parameters, priority=priority)
+        finally:
+            if idle:
+                self.llm.wake_up(tags=["scheduling"])
 
     def _finished(self, output: Any) -> None:
         known = self.inside.pop(output.request_id, None)
