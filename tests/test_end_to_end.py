@@ -51,8 +51,8 @@ def test_evaluate_compare_and_report(world: Path, trained: Path, tmp_path: Path)
     assert "run against base: mean " in printed
     assert "made-up" in printed
     printed = output_of("compare", base, trained, "--wide")
-    assert "base EM" in printed
-    assert "run F1" in printed
+    assert "with 95 % bootstrap intervals" in printed
+    assert "| base " in printed
     assert d2e("report", base, trained, "--out", tmp_path / "report.html") == 0
     assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
