@@ -1,10 +1,18 @@
-"""Debiased decoding in process: two streams of tokens, one choice per step (PIPER paper, section 3.3)."""
+"""Debiased decoding in process: two streams of tokens, one choice per step (PIPER paper, section 3.3).
+
+Functions are imported on first use, since scoring uses `PromptPair` without torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding.generation import generate, generate_debiased, stop_token_ids, stream
-from d2e_sft.decoding.likelihood import OptionScore, score
 from d2e_sft.decoding.pairs import PromptPair, token_pairs
-from d2e_sft.decoding.samples import answer_samples, sample_pairs
+
+if TYPE_CHECKING:
+    from d2e_sft.decoding.generation import generate, generate_debiased, stop_token_ids, stream
+    from d2e_sft.decoding.likelihood import OptionScore, score
+    from d2e_sft.decoding.samples import answer_samples, sample_pairs
 
 __all__ = [
     "DecodingConfig",
@@ -19,3 +27,14 @@ __all__ = [
     "stream",
     "token_pairs",
 ]
+_HOMES = {
+    **dict.fromkeys(("generate", "generate_debiased", "stop_token_ids", "stream"), "generation"),
+    **dict.fromkeys(("OptionScore", "score"), "likelihood"),
+    **dict.fromkeys(("answer_samples", "sample_pairs"), "samples"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

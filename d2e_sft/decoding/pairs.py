@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.model.attention.registry import KeysAndValues
-from d2e_sft.model.packing import MIN_SHARED, common_length
 from d2e_sft.util.errors import UserError
+
+if TYPE_CHECKING:
+    from d2e_sft.model.attention.registry import KeysAndValues
 
 P_co = TypeVar("P_co", covariant=True)
 Tokens = Sequence[int]
@@ -105,5 +106,7 @@ def common_prefix(pairs: Sequence[TokenPair]) -> Tokens:
     """The tokens that all prompts begin with; none if there are too few to be worth sharing."""
     prompts: list[Any] = [pair.original for pair in pairs]
     prompts += [pair.imagined for pair in pairs if pair.imagined is not None]
+    from d2e_sft.model.packing import MIN_SHARED, common_length  # imports torch
+
     length = common_length(prompts)
     return prompts[0][:length] if length >= MIN_SHARED else ()
