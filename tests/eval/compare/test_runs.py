@@ -1,9 +1,11 @@
-"""Run folders that do not fit together, or are damaged, are refused by name."""
+"""Run folders are read together; those that do not fit or are damaged are refused."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,63 +22,38 @@ def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
     assert [run.label for run in load_runs(runs)] == ["x/seed/run", "y/seed/run", "other"]
 
 
-def test_a_run_given_twice_is_refused(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, True)])
-    with pytest.raises(UserError, match="twice"):
-        load_runs([run, tmp_path / "." / "run"])
+def one(folder: Path, name: str = "run", count: int = 1, **changes: Any) -> Path:
+    return make_run(folder / name, [prediction(n, True) for n in range(count)], **changes)
 
 
-def test_different_benchmark_files_are_refused_by_name(tmp_path: Path) -> None:
-    rows = [prediction(1, True)]
-    runs = [make_run(tmp_path / name, rows, sha256=name * 64) for name in ("a", "b")]
-    with pytest.raises(UserError, match="different benchmarks") as error:
-        load_runs(runs)
-    assert all(str(run) in str(error.value) for run in runs)
-    assert all(name * 64 in str(error.value) for name in "ab")
+@pytest.mark.parametrize(
+    ("make", "bench", "message"),
+    [
+        (lambda f: [one(f), f / "." / "run"], None, "twice"),
+        (lambda f: [one(f, name, sha256=name * 64) for name in "ab"], None, "different benchmarks.*a{64}.*b{64}"),
+        (lambda f: [one(f, "a", 3), one(f, "b", 2)], None, "1 are in one only, such as 's2' of stories"),
+        (lambda f: [one(f, bench=bench) for bench in ("mini", "full")][:1], None, "full, mini"),
+        (lambda f: [one(f)], "left", "not scored on 'left', only on mini(.|\n)*d2e eval .*run --bench left"),
+        (lambda f: [one(f, name, bench=name) for name in ("one", "two")], None, "share no benchmark"),
+        (lambda f: [f / "none"], None, "no such run folder"),
+        (lambda f: [f], None, "no scores(.|\n)*d2e eval"),
+        (lambda f: [make_run(f / "run", [prediction(1, True), prediction(1, False)])], None, "repeat"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(
+    tmp_path: Path, make: Callable[[Path], list[Path]], bench: str | None, message: str
+) -> None:
+    runs = make(tmp_path)
+    with pytest.raises(UserError, match=message):
+        load_runs(runs, bench)
 
 
-def test_different_samples_are_refused_by_name(tmp_path: Path) -> None:
-    first = make_run(tmp_path / "first", [prediction(n, True) for n in range(3)])
-    second = make_run(tmp_path / "second", [prediction(n, True) for n in range(2)])
-    with pytest.raises(UserError, match="1 are in one only, such as 's2' of stories") as error:
-        load_runs([first, second])
-    assert str(first) in str(error.value)
-    assert str(second) in str(error.value)
-
-
-def test_the_only_shared_benchmark_is_the_default(tmp_path: Path) -> None:
-    rows = [prediction(1, True)]
+def test_the_benchmark_is_the_only_shared_one_or_the_chosen_one(tmp_path: Path) -> None:
     for name, benches in {"a": ["mini", "left"], "b": ["mini", "right"]}.items():
         for bench in benches:
-            make_run(tmp_path / name, rows, bench=bench)
-    runs = [tmp_path / "a", tmp_path / "b"]
-    assert compare_runs(load_runs(runs)).bench == "mini"
-    with pytest.raises(UserError, match="not scored on 'left'") as error:
-        load_runs(runs, "left")
-    assert f"d2e eval {tmp_path / 'b'} --bench left" in str(error.value)
-
-
-def test_several_shared_benchmarks_must_be_chosen_from(tmp_path: Path) -> None:
-    for bench in ("mini", "full"):
-        make_run(tmp_path / "run", [prediction(1, True)], bench=bench)
-    with pytest.raises(UserError, match="full, mini"):
-        load_runs([tmp_path / "run"])
-    assert load_runs([tmp_path / "run"], "full")[0].scores.bench.name == "full"
-
-
-def test_runs_without_a_shared_benchmark_are_refused(tmp_path: Path) -> None:
-    runs = [make_run(tmp_path / name, [prediction(1, True)], bench=name) for name in ("one", "two")]
-    with pytest.raises(UserError, match="share no benchmark"):
-        load_runs(runs)
-
-
-def test_a_missing_folder_and_a_run_without_scores_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such run folder"):
-        load_runs([tmp_path / "none"])
-    (tmp_path / "new").mkdir()
-    with pytest.raises(UserError, match="no scores") as error:
-        load_runs([tmp_path / "new"])
-    assert "d2e eval" in str(error.value)
+            one(tmp_path, name, bench=bench)
+    assert compare_runs(load_runs([tmp_path / "a", tmp_path / "b"])).bench == "mini"
+    assert load_runs([tmp_path / "a"], "left")[0].scores.bench.name == "left"
 
 
 def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
@@ -89,12 +66,6 @@ def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
             load_runs([run])
     file.write_text(json.dumps({**whole, "model": None}))
     with pytest.raises(UserError, match=r"scores\.json.*model"):
-        load_runs([run])
-
-
-def test_repeated_ids_are_refused(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, True), prediction(1, False)])
-    with pytest.raises(UserError, match="repeat"):
         load_runs([run])
 
 
