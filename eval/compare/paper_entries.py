@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.util.errors import UserError
@@ -56,14 +57,12 @@ def read_table(paths: Sequence[Path], layout: Layout, bench: str | None = None) 
 
 def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
     """The rows of a layout, named and ordered as in the paper."""
-    if layout == "ablation":
-        rows = _ablation(results)
-    elif layout == "sensitivity":
-        rows = _sensitivity(results)
-    else:
-        rows = [(Entry(result.label, result.scores), result) for result in results]
-    noted = [(replace(entry, note=_SETTINGS[result.scores.setting]), result) for entry, result in rows]
-    return PaperTable(layout, _distinct(noted))
+    name = {"ablation": _ablation, "sensitivity": _sensitivity}.get(layout, _plain)
+    named = [(*name(result), result) for result in results]
+    blocks = list(dict.fromkeys(entry.block for entry, _, _ in named))
+    named.sort(key=lambda row: (blocks.index(row[0].block), row[1]))
+    rows = [(replace(entry, note=_SETTINGS[result.scores.setting]), result) for entry, _, result in named]
+    return PaperTable(layout, _distinct(rows))
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
@@ -120,17 +119,26 @@ def _samples(scores: RunScores) -> str:
     return f"{scores.bench.file} (sha256 {scores.bench.sha256[:16]}…, {scores.subset or 'all of it'})"
 
 
-def _ablation(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
-    def named(result: Result) -> tuple[Entry, Result]:
-        variant = _variant(result)
-        how = _other_decoding(result)
-        label = f"{result.model} ({variant}{how})" if variant in (_FULL, "frozen") else f"- {variant}{how}"
-        return Entry(label, result.scores, block=result.model, facts={"variant": variant}), result
+def _plain(result: Result) -> tuple[Entry, Any]:
+    """A row named by its run, and its rank within its block."""
+    return Entry(result.label, result.scores), 0
 
-    others = sorted({_variant(result) for result in results} - {"frozen", *_VARIANTS})
-    order = ["frozen", *_VARIANTS, *others]
-    models = list(dict.fromkeys(result.model for result in results))
-    return [named(r) for r in sorted(results, key=lambda r: (models.index(r.model), order.index(_variant(r))))]
+
+def _ablation(result: Result) -> tuple[Entry, Any]:
+    """A row named by the parts of the method that its recipe leaves out."""
+    variant, how = _variant(result), _other_decoding(result)
+    label = f"{result.model} ({variant}{how})" if variant in ("frozen", _FULL) else f"- {variant}{how}"
+    order = ["frozen", *_VARIANTS]
+    rank = (order.index(variant), "") if variant in order else (len(order), variant)
+    return Entry(label, result.scores, block=result.model, facts={"variant": variant}), rank
+
+
+def _sensitivity(result: Result) -> tuple[Entry, Any]:
+    """A row named by its α."""
+    whole = result.recipe is None or "refined" in result.recipe.d2e.views
+    model = result.model if whole else f"{result.model}, w/o DIE"
+    label = f"{model} (α={_trained(result):g}{_other_decoding(result)})"
+    return Entry(label, result.scores, block=model), _trained(result)
 
 
 def _variant(result: Result) -> str:
@@ -140,19 +148,6 @@ def _variant(result: Result) -> str:
     if objective not in ("sft", "d2e"):
         return f"objective {objective}"
     return _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
-
-
-def _sensitivity(results: Sequence[Result]) -> list[tuple[Entry, Result]]:
-    def named(result: Result) -> tuple[Entry, Result]:
-        ratio = f"α={_trained(result):g}{_other_decoding(result)}"
-        return Entry(f"{model(result)} ({ratio})", result.scores, block=model(result)), result
-
-    def model(result: Result) -> str:
-        whole = result.recipe is None or "refined" in result.recipe.d2e.views
-        return result.model if whole else f"{result.model}, w/o DIE"
-
-    models = list(dict.fromkeys(model(result) for result in results))
-    return [named(r) for r in sorted(results, key=lambda r: (models.index(model(r)), _trained(r)))]
 
 
 def _other_decoding(result: Result) -> str:
