@@ -1,9 +1,9 @@
-"""Scores that are functions of counts, as F1 is of hits: their intervals and paired tests.
+"""Intervals and paired tests of scores that are functions of counts, such as F1.
 
-Each item (a question, a procedure) has counts, counts add up over items, and the score is a function of the sums. So
-the bootstrap draws items and adds their counts up, and the paired test is approximate randomisation (Noreen 1989; Yeh
-2000): if two systems do not differ, the counts of any item may as well be the other system's. For a plain share this
-is the sign-flip test of `eval.score.statistics`.
+Each item (a question, a procedure) has counts, counts add up over items, and the score is a function of the sums. The
+bootstrap draws items and adds up their counts. The paired test is approximate randomisation (Noreen 1989; Yeh 2000):
+if two systems do not differ, the counts of an item may be swapped. For a share this is the sign-flip test of
+`eval.score.statistics`.
 """
 
 from __future__ import annotations
@@ -21,35 +21,32 @@ _ELEMENTS = 8_000_000  # random numbers held in memory together
 
 
 def share(counts: NDArray[Any]) -> _Floats:
-    """Of (…, 2), what counts and of how many: their ratio, (…,); NaN of nothing."""
+    """Return the ratio of hits and totals, (…, 2) → (…,); NaN without a total."""
     return _ratio(counts[..., 0], counts[..., 1], np.nan)
 
 
 def f1(counts: NDArray[Any]) -> _Floats:
-    """Of (…, 4), predicted, predicted and right, gold, gold and found: the harmonic mean of precision and recall."""
+    """Return F1 of predicted, predicted and right, gold, gold and found: (…, 4) → (…,)."""
     precision = _ratio(counts[..., 1], counts[..., 0], 0.0)
     recall = _ratio(counts[..., 3], counts[..., 2], 0.0)
     return _ratio(2 * precision * recall, precision + recall, 0.0)
 
 
 def macro_f1(counts: NDArray[Any]) -> _Floats:
-    """Of (…, C·C), a confusion matrix gold label × predicted label: macro-F1 over the classes that occur, (…,).
-
-    That is scikit-learn's macro average.
-    """
+    """Return macro-F1 over the classes that occur, like scikit-learn: confusions gold × predicted (…, C·C) → (…,)."""
     by_class, occurs = _f1_by_class(counts)
     means: _Floats = by_class.sum(axis=-1) / np.maximum(occurs.sum(axis=-1), 1)
     return means
 
 
 def macro_f1_all(counts: NDArray[Any]) -> _Floats:
-    """The same over all classes; one that does not occur has F1 0."""
+    """Return macro-F1 over all classes; one that does not occur has F1 0."""
     means: _Floats = _f1_by_class(counts)[0].mean(axis=-1)
     return means
 
 
 def _f1_by_class(counts: NDArray[Any]) -> tuple[_Floats, NDArray[np.bool_]]:
-    """Of (…, C·C) the F1 of each class and whether it occurs at all, both (…, C)."""
+    """Return F1 of each class and whether it occurs, both (…, C), from confusions (…, C·C)."""
     classes = round(counts.shape[-1] ** 0.5)
     confusions = np.asarray(counts).reshape(*counts.shape[:-1], classes, classes)
     right = np.diagonal(confusions, axis1=-2, axis2=-1)
@@ -73,15 +70,15 @@ FORMS: Mapping[str, Callable[[NDArray[Any]], _Floats]] = {
 
 
 def score_of(form: str, counts: ArrayLike) -> float | None:
-    """The score of all items' counts, (N, K); None where there is nothing to divide by."""
+    """Return the score of all items' counts, (N, K); None if there is nothing to divide by."""
     value = float(FORMS[form](_checked(counts).sum(axis=0)))
     return None if np.isnan(value) else value
 
 
 def bootstrap_counts(form: str, counts: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The score of the items' counts (N, K) with its percentile bootstrap interval over items.
+    """Return the score of the items' counts (N, K) with its percentile bootstrap interval over items.
 
-    Resamples that have nothing to divide by say nothing of the score and are left out.
+    Resamples that have nothing to divide by are left out.
 
     Raises:
         ValueError: there is no item, or the score is undefined.
@@ -100,7 +97,7 @@ def paired_counts(
     resamples: int = RESAMPLES,
     permutations: int = PERMUTATIONS,
 ) -> Difference:
-    """`score(second) − score(first)` of the same N items, with its paired bootstrap interval and two-sided p-value.
+    """Return `score(second) − score(first)` of N items, with its paired bootstrap interval and two-sided p-value.
 
     Args:
         first: (N, K) counts of one system; `second` those of the other, in the same order.
@@ -128,7 +125,7 @@ def paired_counts(
 
 
 def _drawn_sums(distinct: _Floats, times: NDArray[Any], seed: int, resamples: int) -> _Floats:
-    """The sums (R, K) of as many items as there are, drawn with replacement; many items have the same counts."""
+    """Return the sums (R, K) of items drawn with replacement; many items have the same counts."""
     rng, items = np.random.default_rng(seed), int(times.sum())
     parts = (rng.multinomial(items, times / items, size=rows) @ distinct for rows in _parts(resamples, len(distinct)))
     return np.concatenate(list(parts))

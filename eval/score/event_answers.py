@@ -1,9 +1,9 @@
 """Answers that are several events: the four scores of ESTER's own script (Han et al., EMNLP 2021, section 5).
 
-SQuAD's metrics compare an answer with the nearest accepted one; here all events of the answer are asked for. An answer
-names them one after the other, with ";" between them. As in the script, letter case counts, and a named event is found
-by its trigger ("destroyed") as characters. Unlike in the script, blanks around a ";" do not count: the script splits
-its own "a;b", and would find no event " b" among the gold ones of an answer "a; b".
+SQuAD's metrics compare an answer with the nearest accepted one; here the answer should name all events, separated by
+";". As in the script, letter case counts, and an event is found if it holds the characters of a trigger ("destroyed").
+Unlike in the script, blanks around a ";" do not count, because the script splits its own "a;b" and would not find "
+b".
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _PUNCTUATION = re.compile(r"[^\w\s]")
 
 
 class EventScores(BaseModel):
-    """What an answer of several events scores, each in [0, 1].
+    """Scores of an answer of several events, each in [0, 1].
 
     Attributes:
         token_f1: F1 of the bags of tokens of all named and all gold events; the paper's F1^T.
-        event_f1: F1 of the recall of triggers (in any named event) and the precision of named events (holding any).
-        hit_at_1: whether the event that is named first holds a trigger.
-        exact_match: whether exactly the gold events are named, in whatever order.
+        event_f1: F1 of the recall of triggers in named events and the precision of named events with a trigger.
+        hit_at_1: whether the first named event holds a trigger.
+        exact_match: whether exactly the gold events are named, in any order.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,13 +37,7 @@ class EventScores(BaseModel):
 
 
 def score_events(answer: str, gold: Sequence[str], triggers: Sequence[str]) -> EventScores:
-    """The scores of an answer.
-
-    Args:
-        answer: the extracted answer.
-        gold: the gold events; all of them are asked for.
-        triggers: the words by which the gold events are known; without one, event F1 and HIT@1 are 0.
-    """
+    """Score an extracted answer against all gold events; without triggers, event F1 and HIT@1 are 0."""
     named = [part.strip() for part in answer.split(SEPARATOR)]
     found = sum(any(trigger in event for event in named) for trigger in triggers)
     holding = [any(trigger in event for trigger in triggers) for event in named]
@@ -62,7 +56,7 @@ def _token_f1(named: Sequence[str], gold: Sequence[str]) -> float:
 
 
 def _tokens(events: Sequence[str]) -> Counter[str]:
-    # Split at single blanks, as in the script: where punctuation stood alone, an empty token counts.
+    # Split at single blanks, as in the script: punctuation between two blanks counts as an empty token.
     return Counter(token for event in events for token in _PUNCTUATION.sub("", event).split(" "))
 
 

@@ -1,11 +1,10 @@
-"""From what a model wrote to the answer it gave, without ever choosing between two candidates.
+"""Find the answer in a model's output, without ever choosing between two candidates.
 
-Extraction is strict first: the text behind the response form (`The answer is:`). It is lenient second: another way of
-stating an answer, and at last the output as a whole; but only where the response form does not stand in the output.
-A direct answer (zero-shot, few-shot) is read at the first place where something recognisable follows, because a model
-without an end token often goes on to invent the next question and answers that too. A chain of thought is read at the
-last such place, because it may weigh answers before it gives one. What stays ambiguous is not parsed, so that a habit
-of hedging cannot score.
+Strict extraction reads the text after the response form (`The answer is:`). If the output has no response form,
+lenient extraction tries other ways to state an answer, and last the whole output. A direct answer (zero-shot,
+few-shot) is read at the first readable place, because a model without an end token often invents the next question and
+answers it too. A chain of thought is read at the last such place, because it may weigh answers first. An ambiguous
+output is not parsed, so hedging cannot score.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _Reader = Callable[[str], tuple[str, ...]]
 _LABEL = "|".join(NLI_LABELS)
 _LEADING_LABEL = re.compile(rf"^\W*({_LABEL})\b(?!\W*(?:(?:or|and)\W+)?(?:{_LABEL})\b)", re.IGNORECASE)
 _ANY_LABEL = re.compile(rf"\b({_LABEL})\b", re.IGNORECASE)
-# "not positive" need not mean negative in a model's mouth, so it counts as no answer.
+# "not positive" need not mean negative, so it counts as no answer.
 _DENIED_LABEL = re.compile(rf"\b(?:not|neither|nor|non)[\s-]+(?:{_LABEL})\b|n't\s+(?:{_LABEL})\b", re.IGNORECASE)
 # "Final answer: …", "the best option is …"; but not "Options:", which repeats the prompt's list.
 _STATES_ANSWER = re.compile(
@@ -40,10 +39,9 @@ class Extraction:
     """The answer found in an output.
 
     Attributes:
-        answers: nli: the label; scq: one option; mcq: the options in the order in which the model named them; qa: the
-            text; chat: the whole output. Where nothing was recognised, the stripped output, or nothing for an empty
-            output.
-        mode: `strict` behind the response form, `lenient` elsewhere, `none` where nothing was recognised.
+        answers: nli: the label; scq: one option; mcq: the options in the model's order; qa: the text; chat: the whole
+            output. If nothing was recognised, the stripped output, if there is any.
+        mode: `strict` after the response form, `lenient` elsewhere, `none` if nothing was recognised.
     """
 
     answers: tuple[str, ...]
@@ -51,22 +49,22 @@ class Extraction:
 
     @property
     def parsed(self) -> bool:
-        """Whether an answer was recognised."""
+        """Whether an answer was found."""
         return self.mode != "none"
 
 
 def extract_answer(
     output: str, *, fmt: str, options: Sequence[str], marker: str, setting: Setting = "zero_shot"
 ) -> Extraction:
-    """The answer that an output gives.
+    """Return the answer in an output.
 
     Args:
-        output: what the model generated, without the prompt.
+        output: the generated text, without the prompt.
         fmt: `nli`, `scq`, `mcq`, `qa` or `chat`.
         options: the candidates in the order of their letters; empty for nli and qa.
-        marker: the response form before the answer, for example `The correct option is:`; empty where the prompt asks
-            for the bare answer, which then is the first line (in a chain of thought the last).
-        setting: how the model was asked; `cot` reads the last statement, the others the first.
+        marker: the response form before the answer, for example `The correct option is:`. If the prompt asks for the
+            bare answer, it is empty, and the answer is the first line (in a chain of thought the last).
+        setting: `cot` reads the last statement, the others the first.
     """
     if fmt == "chat":  # the whole output is the answer
         said = _without_thoughts(output).strip()
@@ -82,7 +80,7 @@ def extract_answer(
     stated = places.behind(rf"{form}\s*:") if form else [places.own_line(places.output)]
     if answers := places.read(stated):
         return Extraction(answers, "strict")
-    # A response form with nothing readable behind it is the model's own word that it has no answer.
+    # A response form without a readable answer means that the model gives none.
     for texts in () if form and stated else _lenient_places(places, form, whole_text=fmt != "qa"):
         if answers := places.read(texts):
             return Extraction(answers, "lenient")
@@ -92,7 +90,7 @@ def extract_answer(
 
 @dataclass(frozen=True)
 class _Places:
-    """Where in an output an answer may stand, in the order in which the setting asks to look."""
+    """Places in an output that may hold an answer, in the setting's order."""
 
     output: str
     reader: _Reader
@@ -101,14 +99,14 @@ class _Places:
     read_before: set[str] = field(default_factory=set)  # and gave no answer
 
     def behind(self, pattern: str | re.Pattern[str]) -> list[str]:
-        """The statements behind each match of a pattern without groups."""
+        """Return the statements after each match of a pattern without groups."""
         texts = re.split(pattern, self.output, flags=0 if isinstance(pattern, re.Pattern) else re.IGNORECASE)[1:]
-        # A model that repeats itself says the same in a thousand places.
+        # A model that repeats itself has thousands of equal statements.
         once = dict.fromkeys(reversed(texts) if self.last else texts)
         return [_statement(text, several=self.several) for text in once]
 
     def own_line(self, text: str) -> str:
-        """The first line that says something (and the labelled lines after it); in a chain of thought the last."""
+        """Return the first line with text (and the labelled lines after it); in a chain of thought the last."""
         if not self.last:
             return _statement(text, several=self.several)
         lines = [line.strip() for line in text.splitlines() if line.strip("*_ \t")]
@@ -118,9 +116,8 @@ class _Places:
         return "\n".join(lines[first:])
 
     def read(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """The first answer that one of the texts gives."""
+        """Return the first answer in one of the texts."""
         for text in texts:
-            # An output of one line is several places.
             if text not in self.read_before:
                 self.read_before.add(text)
                 if answers := self.reader(text):
@@ -129,22 +126,22 @@ class _Places:
 
 
 def _lenient_places(places: _Places, form: str, *, whole_text: bool) -> Iterator[list[str]]:
-    if form:  # without its colon, which may be a phrase of the reasoning: it never rules out what follows here
+    if form:  # without its colon; since it may be part of the reasoning, the other places are still tried
         yield places.behind(rf"{form}\b")
     yield places.behind(_STATES_ANSWER)
     if places.last or not whole_text:
         yield [places.own_line(places.output)]
-    if whole_text:  # a label or an option stands out in any text; a free answer is a line of its own
+    if whole_text:  # a label or an option can be found in any text; a free answer is a line of its own
         yield [places.output]
 
 
 def _without_thoughts(output: str) -> str:
-    """The output behind a reasoning model's thoughts; nothing of it where they were cut off before they ended."""
+    """Return the output after a reasoning model's thoughts; nothing if they were cut off."""
     return output.rpartition(_THOUGHT_END)[2].partition(_THOUGHT_START)[0]
 
 
 def _statement(text: str, *, several: bool) -> str:
-    """The first line of `text` that says something; for several options also the labelled lines after it."""
+    """Return the first line with text; for several options also the labelled lines after it."""
     lines = text.splitlines()
     first = next((i for i, line in enumerate(lines) if line.strip().strip("*_ ")), len(lines))
     last = first + 1

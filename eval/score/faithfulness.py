@@ -1,12 +1,10 @@
-"""Is a free answer faithful to its context? Shares of words, for answers that have no short gold to be compared with.
+"""Is a free answer faithful to its context? Shares of words, for answers without a short gold answer.
 
-- **answer in context**: the share of the answer's words that the context has (K-Precision of Adlakha et al., 2024,
-  "Evaluating Correctness and Faithfulness of Instruction-Following Models for Question Answering"). Low: it says what
-  the context does not.
-- **context recall**: of the words of the gold answer that the context has, the share that the answer has, too. Low: it
-  leaves out what the context offers for this question.
+- **answer in context**: share of the answer's words that are in the context (K-Precision of Adlakha et al., 2024,
+  "Evaluating Correctness and Faithfulness of Instruction-Following Models for Question Answering").
+- **context recall**: share of the gold answer's words in the context that the answer has too.
 
-Words are those of SQuAD's normalisation, function words left out, since every text has them.
+Words are those of SQuAD's normalisation, without function words, which every text has.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ class FaithfulnessScores(BaseModel):
 
     Attributes:
         n: answers to rows with a context.
-        answer_in_context: None where no answer says anything.
-        context_recall: over the rows whose gold answer has words of the context; None where none has.
+        answer_in_context: None if all answers are empty.
+        context_recall: over the rows whose gold answer has words of the context; None without such a row.
     """
 
     n: int
@@ -43,30 +41,30 @@ class FaithfulnessScores(BaseModel):
 
 
 def answer_in_context(answer: str, context: str) -> float | None:
-    """The share of the answer's words that the context has; None for an answer without words."""
+    """Return the share of the answer's words that are in the context; None for an answer without words."""
     return _share(_words(answer), Counter(_words(context)))
 
 
 def context_recall(answer: str, gold: str, context: str) -> float | None:
-    """The share that the answer has of the gold answer's words that the context has; None where there are none."""
+    """Return the share of the gold answer's words in the context that the answer has; None without such words."""
     known = set(_words(context))
     return _share([word for word in _words(gold) if word in known], Counter(_words(answer)))
 
 
 def word_shares(prediction: Prediction) -> tuple[float | None, float | None]:
-    """One prediction's answer in context and its context recall."""
+    """Return one prediction's answer in context and its context recall."""
     said = " ".join(prediction.answer)
     context = prediction.context
     return answer_in_context(said, context), context_recall(said, prediction.gold[0], context)
 
 
 def has_free_answer(prediction: Prediction) -> bool:
-    """Whether it is asked of this one: it is of format chat and has a context."""
+    """Return whether a prediction has format chat and a context."""
     return prediction.format == "chat" and bool(prediction.context.strip())
 
 
 def score_faithfulness(predictions: Sequence[Prediction], *, seed: int = 0) -> FaithfulnessScores | None:
-    """The scores of predictions of format chat; None where none has a context."""
+    """Score predictions of format chat; None if none has a context."""
     shares = [word_shares(prediction) for prediction in predictions if has_free_answer(prediction)]
     if not shares:
         return None

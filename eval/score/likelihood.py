@@ -1,7 +1,7 @@
 """From the log-probabilities of a sample's options to a scored prediction; lm-evaluation-harness's accuracies.
 
-The option with the largest sum is what `acc` is about, the one with the largest sum per character what `acc_norm` is
-about, as in the harness. A tie goes to the option that comes first.
+As in the harness, `acc` is about the option with the largest sum, `acc_norm` about the one with the largest sum per
+character. A tie goes to the first option.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NORMALISATIONS: tuple[Normalise, ...] = get_args(Normalise)
 
 
 def likeliest(options: Sequence[ScoredOption], normalise: Normalise) -> int:
-    """The place of the option with the largest log-probability, as a sum, per token or per character."""
+    """Return the place of the option with the largest log-probability, as a sum, per token or per character."""
     lengths = {
         "none": [1] * len(options),
         "tokens": [option.tokens for option in options],
@@ -33,15 +33,15 @@ def likeliest(options: Sequence[ScoredOption], normalise: Normalise) -> int:
 def score_likelihoods(
     sample: EventSample, scores: Sequence[tuple[float, int]], wording: Wording, normalise: Normalise
 ) -> Prediction:
-    """The likeliest option as a scored prediction, with the scores of all.
+    """Return the likeliest option as a scored prediction, with the scores of all options.
 
-    Of several correct options (mcq) one alone is chosen: exact match and set accuracy then ask whether it is the only
+    If several options are correct (mcq), one is chosen. Exact match and set accuracy then ask whether it is the only
     correct one, `acc` and `acc_norm` whether it is one of them.
 
     Args:
-        scores: of each of the sample's candidates the log-probability and the tokens.
-        wording: how the model was asked; the prediction's output is the response with the chosen option.
-        normalise: by what length the option is chosen.
+        scores: log-probability and number of tokens of each of the sample's candidates.
+        wording: of the prompt; the prediction's output is the response with the chosen option.
+        normalise: the length to divide by.
 
     Raises:
         ValueError: there are not as many scores as candidates.

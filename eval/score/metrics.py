@@ -1,7 +1,4 @@
-"""SQuAD's metrics: text is normalised first, then compared by exact match and token-level F1.
-
-The best of several accepted answers counts. Every match of an option's text rests on the same normalisation.
-"""
+"""SQuAD's metrics, exact match and token-level F1 of normalised text, and how options are compared."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ _DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 
 @lru_cache(maxsize=4096)
 def option_key(option: str) -> str:
-    """What makes an option the same as another: normalised text, with two exceptions that keep options apart.
+    """Return normalised text to compare options by, with two exceptions that keep options apart.
 
-    Decimal points count, for SQuAD's rule would make 125 of 12.5; and where normalising leaves nothing (`A`,
-    `?`), the text itself counts.
+    Decimal points count, because SQuAD's rule turns 12.5 into 125. If normalising leaves nothing (`A`, `?`), the text
+    itself counts.
     """
     return normalise(_DECIMAL_POINT.sub(" point ", option)) or option.strip().casefold()
 
 
 def same_answers(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two answers name the same texts, in whatever order."""
+    """Return whether two answers name the same texts, in any order."""
     return {option_key(text) for text in one} == {option_key(text) for text in other}

@@ -1,7 +1,7 @@
-"""Which of a question's options a text names: by letter, by the option's own words, or by both.
+"""Find the options that a text names: by letter, by the option's own words, or by both.
 
-Option texts may hold `;`, `(A)` or one another, so nothing is split at separators: a letter's option text is
-consumed as a whole where it follows the letter, and shorter option texts are looked for only outside longer ones.
+Option texts may hold `;`, `(A)` or one another, so nothing is split at separators. If a letter's option text follows
+the letter, it is consumed as a whole; shorter option texts are looked for only outside longer ones.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ _ENTRY_END = r"(?=[\s*.]*(?:$|[;,\n]|\([A-Za-z]\)))"
 
 
 def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[str, ...]:
-    """The options that `text` names, in the order in which it names them; empty where it names none.
+    """Return the options that `text` names, in its order; none if a letter is next to another option's text.
 
     Args:
         text: a model's statement, or its whole output.
         options: the candidates, in the order of their letters.
-        several: whether more than one may be chosen. If not, a text that names two names none.
-
-    A letter beside another option's text is a contradiction, and the text then names nothing.
+        several: whether more than one may be chosen; if not, a text that names two names none.
     """
     chosen = _whole(text, options) or _letters(text, options)
     if not chosen:
@@ -43,7 +41,7 @@ def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[s
 
 
 def starts_with_label(line: str) -> bool:
-    """Whether a line begins like an entry of a list of options, `(A) …` or `A. …`."""
+    """Return whether a line begins like an entry of a list of options, `(A) …` or `A. …`."""
     match = _LABEL.search(line)
     return match is not None and not line[: match.start()].strip("*- ")
 
@@ -57,9 +55,9 @@ def _index(letter: str) -> int:
 
 
 def _whole(text: str, options: Sequence[str]) -> list[int]:
-    """The one option that the text consists of, with or without its letter."""
+    """Return the one option that is the whole text, with or without its letter."""
     plain = text.strip().removesuffix(".").casefold()
-    # Normalising would take the letter of "(A) …" for an article; the labelled form is read elsewhere.
+    # Normalising would remove the letter of "(A) …" as an article; the labelled form is read elsewhere.
     key = None if starts_with_label(text) else option_key(text)
     exact, near = [], []
     for index, option in enumerate(options):
@@ -72,7 +70,7 @@ def _whole(text: str, options: Sequence[str]) -> list[int]:
 
 
 def _letters(text: str, options: Sequence[str]) -> list[int]:
-    """The options of a text that holds nothing but letters: `B`, `A, C`, `A and C`."""
+    """Return the options of a text that consists of letters: `B`, `A, C`, `A and C`."""
     if not (_ONLY_LETTERS.fullmatch(text) or _ONE_LETTER.fullmatch(text)):
         return []
     letters = re.findall(r"\b[A-Za-z]\b", text)
@@ -80,7 +78,7 @@ def _letters(text: str, options: Sequence[str]) -> list[int]:
 
 
 def _labelled(text: str, options: Sequence[str]) -> list[int] | None:
-    """The options whose letters stand in the text; None where a letter and the words beside it disagree."""
+    """Return the options whose letters are in the text; None if a letter and the words after it disagree."""
     chosen: list[int] = []
     position = 0
     while match := _LABEL.search(text, position):
@@ -107,12 +105,12 @@ def _text_pattern(option: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def _entry_pattern(option: str) -> re.Pattern[str]:
-    """The option's text as a whole entry of a list."""
+    """Match the option's text as a whole entry of a list."""
     return re.compile(_text_pattern(option).pattern + _ENTRY_END, re.IGNORECASE)
 
 
 def _contained(text: str, options: Sequence[str]) -> list[int]:
-    """The options whose normalised words stand in the text outside those of a longer option."""
+    """Return the options whose normalised words are in the text, outside those of a longer option."""
     by_key: dict[str, list[int]] = {}
     for index, option in enumerate(options):
         if normalise(option):
@@ -123,6 +121,6 @@ def _contained(text: str, options: Sequence[str]) -> list[int]:
         place = haystack.find(f" {key} ")
         if place >= 0:
             places.update(dict.fromkeys(by_key[key], place))
-            # As long as what it replaces, so that places stay comparable.
+            # The length stays the same, so that places stay comparable.
             haystack = haystack.replace(f" {key} ", f" {'|' * len(key)} ")
     return sorted(places, key=lambda index: places[index])

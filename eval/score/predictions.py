@@ -1,6 +1,6 @@
-"""Prediction: one decoded and scored sample, with all that is needed to read it without the benchmark.
+"""Prediction: one decoded and scored sample, with everything needed to read it without the benchmark.
 
-Raw outputs are kept beside the extracted answers, so another extractor can score a run again without decoding.
+Raw outputs are kept with the extracted answers, so another extractor can score a run again without decoding.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from eval.score.extract import Mode
 from eval.score.metrics import normalise
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
-DIGEST = "predictions_sha256"  # of a finished file, in the record beside it
-# Lines of predictions without them stay as they were before there were any.
+DIGEST = "predictions_sha256"  # checksum of a finished file, in its record `*.decoding.json`
 _WRITTEN_WHERE_GIVEN = ("subset", "habit", "likelihoods", "acc", "acc_norm", "events")
 
 
@@ -28,10 +27,10 @@ class ScoredOption(BaseModel):
     """An option and how likely the model finds it.
 
     Attributes:
-        option: its text; of nli a label.
-        logprob: the sum of its tokens' log-probabilities, in nats; the response form before it is not counted.
-        tokens: how many these are.
-        characters: of the text that they stand for: an option with its letter.
+        option: its text; a label in nli.
+        logprob: sum of its tokens' log-probabilities, in nats, without the response form before it.
+        tokens: number of these tokens.
+        characters: length of their text, which is an option with its letter.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,22 +42,18 @@ class ScoredOption(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What a model said about one sample, and what that scored.
+    """A model's answer to one sample, and its scores.
 
     Attributes:
-        id, dataset, relation, format, context, question, options: the sample's own.
-        gold: the accepted answers (mcq: all the correct options).
+        gold: the accepted answers (mcq: all correct options).
         output: the generated text, unchanged.
-        answer: the extracted answer or answers, in the order in which the model named them.
-        extraction: how the answer was found: `strict` behind the response form, `lenient` elsewhere in the output,
-            `none` where no answer was recognised.
+        answer: the extracted answers, in the order in which the model named them.
+        extraction: `strict` after the response form, `lenient` elsewhere in the output, `none` without an answer.
         exact_match, f1: scores in [0, 1].
-        set_accuracy: mcq only: 1 where exactly the correct options were named, in whatever order.
-        subset, habit: the sample's own, where it has them.
-        likelihoods: where options were scored and nothing was generated: each of them, in order. `output` is then
-            the response with the chosen one.
-        acc, acc_norm: of those: whether the option with the largest sum, or the largest sum per character, is correct.
-        events: where the answer is several events (ESTER): the scores that ask for all of them.
+        set_accuracy: mcq only: 1 if exactly the correct options are named, in any order.
+        likelihoods: the options in order, if they were scored; then `output` is the response with the chosen one.
+        acc, acc_norm: whether the option with the largest sum, or the largest sum per character, is correct.
+        events: scores of an answer of several events (ESTER).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,7 +81,7 @@ class Prediction(BaseModel):
 
     @property
     def parsed(self) -> bool:
-        """Whether an answer was recognised in the output."""
+        """Whether an answer was found in the output."""
         return self.extraction != "none"
 
     @property
@@ -104,7 +99,7 @@ class Prediction(BaseModel):
 
 
 def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> None:
-    """Write predictions as JSONL, one object a line; the file appears only when it is complete."""
+    """Write predictions as JSONL, one object per line; the file appears only when it is complete."""
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8") as out:
         for prediction in predictions:
             left_out = {name for name in _WRITTEN_WHERE_GIVEN if getattr(prediction, name) in (None, [])}
@@ -115,8 +110,8 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     """Read predictions from JSONL, in file order.
 
     Raises:
-        UserError: the file is missing or holds no prediction, it was changed after `d2e eval` wrote it, or a line is
-            damaged; file and line are named.
+        UserError: the file is missing, empty, or changed since `d2e eval` wrote it, or a line is damaged; names file
+            and line.
     """
     path = Path(path)
     if not path.is_file():
@@ -130,14 +125,17 @@ def read_predictions(path: str | Path) -> list[Prediction]:
             try:
                 predictions.append(Prediction.model_validate_json(raw))
             except ValidationError as error:
-                raise _not_a_prediction(path, line, error) from None
+                raise UserError(
+                    f"{path}, line {line}: not a prediction ({describe_validation_error(error)})",
+                    remedy="the file is damaged or was edited; score the run again with d2e eval",
+                ) from None
     if not predictions:
         raise UserError(f"{path}: holds no prediction", remedy="score the run again with d2e eval")
     return predictions
 
 
 def refuse_edited(path: Path) -> None:
-    """Compare a file of predictions with the digest in the record beside it; without one, nothing can be said.
+    """Compare a file of predictions with the checksum in its record, if there is one.
 
     Raises:
         UserError: the file was changed after it was written.
@@ -145,27 +143,12 @@ def refuse_edited(path: Path) -> None:
     try:
         expected = json.loads(path.with_suffix(".decoding.json").read_bytes()).get(DIGEST)
     except (OSError, ValueError, AttributeError):
-        return  # no record, or none that can be read, which whoever needs it says
-    if expected is None:
-        return  # of an earlier version
+        return  # no record, or a damaged one, which its readers report
     found = sha256_of(path)
-    if found != expected:
+    if expected not in (None, found):
         raise UserError(
             f"{path}: was changed after it was written (its SHA-256 is {found[:16]}…; {path.stem}.decoding.json says "
             f"{str(expected)[:16]}…)",
-            remedy="bring the file back, decode anew with d2e eval … --overwrite, or take it as it is with d2e eval … "
-            "--accept-edited, which scores it again and says so in its record",
+            remedy="restore the file, decode again with d2e eval … --overwrite, or keep it with d2e eval … "
+            "--accept-edited, which scores it again and records that",
         )
-
-
-def _not_a_prediction(path: Path, line: int, error: ValidationError) -> UserError:
-    found = {(item["type"], item["loc"]) for item in error.errors()}
-    if found == {("extra_forbidden", ("parsed",)), ("missing", ("extraction",))}:
-        return UserError(
-            f"{path}, line {line}: written by an earlier version, which kept `parsed`; expected `extraction`",
-            remedy="score the run again with d2e eval",
-        )
-    return UserError(
-        f"{path}, line {line}: not a prediction ({describe_validation_error(error)})",
-        remedy="the file is damaged or was edited; score the run again with d2e eval",
-    )

@@ -1,7 +1,7 @@
 """Scores of a run: a mean with its interval for each dataset × relation × format, and over all samples.
 
 `overall` weighs every sample alike, so a large dataset dominates it; `macro` weighs every group alike. The models here
-are what `scores.json` holds, written and read; fields that an older file lacks have defaults.
+are the content of `scores.json`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,11 @@ class GroupScores(BaseModel):
     """One dataset × relation × format, or all samples; fractions with 95 % bootstrap intervals.
 
     Attributes:
-        n: the number of samples.
-        mean: the mean of exact match and F1 of each sample, the number that the paper reports.
-        set_accuracy: mcq only.
-        acc, acc_norm: of options by likelihood only.
-        extraction: the shares of strict, of lenient and of no extraction.
-        label_shares: nli only: how often each label was predicted; `other` is an output without a label.
-        gold_shares: nli only: how often each label is the gold one.
-        events: of answers that are several events (ESTER), what they score where all are asked for.
+        mean: mean of exact match and F1 of each sample, as the paper reports it.
+        set_accuracy: mcq only; `acc` and `acc_norm` only for options by likelihood.
+        extraction: shares of strict, lenient and no extraction.
+        label_shares, gold_shares: nli only: how often each label is predicted and gold; `other` is no label.
+        events: scores of answers of several events (ESTER).
         faithfulness: chat only: whether answers keep to their contexts.
     """
 
@@ -78,7 +75,7 @@ class GroupScores(BaseModel):
 
 
 class AverageScores(BaseModel):
-    """The plain mean over a number of groups: all of them, or a relation's, as the paper averages."""
+    """The mean over a number of groups: all of them, or those of a relation."""
 
     relation: str | None = None
     groups: int
@@ -88,11 +85,7 @@ class AverageScores(BaseModel):
 
 
 class Scores(BaseModel):
-    """What predictions score: over all samples, over groups alike, by relation and by group.
-
-    Attributes:
-        subsets: of tagged rows; without one it is not written.
-    """
+    """Scores of predictions: over all samples, over groups alike, by relation and by group; subsets of tagged rows."""
 
     overall: GroupScores
     macro: AverageScores | None = None
@@ -101,18 +94,12 @@ class Scores(BaseModel):
     subsets: list[DatasetSubsets] = Field(default_factory=list)
 
     def content(self) -> dict[str, Any]:
-        """As plain JSON, without the fields that were not set, such as the label shares of other formats than nli."""
+        """Return plain JSON, without the fields that are not set."""
         return self.model_dump(exclude_unset=True)
 
 
 class ScoredBenchmark(BaseModel):
-    """Which benchmark was scored.
-
-    Attributes:
-        name: the name of the folder of results.
-        sha256: the SHA-256 of the file.
-        suite: the name of the suite, where it was asked for as one.
-    """
+    """The benchmark: the name of the results' folder, the file, and its suite."""
 
     name: str
     file: str
@@ -124,19 +111,17 @@ class EvaluationFacts(BaseModel):
     """What was decoded and how.
 
     Attributes:
-        answer: `generate`, or `likelihood` where options were scored; written where it is.
-        normalise: by what length the likeliest option was chosen.
-        without_options: rows of free text that were left out, as they have no options to score.
-        alpha: the debias ratio; None: of another decoder than `d2e`.
-        decoder: another decoder, with its options; None: `d2e`, or plain where α is 0.
-        plausibility: the cut-off; 0 allows all tokens, and is not written.
-        engine: more than one where sessions had others.
-        prompt_set_given: a name, or the file of a set of one's own.
+        answer: `generate`, or `likelihood` if options were scored, with the length to `normalise` by.
+        without_options: rows that were left out because they have no options to score.
+        alpha: the debias ratio; None with another decoder than `d2e`.
+        decoder: another decoder, with its options; None: `d2e`, or plain if α is 0.
+        plausibility: the cut-off; 0 allows all tokens and is not written.
+        engine: several if the run was resumed with another one.
+        prompt_set_given: a name, or the file of a custom set.
         lacking: datasets of the suite that its build could not read.
-        subset: where not all samples were chosen: how many `per_group`, drawn with which `seed`, `of` how many.
+        subset: `per_group`, `seed` and `of`, if only some samples were drawn.
         truncated: contexts that were cut to fit the model.
-        resumed: answers of earlier sessions.
-        seconds, environment: of the last session's decoding.
+        resumed: answers of earlier runs; `seconds` and `environment` are of the last one.
     """
 
     model: str
@@ -165,29 +150,19 @@ class EvaluationFacts(BaseModel):
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """The record of how it was decoded; see `DecodingConfig.record`, and `describe` for its words."""
+        """The record of the decoding; see `DecodingConfig.record` and `describe`."""
         return self.model_dump(include=set(RECORDED), exclude_unset=True)
 
 
 class RunScores(Scores, EvaluationFacts):
-    """The content of `scores.json`; pydantic puts the last base's fields first, so the facts precede the scores."""
+    """The content of `scores.json`; pydantic puts the last base's fields first, so facts precede scores."""
 
 
 def read_scores(path: Path) -> RunScores:
-    """The content of a `scores.json`.
-
-    Raises:
-        UserError: the file is damaged, or an earlier version's.
-    """
+    """Read a `scores.json`; UserError if it is damaged."""
     try:
         return RunScores.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        missing = {item["loc"][-1] for item in error.errors() if item["type"] == "missing"}
-        if missing == {"mean", "extraction"}:
-            raise UserError(
-                f"{path}: written by an earlier version, without the mean of EM and F1",
-                remedy="score the run again with d2e eval",
-            ) from None
         raise UserError(
             f"{path}: not the scores of a run ({describe_validation_error(error)})",
             remedy="the file is damaged or was edited; score the run again with d2e eval",
@@ -195,12 +170,12 @@ def read_scores(path: Path) -> RunScores:
 
 
 def group_of(prediction: Prediction) -> GroupKey:
-    """The (dataset, relation, format) that a prediction is scored under."""
+    """Return the (dataset, relation, format) that a prediction is scored under."""
     return prediction.dataset, prediction.relation, prediction.format
 
 
 def group_predictions(predictions: Sequence[Prediction]) -> dict[GroupKey, list[Prediction]]:
-    """Predictions by dataset × relation × format, groups in order of appearance."""
+    """Group predictions by dataset × relation × format, in order of appearance."""
     groups: dict[GroupKey, list[Prediction]] = {}
     for prediction in predictions:
         groups.setdefault(group_of(prediction), []).append(prediction)
@@ -208,7 +183,7 @@ def group_predictions(predictions: Sequence[Prediction]) -> dict[GroupKey, list[
 
 
 def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
-    """Groups by relation, in order of appearance."""
+    """Group keys by relation, in order of appearance."""
     relations: dict[str, list[GroupKey]] = {}
     for key in groups:
         relations.setdefault(key[1], []).append(key)
@@ -216,10 +191,7 @@ def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
 
 
 def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Scores:
-    """What predictions score, with 95 % bootstrap intervals.
-
-    Args:
-        seed: the seed of the bootstrap.
+    """Score predictions, with 95 % bootstrap intervals.
 
     Raises:
         UserError: there is no prediction to score.
@@ -249,7 +221,9 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
     if fmt == "nli":
         own |= {"label_shares": _label_shares(predictions), "gold_shares": gold_shares(predictions)}
     if scored := [p.events for p in predictions if p.events]:
-        own["events"] = _event_scores(scored, seed)
+        events = {name: [getattr(one, name) for one in scored] for name in EventScores.model_fields}
+        means = {name: bootstrap_average([column], seed=seed) for name, column in events.items()}
+        own["events"] = EventGroupScores(n=len(scored), **means)
     if faithful := score_faithfulness(predictions, seed=seed):
         own["faithfulness"] = faithful
     extraction = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
@@ -258,18 +232,8 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
     )
 
 
-def _event_scores(scored: Sequence[EventScores], seed: int) -> EventGroupScores:
-    return EventGroupScores(
-        n=len(scored),
-        **{
-            name: bootstrap_average([[getattr(scores, name) for scores in scored]], seed=seed)
-            for name in EventScores.model_fields
-        },
-    )
-
-
 def gold_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
-    """The share of each nli label among the gold answers."""
+    """Return the share of each nli label among the gold answers."""
     return {label: sum(p.gold == [label] for p in predictions) / len(predictions) for label in NLI_LABELS}
 
 

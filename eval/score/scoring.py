@@ -1,4 +1,4 @@
-"""From a generated text to a scored prediction: which metric applies how to each of the four formats.
+"""From a generated text to a scored prediction: how the metrics apply to each format.
 
 The paper reports the mean of exact match and F1 (PIPER, section 2.2).
 """
@@ -19,7 +19,7 @@ SAMPLE_FIELDS = set(Prediction.model_fields) & set(EventSample.model_fields)
 
 
 class AnswerScores(NamedTuple):
-    """What an answer scores, each in [0, 1]; `set_accuracy` for mcq only."""
+    """Scores of an answer, each in [0, 1]; `set_accuracy` for mcq only."""
 
     exact_match: float
     f1: float
@@ -27,12 +27,11 @@ class AnswerScores(NamedTuple):
 
 
 def score_output(sample: EventSample, output: str, marker: str, setting: Setting = "zero_shot") -> Prediction:
-    """One generated text as a scored prediction.
+    """Return one generated text as a scored prediction.
 
     Args:
-        output: what the model generated, without the prompt.
-        marker: the response form before the answer, as the prompt asked for it.
-        setting: how the model was asked; a chain of thought gives its answer last.
+        marker: the response form before the answer that the prompt asks for.
+        setting: a chain of thought gives its answer last.
     """
     extraction = extract_answer(output, fmt=sample.format, options=sample.options, marker=marker, setting=setting)
     scores = score_answer(sample.format, extraction, sample.answers, sample.options)
@@ -48,7 +47,7 @@ def score_output(sample: EventSample, output: str, marker: str, setting: Setting
 
 
 def _score_events(sample: EventSample, extraction: Extraction) -> EventScores | None:
-    """The scores of an answer of several events, of samples whose meta lists these and their triggers."""
+    """Score an answer of several events, if the sample's meta lists these and their triggers."""
     spans, triggers = sample.meta.get("spans"), sample.meta.get("triggers")
     if sample.format != "qa" or not isinstance(spans, list) or not isinstance(triggers, list):
         return None
@@ -58,19 +57,18 @@ def _score_events(sample: EventSample, extraction: Extraction) -> EventScores | 
 def score_answer(
     fmt: str, extraction: Extraction, gold_answers: Sequence[str], options: Sequence[str] = ()
 ) -> AnswerScores:
-    """The scores of an extracted answer.
+    """Score an extracted answer.
 
-    - nli: both metrics are 1 for the right label and 0 for the wrong one; an output without a label scores 0.
+    - nli: both metrics are 1 for the correct label and otherwise 0.
     - scq: against the one correct option.
-    - mcq: exact match compares texts, as the paper's metric does: the options as the model wrote them one after the
-      other, against the correct ones in the prompt's order. So the right options in another order are no match; set
-      accuracy, which asks for the same set whatever the order, gives them 1. F1 compares the tokens of all named
-      options with those of all correct ones.
+    - mcq: exact match compares texts, like the paper's metric: the options in the model's order against the correct
+      ones in the prompt's order. Set accuracy ignores the order. F1 compares the tokens of all named options with
+      those of all correct ones.
     - qa, chat: the best over the accepted answers.
 
     Args:
-        gold_answers: the accepted answers; for mcq all the correct options.
-        options: the candidates in the order of the prompt, which orders mcq's correct ones.
+        gold_answers: the accepted answers; for mcq all correct options.
+        options: the candidates in the order of the prompt.
     """
     predicted = " ".join(extraction.answers)
     if fmt == "nli":
@@ -79,7 +77,7 @@ def score_answer(
     if fmt in ("qa", "chat"):
         return AnswerScores(exact_match(predicted, gold_answers), token_f1(predicted, gold_answers))
     gold = sorted(gold_answers, key=lambda answer: options.index(answer) if answer in options else len(options))
-    # By key and not by joined text, which would make one of options that differ in a decimal point alone.
+    # Compared by key, because joined texts would merge options that differ only in a decimal point.
     named, right_ones = [option_key(answer) for answer in extraction.answers], [option_key(answer) for answer in gold]
     exact, f1 = float(named == right_ones), token_f1(predicted, [" ".join(gold)])
     return AnswerScores(exact, f1, float(set(named) == set(right_ones)) if fmt == "mcq" else None)

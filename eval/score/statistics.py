@@ -1,10 +1,11 @@
 """Bootstrap intervals and paired tests of means, and of averages of groups' means, quick with few distinct values.
 
-Drawing n scores with replacement is drawing how often each distinct score comes up: one multinomial draw. Many scores
-are rationals with few distinct values (exact match has two), and then this is the ordinary percentile bootstrap at a
-fraction of its memory and time; where nearly every value is another one, each sample is drawn for itself. An average
-over groups resamples within each group (a stratified bootstrap), since the groups are fixed and only their samples are
-a draw.
+Drawing n scores with replacement means drawing how often each distinct score comes up: one multinomial draw. Many
+scores have few distinct values (exact match has two); then this is the ordinary percentile bootstrap at a fraction of
+its memory and time. If nearly all values differ, each sample is drawn on its own. An average over groups resamples
+within each group (a stratified bootstrap), since only the samples are drawn, not the groups.
+
+SciPy's `bootstrap` and `permutation_test` hold all resamples in memory and know neither groups nor Holm's correction.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Difference(Interval):
     """A mean paired difference, the bounds of its interval, and a two-sided p-value.
 
     Attributes:
-        adjusted_p: the p-value corrected for the other differences that it is shown with; None before `holm`.
+        adjusted_p: the p-value corrected for the other differences in its table; None before `holm`.
     """
 
     p_value: float
@@ -48,16 +49,16 @@ class Difference(Interval):
 
     @property
     def significant(self) -> bool:
-        """Whether the p-value, corrected where it can be, is below 0.05."""
+        """Whether the p-value, corrected if possible, is below 0.05."""
         return (self.p_value if self.adjusted_p is None else self.adjusted_p) < SIGNIFICANT
 
 
 def bootstrap_average(groups: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """The plain mean of G groups' means with its stratified percentile bootstrap interval (Efron 1979).
+    """Return the mean of G groups' means with its stratified percentile bootstrap interval (Efron 1979).
 
     Args:
-        groups: G arrays, each (n_g,) scores of independent samples; one is an ordinary bootstrap of a mean.
-        seed: of the resampling; the same seed and values give the same bounds.
+        groups: G arrays, each (n_g,) scores of independent samples.
+        seed: the same seed and values give the same bounds.
         resamples: number of bootstrap samples.
 
     Raises:
@@ -73,10 +74,10 @@ def bootstrap_average(groups: Sequence[ArrayLike], *, seed: int = 0, resamples: 
 def bootstrap_gap(
     first: Sequence[ArrayLike], second: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
-    """The plain mean over G groups of `mean(first) − mean(second)`, two sets of samples that are not paired.
+    """Return the mean over G groups of `mean(first) − mean(second)`, two sets of samples that are not paired.
 
     Args:
-        first: G arrays, each (n_g,) scores; `second` G arrays (m_g,) of other samples, both resampled.
+        first: G arrays, each (n_g,) scores; `second` has G arrays (m_g,) of other samples. Both are resampled.
 
     Raises:
         ValueError: the two differ in groups, or something is empty.
@@ -92,12 +93,12 @@ def bootstrap_gap(
 def bootstrap_ratio(
     parts: Sequence[ArrayLike], rests: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval | None:
-    """`p / (p + r)`, where p and r are the plain means of G groups' means; None where both are 0.
+    """Return `p / (p + r)`, where p and r are the means of G groups' means; None if both are 0.
 
-    Resamples in which both come out as 0 say nothing of the ratio and are left out of its interval.
+    Resamples in which both are 0 have no ratio and are left out of its interval.
 
     Args:
-        parts: G arrays, each (n_g,); `rests` the same samples' other value, in the same order.
+        parts: G arrays, each (n_g,); `rests` has the same samples' other value, in the same order.
 
     Raises:
         ValueError: the two differ in groups or in a group's length, or something is empty.
@@ -123,13 +124,12 @@ def paired_average(
     seed: int = 0,
     permutations: int = PERMUTATIONS,
 ) -> Difference:
-    """The plain mean of G groups' means of `second − first`, with its paired bootstrap interval and p-value.
+    """Return the mean of G groups' means of `second − first`, with its paired bootstrap interval and p-value.
 
     The p-value is that of the sign-flip permutation test, estimated from random permutations.
 
     Args:
-        first: G arrays, each (n_g,) scores of one system.
-        second: G arrays of the other on the same samples, in the same order.
+        first: G arrays, each (n_g,) scores of one system; `second` those of the other on the same samples, in order.
 
     Raises:
         ValueError: the two differ in groups or in a group's length, or something is empty.
@@ -144,9 +144,9 @@ def paired_average(
 
 
 def holm(differences: Sequence[Difference]) -> list[Difference]:
-    """The differences with p-values adjusted for there being several (Holm 1979), in the same order.
+    """Return the differences in the same order, with p-values adjusted for their number (Holm 1979).
 
-    Calling those below 0.05 significant errs at all, if nothing differs, in at most one of twenty tables.
+    If nothing differs, at most one table in twenty calls any of them significant.
     """
     adjusted = [0.0] * len(differences)
     largest = 0.0
@@ -188,13 +188,13 @@ def _flipped_means(change: _Floats, rng: np.random.Generator, count: int) -> _Fl
 
 
 def _signs(rng: np.random.Generator, rows: int, n: int) -> _Floats:
-    """(rows, n) independent signs, a bit each."""
+    """Return (rows, n) independent signs, drawn as bits."""
     bits = np.unpackbits(rng.integers(256, size=(rows, -(-n // 8)), dtype=np.uint8), axis=1, count=n)
     return np.where(bits, -1.0, 1.0)
 
 
 def _parts(rows: int, n: int) -> list[int]:
-    """Numbers of rows that sum to `rows` and of which each, times n, is no more than fits."""
+    """Split `rows` into parts that fit in memory with n values per row."""
     most = max(1, _ELEMENTS // n)
     return [min(most, rows - start) for start in range(0, rows, most)]
 

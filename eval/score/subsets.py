@@ -1,8 +1,8 @@
-"""Does a model read? Accuracy by subset, the habit gap, and how often an answer is the habit.
+"""Does a model use the context? Accuracy by subset, the habit gap, and how often an answer is the habit.
 
-A row may be tagged with how its context stands to what one would answer without it, the habit (`EventSample.subset`).
-Who reads is as good on conflict rows, where the two differ, as on aligned ones, where they are the same; who answers
-from habit is right on the aligned rows alone. docs/scores.md has the definitions and where each comes from.
+A row may be tagged with how its context relates to the habit, the usual answer without it (`EventSample.subset`). A
+model that uses the context scores the same on conflict rows, where the two differ, as on aligned ones, where they
+agree. A model that answers from habit is right only on aligned rows. docs/scores.md has the definitions and sources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AVERAGE = "average"  # the dataset's place in what averages datasets
 
 
 class AnswerCells(BaseModel):
-    """Shares of outputs that contain an accepted answer alone, the habit alone, both or neither; they sum to 1."""
+    """Shares of outputs that contain only an accepted answer, only the habit, both or neither; they sum to 1."""
 
     context_only: float
     habit_only: float
@@ -32,18 +32,15 @@ class SubsetScores(BaseModel):
     """One subset of a dataset; fractions with 95 % bootstrap intervals.
 
     Attributes:
-        n: the number of samples.
-        accuracy: the share of right answers: exact match, for mcq of the sets. On conflict rows this is adoption of
-            the context (where the context is right and the habit wrong: correction), on aligned rows agreement.
-        mean: the mean of exact match and F1 of each sample.
-        with_habit: how many of them say the habit; the rest of this is about these, and not given for aligned rows,
-            where the habit is the accepted answer.
-        habit_rate: the share of answers that are the habit, compared as accuracy compares: on conflict rows the
-            counterpart of accuracy (where the habit is right and the context wrong: resistance).
+        accuracy: share of correct answers: exact match, for mcq of the sets. On conflict rows this measures adoption
+            of the context, on aligned rows agreement.
+        mean: mean of exact match and F1 of each sample.
+        with_habit: number of rows that name the habit. The fields below are about these rows; aligned rows lack them,
+            because there the habit is the accepted answer.
+        habit_rate: share of answers that are the habit.
         contains: conflict rows only: what outputs contain.
-        memorisation_ratio: conflict rows only: P_o / (P_s + P_o) of Zhou et al. (2023): P_o is the share of outputs
-            that contain the habit, P_s that of those that contain an accepted answer, over all rows, whatever the
-            model knew before. Not given where no output contains either.
+        memorisation_ratio: conflict rows only: P_o / (P_s + P_o) of Zhou et al. (2023). P_o and P_s are the shares of
+            outputs that contain the habit and an accepted answer. None if no output contains either.
     """
 
     n: int
@@ -59,8 +56,8 @@ class DatasetSubsets(BaseModel):
     """A dataset's subsets, or the plain average of the datasets that have aligned and conflict rows.
 
     Attributes:
-        gap: the habit gap, accuracy on aligned rows − accuracy on conflict rows; where there are both.
-        balanced: the plain mean of the two accuracies.
+        gap: the habit gap, accuracy on aligned rows − accuracy on conflict rows, if there are both.
+        balanced: mean of the two accuracies.
     """
 
     dataset: str
@@ -74,7 +71,7 @@ Tagged = dict[str, dict[Subset, list[Prediction]]]  # dataset → subset → its
 
 
 def by_subset(predictions: Sequence[Prediction]) -> Tagged:
-    """Tagged predictions by dataset, in order of appearance, and subset, in the order of `SUBSETS`."""
+    """Group tagged predictions by dataset, in order of appearance, and subset, in the order of `SUBSETS`."""
     tagged: Tagged = {}
     for prediction in predictions:
         if prediction.subset is not None:
@@ -83,14 +80,14 @@ def by_subset(predictions: Sequence[Prediction]) -> Tagged:
 
 
 def with_both(tagged: Tagged) -> list[str]:
-    """The datasets that have aligned and conflict rows, of which alone there is a gap."""
+    """Return the datasets with a gap: those with aligned and conflict rows."""
     return [dataset for dataset, own in tagged.items() if "aligned" in own and "conflict" in own]
 
 
 def score_subsets(predictions: Sequence[Prediction], *, seed: int = 0) -> list[DatasetSubsets]:
-    """The subsets of each dataset, and at last the average where several have aligned and conflict rows.
+    """Score the subsets of each dataset and, last, the average if several have aligned and conflict rows.
 
-    Empty where no row is tagged. Rows without a tag are in none of it.
+    Rows without a tag are left out.
     """
     tagged = by_subset(predictions)
     scored = [_scored(dataset, [own], seed) for dataset, own in tagged.items()]
@@ -102,10 +99,10 @@ def score_subsets(predictions: Sequence[Prediction], *, seed: int = 0) -> list[D
 
 
 def headline(parts: Sequence[Collection[Subset]]) -> int:
-    """Which of several parts, given by their subsets, is told first.
+    """Return which of several parts, given by their subsets, is reported first.
 
-    That is the average, which comes last, else the dataset with aligned and conflict rows, else the last with conflict
-    rows, else the last.
+    This is the last part with aligned and conflict rows (the average, if there is one), else the last one with
+    conflict rows, else the last one.
     """
     for wanted in (set(_COMPARED), {"conflict"}, set()):
         fitting = [place for place, names in enumerate(parts) if wanted <= set(names)]
@@ -115,10 +112,10 @@ def headline(parts: Sequence[Collection[Subset]]) -> int:
 
 
 def gives(prediction: Prediction, answers: Sequence[str]) -> bool:
-    """Whether the extracted answer is one of `answers`, compared as the format's exact match compares.
+    """Return whether the extracted answer is one of `answers`, compared like the format's exact match.
 
-    For nli the label, for mcq the set of all of them in whatever order, for scq an option, for qa normalised text, for
-    chat normalised text that the output contains.
+    This compares the label in nli, the set of options in mcq, an option in scq, normalised text in qa, and in chat
+    normalised text that the output contains.
     """
     if not answers or not prediction.answer:
         return False
@@ -135,10 +132,10 @@ def gives(prediction: Prediction, answers: Sequence[str]) -> bool:
 
 
 def contains(prediction: Prediction, answers: Sequence[str]) -> bool:
-    """Whether the output contains one of `answers`, both normalised (Zhou et al. 2023: as characters, not words).
+    """Return whether the output contains one of `answers`, both normalised, as characters (Zhou et al. 2023).
 
-    An option that was named by its letter counts as contained. Labels of nli and sets of options are compared as in
-    `gives`: the words of a label or an option stand in many an output that does not choose it.
+    An option that is named by its letter counts. Labels of nli and sets of options are compared as in `gives`, because
+    an output often mentions a label or an option without choosing it.
     """
     if prediction.format in ("nli", "mcq"):
         return gives(prediction, answers)
@@ -147,7 +144,7 @@ def contains(prediction: Prediction, answers: Sequence[str]) -> bool:
 
 
 def _scored(dataset: str, groups: Sequence[dict[Subset, list[Prediction]]], seed: int) -> DatasetSubsets:
-    """One dataset's subsets, or the average of several that have the same ones."""
+    """Score one dataset's subsets, or the average of several datasets with the same ones."""
     names = list(groups[0])
     right = {name: [[float(p.right) for p in own[name]] for own in groups] for name in names}
     scores = DatasetSubsets(
@@ -178,7 +175,7 @@ def _subset(name: Subset, groups: Sequence[Sequence[Prediction]], seed: int) -> 
 
 
 def _cells(context: Sequence[Sequence[bool]], habit: Sequence[Sequence[bool]]) -> AnswerCells:
-    """The four shares, the plain mean over groups."""
+    """Return the four shares, averaged over groups."""
     pairs = [list(zip(*group, strict=True)) for group in zip(context, habit, strict=True)]
 
     def share(cell: tuple[bool, bool]) -> float:

@@ -53,18 +53,16 @@ class Asker:
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
-        """The answer to each conversation, in order.
+        """Return the answer to each conversation, in order.
 
         Args:
             name: of the pass, which names its files.
-            max_new_tokens: at most, where `--max-new-tokens` does not say; None is the general default.
+            max_new_tokens: limit if `--max-new-tokens` is not given; None is the general default.
             as_text: the conversations are texts that the model continues, without a chat template.
-            temperature: 0 is greedy.
-            seed: of the draws.
+            temperature: 0 is greedy; `seed` is for the draws.
 
         Raises:
-            UserError: a prompt exceeds the model's context, the engine cannot go on, or the folder holds answers to
-                other prompts.
+            UserError: a prompt exceeds the model's context, the engine fails, or the folder has other answers.
         """
         decoding = self.config.decoding
         task = Task(
@@ -82,7 +80,7 @@ class Asker:
         return self._run(task, lambda answer: {"output": answer.output})
 
     def choose(self, name: str, conversations: Sequence[Conversation]) -> list[str]:
-        """The likeliest option of each conversation, in order; by `--normalise`.
+        """Return the likeliest option of each conversation, in order; by `--normalise`.
 
         Raises:
             UserError: as `ask`.
@@ -106,7 +104,7 @@ class Asker:
         return {"output": chosen, "likelihoods": [option.model_dump() for option in scored]}
 
     def _run(self, task: Task, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
-        """Run a pass; `said` makes an answer the fields of its line, of which `output` is returned."""
+        """Run a pass and return its outputs; `said` turns an answer into the fields of its line."""
         conversations = task.conversations
         assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
         if not conversations:
@@ -150,7 +148,7 @@ class Asker:
         }
 
     def _asked(self, task: Task) -> str:
-        """How many prompts, and what chose them; another subset may still be the same prompts."""
+        """Return the number of prompts and how they were chosen; another subset may be the same prompts."""
         limit, seed = self.config.max_samples, self.config.options.seed
         chosen = "all" if limit is None else f"--max-samples {limit} --seed {seed}"
         return f"{len(task.conversations):,} prompts ({chosen})"
@@ -161,7 +159,7 @@ class Asker:
 
 
 def _digest(task: Task) -> str:
-    """SHA-256 of what is asked; without debiasing what would be subtracted is no part of it."""
+    """Return the SHA-256 of the prompts, including the imagined view if it is decoded."""
     asked = [
         (
             *(chat.dataset, chat.id, messages),

@@ -18,32 +18,32 @@ Key = TypeVar("Key")
 
 @cache
 def wording(name: str) -> Any:
-    """The content of `eval/systems/NAME.yaml`."""
+    """Return the content of `eval/systems/NAME.yaml`."""
     return load_yaml((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def system(text: str) -> dict[str, str]:
-    """A system message."""
+    """Return a system message."""
     return {"role": "system", "content": text}
 
 
 def user(text: str) -> dict[str, str]:
-    """A user's message."""
+    """Return a user's message."""
     return {"role": "user", "content": text if text.strip() else "…"}
 
 
 def assistant(text: str) -> dict[str, str]:
-    """A model's message; an empty answer becomes `…`, since endpoints refuse empty messages."""
+    """Return a model's message; an empty one becomes `…`, since endpoints refuse empty messages."""
     return {"role": "assistant", "content": text if text.strip() else "…"}
 
 
 def turns(*texts: str) -> Messages:
-    """Messages of user and assistant in turn."""
+    """Return messages of user and assistant in turn."""
     return [(assistant if place % 2 else user)(text) for place, text in enumerate(texts)]
 
 
 def exchanges(pairs: Iterable[tuple[str, str]]) -> Messages:
-    """Messages of questions, each with its answer."""
+    """Return messages of questions, each with its answer."""
     return turns(*chain.from_iterable(pairs))
 
 
@@ -56,13 +56,13 @@ def ask_by_turns(
     read: Callable[[str], str] = str.strip,
     **options: Any,
 ) -> dict[Key, list[str]]:
-    """The replies of several dialogues: one pass a turn, over all dialogues that go on.
+    """Hold several dialogues, one pass per turn over all that are not finished, and return their replies.
 
     Args:
         pass_name: a format of the turn's number, counted from 1.
         counts: number of turns of each dialogue.
-        conversation: what a dialogue asks next, from its replies so far.
-        read: what is kept of an answer.
+        conversation: the next question of a dialogue, from its replies so far.
+        read: applied to each answer.
         options: of `Asker.ask`.
     """
     replies: dict[Key, list[str]] = {key: [] for key in counts}

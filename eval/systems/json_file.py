@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, Vali
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.files import object_with_unique_keys
 
-_DAMAGED = "the file is damaged or of another kind: download it again, or write it anew"
+_DAMAGED = "the file is damaged or of another kind: download or write it again"
 Text = Annotated[str, StringConstraints(pattern=r"\S")]  # not empty
 
 

@@ -1,7 +1,7 @@
 """Outputs of anybody's model on a benchmark's rows, scored as `d2e eval` scores its own; no model is needed.
 
-A line has `output`, what the model generated without the prompt, `id`, and where an id stands in several datasets
-`dataset`. Whatever else it has is not read, so a `predictions.jsonl` is such a file, too.
+A line has `output` (the generated text without the prompt), `id`, and `dataset` if several datasets have the id.
+Whatever else it has is not read, so a `predictions.jsonl` is such a file, too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ScoredOutputs:
         return found
 
     def as_run(self, file: Path, label: str) -> ScoredRun:
-        """The same as a run that was never written."""
+        """Return the outputs as a run that was never written."""
         predictions = {(p.dataset, p.id): p for p in self.predictions}
         return ScoredRun(file, label, file, self.scores, predictions)
 
@@ -107,7 +107,7 @@ def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs
         raise UserError(
             f"{outputs}: no output for {len(lacking):,} of {len(samples):,} rows of {benchmark.file}, such as "
             f"{lacking[0].id!r} of {lacking[0].dataset}",
-            remedy="give them, or score the others alone: --set missing=leave_out",
+            remedy="give them, or score only the others: --set missing=leave_out",
         )
     wording = SettingPrompts(load_prompt_set(options.prompt_set), options.setting)
     predictions = [

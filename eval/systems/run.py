@@ -29,7 +29,7 @@ def evaluate_system(
     given: Sequence[str],
     options: EvalOptions,
 ) -> tuple[dict[str, Any], SystemResult, Path]:
-    """Decode and score a system's benchmark; keeps answers, predictions in the official format, and scores.
+    """Decode and score a system's benchmark, and keep answers, official predictions and scores.
 
     Args:
         run: the run folder that keeps the results.

@@ -11,10 +11,9 @@ _SHOWN = 8
 
 
 def file_in(path: Path, names: Sequence[str], option: str, what: str) -> Path:
-    """A file itself, or the one of a folder that bears the first of the names which is found there.
+    """Return a file itself, or the first of the names that is found in a folder or below, the nearest one first.
 
-    A name is looked for in the folder and below, so that RUN stands for RUN/eval/BENCH/NAME; what lies less deep is
-    taken.
+    So RUN stands for RUN/eval/BENCH/NAME.
 
     Args:
         names: best first.

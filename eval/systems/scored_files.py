@@ -32,7 +32,7 @@ class ScoredFile:
         label: what tables call it.
         scores: plain JSON.
         text: its tables.
-        warnings: what the scores must not be read without.
+        warnings: printed with the scores.
         result: of a system its result, of rows the scored outputs.
     """
 
@@ -107,15 +107,11 @@ def _score_rows(name: str, file: Path, gold: Path, given: Sequence[str]) -> Scor
 
 
 def compare_scored(scored: Sequence[ScoredFile]) -> MeasureComparison:
-    """The files side by side, with paired differences to the first.
-
-    Raises:
-        UserError: they are about other items.
-    """
+    """Compare the files, with paired differences to the first; UserError if they are about other items."""
     return compare_measures(scored[0].system, {one.label: one.measures for one in scored})
 
 
 def comparison_text(scored: Sequence[ScoredFile], comparison: MeasureComparison) -> str:
-    """Several files' comparison for a terminal: of rows the tables of `d2e compare`."""
+    """Return several files' comparison for a terminal; rows have the tables of `d2e compare`."""
     runs = [one.result.as_run(one.file, one.label) for one in scored if isinstance(one.result, ScoredOutputs)]
     return terminal_text(compare_runs(runs)) if runs else measures_text(comparison, Table.terminal)

@@ -46,20 +46,20 @@ class SystemOptions(BaseModel):
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Each option's default."""
+        """Return each option's default."""
         return {name: item.get_default(call_default_factory=True) for name, item in cls.model_fields.items()}
 
 
 @dataclass(frozen=True)
 class SystemResult:
-    """What a run or a scorer found.
+    """The result of a run or a scorer.
 
     Attributes:
-        scores: plain JSON; fractions, not percent. The headline scores stand at the top level.
-        tables: what is printed, the main one first.
-        files: text files to keep beside the scores, by name: predictions in the official format, mostly.
-        warnings: what the scores must not be read without; told on stderr.
-        measures: the scores item by item, the headline first; what two results are compared by.
+        scores: plain JSON with fractions, not percent. The headline scores are at the top level.
+        tables: for printing, the main one first.
+        files: text files to keep with the scores, by name; usually predictions in the official format.
+        warnings: printed to stderr with the scores.
+        measures: the scores item by item, the headline first. Two results are compared by them.
     """
 
     scores: dict[str, Any]
@@ -144,7 +144,7 @@ class Benchmark(Generic[Gold, Answers]):
         """Return the gold file itself, or the one in a folder of official files.
 
         Raises:
-            UserError: there is none.
+            UserError: no such file.
         """
         names = self.gold_files(options)
         if names:
@@ -198,7 +198,7 @@ class System(Benchmark[Gold, Answers]):
 
 
 def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:
-    """`NAME=VALUE` texts as a system's options.
+    """Read `NAME=VALUE` texts as a system's options.
 
     Raises:
         UserError: a text without `=`, an unknown option, one given twice, or a value that does not fit.

@@ -1,10 +1,10 @@
-"""What a text says that a box contains, and whether that is right: as the official script has it, and by meaning.
+"""Contents of boxes in a text, and whether they are correct: by the official script, and by meaning.
 
-The official rule (`compute_metrics.py` of the paper's repository) is a comparison of texts with some leeway, which is
-not the same for every object: things may come in any order, parted by commas or `and`, without their articles; but
-letters, a full stop after a blank, a second article and blanks count, an empty box must be called as the gold file
-calls it, and `the` is taken out of the predicted words wherever it stands, so that an object like `feather` is right
-only in the gold's own order. The corrected rule compares the things that are meant.
+The official rule (`compute_metrics.py` of the paper's repository) compares texts with some leeway. Things may come
+in any order, separated by commas or `and`, without articles. But letter case, a full stop after a blank, a second
+article and blanks count, and an empty box must be called as in the gold file. The script removes `the` anywhere in
+the predicted words, so an object like `feather` is only correct in the gold's own order. The corrected rule
+compares the things that are meant.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 EMPTY = ("nothing", "is empty")
 _NEXT_BOX = r",?\s*(?:and\s+)?(?:Box|Container)\s+\w+\s+(?:contains|is)\b"
-# Of the variant with ambiguous references, where several things share a noun.
+# In the variant with ambiguous references several things share a noun.
 MODIFIERS = ("big", "small", "blue", "green", "red", "yellow")
 _MODIFIER = re.compile(f"({'|'.join(MODIFIERS)}) ")
 _ARTICLES = re.compile(r"(?:(?:the|an|a)\s+)+")
@@ -22,7 +22,7 @@ _VERB = re.compile(r"(?:(?:box|container)\s+\w+\s+)?(?:(?:contains?|holds|has|is
 
 
 def contents_of(text: str) -> frozenset[str]:
-    """The things that a text in the gold file's words lists; none where it is `nothing` or `is empty`."""
+    """Return the things that a text in the gold file's words lists; none if it is `nothing` or `is empty`."""
     text = text.strip().removesuffix(".").strip().removeprefix("contains ").strip()
     if text in EMPTY:
         return frozenset()
@@ -31,11 +31,11 @@ def contents_of(text: str) -> frozenset[str]:
 
 
 def right_officially(prediction: str | None, gold: str, *, t5: bool = False) -> bool:
-    """Whether the official script counts a prediction as right.
+    """Return whether the official script counts a prediction as correct.
 
     Args:
-        gold: the answer, as the gold file has it.
-        t5: the gold file has the form for fine-tuning T5; the other is the script's `--zero_shot`.
+        gold: the answer in the gold file.
+        t5: the gold file has the form for fine-tuning T5; otherwise as with the script's `--zero_shot`.
     """
     if prediction is None:
         return False
@@ -58,10 +58,10 @@ def _prepared(text: str, t5: bool) -> str:
 
 
 def right(prediction: str | None, gold: str) -> bool:
-    """The corrected rule: whether a prediction names the things that the gold names, or calls an empty box empty.
+    """Return whether a prediction names the gold things, or calls an empty box empty (the corrected rule).
 
-    Case, order, articles, repetitions, blanks within a thing and around it, punctuation at the end and a verb before
-    (`contains`, `holds`, `is`) make no difference; `nothing` and `empty` are the same.
+    Case, order, articles, repetitions, blanks, punctuation at the end and a verb before (`contains`, `holds`, `is`)
+    make no difference; `nothing` and `empty` are the same.
     """
     if prediction is None:
         return False
@@ -82,18 +82,18 @@ def _key(thing: str) -> str:
 
 
 def in_words_of_t5(text: str) -> str:
-    """What a reply says of a box in the words of the files for fine-tuning T5: with `contains`, or `is empty`."""
+    """Return a reply in the words of the files for fine-tuning T5: with `contains`, or `is empty`."""
     said = text.strip(". ").removeprefix("contains ")
     return "is empty" if said in EMPTY else f"contains {said}"
 
 
 def read_all(reply: str, boxes: Sequence[str]) -> list[str | None]:
-    """What a reply says of each box, at its first mention; None where it says nothing."""
+    """Return the reply's contents of each box, at its first mention; None if it has none."""
     return [_about(reply, box) for box in boxes]
 
 
 def read_one(reply: str, box: str) -> str | None:
-    """What a reply to a question about one box says: behind the box's name, else its first line."""
+    """Return the contents in a reply about one box: after the box's name, else its first line."""
     found = _about(reply, box)
     if found is not None:
         return found

@@ -98,8 +98,8 @@ def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[
     """Read a file of the published format.
 
     Args:
-        path: a JSONL file, a zip archive, or a folder that holds one or the other.
-        split: the beginning of the file's name in a folder or archive; in an archive its folder may come first, as in
+        path: a JSONL file, a zip archive, or a folder with one of them.
+        split: the beginning of the file's name in a folder or archive. In an archive its folder may come first, as in
             `few_shot/test`.
 
     Raises:

@@ -61,8 +61,8 @@ def read_predictions(path: Path, questions: Sequence[Question]) -> tuple[list[Qu
     """Return the questions that are predicted, in gold order, and their predictions.
 
     Raises:
-        UserError: a line is damaged, a question is unknown or predicted twice, a gold answer differs from the gold
-            file's, or predictions without lines are not as many as the questions.
+        UserError: a line is damaged, unknown, predicted twice or about other gold, or the number of predictions is
+            wrong.
     """
     lines = read_text(path).split("\n")
     is_table = next((line for line in lines if line.strip()), "").count("\t") > 1
@@ -88,11 +88,11 @@ def _read_tsv(path: Path, lines: Sequence[str], questions: Sequence[Question]) -
         question = _question(asked, place, known)
         if _plain(target) != _plain(question.answer):
             raise UserError(
-                f"{place}: its target is {target!r}; line {question.line} of the gold file has {question.answer!r}",
+                f"{place}: its target is {target!r}; gold line {question.line} has {question.answer!r}",
                 remedy="name the gold file that was predicted: --gold FILE, --set split=NAME",
             )
         if question.line in found:
-            raise UserError(f"{place}: line {question.line} of the gold file is predicted twice", _TSV_REMEDY)
+            raise UserError(f"{place}: gold line {question.line} is predicted twice", _TSV_REMEDY)
         found[question.line] = prediction or None
     return found
 

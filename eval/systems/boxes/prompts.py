@@ -1,8 +1,8 @@
 """The prompts: all boxes at once or one box, after two demonstrations or none; or the wording of training.
 
-In the form `chat` demonstrations are earlier turns. In the form `cloze`, for models that were not trained to chat, the
-prompt is one text that ends in an unfinished statement (`Statement: Box 0 contains`), which the model completes, as in
-the paper. The imagined prompt leaves the description of the asked scenario out; the demonstrations keep theirs.
+In the form `chat` demonstrations are earlier turns. The form `cloze` is for models that were not trained to chat:
+one text that ends in an unfinished statement (`Statement: Box 0 contains`), as in the paper. The imagined prompt
+leaves out the description of the asked scenario and keeps those of the demonstrations.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ZERO_SHOT = {
 
 
 def all_boxes(state: Sequence[Question], demonstrations: Demonstrations, form: Form = "chat") -> Conversation:
-    """One conversation about all boxes of a state."""
+    """Ask about all boxes of a state."""
     shown = [(example["description"], "each box", example["statement"]) for example in _shown(demonstrations)]
     if form == "cloze":
         return _cloze(state[0], shown, "every box")
@@ -47,7 +47,7 @@ def all_boxes(state: Sequence[Question], demonstrations: Demonstrations, form: F
 
 
 def one_box(question: Question, demonstrations: Demonstrations, form: Form = "chat") -> Conversation:
-    """One conversation about one box."""
+    """Ask about one box."""
     shown = []
     for example in _shown(demonstrations):
         box = wording("boxes/demonstrations")[demonstrations]["boxes"][example["asked"]]
@@ -59,7 +59,7 @@ def one_box(question: Question, demonstrations: Demonstrations, form: Form = "ch
 
 
 def as_trained(question: Question, prompts: PromptSet) -> Conversation:
-    """The prompt that `d2e train` makes of the generator's rows."""
+    """Return the prompt that `d2e train` makes from the generator's rows."""
     sample = EventSample(
         id=f"line {question.line}",
         dataset="boxes",
@@ -76,7 +76,7 @@ def as_trained(question: Question, prompts: PromptSet) -> Conversation:
 
 
 def completed(question: Question, reply: str) -> str:
-    """The statement that a reply to a prompt in the form `cloze` completes; a further example is no part of it."""
+    """Return the statement that a reply to a `cloze` prompt completes, without further examples."""
     return f"{question.box} contains {re.split(_NEXT_EXAMPLE, reply)[0].strip()}"
 
 
@@ -106,6 +106,6 @@ def _cloze(question: Question, shown: Sequence[tuple[str, str, str]], what: str)
 
 
 def _asked(description: str, what: str) -> dict[str, str]:
-    """The question about one box or each of them; without a description in the imagined view."""
+    """Return the question about one box or each box; the imagined view has no description."""
     told = f"Description: {description}\n" if description else ""
     return user(f"{told}Question: What does {what} contain?")

@@ -1,8 +1,7 @@
-"""Accuracy by the number of operations that touched the box, changed and unchanged boxes apart (section 4.3).
+"""Accuracy by the number of operations that touched the box, for changed and unchanged boxes (section 4.3).
 
-What is right is what the official script counts as right; the corrected scores compare what is meant (`answers.py`).
-Beside them stands the paper's random baseline: 0 to 3 of the things named in the same clauses as the box (section
-4.1).
+The official script decides what is correct; the corrected scores compare meanings (`answers.py`). The paper's
+random baseline draws 0 to 3 of the things named in the same clauses as the box (section 4.1).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -31,95 +30,99 @@ _THING = re.compile(rf"\b[Tt]he ((?:(?:{'|'.join(MODIFIERS)}) )?\S+)")
 def score(
     questions: Sequence[Question], predictions: Sequence[str | None], baseline: Sequence[str], *, boxes: int, seed: int
 ) -> dict[str, Any]:
-    """All scores, as fractions: of the official rule, and under `corrected` those of the corrected one.
+    """Return all scores as fractions: by the official rule, and under `corrected` by the corrected one.
 
     Args:
-        predictions: what is said of each question's box; None where nothing was said.
+        predictions: the text about each question's box; None without an answer.
         baseline: the random answers.
-        boxes: how many questions a whole state has; parts of states are left out of the state accuracy.
+        boxes: number of questions in a whole state; the state accuracy leaves out parts of states.
     """
-    hits, chance = (
-        [right_officially(text, q.answer, t5=q.form == "t5") for text, q in zip(texts, questions, strict=True)]
-        for texts in (predictions, baseline)
-    )
-    meant = [right(text, question.answer) for text, question in zip(predictions, questions, strict=True)]
-    changed = [question.changed for question in questions]
+    pairs = list(zip(predictions, questions, strict=True))
+    hits = [officially(text, question) for text, question in pairs]
+    chance = [officially(text, question) for text, question in zip(baseline, questions, strict=True)]
+    meant = [right(text, question.answer) for text, question in pairs]
+
+    def accuracies(name: str, own: Sequence[bool]) -> dict[str, Any]:
+        kinds = {"": (True, False), "_changed": (True,), "_unchanged": (False,)}
+        chosen = {
+            kind: [hit for hit, question in zip(own, questions, strict=True) if question.changed in wanted]
+            for kind, wanted in kinds.items()
+        }
+        return {f"{name}{kind}": _mean(values, seed) for kind, values in chosen.items()}
+
     return {
-        **_accuracies("accuracy", hits, changed, seed),
+        **accuracies("accuracy", hits),
         "state_accuracy": _mean(_whole(questions, hits, boxes), seed),
         "corrected": {
-            **_accuracies("accuracy", meant, changed, seed),
+            **accuracies("accuracy", meant),
             "state_accuracy": _mean(_whole(questions, meant, boxes), seed),
         },
-        **_accuracies("baseline_accuracy", chance, changed, seed),
+        **accuracies("baseline_accuracy", chance),
         "unparsed": sum(text is None for text in predictions) / len(predictions),
         "questions": len(questions),
-        "questions_changed": sum(changed),
+        "questions_changed": sum(question.changed for question in questions),
         "states": len(_whole(questions, hits, boxes)),
         "by_numops": _by_numops(questions, {"accuracy": hits, "corrected": meant, "baseline": chance}, seed),
     }
 
 
+def officially(text: str | None, question: Question) -> bool:
+    """Return whether the official script counts a text as correct."""
+    return right_officially(text, question.answer, t5=question.form == "t5")
+
+
 def _whole(questions: Sequence[Question], hits: Sequence[bool], boxes: int) -> list[bool]:
-    """Of each state that is whole: whether all its boxes are right."""
+    """Return for each whole state whether all its boxes are correct."""
     by_line = {question.line: hit for question, hit in zip(questions, hits, strict=True)}
     return [all(by_line[question.line] for question in state) for state in states(questions) if len(state) == boxes]
 
 
 def measures(questions: Sequence[Question], predictions: Sequence[str | None], *, boxes: int) -> list[Measure]:
-    """Accuracies state by state, since the boxes of a state are asked for together and hang together.
-
-    Args:
-        boxes: how many questions a whole state has.
-    """
+    """Return accuracies state by state, because the boxes of a state are asked together; `boxes` is their number."""
     groups = {str(state[0].line): state for state in states(questions)}
     gold = digest([(q.line, q.description, q.box, q.answer) for q in questions])
-    pairs = list(zip(predictions, questions, strict=True))
-    official = {q.line: right_officially(text, q.answer, t5=q.form == "t5") for text, q in pairs}
-    meant = {q.line: right(text, q.answer) for text, q in pairs}
-
-    def counted(name: str, hits: Mapping[int, bool], kept: Callable[[Question], bool]) -> list[Measure]:
-        chosen = {item: [hits[q.line] for q in state if kept(q)] for item, state in groups.items()}
-        counts = {item: (sum(own), len(own)) for item, own in chosen.items()}
-        return measure(name, "share", "states", gold, counts)
-
-    whole = {item: (all(official[q.line] for q in state), 1) for item, state in groups.items() if len(state) == boxes}
-    return [
-        *counted("accuracy", official, lambda _: True),
-        *counted("accuracy, changed boxes", official, lambda q: q.changed),
-        *counted("accuracy, unchanged boxes", official, lambda q: not q.changed),
-        *measure("whole states", "share", "states", gold, whole),
-        *counted("accuracy, corrected", meant, lambda _: True),
+    texts = {question.line: text for text, question in zip(predictions, questions, strict=True)}
+    official = {q.line: officially(texts[q.line], q) for q in questions}
+    meant = {q.line: right(texts[q.line], q.answer) for q in questions}
+    named: list[tuple[str, Mapping[int, bool], Sequence[bool]]] = [
+        ("accuracy", official, (True, False)),
+        ("accuracy, changed boxes", official, (True,)),
+        ("accuracy, unchanged boxes", official, (False,)),
+        ("whole states", official, ()),
+        ("accuracy, corrected", meant, (True, False)),
     ]
+    found = []
+    for name, hits, changed in named:
+        chosen = {item: [hits[q.line] for q in state if q.changed in changed] for item, state in groups.items()}
+        counts = {item: (sum(own), len(own)) for item, own in chosen.items()}
+        if name == "whole states":
+            whole = {item: state for item, state in groups.items() if len(state) == boxes}
+            counts = {item: (all(hits[q.line] for q in state), 1) for item, state in whole.items()}
+        found += measure(name, "share", "states", gold, counts)
+    return found
 
 
 def tables(scores: dict[str, Any], total: int) -> list[Table]:
-    """The scores in percent with 95 % intervals.
-
-    Args:
-        total: questions of the gold file.
-    """
+    """Return the scores in percent with 95 % intervals; `total` is the number of questions in the gold file."""
     questions, changed = scores["questions"], scores["questions_changed"]
+    sources = (scores, scores["corrected"], {key: scores.get(f"baseline_{key}") for key in scores})
+
+    def row(name: str, count: int, key: str) -> list[str]:
+        return [name, f"{count:,}", *(_percent(own[key]) for own in sources)]
+
     rows = [
-        (
-            name,
-            f"{n:,}",
-            *(_percent(found) for found in (scores[key], scores["corrected"][key], scores[f"baseline_{key}"])),
-        )
-        for name, n, key in (
-            ("all questions", questions, "accuracy"),
-            ("changed boxes", changed, "accuracy_changed"),
-            ("unchanged boxes", questions - changed, "accuracy_unchanged"),
-        )
+        row("all questions", questions, "accuracy"),
+        row("changed boxes", changed, "accuracy_changed"),
+        row("unchanged boxes", questions - changed, "accuracy_unchanged"),
+        [*row("whole states", scores["states"], "state_accuracy")[:-1], ""],
     ]
-    whole = (_percent(scores["state_accuracy"]), _percent(scores["corrected"]["state_accuracy"]), "")
     detail = [
-        (
+        [
             str(row["numops"]),
             "yes" if row["changed"] else "no",
             f"{row['n']:,}",
             *(_percent(row[key]) for key in ("accuracy", "corrected", "baseline")),
-        )
+        ]
         for row in scores["by_numops"]
     ]
     scored = f"{questions:,} questions" if questions == total else f"{questions:,} of {total:,} questions"
@@ -127,7 +130,7 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
     return [
         Table.of(
             ("", *columns),
-            [*rows, ("whole states", f"{scores['states']:,}", *whole)],
+            rows,
             f"Boxes, {scored}: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %",
         ),
         Table.of(("operations", "changed", *columns), detail, "By the number of operations that touched the box"),
@@ -135,7 +138,7 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
 
 
 def _by_numops(questions: Sequence[Question], hits: Mapping[str, Sequence[bool]], seed: int) -> list[dict[str, Any]]:
-    """Accuracies over the questions with as many operations, of changed boxes and then of the others."""
+    """Return accuracies by number of operations, of changed boxes and then of the others."""
     rows = []
     for changed in (True, False):
         places = [i for i, question in enumerate(questions) if question.changed == changed]
@@ -144,13 +147,6 @@ def _by_numops(questions: Sequence[Question], hits: Mapping[str, Sequence[bool]]
             means = {name: _mean([values[i] for i in here], seed) for name, values in hits.items()}
             rows.append({"numops": numops, "changed": changed, "n": len(here), **means})
     return rows
-
-
-def _accuracies(name: str, hits: Sequence[bool], changed: Sequence[bool], seed: int) -> dict[str, Any]:
-    scores = {name: _mean(hits, seed)}
-    for kind, wanted in (("changed", True), ("unchanged", False)):
-        scores[f"{name}_{kind}"] = _mean([hit for hit, own in zip(hits, changed, strict=True) if own == wanted], seed)
-    return scores
 
 
 def _mean(values: Sequence[bool], seed: int) -> dict[str, float] | None:
@@ -162,16 +158,16 @@ def _percent(interval: dict[str, float] | None) -> str:
 
 
 def random_answers(questions: Sequence[Question], seed: int) -> list[str]:
-    """A random answer to each question."""
+    """Return a random answer to each question."""
     rng = random.Random(f"{seed}/boxes/baseline")
     drawn = (_draw(candidates(question), rng) for question in questions)
     return [in_words_of_t5(text) if q.form == "t5" else text for text, q in zip(drawn, questions, strict=True)]
 
 
 def candidates(question: Question) -> list[str]:
-    """The things named in clauses and operations that name the box.
+    """Return the things named in clauses and operations that name the box.
 
-    A noun alone stands for all things of the description that have a modifier before it, where there are some.
+    A noun without modifier stands for all things of the description that have one.
     """
     operations = question.description.removesuffix(".").split(". ")[1:]
     found = _things(". ".join(mentions([*clauses(question.description), *operations], question.box)))
@@ -193,7 +189,7 @@ def _draw(things: Sequence[str], rng: random.Random) -> str:
 
 
 def plot(scores: dict[str, Any]) -> str:
-    """The paper's plot as an SVG file: the model's and the baseline's accuracy with 95 % intervals."""
+    """Return the paper's plot as SVG: the model's and the baseline's accuracy with 95 % intervals."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "boxes"}):
         figure = Figure(figsize=(9, 3.6), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)

@@ -27,9 +27,9 @@ _MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained"
 class BoxesScoreOptions(SystemOptions):
     """Options of the scorer."""
 
-    split: str = Field("test", description="of a folder or archive, the file whose name begins so")
+    split: str = Field("test", description="beginning of the file's name in a folder or archive")
     password: str = Field(PASSWORD, exclude=True, description="of an archive")
-    seed: int = Field(0, description="of the intervals and the random baseline")
+    seed: int = Field(0, description="seed of the intervals and the random baseline")
 
 
 class BoxesOptions(SystemOptions):
@@ -41,9 +41,9 @@ class BoxesOptions(SystemOptions):
         "plain", description="plain, alternate (in words the questions lack), or none: zero-shot"
     )
     states_per_numops: int | None = Field(
-        None, ge=1, description="so many states for each number of operations on a box; the paper's subsample: 100"
+        None, ge=1, description="number of states for each number of operations on a box; 100 in the paper's subsample"
     )
-    split: str = Field("test", description="of a folder or archive, the file whose name begins so")
+    split: str = Field("test", description="beginning of the file's name in a folder or archive")
     password: str = Field(PASSWORD, exclude=True, description="of an archive")
 
     @model_validator(mode="after")

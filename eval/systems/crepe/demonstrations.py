@@ -29,19 +29,19 @@ class DemonstrationEvent(BaseModel):
     link: str
 
     def state(self, step: int) -> str:
-        """The entity's state in words after a number of steps."""
+        """Return the entity's state in words after a number of steps."""
         return self.if_true if self.holds[step] else self.if_false
 
     def is_likely(self, step: int) -> bool:
-        """Whether the event is likely after a number of steps."""
+        """Return whether the event is likely after a number of steps."""
         return self.holds[step] == self.favours
 
     def label(self, step: int) -> int:
-        """What step `step`, counted from 1, does to the event."""
+        """Return the label of step `step`, counted from 1, for the event."""
         return _change(self.is_likely(step - 1), self.is_likely(step))
 
     def state_label(self, step: int) -> int:
-        """What step `step`, counted from 1, does to the entity's state."""
+        """Return the label of step `step`, counted from 1, for the entity's state."""
         return _change(self.holds[step - 1], self.holds[step])
 
 
@@ -75,10 +75,10 @@ class Demonstration(BaseModel):
 
 
 def drawn_demonstrations(count: int, seed: int, *, by_event: bool) -> list[Demonstration]:
-    """Some of the demonstrations in a random order (appendix A draws the official ones so).
+    """Draw demonstrations in random order, like appendix A.
 
     Args:
-        by_event: draw among all events, and let each show its own alone; one procedure may then come twice.
+        by_event: draw among all events, each with its procedure; a procedure may then come twice.
     """
     bank = list(load_demonstrations())
     if by_event:
@@ -94,5 +94,5 @@ def _change(before: bool, after: bool) -> int:
 
 @cache
 def load_demonstrations() -> tuple[Demonstration, ...]:
-    """All of them, in the file's order."""
+    """Return all demonstrations, in the file's order."""
     return tuple(map(Demonstration.model_validate, wording("crepe/demonstrations")))

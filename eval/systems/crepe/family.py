@@ -1,8 +1,8 @@
-"""What a family of prompts is asked for and answers, and how it holds conversations of several turns."""
+"""What a family of prompts is asked and answers, and how its conversations are held."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,16 +17,19 @@ from eval.systems.crepe.parse import Answer, Parse
 Entities = Literal["none", "soft", "hard", "gold", "predicted"]
 MOST_SHOTS = len(load_demonstrations())
 SHOTS = 3  # section 4.1
+YES_NO = ("yes", "no")
+Turn = tuple[str, str]  # what the user says, and the same in the imagined view, without the steps
+Labels = list[int | None]  # one per step
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a family is asked for.
+    """What a family is asked.
 
     Attributes:
-        states: the entity changes that prompts give, by procedure; empty where they give none.
-        independent: each step is asked about by itself, see `text_families`.
-        by_likelihood: the likelier of the answers that there are is taken, and nothing is generated.
+        states: the entity changes that prompts give, by procedure; empty if they give none.
+        independent: each step is asked about on its own, see `text_families`.
+        by_likelihood: take the likelier of yes and no instead of generating.
     """
 
     dataset: str
@@ -39,17 +42,23 @@ class Request:
     independent: bool = False
     by_likelihood: bool = False
 
+    def conversation(self, name: str, opening: Messages, turn: Turn) -> Conversation:
+        """Return one question after the opening, in both views."""
+        original, imagined = ([*opening, user(text)] for text in turn)
+        options = YES_NO if self.by_likelihood else ()
+        return Conversation(self.dataset, name, original, imagined, group=self.prompt, options=options)
+
 
 @dataclass(frozen=True)
 class Family:
     """How some procedures are asked about.
 
     Attributes:
-        ask: the answer about each procedure.
+        ask: returns the answer about each procedure.
         entities: the kinds of entity states that its prompts can have.
-        shots: how many demonstrations they show where it is not said.
+        shots: number of demonstrations by default.
         by_event: a demonstration shows one of its events.
-        by_step: whether they have a form that asks for each step by itself.
+        by_step: the family has a form that asks for each step on its own.
     """
 
     ask: Callable[[Request, Asker], dict[str, Answer]]
@@ -59,71 +68,34 @@ class Family:
     by_step: bool = False
 
 
-def answer_of_events(labels: Iterable[Sequence[int | None]]) -> Answer:
-    """The answer from the labels of each event, [event][step]."""
-    return Answer([list(row) for row in zip(*labels, strict=True)])
-
-
-@dataclass(frozen=True)
-class Dialogue:
-    """A conversation in which the model answers turn after turn.
-
-    Attributes:
-        opening: system message and demonstrations.
-        turns: what the user says, and the same without what has to be read.
-    """
-
-    id: str
-    opening: Messages
-    turns: Sequence[tuple[str, str]]
-
-    def after(self, replies: Sequence[str], request: Request) -> Conversation:
-        """The conversation up to the turn that follows the replies; in the imagined view these are silent."""
-        messages, imagined = list(self.opening), list(self.opening)
-        for turn, (said, hidden) in enumerate(self.turns[: len(replies) + 1]):
-            messages.append(user(said))
-            imagined.append(user(hidden))
-            if turn < len(replies):
-                messages.append(assistant(replies[turn].strip()))
-                imagined.append(assistant(""))  # a reply may tell of the steps
-        return Conversation(request.dataset, self.id, messages, imagined, group=request.prompt)
-
-
-def hold(request: Request, asker: Asker, dialogues: Sequence[Dialogue], *, max_new_tokens: int) -> list[list[str]]:
-    """The model's replies in each dialogue: one pass a turn, over all dialogues that go on."""
-    replies = ask_by_turns(
-        asker,
-        "turn-{:02}",
-        {place: len(dialogue.turns) for place, dialogue in enumerate(dialogues)},
-        lambda place, said: dialogues[place].after(said, request),
-        read=str,
-        max_new_tokens=max_new_tokens,
-    )
-    return list(replies.values())
-
-
-def hold_by_event(
-    request: Request,
-    asker: Asker,
-    opening: Messages,
-    turns: Callable[[Procedure, str], Sequence[tuple[str, str]]],
-    read: Callable[[Sequence[str]], list[int | None]],
-    *,
-    max_new_tokens: int,
-) -> dict[str, Answer]:
-    """Hold one dialogue for each event of each procedure.
+def hold(
+    request: Request, asker: Asker, opening: Messages, turns: dict[str, list[Turn]], max_new_tokens: int
+) -> dict[str, list[str]]:
+    """Hold dialogues, one pass per turn, and return the replies in each.
 
     Args:
-        turns: of a procedure's event, as a dialogue has them.
-        read: the label of each step from the replies of a dialogue.
+        turns: by the dialogue's name. In the imagined view the replies are silent, because they may tell of the steps.
     """
-    dialogues = [
-        Dialogue(f"{procedure.id}/event{number}", opening, turns(procedure, event))
-        for procedure in request.procedures
-        for number, event in enumerate(procedure.events)
-    ]
-    replies = iter(hold(request, asker, dialogues, max_new_tokens=max_new_tokens))
-    return {
-        procedure.id: answer_of_events(read(next(replies)) for _ in procedure.events)
-        for procedure in request.procedures
-    }
+
+    def next_turn(name: str, replies: Sequence[str]) -> Conversation:
+        history, imagined = list(opening), list(opening)
+        for (question, hidden), reply in zip(turns[name], replies, strict=False):
+            history += [user(question), assistant(reply.strip())]
+            imagined += [user(hidden), assistant("")]
+        question, hidden = turns[name][len(replies)]
+        views = [*history, user(question)], [*imagined, user(hidden)]
+        return Conversation(request.dataset, name, *views, group=request.prompt)
+
+    counts = {name: len(own) for name, own in turns.items()}
+    return ask_by_turns(asker, "turn-{:02}", counts, next_turn, read=str, max_new_tokens=max_new_tokens)
+
+
+def event_names(procedure: Procedure) -> list[str]:
+    """Return the names of the conversations about a procedure's events."""
+    return [f"{procedure.id}/event{number}" for number in range(len(procedure.events))]
+
+
+def answers_by_event(request: Request, read: Callable[[str], Labels]) -> dict[str, Answer]:
+    """Return the answers from the labels that `read` finds in the conversations about each event."""
+    labels = {procedure.id: list(map(read, event_names(procedure))) for procedure in request.procedures}
+    return {name: Answer([list(row) for row in zip(*events, strict=True)]) for name, events in labels.items()}

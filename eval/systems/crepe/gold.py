@@ -115,7 +115,7 @@ class Procedure(Row):
     @model_validator(mode="before")
     @classmethod
     def _any_start(cls, row: Any) -> Any:
-        """The start may hold anything."""
+        """Accept anything as the start."""
         steps = row.get("steps") if isinstance(row, dict) else None
         return {**row, "steps": [[], *steps[1:]]} if isinstance(steps, list) and steps else row
 
@@ -174,11 +174,7 @@ def label_in(changes: Changes, event: str, *, official: bool) -> int:
 
 
 def read_procedures(path: Path) -> list[Procedure]:
-    """Read a gold file, or an output file of the official code.
-
-    Raises:
-        UserError: the file is damaged; names file, place, value and what is expected.
-    """
+    """Read a gold file, or an output file of the official code; UserError if the file is damaged."""
     content: dict[str, dict[str, Any]] = read_json(path, dict[str, dict[str, Any]])
     if not content:
         raise UserError(f"{path}: holds no procedure; expected procedure id → goal and steps")

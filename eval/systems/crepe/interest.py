@@ -1,7 +1,7 @@
 """Scores by entity of interest (Table 6): whether a step names the entity that decides about an event.
 
 The authors labelled the changes of dev by hand (`data_dev_v2_eoi.json` in `codex_error_analysis/data`): the gold file
-with `EOI` ("True": the step names the entity) and `Singular` ("True": the step alone tells the answer) in its events.
+with `EOI` ("True": the step names the entity) and `Singular` ("True": the step is enough to answer) in its events.
 Their script gives each event the labels of its first change, at all steps.
 """
 

@@ -33,20 +33,20 @@ _CHANGES = {"equally": EQUALLY, "less": LESS, "more": MORE}
 
 
 def read_level(reply: str) -> int | None:
-    """A likelihood from 0 (very unlikely) to 3 (very likely): the first after "Answer:", else the first of all."""
+    """Return a likelihood from 0 (very unlikely) to 3 (very likely): the first after "Answer:", else the first."""
     marker = _ANSWER.search(reply)
     found = _LEVEL.search(reply, marker.end() if marker else 0)
     return _LEVELS[found[1].lower()] if found else None
 
 
 def read_likely(reply: str) -> int | None:
-    """1 for likely, 0 for unlikely, by where `read_level` finds one."""
+    """Return 1 for likely, 0 for unlikely, by `read_level`."""
     level = read_level(reply)
     return None if level is None else int(level >= LIKELY)
 
 
 def read_lettered_levels(reply: str, steps: int) -> list[int | None]:
-    """The likelihood from 0 to 3 at each step, from lines such as `Step 1: (A) very likely`.
+    """Return the likelihood from 0 to 3 at each step, from lines such as `Step 1: (A) very likely`.
 
     The letter counts, else the words; of several lines about a step the first.
     """
@@ -59,7 +59,7 @@ def read_lettered_levels(reply: str, steps: int) -> list[int | None]:
 
 
 def read_yes_or_no(reply: str) -> int | None:
-    """1 for yes, 0 for no; where neither is said, a likelihood stands for its nearer one."""
+    """Return 1 for yes, 0 for no; without either, likely counts as yes and unlikely as no."""
     found = _YES_OR_NO.search(reply)
     if found:
         return int(found[1].lower() == "yes")
@@ -68,10 +68,10 @@ def read_yes_or_no(reply: str) -> int | None:
 
 
 def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> list[int | None]:
-    """Labels from likelihoods after each step, as the official scripts compare them.
+    """Return labels from likelihoods after each step, compared as in the official scripts.
 
-    Nothing stands before the first step, so that its label is no change. One that could not be read repeats the last
-    one; where the first could not be read, the first that could counts as a change.
+    The first step is no change, because nothing comes before it. An unreadable likelihood repeats the last one; if
+    the first is unreadable, the first readable one counts as a change.
 
     Args:
         likely: the least level that is likely.
@@ -93,7 +93,7 @@ def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> list[in
 
 
 def changes_of(levels: Sequence[int | None]) -> list[int | None]:
-    """Labels from likelihoods at the start and after each step, each compared with the last one that could be read."""
+    """Return labels from likelihoods at the start and after each step, compared with the last readable one."""
     labels: list[int | None] = []
     before = levels[0] if levels else None
     for level in levels[1:]:
@@ -106,7 +106,7 @@ def changes_of(levels: Sequence[int | None]) -> list[int | None]:
 
 
 def read_change(reply: str) -> int | None:
-    """The label a chain of thought ends in: behind the last "likelihood change is" that has one, else the last."""
+    """Return the label after the last "likelihood change is" of a chain of thought, else the last label."""
     for rest in reversed(reply.lower().split("likelihood change is")[1:]):
         if stated := _CHANGE.search(rest):
             return _CHANGES[stated[1]]
@@ -115,7 +115,7 @@ def read_change(reply: str) -> int | None:
 
 
 def read_option(reply: str) -> int | None:
-    """The label that code names, as `Options[N]` (more, less, equally likely) or in words."""
+    """Return the label that code names, as `Options[N]` (more, less, equally likely) or in words."""
     found = re.search(r"\[\s*([0-2])\s*\]", reply)
     if found:
         return (MORE, LESS, EQUALLY)[int(found[1])]
@@ -150,12 +150,11 @@ def read_code(reply: str, steps: int, events: int, parse: Parse) -> Answer:
     """Read step functions.
 
     The official reading ends at the first blank line. Each `def` begins the next step, by its position and not its
-    name; what stands before the first belongs to the first step. Of an event's number one digit is read. A change to
-    `equally likely` does not take back another one in the same step. Steps beyond the procedure are ignored, and so
-    are events that it has not. The lenient reading goes on after blank lines, reads whole numbers, and lets the last
-    of several changes count.
+    name; lines before the first belong to the first step. One digit of an event's number is read. A change to `equally
+    likely` does not undo another one in the same step. Steps and events that the procedure lacks are ignored. The
+    lenient reading continues after blank lines, reads whole numbers, and takes the last of several changes.
 
-    A code fence around the code is passed over, and so is a repetition of the class down to its constructor.
+    A code fence around the code is skipped, and so is a repetition of the class down to its constructor.
     """
     pattern = _OFFICIAL_EVENT if parse == "official" else _LENIENT_EVENT
     result = Answer([[None] * events for _ in range(steps)], [[] for _ in range(steps)])
@@ -182,7 +181,7 @@ def _read_line(line: str, step: int, result: Answer, pattern: re.Pattern[str], p
 
 
 def _bare(reply: str) -> str:
-    """The code alone: without a fence, and without the class and the constructor where the reply repeats them."""
+    """Return the code without a fence, and without a repeated class and constructor."""
     fenced = _FENCE.search(reply)
     lines = (fenced[1] if fenced else reply).strip("\n").split("\n")
     headers = [place for place, line in enumerate(lines) if _HEADER.match(line)]

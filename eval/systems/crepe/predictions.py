@@ -57,8 +57,8 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
 
     Args:
         read: which dictionaries hold the predictions. auto takes `predicted_event` if a file has some or is one of
-            ours, else its `event` dictionaries. An official output without any predicted change, such as the official
-            majority baseline, looks like the gold file, so it needs `predicted`.
+            ours, else its `event` dictionaries. An official output without any predicted
+            change, such as the majority baseline, looks like the gold file and needs `predicted`.
         missing: what to do about procedures that the file lacks.
 
     Raises:
@@ -152,7 +152,7 @@ def _notes(facts: Mapping[str, Any], procedures: int, *, same: bool, guessed: bo
 
 
 def _warnings(path: Path, other_gold: int, pairs: int) -> Iterator[str]:
-    """A file in the official format holds gold too, and the official script scores against that."""
+    """Warn about gold in the file, which the official script scores against."""
     if other_gold:
         yield (
             f"{path} carries other gold than --gold: {other_gold:,} of {pairs:,} (event, step) pairs have another "

@@ -27,7 +27,7 @@ def score_by_relation(gold: Sequence[Procedure], predicted: Sequence[Procedure])
         predicted: procedures of a file in the official output's form.
 
     Raises:
-        UserError: a label is none of the three relations.
+        UserError: a label is not one of the three relations.
     """
     pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in RELATIONS}
     unlabelled = 0

@@ -2,8 +2,8 @@
 
 The headline is the official scorer's: scikit-learn's macro-F1 over the labels that occur in gold or predictions, with
 changes read as `gold.official_label` reads them. The corrected variant reads changes by their meaning and always
-averages over the three classes. On the published files both are the same numbers. Beside them stand the two naive
-baselines of Table 2: a random label for each pair, and `equally likely` for all.
+averages over the three classes. On the published files both are the same numbers. The two naive
+baselines of Table 2 are a random label for each pair, and `equally likely` for all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.table import Table, percent
 from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.counts import macro_f1 as macro_f1_of
 from eval.score.statistics import LEVEL, RESAMPLES
@@ -58,7 +57,7 @@ def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
     """Return the pairs of the procedures that have predictions, in the official scorer's order.
 
     Raises:
-        UserError: there is none.
+        UserError: no procedure has a pair.
     """
     rows: list[tuple[int, ...]] = []
     kept = [procedure for procedure in gold if procedure.id in predicted.official]
@@ -228,43 +227,3 @@ def _chance(gold: NDArray[np.int64], seeds: int, seed: int) -> NDArray[np.float6
         counts = np.bincount(cells.ravel(), minlength=len(drawn) * 9).reshape(-1, 9)
         parts.append(macro_f1_of(counts))
     return np.concatenate(parts)
-
-
-def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
-    """Return the tables of a report: the main one with the baselines, then the breakdowns."""
-    return [_main(scores, title, notes), *_breakdowns(scores)]
-
-
-def _main(scores: dict[str, Any], title: str, notes: Sequence[str]) -> Table:
-    low, high = scores["macro_f1_interval"]
-    way, baselines = scores["which_way"], scores["baselines"]
-    chance, every = baselines["chance"], way["all_changed"]
-    drawn = f"mean of {chance['draws']} draws, deviation {percent(chance['deviation'])}"
-    figures = [
-        ("macro-F1", scores["macro_f1"], f"{percent(low)}–{percent(high)}"),
-        ("macro-F1, corrected", scores["corrected"]["macro_f1"], "changes by meaning, three classes"),
-        ("accuracy", scores["accuracy"], ""),
-        ("did it change: macro-F1", scores["did_it_change"]["macro_f1"], f"{scores['counts']['pairs']} pairs"),
-        ("which way: macro-F1", way["macro_f1"], f"{way['pairs']} pairs, changed in gold and prediction"),
-        ("which way, all changed", every["macro_f1"], f"{every['pairs']} pairs, changed in gold"),
-        ("chance: macro-F1", chance["macro_f1"], drawn),
-        ("majority: macro-F1", baselines["majority"]["macro_f1"], ""),
-    ]
-    if "unparsed" in scores:
-        figures.append(("unparsed", scores["unparsed"]["share"], f"{scores['unparsed']['pairs']} pairs"))
-    rows = [[name, percent(share), remark] for name, share, remark in figures]
-    rows += [["note", "", note] for note in notes]
-    return Table.of(["score", "%", "remarks"], rows, title)
-
-
-def _breakdowns(scores: dict[str, Any]) -> list[Table]:
-    gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
-    labels = [[name, percent(scores["f1"][name]), str(gold[name]), str(predicted[name])] for name in LABELS]
-    lengths = [
-        [name, percent(row["macro_f1"]), str(row["procedures"]), str(row["pairs"])]
-        for name, row in scores["by_length"].items()
-    ]
-    return [
-        Table.of(["label", "F1 %", "gold", "predicted"], labels, "By label"),
-        Table.of(["length", "macro-F1 %", "procedures", "pairs"], lengths, "By length"),
-    ]

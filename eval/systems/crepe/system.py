@@ -26,25 +26,24 @@ from eval.systems.crepe.interest import interest_table, read_labels, score_by_in
 from eval.systems.crepe.parse import Parse
 from eval.systems.crepe.predictions import Missing, Predictions, ReadAs, read_predictions, write_predictions
 from eval.systems.crepe.relation import relation_table, score_by_relation
-from eval.systems.crepe.scorer import flatten, measures, score, tables
-from eval.systems.crepe.text_at_once import ask_at_once
+from eval.systems.crepe.scorer import flatten, measures, score
+from eval.systems.crepe.tables import tables
 from eval.systems.crepe.text_families import ask_texts
-from eval.systems.crepe.turn_families import ask_changes, ask_chat
 from eval.systems.crepe.two_step import ask_two_steps
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
 _FILES = {"dev": "data_dev_v2.json", "test": "data_test_v2.json"}
-# Sections 4 and 5: gold states go to chain of thought, self-ask and code; the other kinds are code's alone. The paper
+# Sections 4 and 5: gold states go to chain of thought, self-ask and code; the other kinds only to code. The paper
 # asks its chat model without examples (appendix B.3) and shows the others exactly three; but its script for T5 and T0
 # (appendix B.4) shows none.
 FAMILIES: dict[str, Family] = {
     "text": Family(ask_texts, by_event=True, by_step=True),
-    "text_change": Family(ask_changes, by_event=True),
-    "text_at_once": Family(ask_at_once, by_event=True),
+    "text_change": Family(ask_texts, by_event=True),
+    "text_at_once": Family(ask_texts, by_event=True),
     "yes_no": Family(ask_texts, shots=0, by_event=True),
-    "chat": Family(ask_chat, shots=0, by_event=True, by_step=True),
-    "cot": Family(ask_changes, ("none", "gold"), by_event=True, by_step=True),
+    "chat": Family(ask_texts, shots=0, by_event=True, by_step=True),
+    "cot": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
     "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
     "code": Family(ask_code, ("none", "soft", "hard", "gold", "predicted")),
     "code_no_step_comments": Family(ask_code),
@@ -95,7 +94,7 @@ class CrepeOptions(SystemOptions):
         return self.prompt == "yes_no"
 
     def shown(self, seed: int) -> list[Demonstration]:
-        """The demonstrations that the prompts show."""
+        """Return the demonstrations that the prompts show."""
         family = FAMILIES[self.prompt]
         count = family.shots if self.shots is None else self.shots
         if self.demonstrations == "first":
@@ -122,7 +121,7 @@ class CrepeOptions(SystemOptions):
 
 
 class CrepeScoreOptions(SystemOptions):
-    """Options of the scorer alone."""
+    """Options of the scorer."""
 
     split: Literal["dev", "test"] = Field(
         "dev", exclude=True, description="dev or test: which official file, where --gold is a folder"
@@ -137,7 +136,7 @@ class CrepeScoreOptions(SystemOptions):
         None, description="data_dev_v2_eoi.json: also score by entity of interest, as Table 6 of the paper"
     )
     chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
-    seed: int = Field(0, ge=0, description="of the chance baseline and the bootstrap")
+    seed: int = Field(0, ge=0, description="seed of the chance baseline and the bootstrap")
 
 
 class Crepe(System[Sequence[Procedure], Predictions]):
@@ -216,7 +215,7 @@ class Crepe(System[Sequence[Procedure], Predictions]):
         return {PREDICTIONS_FILE: write_predictions(asked, answers.official, answers.entities)}
 
     def template(self, gold: Sequence[Procedure], options: Any) -> Iterator[dict[str, Any]]:
-        """One line per pair."""
+        """Return one line per pair."""
         for name, step, event in (pair for procedure in gold for pair in procedure.pairs):
             yield {"procedure": name, "step": step, "event": event, "change": ""}
 

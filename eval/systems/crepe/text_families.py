@@ -1,122 +1,137 @@
-"""Prompts in plain words that ask for each event after each step anew, and how such prompts tell a step.
+"""Prompts in plain words about one event: after each step in its own conversation, in a dialogue, or all at once.
 
 `text` (Figure 2) and `self_ask` (Figure 4) ask how likely the event is, `yes_no` (appendix B.4) whether it is okay
-that it happens. Each answer is compared with the one before. As in the official scripts nothing stands before the
-first one, so no prompt can say that the first step changes something.
+that it happens; each answer is compared with the one before. `cot` (Figure 4) and `text_change` ask what each step
+does to the event; as in the official scripts the earlier questions and answers stay in the prompt. In `chat` (appendix
+B.3) the user names the steps one by one, and the model says yes or no after each. `text_at_once` (appendix B.2) asks
+for a line for each step with one of four levels, `Step 2: (D) unlikely`.
 
-Of `structure=independent` are the forms that can: text and self-ask ask for one of four levels, also before the first
-step, and chain of thought asks for the change after each step by itself.
+As in the official scripts nothing comes before the first step, so no prompt can say that the first step changes
+something. With `structure=independent`, `text` and `self_ask` ask for one of four levels and, like `chat`, also before
+the first step; `cot` asks about each step on its own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from d2e_sft.data.chat_template import Messages
-from eval.run.task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.conversations import exchanges, system, user, wording
+from eval.systems.conversations import exchanges, system, wording
 from eval.systems.crepe.demonstrations import Demonstration, DemonstrationEvent
-from eval.systems.crepe.family import Request, answer_of_events
+from eval.systems.crepe.family import YES_NO, Labels, Request, Turn, answers_by_event, event_names, hold
 from eval.systems.crepe.gold import LABELS, MORE, EntityChange, Procedure
 from eval.systems.crepe.parse import (
+    LETTERED,
+    LIKELY,
     Answer,
     changes_from_first,
     changes_of,
     read_change,
+    read_lettered_levels,
     read_level,
     read_likely,
     read_yes_or_no,
 )
 
 WORDING: Any = wording("crepe/wording")
-YES_NO = ("yes", "no")
-_TOKENS = {"text": 12, "cot": 160, "self_ask": 200, "yes_no": 12}
+_TOKENS = {"text": 12, "text_change": 12, "yes_no": 12, "chat": 12, "cot": 256, "self_ask": 200}
+_INDEPENDENT_COT_TOKENS = 160
+_TOKENS_A_STEP, _SPARE = 16, 16  # of `text_at_once`
 _Changes = Sequence[Sequence[EntityChange]]
 
 
 def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
-    """Ask everything in one pass, and read a label for each event and step."""
-    opening = [system(_texts(request)["system"]), *_demonstrated(request)]
-    conversations = [
-        _conversation(request, opening, procedure, number, step)
+    """Ask about each event and step, and read the labels."""
+    opening = [system(_texts(request)["system"]), *exchanges(_demonstrated(request))]
+    turns = {
+        name: _turns(request, procedure, event, request.states.get(procedure.id))
         for procedure in request.procedures
-        for number in range(len(procedure.events))
-        for step in _steps(request, len(procedure.steps))
-    ]
-    if request.by_likelihood:
-        outputs = asker.choose("answers", conversations)
+        for name, event in zip(event_names(procedure), procedure.events, strict=True)
+    }
+    tokens = _tokens(request)
+    if request.prompt in ("text_change", "chat") or (request.prompt == "cot" and not request.independent):
+        replies = hold(request, asker, opening, turns, tokens)
     else:
-        outputs = asker.ask("answers", conversations, max_new_tokens=_TOKENS[request.prompt])
-    said = {chat.id: output for chat, output in zip(conversations, outputs, strict=True)}
-    return {procedure.id: _answer(request, procedure, said) for procedure in request.procedures}
+        first, at_once = _first(request), request.prompt == "text_at_once"
+        chats = [
+            request.conversation(name if at_once else f"{name}/step{step}", opening, turn)
+            for name, own in turns.items()
+            for step, turn in enumerate(own, start=first)
+        ]
+        asked = (
+            asker.choose("answers", chats)
+            if request.by_likelihood
+            else asker.ask("answers", chats, max_new_tokens=tokens)
+        )
+        outputs = iter(asked)
+        replies = {name: [next(outputs) for _ in own] for name, own in turns.items()}
+    steps = {name: len(one.steps) for one in request.procedures for name in event_names(one)}
+    return answers_by_event(request, lambda name: _read(request, replies[name], steps[name]))
 
 
 def _texts(request: Request) -> Any:
-    return WORDING["independent"][request.prompt] if request.independent else WORDING[request.prompt]
+    own = WORDING["independent"].get(request.prompt) if request.independent else None
+    return own or WORDING[request.prompt]
 
 
-def _steps(request: Request, count: int) -> range:
-    """The steps asked about; 0 is before the first step."""
-    return range(0 if request.independent and request.prompt != "cot" else 1, count + 1)
+def _tokens(request: Request) -> int:
+    if request.prompt == "text_at_once":
+        return _SPARE + _TOKENS_A_STEP * max(len(one.steps) for one in request.procedures)
+    return _INDEPENDENT_COT_TOKENS if request.prompt == "cot" and request.independent else _TOKENS[request.prompt]
 
 
-def _name(procedure: Procedure, number: int, step: int) -> str:
-    return f"{procedure.id}/event{number}/step{step}"
+def _first(request: Request) -> int:
+    """Return the first step that is asked about; 0 is before the first one."""
+    return 0 if request.independent and request.prompt != "cot" else 1
 
 
-def _conversation(request: Request, opening: Messages, procedure: Procedure, number: int, step: int) -> Conversation:
-    event, changes = procedure.events[number], request.states.get(procedure.id)
-    question = _question(request, procedure.goal, told(request, procedure.steps, step, changes), event)
-    if request.prompt == "self_ask" and not request.independent and changes is not None:
-        question = "\n".join([question, *_followed_up(changes[step - 1])])
-    return Conversation(
-        request.dataset,
-        _name(procedure, number, step),
-        [*opening, user(question)],
-        [*opening, user(_question(request, procedure.goal, hidden(), event))],
-        group=request.prompt,
-        options=YES_NO if request.by_likelihood else (),
-    )
+def _turns(
+    request: Request, about: Procedure | Demonstration, event: str, changes: _Changes | None, *, solved: bool = False
+) -> list[Turn]:
+    """Return the questions about an event, in both views; `solved` in a demonstration, which has no follow-ups."""
+    texts, steps = _texts(request), about.steps
+    if request.prompt == "chat":
+        start = texts["start"].format(goal=about.goal, event=event)
+        turns = [(texts["turn"].format(step=step), texts["hidden_turn"]) for step in steps]
+        if request.independent:
+            return [("\n".join([start, texts["before"]]),) * 2, *turns]
+        return [(f"{start}\n{turns[0][0]}", f"{start}\n{turns[0][1]}"), *turns[1:]]
+    told = {"goal": about.goal, "event": event, "clause": clause(event)}
+    if request.prompt == "text_at_once":
+        views = (steps, [WORDING["not_shown"]] * len(steps))
+        listed = ["\n".join(f"{n}. {step}" for n, step in enumerate(view, start=1)) for view in views]
+        return [(texts["user"].format(steps=listed[0], **told), texts["user"].format(steps=listed[1], **told))]
+    follow_up = request.prompt == "self_ask" and not request.independent
+    hidden = texts["user"].format(**told, **dict.fromkeys(("steps", "before", "step"), WORDING["not_shown"]))
+    turns = []
+    for step in range(_first(request), len(steps) + 1):
+        question = texts["user"].format(**told, **_so_far(request, steps, step, None if follow_up else changes))
+        if follow_up and changes is not None and not solved:
+            question = "\n".join([question, *map(_followed_up, changes[step - 1])])
+        turns.append((question, hidden))
+    return turns
 
 
-def _question(request: Request, goal: str, steps: dict[str, str], event: str) -> str:
-    text: str = _texts(request)["user"].format(goal=goal, event=event, clause=clause(event), **steps)
-    return text
-
-
-def told(request: Request, steps: Sequence[str], step: int, changes: _Changes | None) -> dict[str, str]:
-    """What a prompt tells of the first steps: all of them, those before the last of them, and the last."""
-    noted = None if request.prompt == "self_ask" and not request.independent else changes
-    before = _so_far(steps, max(step - 1, 0), noted, WORDING["start"])
-    if request.prompt == "yes_no":  # as the official script for T5 has it
+def _so_far(request: Request, steps: Sequence[str], step: int, changes: _Changes | None) -> dict[str, str]:
+    """Return the first steps: all of them, those before the last of them, and the last."""
+    noted = [
+        text if changes is None or not changes[place] else f"{text} ({'; '.join(map(_noted, changes[place]))})"
+        for place, text in enumerate(steps)
+    ]
+    before = " ".join(noted[: max(step - 1, 0)]) or WORDING["start"]
+    if request.prompt == "yes_no":  # as in the official script for T5
         before = " ".join([WORDING["start"], *steps[: step - 1]])
     return {
-        "steps": _so_far(steps, step, noted, WORDING["nothing_done"]),
+        "steps": " ".join(noted[:step]) or WORDING["nothing_done"],
         "before": before,
         "step": steps[step - 1] if step else "",
     }
 
 
-def hidden() -> dict[str, str]:
-    """What stands in these places in the imagined view."""
-    return dict.fromkeys(("steps", "before", "step"), WORDING["not_shown"])
-
-
-def _so_far(steps: Sequence[str], done: int, changes: _Changes | None, nothing: str) -> str:
-    """The first steps, with the entity changes after each where they are given."""
-    if done == 0:
-        return nothing
-    return " ".join(
-        step if changes is None or not changes[place] else f"{step} ({'; '.join(map(_said, changes[place]))})"
-        for place, step in enumerate(steps[:done])
-    )
-
-
 def clause(event: str) -> str:
-    """An event's sentence as it stands inside a question: without its full stop, the first letter a small one."""
+    """Return an event's sentence as part of a question: without its full stop, in lower case at the start."""
     text = event.strip().removesuffix(".")
     found = re.match(r"\w+", text)
     first = found[0] if found else ""
@@ -124,57 +139,45 @@ def clause(event: str) -> str:
     return text if stays else text[:1].lower() + text[1:]
 
 
-def _said(change: EntityChange) -> str:
+def _noted(change: EntityChange) -> str:
     return f"{change.entity}: {'' if change.change == LABELS[MORE] else 'not '}{change.attribute}"
 
 
-def _followed_up(changes: Sequence[EntityChange]) -> Iterator[str]:
-    """Given entity changes as follow-up questions that are answered already."""
-    for change in changes:
-        yield WORDING["self_ask"]["given"].format(
-            entity=change.entity, attribute=change.attribute, answer=_yes_or_no(change.change == LABELS[MORE])
-        )
+def _followed_up(change: EntityChange) -> str:
+    """Return a given entity change as a follow-up question with its answer."""
+    answer = _yes_or_no(change.change == LABELS[MORE])
+    text: str = WORDING["self_ask"]["given"].format(entity=change.entity, attribute=change.attribute, answer=answer)
+    return text
 
 
-def _answer(request: Request, procedure: Procedure, said: dict[str, str]) -> Answer:
-    columns = []
-    for number in range(len(procedure.events)):
-        replies = [said[_name(procedure, number, step)] for step in _steps(request, len(procedure.steps))]
-        columns.append(_read(request, replies))
-    return answer_of_events(columns)
+def _read(request: Request, replies: Sequence[str], steps: int) -> Labels:
+    if request.prompt == "text_at_once":
+        return changes_from_first(read_lettered_levels(replies[0], steps), LIKELY)
+    if request.prompt in ("cot", "text_change"):
+        return list(map(read_change, replies))
+    if request.prompt in ("chat", "yes_no"):
+        levels = list(map(read_yes_or_no, replies))
+    else:
+        levels = list(map(read_level if request.independent else read_likely, replies))
+    return changes_of(levels) if request.independent else changes_from_first(levels)
 
 
-def _read(request: Request, replies: Sequence[str]) -> list[int | None]:
-    if request.prompt == "cot":
-        return [read_change(reply) for reply in replies]
-    if request.independent:
-        return changes_of([read_level(reply) for reply in replies])
-    read = read_yes_or_no if request.prompt == "yes_no" else read_likely
-    return changes_from_first([read(reply) for reply in replies])
-
-
-def _demonstrated(request: Request) -> Messages:
-    """Each demonstration's event after each step, as turns."""
+def _demonstrated(request: Request) -> list[tuple[str, str]]:
+    """Return the questions about each demonstration's event with their answers."""
     pairs = []
     for shown in request.demonstrations:
-        event = shown.events[0]
-        changes = shown.entity_changes if request.entities == "gold" else None
-        for step in _steps(request, len(shown.steps)):
-            question = _question(request, shown.goal, told(request, shown.steps, step, changes), event.event)
-            pairs.append((question, _SOLVED[request.prompt](request, event, step)))
-    return exchanges(pairs)
-
-
-def solved_in_words(request: Request, shown: Demonstration, step: int) -> str:
-    """The chain of thought about a demonstration's event."""
-    return _reasoning(request, shown.events[0], step)
+        event, changes = shown.events[0], shown.entity_changes if request.entities == "gold" else None
+        turns = _turns(request, shown, event.event, changes, solved=True)
+        steps = range(_first(request), len(shown.steps) + 1)
+        answers = [_SOLVED[request.prompt](request, event, step) for step in steps]
+        if request.prompt == "text_at_once":
+            answers = ["\n".join(answers)]
+        pairs += [(question, answer) for (question, _), answer in zip(turns, answers, strict=True)]
+    return pairs
 
 
 def _level(request: Request, event: DemonstrationEvent, step: int) -> str:
-    likely = event.is_likely(step)
-    if request.independent:
-        return "very likely" if likely else "very unlikely"
-    return "likely" if likely else "unlikely"
+    return "very " * request.independent + ("likely" if event.is_likely(step) else "unlikely")
 
 
 def _reasoning(request: Request, event: DemonstrationEvent, step: int) -> str:
@@ -195,17 +198,16 @@ def _follow_ups(request: Request, event: DemonstrationEvent, step: int) -> str:
     return text
 
 
-def _okay(request: Request, event: DemonstrationEvent, step: int) -> str:
-    return YES_NO[not event.is_likely(step)]
-
-
 def _yes_or_no(value: bool) -> str:
     return "Yes." if value else "No."
 
 
 _SOLVED: dict[str, Callable[[Request, DemonstrationEvent, int], str]] = {
     "text": _level,
+    "text_change": lambda _, event, step: f'"{LABELS[event.label(step)]}"',
+    "text_at_once": lambda _, event, step: f"Step {step}: {LETTERED[0 if event.is_likely(step) else 3]}",
     "cot": _reasoning,
     "self_ask": _follow_ups,
-    "yes_no": _okay,
+    "yes_no": lambda _, event, step: YES_NO[not event.is_likely(step)],
+    "chat": lambda _, event, step: _yes_or_no(event.is_likely(step)),
 }

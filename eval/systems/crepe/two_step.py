@@ -12,13 +12,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from d2e_sft.data.chat_template import Messages
-from eval.run.task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.conversations import exchanges, system, user, wording
-from eval.systems.crepe.code_families import (
+from eval.systems.conversations import exchanges, system, wording
+from eval.systems.crepe.code_families import TOKENS, ask_for_code
+from eval.systems.crepe.code_style import (
     INDENT,
-    TOKENS,
     CodeStyle,
     event_line,
     header,
@@ -29,9 +27,8 @@ from eval.systems.crepe.code_families import (
     title,
 )
 from eval.systems.crepe.demonstrations import Demonstration, DemonstrationEvent
-from eval.systems.crepe.family import Request
-from eval.systems.crepe.gold import Procedure
-from eval.systems.crepe.parse import Answer, read_code
+from eval.systems.crepe.family import Request, event_names
+from eval.systems.crepe.parse import Answer
 
 State = tuple[str, str]  # entity, attribute
 _WORDING: Any = wording("crepe/wording")["code_two_step"]
@@ -42,49 +39,35 @@ _PRECONDITION = re.compile(r"""precondition\s*=\s*\\?\s*\(\s*(["'])(.+?)\1\s*,\s
 def ask_two_steps(request: Request, asker: Asker) -> dict[str, Answer]:
     """Ask for the preconditions of all events, then for the step functions of each procedure."""
     banks = _ask_banks(request, asker)
-    opening = [system(_WORDING["changes"]), *exchanges(_solved_changes(shown) for shown in request.demonstrations)]
-    conversations = []
-    for procedure in request.procedures:
-        code = _opened(procedure.goal, procedure.steps, procedure.events, banks[procedure.id])
-        hidden = _opened(procedure.goal, hidden_steps(procedure), procedure.events, [])
-        views = [*opening, user(code)], [*opening, user(hidden)]
-        conversations.append(Conversation(request.dataset, procedure.id, *views, request.prompt))
-    outputs = asker.ask("answers", conversations, max_new_tokens=TOKENS)
-    return {
-        procedure.id: read_code(output, len(procedure.steps), len(procedure.events), request.parse)
-        for procedure, output in zip(request.procedures, outputs, strict=True)
-    }
+    opening = [system(_WORDING["changes"]), *exchanges(map(_solved_changes, request.demonstrations))]
+    chats = []
+    for one in request.procedures:
+        code = _opened(one.goal, one.steps, one.events, banks[one.id])
+        hidden = _opened(one.goal, hidden_steps(one), one.events, [])
+        chats.append(request.conversation(one.id, opening, (code, hidden)))
+    return ask_for_code(request, asker, chats)
 
 
 def _ask_banks(request: Request, asker: Asker) -> dict[str, list[State | None]]:
-    """By procedure the state that decides about each event; None where no reply tells one."""
+    """Return by procedure the state that decides about each event; None if no reply names one."""
     pairs = [(shown, event) for shown in request.demonstrations for event in shown.events[:1]]
     opening = [system(_WORDING["preconditions"]), *exchanges(_solved_precondition(*pair) for pair in pairs)]
-    conversations = [
-        _precondition_conversation(request, opening, procedure, number)
-        for procedure in request.procedures
-        for number in range(len(procedure.events))
-    ]
-    replies = iter(asker.ask("preconditions", conversations, max_new_tokens=TOKENS))
-    return {procedure.id: [most_frequent(next(replies)) for _ in procedure.events] for procedure in request.procedures}
+    chats = []
+    for one in request.procedures:
+        for name, event in zip(event_names(one), one.events, strict=True):
+            views = [_asked_precondition(one.goal, steps, event) for steps in (one.steps, hidden_steps(one))]
+            chats.append(request.conversation(name, opening, (views[0], views[1])))
+    replies = iter(asker.ask("preconditions", chats, max_new_tokens=TOKENS))
+    return {one.id: [most_frequent(next(replies)) for _ in one.events] for one in request.procedures}
 
 
 def most_frequent(reply: str) -> State | None:
-    """The precondition that most functions of a reply have, letter case aside; of several the first."""
+    """Return the most frequent precondition in a reply, ignoring letter case; of several the first."""
     found = [(match[2].strip(), match[4].strip()) for match in _PRECONDITION.finditer(reply)]
     counts = Counter((entity.casefold(), attribute.casefold()) for entity, attribute in found)
     best = max(counts.values(), default=0)
     alike = (state for state in found if counts[state[0].casefold(), state[1].casefold()] == best)
     return next(alike, None)
-
-
-def _precondition_conversation(request: Request, opening: Messages, procedure: Procedure, number: int) -> Conversation:
-    told, hidden = (
-        _asked_precondition(procedure.goal, steps, procedure.events[number])
-        for steps in (procedure.steps, hidden_steps(procedure))
-    )
-    name = f"{procedure.id}/event{number}"
-    return Conversation(request.dataset, name, [*opening, user(told)], [*opening, user(hidden)], request.prompt)
 
 
 def _asked_precondition(goal: str, steps: Sequence[str], event: str) -> str:
@@ -105,7 +88,7 @@ def _solved_precondition(shown: Demonstration, event: DemonstrationEvent) -> tup
 
 
 def _opened(goal: str, steps: Sequence[str], events: Sequence[str], bank: Sequence[State | None]) -> str:
-    """The class down to the objects of the bank, with the attributes that count behind each."""
+    """Return the class down to the objects of the bank, each with its attributes."""
     attributes: dict[str, dict[str, None]] = {}
     for entity, attribute in filter(None, bank):
         attributes.setdefault(entity, {})[attribute] = None

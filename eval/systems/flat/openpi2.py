@@ -38,11 +38,7 @@ ANSWERS: Mapping[str, tuple[str, ...]] = {
 
 
 def task_of(path: Path) -> str:
-    """Return the task that a flat file's columns are for.
-
-    Raises:
-        UserError: there is none, or the file holds no line.
-    """
+    """Return the task that a flat file's columns are for; UserError if no task has them, or the file is empty."""
     place, row = next(iter(read_lines(path)), (str(path), None))
     if row is None:
         raise UserError(f"{path}: holds no prediction; expected one per line")
@@ -54,11 +50,7 @@ def task_of(path: Path) -> str:
 
 
 def read_flat(path: Path) -> Content:
-    """Read a flat file into the official form of its task.
-
-    Raises:
-        UserError: a line is damaged, or nothing is filled in.
-    """
+    """Read a flat file into the official form of its task; UserError if a line is damaged, or nothing is filled in."""
     task = task_of(path)
     step: Any = OptionalStep if task == "salience" else StepNumber
     fields: Any = {name: (step if name == "step" else str, ...) for name in COLUMNS[task]}

@@ -1,31 +1,35 @@
-"""Clusters: which names mean the same, by asking a model several times (paper section 3.1, table 2).
-
-The answers make one clustering, greedily by how often a cluster was given. It is scored by exact match of sets against
-ten procedures that were labelled by hand; predicted names that the labels lack are dropped first. Officially "recall"
-is the share of predicted clusters that are gold ones over the number of *gold* clusters, and "precision" the share of
-gold clusters that were predicted over the number of *predicted* ones; the two matched counts differ only where a
-cluster is there twice, but the names are swapped. The corrected figures have the usual names, drop clusters that are
-empty, and count each once.
-"""
+"""Clusters: which names mean the same, by asking a model several times (paper section 3.1, table 2)."""
 
 from __future__ import annotations
 
-import ast
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-from pydantic import AliasChoices, Field, field_validator
+from typing import Any, ClassVar
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
-from eval.systems.json_file import Row, check_ids
-from eval.systems.openpi2.gold import alternatives, normalise, official_text, read_official
+from eval.systems.openpi2.clustering import (
+    Clustering,
+    ClusterScores,
+    Groups,
+    Kind,
+    ToCluster,
+    aggregate,
+    clusters_file,
+    merge_alike,
+    parse_groups,
+    read_gold_groups,
+    read_predicted_groups,
+    read_to_cluster,
+    score_clusters,
+    spread,
+    suffix,
+)
+from eval.systems.openpi2.gold import alternatives
 from eval.systems.openpi2.metrics import PrecisionRecall, cell, f1_measure, mean
 from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, Task, conversation, drawn
 from eval.systems.score_files import file_in
@@ -36,112 +40,15 @@ ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_anno
 _WORDING: Any = wording("openpi2/prompts/clusters")
 TEMPERATURE = 0.7  # the paper's
 _TOKENS = 256
-Kind = Literal["entities", "attributes"]
-Clustering = list[list[str]]
-# By procedure and entity the clusters of its attributes; those of the entities themselves are under the empty name.
-Groups = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]
-
-
-class ToCluster(Row):
-    """A procedure with names to be clustered.
-
-    Attributes:
-        names: entity mentions under one empty key; or by entity the entries of its attributes, each one or several
-            mentions with ` | ` between them.
-    """
-
-    goal: str
-    steps: tuple[str, ...]
-    names: dict[str, tuple[str, ...]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities_flattened"))
-
-    @field_validator("names", mode="before")
-    @classmethod
-    def _of_entities(cls, value: Any) -> Any:
-        return {"": list(dict.fromkeys(value))} if isinstance(value, list) else value
-
-
-class _Labelled(Row):
-    groups: dict[str, list[Any]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities"))
-
-    @field_validator("groups", mode="before")
-    @classmethod
-    def _of_entities(cls, value: Any) -> Any:
-        return {"": value} if isinstance(value, list) else value
-
-
-@dataclass
-class ClusterScores:
-    """Figures by their usual names; what `official` has as its `precision` is officially called so, too."""
-
-    official: PrecisionRecall
-    corrected: PrecisionRecall
-
-
-def read_to_cluster(path: Path) -> dict[str, ToCluster]:
-    """Read each procedure's entity mentions, each once, or the attribute mentions of its entities.
-
-    Raises:
-        UserError: the file is missing or damaged; so do the other readers.
-    """
-    return read_official(path, ToCluster)
-
-
-def read_gold_groups(path: Path) -> Groups:
-    """Read gold clusters: lists of entities, or attributes with bars between them."""
-    return {
-        key: {
-            entity: [_stripped(alternatives(group) if isinstance(group, str) else group) for group in groups]
-            for entity, groups in found.groups.items()
-        }
-        for key, found in read_official(path, _Labelled).items()
-    }
-
-
-def read_predicted_groups(path: Path, gold: Groups, kind: Kind, form: AttributeForm = "vanilla") -> Groups:
-    """Read predicted clusters, in the official form.
-
-    Of entities it is {procedure: {first name: [names]}}, of attributes {procedure: {entity: {name: [further names]}}}.
-
-    Args:
-        form: concise attributes end with " of ENTITY", which is left out.
-
-    Raises:
-        UserError: as above, or the file names a procedure or an entity that is not in the gold file.
-    """
-    schema = dict[str, list[str]] if kind == "entities" else dict[str, dict[str, list[str]]]
-    found = read_official(path, schema)
-    check_ids(path, "procedure", found, gold)
-    if kind == "entities":
-        return {key: {"": list(map(_stripped, groups.values()))} for key, groups in found.items()}
-    predicted: dict[str, dict[str, list[tuple[str, ...]]]] = {}
-    for key, entities in found.items():
-        check_ids(path, f"entity of procedure {key}", entities, gold[key])
-        predicted[key] = {
-            entity: [
-                tuple(dict.fromkeys(text.removesuffix(suffix(entity, form)) for text in _stripped((name, *rest))))
-                for name, rest in groups.items()
-            ]
-            for entity, groups in entities.items()
-        }
-    return predicted
-
-
-def suffix(entity: str, form: AttributeForm) -> str:
-    """What a concise attribute has behind its name: the first mention of its entity."""
-    return f" of {alternatives(entity)[0].strip()}" if form == "concise" else ""
-
-
-def _stripped(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(text.strip() for text in texts)
 
 
 def ask_entity_clusters(
     asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, repeat: int, seed: int
 ) -> dict[str, dict[str, Clustering]]:
-    """One clustering of each procedure's entities from several answers; names that are alike are merged before.
+    """Cluster each procedure's entities by several answers, after merging names that are alike.
 
     Args:
-        repeat: number of the clustering; each has answers of its own.
+        repeat: number of the clustering, which has its own answers.
     """
     merged = {key: merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
     asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
@@ -155,10 +62,10 @@ def ask_entity_clusters(
 def ask_attribute_clusters(
     asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, seed: int, form: AttributeForm = "vanilla"
 ) -> dict[str, dict[str, Clustering]]:
-    """A clustering of the attributes of each entity; where the file has one entry, its names are one cluster.
+    """Cluster the attributes of each entity; if the file has one entry, its names are one cluster.
 
     Args:
-        form: concise attributes are told, and sorted by the model, as ATTRIBUTE of ENTITY.
+        form: concise attributes are shown to the model as ATTRIBUTE of ENTITY.
     """
     names = {
         f"{key}/{entity}": [name.strip() for entry in entries for name in alternatives(entry)]
@@ -202,7 +109,7 @@ def _ask_runs(
 def cluster_prompt(
     procedure: ToCluster, entity: str, names: Sequence[str], form: AttributeForm = "vanilla", *, hidden: bool = False
 ) -> Messages:
-    """Three solved examples, then the procedure's names; of its attributes, in a form, where an entity is named."""
+    """Show three solved examples, then the procedure's names; attributes if an entity is named."""
     texts: list[str] = []
     for example in _WORDING["attribute_examples" if entity else "entity_examples"]:
         end = suffix(example.get("entity", ""), form)
@@ -217,7 +124,7 @@ def cluster_prompt(
 
 
 def context(goal: str, steps: Sequence[str]) -> str:
-    """Goal and steps as told by somebody who wants to do it."""
+    """Return goal and steps in the words of somebody who wants to do it."""
     lines = [
         _WORDING["then" if place else "first"].format(step=step[:1].lower() + step[1:])
         for place, step in enumerate(steps)
@@ -232,113 +139,8 @@ def _request(names: Sequence[str], entity: str) -> str:
     return text
 
 
-def parse_groups(reply: str) -> list[tuple[str, ...]]:
-    """The groups of a reply, each a list in brackets on a line of its own; a line that is none gives no group."""
-    groups = []
-    for line in reply.splitlines():
-        start = line.find("[")
-        if start >= 0:
-            groups.append(_list(line[start:].strip()))
-    return [group for group in groups if group]
-
-
-def _list(text: str) -> tuple[str, ...]:
-    # An answer that was cut off may lack its last bracket, and one that goes on have a comma after it.
-    for candidate in (text, text.rstrip(",."), text.rstrip(",") + "]", text + "']"):
-        try:
-            value = ast.literal_eval(candidate)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-    return ()
-
-
-def aggregate(names: Sequence[str], answers: Iterable[Sequence[tuple[str, ...]]], *, leftovers: str) -> Clustering:
-    """One clustering of the names from the groups of several answers (paper section 3.1, footnote 3).
-
-    The group given most often is taken first, then the next of which no name is taken yet; order among names matters
-    not. Groups with other names are passed over. Ties: the one met first.
-
-    Args:
-        leftovers: what becomes of names in no group: `together` makes one cluster of them, as the official script does
-            to entities, `apart` one of each, as it does to attributes.
-    """
-    counts: Counter[frozenset[str]] = Counter()
-    written: dict[frozenset[str], tuple[str, ...]] = {}
-    for groups in answers:
-        for group in groups:
-            counts[frozenset(group)] += 1
-            written.setdefault(frozenset(group), group)
-    left = list(dict.fromkeys(names))
-    clusters: Clustering = []
-    for members, _ in counts.most_common():
-        if members and members <= set(left):
-            clusters.append(list(dict.fromkeys(written[members])))
-            left = [name for name in left if name not in members]
-    if left:
-        clusters += [left] if leftovers == "together" else [[name] for name in left]
-    return clusters
-
-
-def merge_alike(names: Sequence[str]) -> dict[str, list[str]]:
-    """Names that differ by article, letter case or a plural ending alone, by the first of them."""
-    first: dict[str, str] = {}
-    merged: dict[str, list[str]] = {}
-    for name in names:
-        kept = first.setdefault(_singular(normalise(name.strip())), name)
-        merged.setdefault(kept, []).append(name)
-    return merged
-
-
-def spread(clusters: Clustering, merged: dict[str, list[str]]) -> Clustering:
-    """The clustering of all names from that of the first of each."""
-    return [[name for first in cluster for name in merged[first]] for cluster in clusters]
-
-
-def _singular(name: str) -> str:
-    if name.endswith("ss") or len(name) <= 4:
-        return name
-    return name[:-3] + "y" if name.endswith("ies") else name.removesuffix("s")
-
-
-def score_clusters(gold: Groups, predictions: Groups) -> ClusterScores:
-    """Clusters of all procedures together; entities whose attributes have one gold cluster are skipped."""
-    official, corrected = PrecisionRecall(), PrecisionRecall()
-    for key, entity in ((key, entity) for key, entities in predictions.items() for entity in entities):
-        wanted = gold[key][entity]
-        if entity and len(wanted) <= 1:
-            continue
-        known = {name for group in wanted for name in group}
-        predicted = [tuple(name for name in group if name in known) for group in predictions[key][entity]]
-        # What is officially "precision" has gold clusters above and predicted ones below.
-        official.predicted += len(predicted)
-        official.predicted_right += sum(_found(group, predicted) for group in wanted)
-        official.gold += len(wanted)
-        official.gold_found += sum(_found(group, wanted) for group in predicted)
-        corrected.count(set(map(frozenset, filter(None, predicted))), set(map(frozenset, wanted)))
-    return ClusterScores(official, corrected)
-
-
-def _found(group: Sequence[str], others: Iterable[Sequence[str]]) -> bool:
-    # As officially: as many names, each of them in the other.
-    return any(len(group) == len(other) and all(name in other for name in group) for other in others)
-
-
-def clusters_file(predictions: Mapping[str, Mapping[str, Clustering]], kind: Kind) -> str:
-    """The official form; of a cluster of attributes it has the first name, and the others, or itself where alone."""
-    if kind == "entities":
-        return official_text({key: {group[0]: group for group in found[""]} for key, found in predictions.items()})
-    return official_text(
-        {
-            key: {entity: {group[0]: group[1:] or group for group in groups} for entity, groups in entities.items()}
-            for key, entities in predictions.items()
-        }
-    )
-
-
 def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemResult:
-    """Scores and table; of several clusterings the mean of each figure."""
+    """Return scores and table, with the mean of each figure over several clusterings."""
     rows, detail, headline = [], {}, {}
     for what, found in scores.items():
         kinds = {"official": [item.official for item in found], "corrected": [item.corrected for item in found]}
@@ -353,7 +155,7 @@ def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemRes
 
 
 def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
-    """F1 procedure by procedure, by both scorers."""
+    """Return F1 procedure by procedure, by both scorers."""
     own = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
     about = digest([[key, dict(gold[key])] for key in sorted(predictions)])
     official, corrected = (
@@ -389,7 +191,7 @@ class EntityClusters(Task[Groups, Groups]):
         return replace(result, measures=_measures(self.names, gold, answers))
 
     def template(self, gold: Groups, options: Any) -> Iterator[dict[str, Any]]:
-        """One line per name, in alphabetical order, because the gold file's order shows the clusters."""
+        """Return one line per name, in alphabetical order, because the gold file's order shows the clusters."""
         of_entities = self.names == "entities"
         for key, groups in gold.items():
             for entity, clusters in groups.items():

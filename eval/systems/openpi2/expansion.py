@@ -19,6 +19,7 @@ from eval.systems.openpi2.gold import (
     CLUSTERED,
     EXPANDED,
     Procedure,
+    Procedures,
     has_expansion,
     normalise,
     official_text,
@@ -34,10 +35,8 @@ _TOKENS = 96
 Paraphrases = dict[tuple[str, str], list[str]]
 
 
-def ask_expansion(
-    asker: Asker, procedures: Mapping[str, Procedure], *, runs: int, seed: int
-) -> dict[str, Paraphrases]:
-    """Paraphrases of every cluster, joined over several answers; names that the cluster has are no paraphrases."""
+def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int) -> dict[str, Paraphrases]:
+    """Return new names for every cluster, joined over several answers."""
     clusters = {
         (key, entity, attribute): names
         for key, procedure in procedures.items()
@@ -67,7 +66,7 @@ def ask_expansion(
 def expansion_prompt(
     procedure: Procedure, entity: str, attribute: str, names: Sequence[str], *, hidden: bool = False
 ) -> Messages:
-    """Two solved examples, then a cluster of the procedure: of an entity, or of an attribute where one is named."""
+    """Show two solved examples, then a cluster of the procedure: of an entity, or of an attribute if one is named."""
     told, kind = wording("openpi2/prompts/expansion"), "attribute" if attribute else "entity"
     yes = wording("openpi2/prompts/clusters")["accept"]
     texts: list[str] = []
@@ -107,8 +106,8 @@ def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
     return official_text(content)
 
 
-def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Paraphrases]) -> SystemResult:
-    """How many paraphrases there are, and how many of them the official file has (precision) and the reverse."""
+def expansion_result(gold: Procedures, paraphrases: Mapping[str, Paraphrases]) -> SystemResult:
+    """Count the paraphrases, those that the official file has too (precision), and the reverse (recall)."""
     compared = {"entities": PrecisionRecall(), "attributes": PrecisionRecall()}
     clusters = {"entities": 0, "attributes": 0}
     for key, more in paraphrases.items():
@@ -133,7 +132,7 @@ def expansion_result(gold: Mapping[str, Procedure], paraphrases: Mapping[str, Pa
     return SystemResult({**headline, "expansion": detail}, [Table.of(columns, rows, "Expansion of clusters")])
 
 
-class Expansion(Task[Mapping[str, Procedure], Mapping[str, Paraphrases]]):
+class Expansion(Task[Procedures, Mapping[str, Paraphrases]]):
     """Paraphrases of every cluster."""
 
     official = (EXPANDED, CLUSTERED)

@@ -9,7 +9,7 @@ more. Each task reads the files that only it needs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,11 +23,9 @@ from eval.systems.flat import openpi2 as flat
 from eval.systems.flat.lines import is_flat
 from eval.systems.json_file import Row, check_ids, checked
 
-COMMIT = "90acda8957e232decad40c41d86af79800bdd68e"
-HOMEPAGE = f"https://github.com/allenai/openpi-dataset/tree/{COMMIT}/v2.0"
+HOMEPAGE = "https://github.com/allenai/openpi-dataset/tree/90acda8957e232decad40c41d86af79800bdd68e/v2.0"
 EXPANDED = "dev-data-reformatted-v4-overgenerated-unique.json"
-CLUSTERED = "dev-data-reformatted-v4.json"
-RANKED = "dev-ranked.json"
+CLUSTERED, RANKED = "dev-data-reformatted-v4.json", "dev-ranked.json"
 _BETWEEN = " | "
 
 
@@ -37,7 +35,7 @@ def alternatives(text: str) -> tuple[str, ...]:
 
 
 def _unwrapped(value: Any, *keys: str) -> Any:
-    """Files with votes say {"votes": 13, "states": [{"votes": 7, "states": {…}}]}, predictions {"attributes": […]}."""
+    """Unwrap {"votes": 13, "states": [{"votes": 7, "states": {…}}]} and predictions, {"attributes": […]}."""
     for key in keys:
         value = value[key] if isinstance(value, dict) and key in value else value
     return value
@@ -47,12 +45,7 @@ Alternatives = Annotated[tuple[str, ...], BeforeValidator(lambda v: alternatives
 
 
 class Change(Row):
-    """One attribute that a step changes.
-
-    Attributes:
-        attribute: canonical, or the mentions.
-        before, after: accepted states; the official scorer compares with the first.
-    """
+    """One attribute that a step changes; the official scorer compares with the first accepted states."""
 
     attribute: str
     before: Alternatives
@@ -64,7 +57,7 @@ _Changes = Annotated[tuple[_Change, ...], BeforeValidator(lambda value: _unwrapp
 
 
 class EntityStates(Row):
-    """What happens to one entity; `steps` has the changes of every step of the procedure, often none."""
+    """What happens to one entity: the changes of every step of the procedure, often none."""
 
     entity: str
     steps: tuple[_Changes, ...] = Field(validation_alias="answers")
@@ -124,9 +117,7 @@ class Procedure(Row):
     def _has_answers_for_each_step(self) -> Procedure:
         for states in self.states:
             if len(states.steps) != len(self.steps):
-                raise ValueError(
-                    f"{states.entity!r} has answers for {len(states.steps)} steps; expected {len(self.steps)}"
-                )
+                raise ValueError(f"{states.entity!r} has answers for {len(states.steps)} steps, not {len(self.steps)}")
         return self
 
 
@@ -138,6 +129,14 @@ class GoldState:
     attribute: tuple[str, ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Entity and attribute, as the files write them."""
+        return _BETWEEN.join(self.entity), _BETWEEN.join(self.attribute)
+
+
+Procedures = Mapping[str, Procedure]  # by id
 
 
 def normalise(name: str) -> str:
@@ -159,6 +158,18 @@ def names_of(
     return cluster.names.of(expanded), cluster.attributes[change.attribute].of(expanded)
 
 
+def texts_by_step(procedure: Procedure, texts: Callable[[EntityStates, Change], list[str]]) -> list[list[list[str]]]:
+    """Return the texts about the changes of each step, by entity that changes there."""
+    return [
+        [
+            [text for change in states.steps[place] for text in texts(states, change)]
+            for states in procedure.states
+            if states.steps[place]
+        ]
+        for place in range(len(procedure.steps))
+    ]
+
+
 def states_by_step(procedure: Procedure) -> list[list[GoldState]]:
     """Return the changes of each step, in the order of the official states files: by entity, then as annotated."""
     return [
@@ -172,13 +183,9 @@ def states_by_step(procedure: Procedure) -> list[list[GoldState]]:
 
 
 def read_official(path: Path, schema: Any = Any) -> dict[str, Any]:
-    """Return the content of an official JSON file or of flat predictions, as an object by procedure id.
+    """Return an official JSON file or flat predictions, as objects of the schema by procedure id.
 
-    Args:
-        schema: of the value of one procedure.
-
-    Raises:
-        UserError: the file is missing or damaged, empty, or does not fit.
+    Raises UserError if the file is missing, damaged or empty.
     """
     value = flat.read_flat(path) if is_flat(path) else json_file.read_json(path, dict[str, Any])
     if not value:
@@ -193,11 +200,7 @@ def official_text(content: Any) -> str:
 
 
 def read_procedures(path: Path) -> dict[str, Procedure]:
-    """Read the procedures of an official file by id.
-
-    Raises:
-        UserError: the file is missing or damaged; names file, place, value and what is expected.
-    """
+    """Read the procedures of an official file by id; UserError if it is missing or damaged."""
     rows = {key: {**row, "id": key} for key, row in read_official(path, dict[str, Any]).items()}
     found: dict[str, Procedure] = checked(dict[str, Procedure], rows, str(path))
     return found
@@ -206,47 +209,35 @@ def read_procedures(path: Path) -> dict[str, Procedure]:
 def read_clustered(path: Path) -> dict[str, Procedure]:
     """Read procedures of a file that has clusters; errors as in `read_procedures`."""
     procedures = read_procedures(path)
-    for procedure in procedures.values():
-        missing = next(filter(None, (_without_cluster(procedure, states) for states in procedure.states)), None)
-        if missing is not None:
+    for procedure, states in ((one, states) for one in procedures.values() for states in one.states):
+        cluster = procedure.clusters.get(states.entity)
+        known = {normalise(name) for name in cluster.attributes} if cluster else set()
+        changing = [change.attribute for step in states.steps for change in step]
+        missing = [f"{name} of {states.entity}" for name in changing if normalise(name) not in known]
+        if cluster is None or missing:
             raise UserError(
-                f"{path}: {procedure.id}.clusters: {missing!r} has states and no cluster; expected the clusters of "
-                f"{CLUSTERED} or {EXPANDED}",
+                f"{path}: {procedure.id}.clusters: {missing[0] if cluster else states.entity!r} has states and no "
+                f"cluster; expected the clusters of {CLUSTERED} or {EXPANDED}",
                 remedy="score schemata and sentences against one of these; only states need no clusters",
             )
     return procedures
 
 
-def _without_cluster(procedure: Procedure, states: EntityStates) -> str | None:
-    """Return an entity, or an attribute of one, that changes and has no cluster."""
-    cluster = procedure.clusters.get(states.entity)
-    if cluster is None:
-        return states.entity
-    known = {normalise(name) for name in cluster.attributes}
-    changes = (change for step in states.steps for change in step)
-    return next((f"{c.attribute} of {states.entity}" for c in changes if normalise(c.attribute) not in known), None)
-
-
-def digest_of(procedures: Mapping[str, Procedure], keys: Iterable[str]) -> str:
-    """Return the digest of the gold answers in some of the procedures."""
+def digest_of(procedures: Procedures, keys: Iterable[str]) -> str:
+    """Return the digest of some procedures."""
     return digest([procedures[key].model_dump() for key in sorted(keys)])
 
 
-def has_expansion(procedures: Mapping[str, Procedure]) -> bool:
+def has_expansion(procedures: Procedures) -> bool:
     """Return whether the file gives paraphrases as well as mentions."""
     clusters = [cluster for procedure in procedures.values() for cluster in procedure.clusters.values()]
     return bool(clusters) and all(cluster.names.expanded is not None for cluster in clusters)
 
 
 def read_by_step(path: Path, gold: Mapping[str, Sequence[Any]], schema: Any) -> dict[str, list[Any]]:
-    """Read predictions of the form {procedure: [one item for each step]}.
+    """Read predictions of the form {procedure: [one item of the schema for each step]}.
 
-    Args:
-        gold: one item for each step of each gold procedure.
-        schema: of one item.
-
-    Raises:
-        UserError: the file is damaged, or does not fit the gold procedures.
+    Raises UserError if the file is damaged, or does not fit the gold, which has as many steps.
     """
     found: dict[str, list[Any]] = read_official(path, list[schema])
     check_ids(path, "procedure", found, gold)

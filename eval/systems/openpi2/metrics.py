@@ -49,7 +49,7 @@ class PrecisionRecall:
         return 2 * self.precision * self.recall / both if both else 0.0
 
     def count(self, predicted: Set[object], gold: Set[object]) -> None:
-        """Add distinct predictions and gold items, of which what is in both is right and found."""
+        """Add distinct predictions and gold items; items in both are correct and found."""
         shared = len(predicted & gold)
         self.predicted += len(predicted)
         self.predicted_right += shared
@@ -57,27 +57,33 @@ class PrecisionRecall:
         self.gold_found += shared
 
     def as_json(self) -> dict[str, Any]:
-        """Ratios and counts."""
+        """Return ratios and counts."""
         return {"precision": self.precision, "recall": self.recall, "f1": self.f1, **vars(self)}
 
 
 def f1_measure(name: str, gold: str, figures: Mapping[str, PrecisionRecall]) -> list[Measure]:
-    """F1 procedure by procedure.
-
-    Args:
-        figures: those of each procedure alone.
-    """
+    """Return F1 procedure by procedure, from the figures of each procedure."""
     counts = {key: (item.predicted, item.predicted_right, item.gold, item.gold_found) for key, item in figures.items()}
     return measure(name, "f1", "procedures", gold, counts)
 
 
+def f1_measures(
+    scorers: Mapping[str, Callable[[Any], PrecisionRecall]], gold: str, predictions: Mapping[str, Any]
+) -> list[Measure]:
+    """Return F1 procedure by procedure, by each scorer of predictions, by name."""
+    return [
+        found
+        for name, scorer in scorers.items()
+        for found in f1_measure(name, gold, {key: scorer({key: own}) for key, own in predictions.items()})
+    ]
+
+
 @lru_cache(maxsize=1)  # several tasks of a run take the same
 def bert_scorer(model: str, layers: int | None = None) -> Scorer:
-    """A scorer by a Hub name or a folder of a model.
+    """Load a scorer by a Hub name or a folder of a model; the paper's is `PAPER_MODEL`.
 
     Args:
-        model: the paper's is `PAPER_MODEL`.
-        layers: which layer's states are compared; None is the package's choice for a model that it knows.
+        layers: the layer whose states are compared; None is the package's choice for models that it knows.
 
     Raises:
         UserError: the package is missing, or the model cannot be loaded.
@@ -115,29 +121,25 @@ def bert_scorer(model: str, layers: int | None = None) -> Scorer:
 
 
 def best_scores(scorer: Scorer, candidates: Sequence[tuple[str, Sequence[str]]]) -> list[float]:
-    """For each text the best F1 over its references; texts without a reference are left out, as officially.
-
-    Args:
-        candidates: each text with its references.
-    """
+    """Return for each text the best F1 over its references; texts without a reference are left out, as officially."""
     pairs = [(text, reference) for text, references in candidates for reference in references]
     scores = iter(scorer([text for text, _ in pairs], [reference for _, reference in pairs]))
     return [max(next(scores) for _ in references) for _, references in candidates if references]
 
 
 def mean(scores: Iterable[float]) -> float:
-    """The plain mean, 0 of nothing."""
+    """Return the mean, 0 without values."""
     values = list(scores)
     return sum(values) / len(values) if values else 0.0
 
 
 def cell(value: float | None) -> str:
-    """Three decimals, or that there is no value."""
+    """Return three decimals, or a note that there is no value."""
     return NOT_COMPUTED if value is None else f"{value:.3f}"
 
 
 def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None]]) -> Table:
-    """BERTScore without and with expansion; says what to do where none was computed."""
+    """Return BERTScore without and with expansion; its title says how to compute it."""
     missing = all(plain is None and expanded is None for _, plain, expanded in rows)
     title = f"{title}: not computed, set bertscore_model=NAME" if missing else title
     lines = [(what, cell(plain), cell(expanded)) for what, plain, expanded in rows]
@@ -145,5 +147,5 @@ def bertscore_table(title: str, rows: list[tuple[str, float | None, float | None
 
 
 def scored(count: int, total: int, what: str = "procedures") -> str:
-    """How many are scored, for a title."""
+    """Return how many are scored, for a title."""
     return f"{count} {what}" if count == total else f"{count} of {total} {what}"

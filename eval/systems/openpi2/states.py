@@ -1,7 +1,7 @@
 """States: an attribute before and after a step, entity and attribute given (paper section 3.2, table 3).
 
-They are scored by exact match and BERTScore. The official gold keeps only the first of the accepted states of each
-field; the corrected score takes any.
+They are scored by exact match and BERTScore, officially against the first accepted state; the corrected score takes
+any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eval.systems.conversations import ask_by_turns
 from eval.systems.openpi2.gold import (
     RANKED,
     GoldState,
-    Procedure,
+    Procedures,
     alternatives,
     read_by_step,
     read_official,
@@ -55,7 +55,7 @@ Predictions = Mapping[str, Sequence[Sequence[StatePair]]]
 
 
 def parse_states(reply: str) -> tuple[str, str]:
-    """States before and after: of `Before: …` and `After: …` on two lines, or of `… before and … after`.
+    """Return the states before and after: `Before: …` and `After: …` on two lines, or `… before and … after`.
 
     A reply of another form gives `Error` for both.
     """
@@ -88,7 +88,7 @@ def read_states(path: Path, gold: GoldStates) -> dict[str, list[list[StatePair]]
     """Read predicted states, one for each gold change.
 
     Raises:
-        UserError: the file is damaged, or does not fit the gold changes; names the first place.
+        UserError: the file is damaged, or does not fit the gold changes.
     """
     found: dict[str, list[list[StatePair]]] = read_by_step(path, gold, list[StatePair])
     for key, steps in found.items():
@@ -102,50 +102,32 @@ def read_states(path: Path, gold: GoldStates) -> dict[str, list[list[StatePair]]
     return found
 
 
-def ask_states(
-    asker: Asker, form: Form, procedures: Mapping[str, Procedure], **sampling: Any
-) -> dict[str, list[list[StatePair]]]:
-    """Predicted states of each gold change, by step of each procedure (the ranked form, with raw mentions)."""
+def ask_states(asker: Asker, form: Form, procedures: Procedures, **sampling: Any) -> dict[str, list[list[StatePair]]]:
+    """Return predicted states of each gold change, by step of each procedure (the ranked form, with raw mentions)."""
     changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
     ask = _ask_by_turns if form == "chat" else _ask_in_line
     replies = ask(asker, procedures, changes, max_new_tokens=_STATES_TOKENS, **sampling)
-    predictions: dict[str, list[list[StatePair]]] = {}
-    for key, steps in changes.items():
-        answers = iter(replies[key])
-        predictions[key] = [
-            [
-                StatePair(" | ".join(state.entity), " | ".join(state.attribute), *parse_states(next(answers)))
-                for state in states
-            ]
-            for states in steps
-        ]
-    return predictions
+    answers = {key: iter(said) for key, said in replies.items()}
+    return {
+        key: [[StatePair(*state.names, *parse_states(next(answers[key]))) for state in states] for states in steps]
+        for key, steps in changes.items()
+    }
 
 
-def _ask_by_turns(
-    asker: Asker, procedures: Mapping[str, Procedure], changes: GoldStates, **options: Any
-) -> dict[str, list[str]]:
-    """Each change by itself, all in one pass."""
-    questions = [
-        (key, place, number, state)
+def _ask_by_turns(asker: Asker, procedures: Procedures, changes: GoldStates, **options: Any) -> dict[str, list[str]]:
+    """Ask about each change on its own, all in one pass."""
+    asked = [
+        conversation(f"{key}/{place + 1}/{number + 1}", states_chat_prompt, procedures[key], place, state, group=key)
         for key, steps in changes.items()
         for place, states in enumerate(steps)
         for number, state in enumerate(states)
     ]
-    asked = [
-        conversation(f"{key}/{place + 1}/{number + 1}", states_chat_prompt, procedures[key], place, state, group=key)
-        for key, place, number, state in questions
-    ]
-    replies: dict[str, list[str]] = {key: [] for key in changes}
-    for (key, *_), output in zip(questions, asker.ask("states", asked, **options), strict=True):
-        replies[key].append(output)
-    return replies
+    replies = iter(asker.ask("states", asked, **options))
+    return {key: [next(replies) for states in steps for _ in states] for key, steps in changes.items()}
 
 
-def _ask_in_line(
-    asker: Asker, procedures: Mapping[str, Procedure], changes: GoldStates, **options: Any
-) -> dict[str, list[str]]:
-    """Each change as a line to be continued, after the answers to those before it."""
+def _ask_in_line(asker: Asker, procedures: Procedures, changes: GoldStates, **options: Any) -> dict[str, list[str]]:
+    """Ask for each change as a line to be continued, after the answers to those before it."""
     return ask_by_turns(
         asker,
         "states-{}",
@@ -159,19 +141,15 @@ def _ask_in_line(
 
 
 def _pairs(predictions: Predictions, gold: GoldStates) -> list[tuple[StatePair, GoldState]]:
-    return [
-        pair
-        for key, steps in predictions.items()
-        for step, gold_step in zip(steps, gold[key], strict=True)
-        for pair in zip(step, gold_step, strict=True)
-    ]
+    steps = [pair for key, own in predictions.items() for pair in zip(own, gold[key], strict=True)]
+    return [pair for step in steps for pair in zip(*step, strict=True)]
 
 
 def exact_matches(predictions: Predictions, gold: GoldStates, *, any_alternative: bool) -> list[bool]:
-    """Whether both states of each change are exactly a gold one, letter by letter.
+    """Return whether both states of each change equal a gold one.
 
     Args:
-        any_alternative: take any of the accepted states; officially it is the first.
+        any_alternative: take any accepted state; officially it is the first.
     """
     kept = None if any_alternative else 1
     return [
@@ -181,7 +159,7 @@ def exact_matches(predictions: Predictions, gold: GoldStates, *, any_alternative
 
 
 def states_bertscore(predictions: Predictions, gold: GoldStates, scorer: Scorer) -> float:
-    """Mean F1 of all states before and after, each against the first accepted one."""
+    """Return mean F1 of all states before and after, each against the first accepted one."""
     pairs = _pairs(predictions, gold)
     candidates = [text for predicted, _ in pairs for text in (predicted.before, predicted.after)]
     references = [text for _, state in pairs for text in (state.before[0], state.after[0])]
@@ -189,26 +167,23 @@ def states_bertscore(predictions: Predictions, gold: GoldStates, scorer: Scorer)
 
 
 def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | None, seed: int = 0) -> SystemResult:
-    """Accuracy with its interval, officially and with any accepted state, and BERTScore."""
+    """Return accuracy with its interval, officially and with any accepted state, and BERTScore."""
     official = exact_matches(predictions, gold, any_alternative=False)
     corrected = exact_matches(predictions, gold, any_alternative=True)
     bert = None if scorer is None else states_bertscore(predictions, gold, scorer)
-    rows, accuracies = [], {}
-    for name, matches in (
-        ("first accepted state (official)", official),
-        ("any accepted state (corrected)", corrected),
-    ):
+    rows: list[tuple[str, ...]] = []
+    accuracies: dict[str, dict[str, float] | None] = {}
+    for kind, state, matches in (("official", "first", official), ("corrected", "any", corrected)):
         found = bootstrap_average([[float(match) for match in matches]], seed=seed) if matches else None
-        accuracies[name] = {"accuracy": found.mean, "low": found.low, "high": found.high} if found else None
-        rows.append((name, *((cell(found.mean), cell(found.low), cell(found.high)) if found else ("", "", ""))))
+        accuracies[kind] = own = {"accuracy": found.mean, "low": found.low, "high": found.high} if found else None
+        rows.append((f"{state} accepted state ({kind})", *(map(cell, own.values()) if own else [""] * 3)))
     total = sum(len(step) for steps in gold.values() for step in steps)
     title = f"States, exact match with 95 % interval ({scored(len(official), total, 'changes')}); BERTScore "
     title += cell(bert) if bert is not None else f"{NOT_COMPUTED}, set bertscore_model=NAME"
     detail = {
         "procedures": len(predictions),
         "changes": len(official),
-        "official": accuracies["first accepted state (official)"],
-        "corrected": accuracies["any accepted state (corrected)"],
+        **accuracies,
         "bertscore": bert,
     }
     table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
@@ -217,15 +192,14 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
 
 
 def _measures(gold: GoldStates, predictions: Predictions) -> list[Measure]:
-    """Accuracy procedure by procedure."""
+    """Return accuracy procedure by procedure."""
     about = digest([[key, gold[key]] for key in sorted(predictions)])
     found = []
     for name, any_alternative in (("states accuracy", False), ("states accuracy, corrected", True)):
-        matches = {
-            key: exact_matches({key: steps}, gold, any_alternative=any_alternative)
-            for key, steps in predictions.items()
-        }
-        counts = {key: (sum(own), len(own)) for key, own in matches.items()}
+        counts = {}
+        for key, steps in predictions.items():
+            own = exact_matches({key: steps}, gold, any_alternative=any_alternative)
+            counts[key] = sum(own), len(own)
         found += measure(name, "share", "procedures", about, counts)
     return found
 
@@ -251,7 +225,7 @@ class States(Task[GoldStates, Predictions]):
         return states_result(gold, answers, scorer_of(options), seed)
 
     def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
-        """Score predictions; those of other changes are scored against the gold file beside them, as officially."""
+        """Score predictions; those of other changes against the gold file next to them, as officially."""
         companion = predictions.with_name(f"{predictions.stem}_gold.json")
         try:
             return super().score(predictions, gold, options)
@@ -261,15 +235,14 @@ class States(Task[GoldStates, Predictions]):
         result = super().score(predictions, companion, options)
         warning = (
             f"{predictions} is not about the changes of {gold}: it was scored against {companion}, the gold file "
-            "beside it, as officially"
+            "next to it, as officially"
         )
         return replace(result, scores={**result.scores, "gold": str(companion)}, warnings=[warning])
 
     def template(self, gold: GoldStates, options: Any) -> Iterator[dict[str, Any]]:
-        """One line per gold change, and one for each step without."""
+        """Return one line per gold change, and one for each step without."""
         for key, steps in gold.items():
             for step, changes in enumerate(steps, start=1):
-                named = [(" | ".join(one.entity), " | ".join(one.attribute)) for one in changes] or [("", "")]
-                for entity, attribute in named:
+                for entity, attribute in [one.names for one in changes] or [("", "")]:
                     about = {"procedure": key, "step": step, "entity": entity, "attribute": attribute}
                     yield {**about, "before": "", "after": ""}

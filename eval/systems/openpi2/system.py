@@ -14,10 +14,10 @@ from eval.systems.flat.lines import is_flat
 from eval.systems.flat.openpi2 import COLUMNS, task_of
 from eval.systems.openpi2.clusters import AttributeClusters, Clusters, EntityClusters
 from eval.systems.openpi2.complete import Complete
-from eval.systems.openpi2.crepe_downstream import CrepeDownstream
+from eval.systems.openpi2.downstream.crepe import CrepeDownstream
+from eval.systems.openpi2.downstream.pddl import Pddl
 from eval.systems.openpi2.expansion import Expansion
 from eval.systems.openpi2.gold import HOMEPAGE, read_official
-from eval.systems.openpi2.pddl import Pddl
 from eval.systems.openpi2.salience import Salience
 from eval.systems.openpi2.schemata import Schemata
 from eval.systems.openpi2.states import States

@@ -30,7 +30,7 @@ PlannerSeconds = Annotated[float, Field(gt=0, exclude=True, description="for tas
 
 
 class ScorerOptions(SystemOptions):
-    """What the scorer alone needs to know."""
+    """Options of the scorer."""
 
     task: PredictionKind = Field(default="schemata", description="what the predictions are of")
     attribute_form: AttributeForm = Field(
@@ -50,14 +50,14 @@ class OpenPIOptions(SystemOptions):
         default="chat", description="chat: turns, as for gpt-3.5-turbo; text: as for text-davinci-003"
     )
     temperature: float = Field(
-        default=0.0, ge=0, description="of all tasks but clusters and expansion, which take 0.7"
+        default=0.0, ge=0, description="for all tasks but clusters and expansion, which take 0.7"
     )
     bertscore_model: ScorerModel = None
     bertscore_layers: ScorerLayers = None
     entity_runs: int = Field(default=5, ge=1, description="answers that make one clustering of entities")
     attribute_runs: int = Field(default=3, ge=1, description="answers that make one clustering of attributes")
     attribute_form: AttributeForm = Field(
-        default="vanilla", description="how attributes are told to be clustered: concise is ATTRIBUTE of ENTITY"
+        default="vanilla", description="how attributes are shown for clustering: concise is ATTRIBUTE of ENTITY"
     )
     repeats: int = Field(default=5, ge=1, description="clusterings of entities, whose scores are averaged")
     expansion_runs: int = Field(default=3, ge=1, description="answers whose paraphrases are joined")

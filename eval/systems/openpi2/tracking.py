@@ -7,6 +7,7 @@ steps of the procedure, and with them the answers to earlier steps; the demonstr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +20,7 @@ from eval.systems.openpi2.gold import (
     EXPANDED,
     GoldState,
     Procedure,
+    Procedures,
     read_by_step,
     read_clustered,
     sentence,
@@ -32,7 +34,7 @@ _LISTING_TOKENS = 200  # as the official scripts ask for
 
 
 def ask_listing(
-    asker: Asker, task: Listing, form: Form, procedures: Mapping[str, Procedure], *, name: str = "", **sampling: Any
+    asker: Asker, task: Listing, form: Form, procedures: Procedures, *, name: str = "", **sampling: Any
 ) -> dict[str, list[str]]:
     """Return the reply to each step of each procedure, each asked with the replies to the steps before it.
 
@@ -55,7 +57,7 @@ def ask_listing(
 Listed = Mapping[str, Sequence[Any]]  # by procedure, what is listed at each step
 
 
-class ListingTask(Task[Mapping[str, Procedure], Listed]):
+class ListingTask(Task[Procedures, Listed]):
     """A task that lists something at each step.
 
     Attributes:
@@ -70,18 +72,18 @@ class ListingTask(Task[Mapping[str, Procedure], Listed]):
         """Return what a reply lists."""
         raise NotImplementedError
 
-    def read_gold(self, path: Path, options: Any) -> Mapping[str, Procedure]:
+    def read_gold(self, path: Path, options: Any) -> Procedures:
         return read_clustered(path)
 
-    def ask(self, gold: Mapping[str, Procedure], call: SystemCall, asker: Asker) -> Listed:
+    def ask(self, gold: Procedures, call: SystemCall, asker: Asker) -> Listed:
         scorer_of(call.options)
         replies = ask_listing(asker, self.kind, call.options.prompt, drawn(call, gold), **sampling(call))
         return {key: list(map(self.parse, said)) for key, said in replies.items()}
 
-    def read_predictions(self, path: Path, gold: Mapping[str, Procedure], options: Any) -> Listed:
+    def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Listed:
         return read_by_step(path, {key: one.steps for key, one in gold.items()}, self.schema)
 
-    def template(self, gold: Mapping[str, Procedure], options: Any) -> Iterator[dict[str, Any]]:
+    def template(self, gold: Procedures, options: Any) -> Iterator[dict[str, Any]]:
         empty = dict.fromkeys(ANSWERS[self.kind], "")
         for key, procedure in gold.items():
             yield from ({"procedure": key, "step": step, **empty} for step in range(1, len(procedure.steps) + 1))
@@ -100,33 +102,31 @@ def listing_prompt(
     task: Listing, form: Form, procedure: Procedure, replies: Sequence[str], *, hidden: bool = False
 ) -> Messages:
     """Ask what changes in the step after those that have been answered (`replies`)."""
-    steps = procedure.steps[: len(replies) + 1]
-    shown = [_WORDING["step"].format(step=step) for step in steps]
+    shown = [_WORDING["step"].format(step=step) for step in procedure.steps[: len(replies) + 1]]
     if hidden:
         shown, replies = [_WORDING["hidden_step"]], ()
+    pairs = list(zip_longest(shown, replies, fillvalue=""))
+    goal = _goal(procedure.goal, hidden)
     if form == "text":
-        return turns(_listing_text(task, _goal(procedure.goal, hidden), shown, replies))
-    texts = [text for pair in zip(shown, replies, strict=False) for text in pair]
-    return [
-        *_demonstrated(task, [(step, _listed(task, changes)) for step, changes in _demonstration()]),
-        *turns(_request(task, _goal(procedure.goal, hidden)), _WORDING[task]["accept"], *texts, shown[-1]),
-    ]
+        cue = _WORDING[task]["text_cue"]
+        return _text_prompt(
+            task, goal, [line for step, reply in pairs for line in (step, _joined(cue, reply)) if line]
+        )
+    solved = [text for step, changes in _demonstration() for text in (step, _listed(task, changes))]
+    return _chat_prompt(task, goal, solved, list(chain.from_iterable(pairs))[:-1])
 
 
 def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hidden: bool = False) -> Messages:
     """Ask for the states of one change at a step, counted from 0 (tables 12 and 14's form)."""
     own = _WORDING["states"]
-    solved = [
-        (_question(step, attribute, entity), own["answer"].format(before=before, after=after))
-        for step, changes in _demonstration()
-        for entity, attribute, before, after in changes
-    ]
+    solved = []
+    for step, changes in _demonstration():
+        for entity, attribute, before, after in changes:
+            question = own["question"].format(step=step, attribute=attribute, entity=entity)
+            solved += [question, own["answer"].format(before=before, after=after)]
     step = _WORDING["hidden_step"] if hidden else _WORDING["step"].format(step=procedure.steps[place])
-    question = _question(step, state.attribute[0], state.entity[0])
-    return [
-        *_demonstrated("states", solved),
-        *turns(_request("states", _goal(procedure.goal, hidden)), own["accept"], question),
-    ]
+    question = own["question"].format(step=step, attribute=state.attribute[0], entity=state.entity[0])
+    return _chat_prompt("states", _goal(procedure.goal, hidden), solved, [question])
 
 
 def states_text_prompt(
@@ -138,59 +138,41 @@ def states_text_prompt(
         changes: gold changes by step.
         replies: to the procedure's first changes, in order.
     """
-    goal = _goal(procedure.goal, hidden)
-    if hidden:
-        asked = [state for states in changes for state in states][len(replies)]
-        lines = [_WORDING["hidden_step"], _begun(asked)]
-    else:
-        lines = _lines_so_far(procedure, changes, replies)
-    return turns("\n\n".join((_demonstration_text("states"), "\n".join((_text_head("states", goal), *lines)))))
-
-
-def _lines_so_far(procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str]) -> list[str]:
-    lines, answers = [], iter(replies)
+    lines: list[str] = []
+    answers = iter(replies)
+    asked: str | None = None
     for step, states in zip(procedure.steps, changes, strict=True):
-        lines.append(_WORDING["step"].format(step=step))
-        for state in states:
+        if asked is None:
+            lines.append(_WORDING["step"].format(step=step))
+        for state in states if asked is None else ():
+            begun = f"- {state.attribute[0]} of {state.entity[0]} was"
             reply = next(answers, None)
             if reply is None:
-                return [*lines, _begun(state)]
-            lines.append(f"{_begun(state)} {reply}")
-    return lines
+                asked = begun
+                break
+            lines.append(f"{begun} {reply}")
+    assert asked is not None
+    shown = [_WORDING["hidden_step"]] if hidden else lines
+    return _text_prompt("states", _goal(procedure.goal, hidden), [*shown, asked])
 
 
-def _begun(state: GoldState) -> str:
-    return f"- {state.attribute[0]} of {state.entity[0]} was"
+def _chat_prompt(task: str, goal: str, solved: Sequence[str], texts: Sequence[str]) -> Messages:
+    """Return the demonstration, then the request about a procedure, as turns."""
+    own = _WORDING[task]
+    first, second = (_joined(text, own["request"]) for text in (_goal(_WORDING["demonstration"]["goal"]), goal))
+    closing = (_WORDING["next"], _WORDING["agreed"])
+    return [system(own["system"]), *turns(first, own["accept"], *solved, *closing, second, own["accept"], *texts)]
 
 
-def _listing_text(task: Listing, goal: str, steps: Sequence[str], replies: Sequence[str]) -> str:
-    cue = _WORDING[task]["text_cue"]
-    lines = []
-    for place, step in enumerate(steps):
-        reply = replies[place] if place < len(replies) else ""
-        lines += [step, *filter(None, [" ".join(filter(None, (cue, reply)))])]
-    return "\n\n".join((_demonstration_text(task), "\n".join((_text_head(task, goal), *lines))))
-
-
-def _demonstration_text(task: str) -> str:
-    lines = [_text_head(task, _goal(_WORDING["demonstration"]["goal"], hidden=False))]
+def _text_prompt(task: str, goal: str, lines: Sequence[str]) -> Messages:
+    """Return the demonstration, then lines about a procedure, as one text to be continued."""
+    own = _WORDING[task]
+    solved = []
     for step, changes in _demonstration():
         listed = _listed("complete" if task == "states" else task, changes)
-        lines += [step, " ".join(filter(None, (_WORDING[task].get("text_cue", ""), listed)))]
-    return "\n".join(lines)
-
-
-def _text_head(task: str, goal: str) -> str:
-    return " ".join(filter(None, (goal, _WORDING[task]["text_request"])))
-
-
-def _demonstrated(task: str, solved: Sequence[tuple[str, str]]) -> Messages:
-    texts = [text for pair in solved for text in pair]
-    request = _request(task, _goal(_WORDING["demonstration"]["goal"], hidden=False))
-    return [
-        system(_WORDING[task]["system"]),
-        *turns(request, _WORDING[task]["accept"], *texts, _WORDING["next"], _WORDING["agreed"]),
-    ]
+        solved += [step, _joined(own.get("text_cue", ""), listed)]
+    parts = ((_goal(_WORDING["demonstration"]["goal"]), solved), (goal, lines))
+    return turns("\n\n".join("\n".join((_joined(head, own["text_request"]), *below)) for head, below in parts))
 
 
 def _demonstration() -> list[tuple[str, list[Sequence[str]]]]:
@@ -209,14 +191,9 @@ def _listed(task: str, changes: Sequence[Sequence[str]]) -> str:
     return ", ".join(f"{entity} ({', '.join(names)})" for entity, names in attributes.items())
 
 
-def _goal(goal: str, hidden: bool) -> str:
+def _goal(goal: str, hidden: bool = False) -> str:
     return "" if hidden else _WORDING["goal"].format(goal=goal.lower())
 
 
-def _request(task: str, goal: str) -> str:
-    return " ".join(filter(None, (goal, _WORDING[task]["request"])))
-
-
-def _question(step: str, attribute: str, entity: str) -> str:
-    text: str = _WORDING["states"]["question"].format(step=step, attribute=attribute, entity=entity)
-    return text
+def _joined(*texts: str) -> str:
+    return " ".join(filter(None, texts))

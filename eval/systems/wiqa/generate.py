@@ -39,11 +39,7 @@ class Alignment(Row):
 
 
 def read_alignments(path: Path, graphs: Mapping[str, Graph]) -> dict[str, Alignment]:
-    """Read the alignments of some graphs.
-
-    Raises:
-        UserError: the file is damaged, or does not fit the graphs.
-    """
+    """Read the alignments of some graphs; UserError if the file is damaged, or does not fit the graphs."""
     found: dict[str, Alignment] = read_json(path, dict[str, Alignment])
     check_ids(path, "graph", found, graphs)
     for name, own in found.items():

@@ -99,11 +99,7 @@ def plain(text: str) -> str:
 
 
 def read_graphs(path: Path) -> dict[str, Graph]:
-    """Read `wiqa_influence_graphs.jsonl`: graph id → graph.
-
-    Raises:
-        UserError: the file is damaged; names line, field, value and what is expected.
-    """
+    """Read `wiqa_influence_graphs.jsonl`: graph id → graph; UserError if the file is damaged."""
     graphs: dict[str, Graph] = {}
     for place, graph in read_json_lines(path, Graph):
         if graph.id in graphs:

@@ -19,16 +19,12 @@ _WORDING: Any = wording("wiqa/prompts")
 
 
 def most_shots() -> int:
-    """How many solved examples there are."""
+    """Return the number of solved examples."""
     return len(_WORDING["demonstrations"])
 
 
 def conversation(dataset: str, question: Question, *, shots: int, paragraph: bool) -> Conversation:
-    """A question after some solved ones.
-
-    Args:
-        paragraph: whether the question's paragraph is shown; without it the conversation is its imagined view.
-    """
+    """Ask a question after some solved ones; without its paragraph, the conversation is its imagined view."""
     opening: Messages = [system(_WORDING["system"])]
     for shown in _WORDING["demonstrations"][:shots]:
         opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
@@ -44,7 +40,7 @@ def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:
 
 
 def read_answer(reply: str) -> Label | None:
-    """The first effect that a reply names, behind "answer:" or "effect is" where it says so, or a choice's letter."""
+    """Return the first effect in a reply, after "answer:" or "effect is" if it has one, or a choice's letter."""
     marker = _MARKER.search(reply)
     found = (marker and _ANSWER.search(reply, marker.end())) or _ANSWER.search(reply)
     if found:

@@ -39,7 +39,7 @@ TYPES = {
 }
 _STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
 Missing = Literal["error", "leave_out"]
-Labels = Mapping[str, Label | None]  # a label that could not be read is None, which is wrong
+Labels = Mapping[str, Label | None]  # None could not be read and is wrong
 
 
 def label_of(text: Any) -> Label | None:
@@ -59,7 +59,7 @@ class Explanation(Row):
 
 
 def _with_sentences(value: Any) -> Any:
-    """An explanation of the answer alone, as `{"de": …}`, says nothing about sentences."""
+    """Drop an explanation that holds only the answer, as `{"de": …}`."""
     return value if isinstance(value, dict) and not value.keys().isdisjoint(Explanation.model_fields) else None
 
 
@@ -71,7 +71,7 @@ class Question(Row):
 
     Attributes:
         paragraph_steps: sentences of the paragraph; some are blank.
-        nodes: nodes of the path in the influence graph; 0 if there is none.
+        nodes: nodes of the path in the influence graph; 0 without a path.
     """
 
     id: Text = Field(validation_alias=AliasPath("metadata", "ques_id"))
@@ -114,11 +114,7 @@ class Question(Row):
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Read a question file in the official format.
-
-    Raises:
-        UserError: the file is damaged; names line, field, value and what is expected.
-    """
+    """Read a question file in the official format; UserError if the file is damaged."""
     questions: dict[str, Question] = {}
     for place, question in read_json_lines(path, Question):
         if question.id in questions:
@@ -147,7 +143,7 @@ class PredictedLine(Row):
     @model_validator(mode="before")
     @classmethod
     def _explanation_without_answer(cls, row: Any) -> Any:
-        """Officially an explanation without `de` is an answer that could not be read."""
+        """Treat an explanation without `de` as an answer that could not be read, like the official script."""
         said = row.get("explanation") if isinstance(row, dict) else None
         return {**row, "explanation": {"de": None, **said}} if isinstance(said, dict) else row
 

@@ -3,13 +3,13 @@
 The two baselines are rules: the training set's most frequent label, and words' polarities. Consistency asks whether
 predictions agree with each other (section 5.3), right or wrong.
 
-Transitive: where X → Y, Y → Z and X → Z were asked about in one graph, the prediction for X → Z is to be the product
-of the other two (1/3 by chance, as "no effect" can be predicted, too). Disjunctive: of two questions known to have
-opposite answers, one is to be predicted as more and the other as less (2/9 by chance).
+Transitive: if X → Y, Y → Z and X → Z were asked in one graph, the prediction for X → Z should be the product of the
+other two (1/3 by chance, with "no effect"). Disjunctive: of two questions with opposite answers, one should be
+predicted as more and the other as less (2/9 by chance).
 
-Opposite are questions of one graph with the same cause, paths of the same length and opposite gold answers: by the
-graphs' template their effects are the nodes Y and W, or the outcome's increase and decrease. Questions meet in the
-middle by their texts; with the graphs' file also by other texts of the same node.
+Opposite questions are in one graph and have the same cause, paths of the same length and opposite gold answers. By
+the graphs' template their effects are the nodes Y and W, or the outcome's increase and decrease. Questions meet in
+the middle by their texts, or, with the graphs' file, by other texts of the same node.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eval.systems.conversations import wording
 from eval.systems.wiqa.graphs import Graph, plain
 from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Label, Labels, Question
 
-MAJORITY: Label = "more"  # of the training set: "correct"
+MAJORITY: Label = "more"  # "correct", in the training set
 RANDOM_TRANSITIVE = 1 / 3
 RANDOM_DISJUNCTIVE = 2 / 9
 Triple = tuple[Question, Question, Question]  # X → Y, Y → Z, X → Z
@@ -101,7 +101,7 @@ def polarity_of(text: str) -> int | None:
 
 
 def by_polarity(question: Question, seed: int) -> Label:
-    """Answer more if cause and effect have the same polarity, else less; a random label if one has none."""
+    """Answer more if cause and effect have the same polarity, else less; a random label if one lacks a polarity."""
     cause, effect = polarity_of(question.cause), polarity_of(question.effect)
     if cause is None or effect is None:
         return random.Random(f"{seed}/{question.id}").choice(LABELS)
@@ -192,7 +192,7 @@ def _opposites(questions: Sequence[Question]) -> Iterator[Pair]:
 
 
 def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:
-    """The tables of a report: accuracy beside the baselines, hops, consistency, labels."""
+    """Return the tables of a report: accuracy with the baselines, hops, consistency, labels."""
     return [_main_table(scores, title, notes), *_other_tables(scores)]
 
 

@@ -48,7 +48,7 @@ class WiqaScoreOptions(SystemOptions):
     file: str = Field("test.jsonl", exclude=True, description=_FILE)
     missing: Missing = Field("error", description="questions without an answer: error, or leave_out")
     graphs: Path | None = Field(None, description=_GRAPHS)
-    seed: int = Field(0, ge=0, description="of the polarity baseline's random labels and the bootstrap")
+    seed: int = Field(0, ge=0, description="seed of the polarity baseline's random labels and the bootstrap")
 
 
 class Wiqa(System[Sequence[Question], Answers]):
@@ -98,7 +98,7 @@ class Wiqa(System[Sequence[Question], Answers]):
         return {PREDICTIONS_FILE: write_predictions(answers.labels)}
 
     def template(self, gold: Sequence[Question], options: Any) -> Iterator[dict[str, Any]]:
-        """One line per question, whose text is only there to be read."""
+        """Return one line per question, whose text is only there to be read."""
         return ({"ques_id": question.id, "question": question.stem, "answer": ""} for question in gold)
 
 

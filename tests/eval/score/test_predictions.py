@@ -48,15 +48,6 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path: Path) -> None:
         read_predictions(tmp_path / "empty.jsonl")
 
 
-def test_a_file_of_an_earlier_version_says_so(tmp_path: Path) -> None:
-    file = tmp_path / "predictions.jsonl"
-    row = prediction(1, True).model_dump(exclude={"extraction"})
-    file.write_text(json.dumps({**row, "parsed": True}), encoding="utf-8")
-    with pytest.raises(UserError, match=r"line 1: written by an earlier version") as error:
-        read_predictions(file)
-    assert "d2e eval" in str(error.value)
-
-
 def test_an_answer_is_right_by_exact_match_and_for_mcq_by_its_set() -> None:
     assert prediction(1, True).right
     assert not prediction(1, False, f1=0.9).right

@@ -1,12 +1,11 @@
-"""Which metric applies how to each format, against hand-worked values."""
+"""How the metrics apply to each format, against hand-worked values."""
 
 from __future__ import annotations
 
 import pytest
 
 from eval.score.extract import Extraction
-from eval.score.metrics import exact_match, option_key
-from eval.score.scoring import AnswerScores, score_answer, score_output
+from eval.score.scoring import score_answer, score_output
 from tests.tiny import make_sample
 
 
@@ -40,51 +39,33 @@ def test_answers_of_several_events_are_scored_as_a_set_too() -> None:
     assert score_output(sample, "The answer is: Trees fell", "The answer is:").events is None
 
 
-def test_qa_takes_the_best_accepted_answer() -> None:
-    assert score_answer("qa", Extraction(("red house",), "strict"), ["blue", "the red house"])[:2] == (1.0, 1.0)
+STEPS = ["walk home", "eat", "sleep"]  # of these walk home and sleep are correct; the gold order is not the prompt's
 
 
-def test_nli_scores_the_label_and_nothing_else() -> None:
-    assert score_answer("nli", Extraction(("positive",), "strict"), ["positive"])[:2] == (1.0, 1.0)
-    assert score_answer("nli", Extraction(("negative",), "strict"), ["positive"])[:2] == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("fmt", "named", "gold", "scores"),
+    [
+        ("qa", ("red house",), ["blue", "the red house"], (1, 1, None)),
+        ("nli", ("positive",), ["positive"], (1, 1, None)),
+        ("nli", ("negative",), ["positive"], (0, 0, None)),
+        ("nli", (), ["positive"], (0, 0, None)),
+        ("scq", ("He opened the door",), ["He closed the door"], (0, 2 / 3, None)),
+        ("scq", ("A",), ["The"], (0, 1, None)),  # both normalise to nothing, and stay apart
+        ("mcq", ("walk home", "sleep"), ["sleep", "walk home"], (1, 1, 1)),
+        ("mcq", ("sleep", "walk home"), ["sleep", "walk home"], (0, 1, 1)),  # another order than the prompt's
+        # predicted: walk home (2 tokens); gold: walk home sleep (3); shared 2 → 2·2/5
+        ("mcq", ("walk home",), ["sleep", "walk home"], (0, 0.8, 0)),
+        ("mcq", ("walk home", "sleep", "eat"), ["sleep", "walk home"], (0, 6 / 7, 0)),
+        ("mcq", ("125",), ["12.5"], (0, 1, 0)),  # a decimal point keeps two options apart
+        ("mcq", ("1,000 times",), ["1000 times"], (1, 1, 1)),
+    ],
+)
+def test_each_format_has_its_metrics(
+    fmt: str, named: tuple[str, ...], gold: list[str], scores: tuple[float, float, float | None]
+) -> None:
+    found = score_answer(fmt, Extraction(named, "strict"), gold, STEPS)
+    assert found == tuple(None if score is None else pytest.approx(score) for score in scores)
+
+
+def test_an_answer_that_was_not_parsed_is_wrong_in_nli() -> None:
     assert score_answer("nli", Extraction(("positive",), "none"), ["positive"])[:2] == (0.0, 0.0)
-    assert score_answer("nli", Extraction((), "none"), ["positive"])[:2] == (0.0, 0.0)
-
-
-def test_scq_gives_partial_credit_for_shared_tokens_only_in_f1() -> None:
-    assert score_answer("scq", Extraction(("He opened the door",), "strict"), ["He closed the door"]) == (
-        0.0,
-        pytest.approx(2 / 3),
-        None,
-    )
-
-
-def mcq(*named: str) -> AnswerScores:
-    """Of walk home, eat and sleep, walk home and sleep are right; the gold order is not the prompt's."""
-    return score_answer("mcq", Extraction(named, "strict"), ["sleep", "walk home"], ["walk home", "eat", "sleep"])
-
-
-def test_mcq_matches_the_text_of_the_right_options_in_the_order_of_the_prompt() -> None:
-    assert mcq("walk home", "sleep") == (1.0, 1.0, 1.0)
-    joined = "Walk home; sleep."
-    assert exact_match(joined, ["walk home sleep"]) == 1.0, "which is what the metric says of the joined texts"
-
-
-def test_mcq_in_another_order_is_right_as_a_set_alone() -> None:
-    assert mcq("sleep", "walk home") == (0.0, 1.0, 1.0)
-
-
-def test_mcq_with_one_option_missing_is_no_match_but_earns_f1() -> None:
-    # predicted: walk home (2 tokens); gold: walk home sleep (3); shared 2 → 2·2/5
-    assert mcq("walk home") == (0.0, pytest.approx(0.8), 0.0)
-    assert mcq("walk home", "sleep", "eat") == (0.0, pytest.approx(6 / 7), 0.0)
-
-
-def test_options_that_normalise_to_nothing_stay_different() -> None:
-    assert option_key("A") != option_key("The")
-    assert score_answer("scq", Extraction(("A",), "strict"), ["The"])[0] == 0.0
-
-
-def test_a_decimal_point_keeps_two_options_apart() -> None:
-    assert score_answer("mcq", Extraction(("125",), "strict"), ["12.5"])[0] == 0.0
-    assert score_answer("mcq", Extraction(("1,000 times",), "strict"), ["1000 times"])[0] == 1.0

@@ -115,7 +115,7 @@ TSV = f"\ttarget\tprediction\tinput\n0\tthe pen\ta\t{MOVED} Box 1 contains\n"
         ("boxes", f"{TSV}0\tthe cup\tx\tBox 0 contains the pen. Box 0 contains", "has no such question"),
         ("boxes", f"{TSV}0\tthe cup\tx\tWhat is in Box 0?", "line 3: its input ends in 'What is in Box 0?'"),
         ("boxes", f"{TSV}0\tthe cup", "line 3: has 2 columns"),
-        ("boxes", f"{TSV}1\tthe pen\tx\t{MOVED} Box 1 contains", "line 5 of the gold file is predicted twice"),
+        ("boxes", f"{TSV}1\tthe pen\tx\t{MOVED} Box 1 contains", "gold line 5 is predicted twice"),
         ("openpi2 schemata", {}, "holds no procedure"),
         ("openpi2 schemata", {"9": []}, "procedure '9' is not in the gold file"),
         ("openpi2 schemata", {"1": [{}]}, "p.json: 1: got 1 items; expected one item for each of the 2"),

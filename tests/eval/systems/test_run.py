@@ -17,7 +17,6 @@ from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.run import evaluate_system
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
-from tests.tiny import save_tiny_model
 
 
 class Options(SystemOptions):
@@ -53,13 +52,6 @@ class Riddles(System[list[str], list[str]]):
 
 
 RIDDLES = Riddles()
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world") / "model"
-    save_tiny_model(folder, seed=3)
-    return folder
 
 
 def evaluate(model: Path, run: Path, data: Path | None, *given: str, **options: Any) -> tuple[dict[str, Any], Path]:

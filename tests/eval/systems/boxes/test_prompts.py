@@ -8,19 +8,17 @@ import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
 from eval.systems.boxes.answers import read_all
-from eval.systems.boxes.gold import read_questions
+from eval.systems.boxes.gold import Question, read_questions
 from eval.systems.boxes.prompts import Demonstrations, all_boxes, as_trained, completed, one_box
 from tests.eval.systems.boxes.rows import MOVED, ROWS, save
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Path:
-    save(tmp_path / "boxes" / "test.jsonl", ROWS)
-    return tmp_path
+def questions(tmp_path: Path) -> list[Question]:
+    return read_questions(save(tmp_path / "test.jsonl", ROWS), split="test")
 
 
-def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(world: Path) -> None:
-    questions = read_questions(world / "boxes", split="test")
+def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(questions: list[Question]) -> None:
     chats = [
         all_boxes(questions[3:], "plain"),
         one_box(questions[4], "alternate"),
@@ -36,8 +34,9 @@ def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(world:
 
 
 @pytest.mark.parametrize("demonstrations", ["plain", "alternate", "none"])
-def test_a_cloze_is_one_text_that_ends_in_an_unfinished_statement(world: Path, demonstrations: Demonstrations) -> None:
-    questions = read_questions(world / "boxes", split="test")
+def test_a_cloze_is_one_text_that_ends_in_an_unfinished_statement(
+    questions: list[Question], demonstrations: Demonstrations
+) -> None:
     for chat, box in (
         (all_boxes(questions[3:], demonstrations, "cloze"), "Box 0"),
         (one_box(questions[4], demonstrations, "cloze"), "Box 1"),
@@ -49,8 +48,8 @@ def test_a_cloze_is_one_text_that_ends_in_an_unfinished_statement(world: Path, d
         assert ("in the form: Box 0 contains" in turn["content"]) == (demonstrations == "none")
 
 
-def test_what_a_cloze_completes_ends_where_another_example_begins(world: Path) -> None:
-    question = read_questions(world / "boxes", split="test")[4]
+def test_what_a_cloze_completes_ends_where_another_example_begins(questions: list[Question]) -> None:
+    question = questions[4]
     assert completed(question, " the pen.\n\nDescription: Box 1 contains the cup.") == "Box 1 contains the pen."
     assert (
         completed(question, " the pen.\nBox 2 contains the cup") == "Box 1 contains the pen.\nBox 2 contains the cup"
@@ -58,15 +57,13 @@ def test_what_a_cloze_completes_ends_where_another_example_begins(world: Path) -
     assert completed(question, " the pen. Description: Box 0") == "Box 1 contains the pen."
 
 
-def test_zero_shot_shows_no_example_and_says_the_form(world: Path) -> None:
-    questions = read_questions(world / "boxes", split="test")
+def test_zero_shot_shows_no_example_and_says_the_form(questions: list[Question]) -> None:
     for chat in (all_boxes(questions[3:], "none"), one_box(questions[3], "none")):
         assert [turn["role"] for turn in chat.messages] == ["system", "user"]
         assert "in the form: Box 0 contains the A" in chat.messages[0]["content"]
 
 
-def test_demonstrations_say_what_their_descriptions_imply(world: Path) -> None:
-    questions = read_questions(world / "boxes", split="test")
+def test_demonstrations_say_what_their_descriptions_imply(questions: list[Question]) -> None:
     turns = all_boxes(questions, "plain").messages
     for asked, answered in ((turns[1], turns[2]), (turns[3], turns[4])):
         description = asked["content"].removeprefix("Description: ").partition("\n")[0]

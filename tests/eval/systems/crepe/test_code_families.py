@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eval.run.task import Conversation
-from eval.systems.crepe.code_families import CodeStyle, header, snake, solution, title
+from eval.systems.crepe.code_style import CodeStyle, header, snake, solution, title
 from eval.systems.crepe.demonstrations import load_demonstrations
 from tests.eval.systems.crepe.perfect import say_option, turn, write_code, write_events
 from tests.eval.systems.crepe.procedures import BURN, last, run

@@ -10,8 +10,8 @@ from tests.eval.systems.crepe.perfect import say_level
 from tests.eval.systems.crepe.procedures import run
 
 
-def test_demonstrations_are_not_of_the_benchmark_and_agree_with_themselves(official: Path) -> None:
-    published = "".join(path.read_text(encoding="utf-8") for path in official.glob("*.json"))
+def test_demonstrations_are_not_of_the_benchmark_and_agree_with_themselves(crepe_raw: Path) -> None:
+    published = "".join(path.read_text(encoding="utf-8") for path in crepe_raw.glob("*.json"))
     for shown in load_demonstrations():
         for text in (shown.goal, *shown.steps, *(event.event for event in shown.events)):
             assert text not in published

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.systems.crepe.code_families import snake
+from eval.systems.crepe.code_style import snake
 from eval.systems.crepe.demonstrations import load_demonstrations
 from eval.systems.crepe.system import FAMILIES
 from eval.systems.crepe.text_families import clause

@@ -108,8 +108,8 @@ def test_changes_as_labels(change: str, official: int, corrected: int) -> None:
 
 
 @pytest.mark.parametrize(("split", "counts"), [("dev", (42, 285, 144, 165)), ("test", (141, 924, 344, 351))])
-def test_published_files_have_their_counts(official: Path, split: str, counts: tuple[int, ...]) -> None:
-    procedures = read_procedures(official / f"data_{split}_v2.json")
+def test_published_files_have_their_counts(crepe_raw: Path, split: str, counts: tuple[int, ...]) -> None:
+    procedures = read_procedures(crepe_raw / f"data_{split}_v2.json")
     blocks = [block for procedure in procedures for block in procedure.blocks]
     assert (
         len(procedures),
@@ -117,5 +117,5 @@ def test_published_files_have_their_counts(official: Path, split: str, counts: t
         sum(len(block.events) for block in blocks),
         sum(len(block.entities) for block in blocks),
     ) == counts
-    texts = json.loads((official / f"data_{split}_v2.json").read_text(encoding="utf-8"))
+    texts = json.loads((crepe_raw / f"data_{split}_v2.json").read_text(encoding="utf-8"))
     assert [procedure.id for procedure in procedures] == list(texts)

@@ -44,7 +44,7 @@ def said(chat: Conversation) -> str:
 
 def test_each_event_is_asked_about_and_its_state_opens_the_class(tmp_path: Path) -> None:
     result, asker = run(tmp_path, said, prompt="code_two_step", shots=1)
-    (first, preconditions), (second, answers) = asker.passes
+    (first, preconditions), (second, answers) = asker.asked.items()
     assert (first, [chat.id for chat in preconditions]) == ("preconditions", ["3/event0", "3/event1", "5/event0"])
     assert last(preconditions[0]).splitlines() == [
         *("class Make_Tea:", "    # Start.", "    # Boil the water.", "    # Pour it on the leaves."),

@@ -13,7 +13,6 @@ from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED
 from tests.command import d2e
 from tests.eval.systems.openpi2.procedures import clustered, save, save_official
 from tests.eval.systems.openpi2.scripted import rescored, run
-from tests.tiny import save_tiny_model
 
 SCHEMATA = {
     "1/1": "water (temperature, place), kettle (temperature)",
@@ -71,30 +70,6 @@ def test_without_paraphrases_nothing_is_scored_with_expansion(tmp_path: Path) ->
     assert "schemata_global_f1_expanded" not in result.scores
     with pytest.raises(UserError, match=r"holds no dev-ranked\.json"):
         run(tmp_path, tracked, "task=states")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3, positions=16_384)  # its tokens are bytes
-    save_official(folder / "openpi2")
-    return folder
-
-
-def test_the_command_line_runs_it_and_scores_its_files_the_same(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = ("--bench", "openpi2", "--data", world / "openpi2", "--out", tmp_path, "--max-new-tokens", 4)
-    assert d2e("eval", world / "model", *where, "--alpha", "0.5", "--max-samples", 1) == 0
-    assert "attributes, global " in capsys.readouterr().out
-    folder = tmp_path / "eval" / "openpi2"
-    scores = json.loads((folder / "scores.json").read_text())
-    gold = world / "openpi2" / "v2.0"
-    for task, name in (("schemata", EXPANDED), ("states", RANKED), ("complete", EXPANDED)):
-        arguments = ("--predictions", folder / f"{task}.json", "--gold", gold / name, "--set", f"task={task}")
-        assert d2e("score", "openpi2", *arguments, "--json", "-") == 0
-        printed = json.loads(capsys.readouterr().out)
-        assert printed == {key: scores[key] for key in printed}
 
 
 def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_others(

@@ -12,11 +12,11 @@ from d2e_sft.data.chat_template import Messages
 from eval.systems.crepe import gold as crepe_gold
 from eval.systems.openpi2.clusters import ToCluster, cluster_prompt
 from eval.systems.openpi2.complete import parse_sentences
-from eval.systems.openpi2.crepe_downstream import likelihood_prompt
-from eval.systems.openpi2.entity_states import StateChange
+from eval.systems.openpi2.downstream.crepe import likelihood_prompt
+from eval.systems.openpi2.downstream.entity_states import StateChange
+from eval.systems.openpi2.downstream.pddl import PlanningTask, pddl_prompt
 from eval.systems.openpi2.expansion import expansion_prompt
 from eval.systems.openpi2.gold import Procedure, read_procedures, states_by_step
-from eval.systems.openpi2.pddl import PlanningTask, pddl_prompt
 from eval.systems.openpi2.schemata import parse_schema
 from eval.systems.openpi2.states import parse_states
 from eval.systems.openpi2.tracking import listing_prompt, states_chat_prompt, states_text_prompt

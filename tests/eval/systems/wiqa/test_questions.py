@@ -36,8 +36,8 @@ def test_labels_have_the_official_names() -> None:
     assert label_of("moreover") is None
 
 
-def test_the_published_file_has_its_counts(official: Path) -> None:
-    questions = read_questions(official)
+def test_the_published_file_has_its_counts(wiqa_raw: Path) -> None:
+    questions = read_questions(wiqa_raw)
     assert len(questions) == 3_003
     assert len({one.paragraph for one in questions}) == 41
     assert len({one.graph for one in questions}) == 230

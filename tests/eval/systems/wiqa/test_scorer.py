@@ -98,10 +98,10 @@ def test_baselines_of_hand_worked_questions(tmp_path: Path) -> None:
     assert drawn == set(LABELS), "a cause without a word of the lexicon gets a random label"
 
 
-def test_the_published_file_scored_by_its_own_answers(official: Path, tmp_path: Path) -> None:
-    answers = {one.id: one.answer for one in read_questions(official)}
+def test_the_published_file_scored_by_its_own_answers(wiqa_raw: Path, tmp_path: Path) -> None:
+    answers = {one.id: one.answer for one in read_questions(wiqa_raw)}
     file = save_lines(tmp_path / "p.jsonl", [{"id": name, "answer": answer} for name, answer in answers.items()])
-    scores = WIQA.score(file, official, WiqaScoreOptions()).scores
+    scores = WIQA.score(file, wiqa_raw, WiqaScoreOptions()).scores
     assert scores["accuracy"] == 1
     assert scores["counts"]["gold"] == {"more": 880, "less": 868, "no_effect": 1_255}
     assert {name: row["questions"] for name, row in scores["by_type"].items()} == {

@@ -1,19 +1,13 @@
-"""Planning from text: a model writes a PDDL domain and problem, a planner judges them (paper section 4.3.2).
-
-The planner is Fast Downward, through the unified-planning library. `pyperplan`, the lighter choice, knows no negative
-preconditions, which models write often.
-"""
+"""Planning from text: a model writes a PDDL domain and problem, a planner judges them (paper section 4.3.2)."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import yaml
 
@@ -25,19 +19,21 @@ from eval.compare.measures.measure import digest, shares
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
 from eval.systems.json_file import Row, check_ids, checked
-from eval.systems.openpi2.entity_states import StateChange, StateChanges, ask_entity_states, salient, with_other_lines
+from eval.systems.openpi2.downstream.entity_states import (
+    StateChange,
+    StateChanges,
+    ask_entity_states,
+    salient,
+    with_other_lines,
+)
+from eval.systems.openpi2.downstream.planner import OUTCOMES, Planner, make_planner
 from eval.systems.openpi2.gold import Procedure, read_official
 from eval.systems.openpi2.metrics import cell, mean
 from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
 from eval.systems.system import SystemCall, SystemResult
 
-OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
+OWN_PROCEDURES = Path(__file__).parents[1] / "prompts" / "pddl_procedures.yaml"
 _TOKENS = 1024
-Outcome = Literal["solvable", "unsolvable", "parse error", "undecided"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-_ENGINE = "fast-downward"
-_REMEDY = "pip install 'd2e-sft[planning]'"
-_LONGEST = 300
 
 
 class PlanningTask(Row):
@@ -61,26 +57,8 @@ class Written(Row):
     problem: str
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the planner says.
-
-    Attributes:
-        why: the plan, or what went wrong.
-        actions: number of the plan's actions; 0 where the goal holds from the start, None without a plan.
-    """
-
-    outcome: Outcome
-    why: str = ""
-    actions: int | None = None
-
-
-# Texts of domain and problem → verdict.
-Planner = Callable[[str, str], Verdict]
-
-
 def read_tasks(path: Path) -> dict[str, PlanningTask]:
-    """Planning tasks by id, of a YAML or JSON list of `{id, goal, steps, task}`.
+    """Read planning tasks by id, from a YAML or JSON list of `{id, goal, steps, task}`.
 
     Raises:
         UserError: the file is missing or damaged.
@@ -99,7 +77,7 @@ def read_tasks(path: Path) -> dict[str, PlanningTask]:
 def pddl_prompt(
     task: PlanningTask, states: Sequence[Sequence[StateChange]] | None, *, hidden: bool = False
 ) -> Messages:
-    """The request for both files, in the imagined view without goal, steps and what they change."""
+    """Ask for both files; the imagined view has no goal, steps and changes."""
     told = wording("openpi2/prompts/pddl")
     if hidden:
         return turns(told["hidden_request"].format(task=task.task))
@@ -114,10 +92,10 @@ def pddl_prompt(
 def ask_pddl(
     asker: Asker, tasks: Mapping[str, PlanningTask], states: StateChanges | None, **sampling: Any
 ) -> dict[str, Written]:
-    """A domain and a problem for each task.
+    """Ask for a domain and a problem for each task.
 
     Args:
-        states: what each step changes, to be told in the prompt; None tells nothing.
+        states: the changes of each step, for the prompt; None shows none.
     """
     asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]
     outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, **sampling)
@@ -125,7 +103,7 @@ def ask_pddl(
 
 
 def parse_pddl(reply: str) -> Written:
-    """The first domain and the first problem in a reply, each up to where its brackets close."""
+    """Return the first domain and the first problem in a reply, each up to where its brackets close."""
     return Written(domain=_defined(reply, "domain"), problem=_defined(reply, "problem"))
 
 
@@ -143,72 +121,8 @@ def _defined(reply: str, kind: str) -> str:
     return text
 
 
-def make_planner(seconds: float) -> Planner:
-    """A planner that takes so long at most for one problem.
-
-    Raises:
-        UserError: the library or its engine is not installed.
-    """
-    try:
-        import up_fast_downward  # noqa: F401  registers the engine
-        from unified_planning.shortcuts import get_environment
-    except ImportError as error:
-        raise UserError(f"task=pddl: needs a planner, which is not installed ({error})", remedy=_REMEDY) from None
-    get_environment().credits_stream = None
-    return lambda domain, problem: _judge(domain, problem, seconds)
-
-
-def _judge(domain: str, problem: str, seconds: float) -> Verdict:
-    if not domain or not problem:
-        return Verdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
-    try:
-        task = _read(domain, problem)
-    # The reader raises of its own, of pyparsing's and of Python's kinds, and by assertions: all mean the same here.
-    except Exception as error:
-        return Verdict("parse error", _shortened(error))
-    try:
-        return _solve(task, seconds)
-    # So does the engine on what it does not support (numbers, time).
-    except Exception as error:
-        return Verdict("undecided", _shortened(error))
-
-
-def _read(domain: str, problem: str) -> Any:
-    from unified_planning.io import PDDLReader
-
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("domain.pddl", "problem.pddl")]
-        for path, text in zip(paths, (domain, problem), strict=True):
-            path.write_text(text, encoding="utf-8")
-        return PDDLReader().parse_problem(*map(str, paths))
-
-
-def _solve(task: Any, seconds: float) -> Verdict:
-    from unified_planning.engines import PlanGenerationResultStatus as Status
-    from unified_planning.shortcuts import OneshotPlanner
-
-    # The engine writes its translation into the working directory, and leaves it there when it runs out of time.
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        contextlib.chdir(folder),
-        OneshotPlanner(name=_ENGINE) as engine,
-    ):
-        result = engine.solve(task, timeout=seconds)
-    if result.plan is not None:
-        steps = list(result.plan.actions)
-        return Verdict("solvable", "; ".join(map(str, steps)), len(steps))
-    if result.status in (Status.UNSOLVABLE_PROVEN, Status.UNSOLVABLE_INCOMPLETELY):
-        return Verdict("unsolvable")
-    return Verdict("undecided", result.status.name)
-
-
-def _shortened(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}".replace("\n", " ")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
 def pddl_result(written: Mapping[str, Written], planner: Planner) -> SystemResult:
-    """Verdicts, and the share of tasks that a plan solves."""
+    """Return verdicts, and the share of tasks that a plan solves."""
     verdicts = {key: planner(item.domain, item.problem) for key, item in written.items()}
     counts: dict[str, int] = {name: sum(v.outcome == name for v in verdicts.values()) for name in OUTCOMES}
     share = mean(verdict.outcome == "solvable" for verdict in verdicts.values())

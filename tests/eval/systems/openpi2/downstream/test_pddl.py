@@ -10,17 +10,9 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
-from eval.systems.openpi2 import pddl
-from eval.systems.openpi2.pddl import (
-    OWN_PROCEDURES,
-    Planner,
-    Verdict,
-    Written,
-    make_planner,
-    parse_pddl,
-    pddl_result,
-    read_tasks,
-)
+from eval.systems.openpi2.downstream import pddl
+from eval.systems.openpi2.downstream.pddl import OWN_PROCEDURES, Written, parse_pddl, pddl_result, read_tasks
+from eval.systems.openpi2.downstream.planner import Planner, Verdict, make_planner
 from tests.eval.systems.openpi2.scripted import rescored, run
 
 DOMAIN = """(define (domain tea)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from eval.systems.openpi2.entity_states import StateChange, crepe_entities_file, entities_a_step, salient
+from eval.systems.openpi2.downstream.entity_states import StateChange, crepe_entities_file, entities_a_step, salient
 
 CHANGES = {
     "1": [

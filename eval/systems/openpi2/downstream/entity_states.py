@@ -13,7 +13,10 @@ from typing import Any
 from eval.systems.asker import Asker
 from eval.systems.crepe.gold import LABELS, LESS, MORE, EntityChange, write_states
 from eval.systems.openpi2.complete import parse_change, parse_sentences
-from eval.systems.openpi2.gold import Procedure, sentence
+from eval.systems.openpi2.gold import (
+    Procedures,
+    sentence,
+)
 from eval.systems.openpi2.metrics import mean
 from eval.systems.openpi2.salience import ask_local
 from eval.systems.openpi2.task import Form
@@ -42,9 +45,9 @@ StateChanges = Mapping[str, Sequence[Sequence[StateChange]]]
 
 
 def ask_entity_states(
-    asker: Asker, form: Form, procedures: Mapping[str, Procedure], *, with_salience: bool, **sampling: Any
+    asker: Asker, form: Form, procedures: Procedures, *, with_salience: bool, **sampling: Any
 ) -> tuple[StateChanges, int]:
-    """Predicted changes by step, and how many lines of the answers are no such sentence."""
+    """Return predicted changes by step, and the number of lines in the answers that are no such sentence."""
     replies = ask_listing(asker, "complete", form, procedures, name="entity-states", **sampling)
     lines = {key: [list(filter(None, parse_sentences(reply))) for reply in said] for key, said in replies.items()}
     parsed = {key: [[parse_change(line) for line in step] for step in steps] for key, steps in lines.items()}
@@ -57,7 +60,7 @@ def ask_entity_states(
 
 
 def _with_salience(
-    asker: Asker, procedures: Mapping[str, Procedure], changes: StateChanges, sampling: Mapping[str, Any]
+    asker: Asker, procedures: Procedures, changes: StateChanges, sampling: Mapping[str, Any]
 ) -> StateChanges:
     entities = {
         key: [list(dict.fromkeys(change.entity for change in step)) for step in steps]
@@ -74,7 +77,7 @@ def _with_salience(
 
 
 def salient(changes: StateChanges, threshold: int) -> StateChanges:
-    """The changes of entities whose salience at the step is no less than the threshold."""
+    """Return the changes of entities whose salience at the step reaches the threshold."""
     return {
         key: [[c for c in step if c.salience is not None and c.salience >= threshold] for step in steps]
         for key, steps in changes.items()
@@ -82,12 +85,12 @@ def salient(changes: StateChanges, threshold: int) -> StateChanges:
 
 
 def entities_a_step(changes: StateChanges) -> float:
-    """How many entities change at a step, on average."""
+    """Return the mean number of entities that change at a step."""
     return mean(len({change.entity for change in step}) for steps in changes.values() for step in steps)
 
 
 def crepe_entities_file(changes: StateChanges) -> str:
-    """The changes as the CREPE benchmark reads them (`entities_file=`): what holds after a step, and what no more."""
+    """Return the changes in CREPE's form (`entities_file=`): what holds after a step, and what no longer does."""
     return write_states({key: [_crepe_changes(step) for step in steps] for key, steps in changes.items()})
 
 
@@ -102,7 +105,7 @@ def _crepe_changes(step: Sequence[StateChange]) -> list[EntityChange]:
 
 
 def with_other_lines(result: SystemResult, count: int) -> SystemResult:
-    """The result with how many lines of the answers are no state change."""
+    """Return the result with the number of lines in the answers that are no state change."""
     first, *others = result.tables
     if count:
         told = f"lines of the predicted entity states that are no state change, and are left out: {count}"

@@ -16,7 +16,7 @@ from eval.systems.conversations import ask_by_turns, system, turns, wording
 from eval.systems.crepe import gold as crepe
 from eval.systems.crepe.gold import LABELS
 from eval.systems.crepe.scorer import macro_f1
-from eval.systems.openpi2.entity_states import (
+from eval.systems.openpi2.downstream.entity_states import (
     StateChange,
     StateChanges,
     ask_entity_states,
@@ -58,11 +58,10 @@ def likelihood_prompt(
     *,
     hidden: bool = False,
 ) -> Messages:
-    """What the step after those that have been answered does to the event.
+    """Ask what a step does to the event, after the replies to the steps before it.
 
     Args:
-        replies: to the steps so far.
-        states: what each step changes, to be told; None tells nothing.
+        states: the changes of each step, for the prompt; None shows none.
         hidden: the imagined view.
     """
     if hidden:
@@ -109,7 +108,7 @@ def ask_setting(
 
 
 def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
-    """How long a prompt is, and in what: tokens, or words where an endpoint's tokens are not known."""
+    """Return how to measure prompts, and the unit: tokens, or words if the endpoint's tokens are unknown."""
     if asker.config.engine == "openai":
         return lambda messages: sum(len(message["content"].split()) for message in messages), "words"
     from d2e_sft.model.loading import load_tokenizer
@@ -120,7 +119,7 @@ def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
 
 
 def parse_label(reply: str) -> int | None:
-    """The first label in a reply, as its place in `LABELS`."""
+    """Return the first label in a reply, as its place in `LABELS`."""
     found = _LABEL.search(reply)
     return None if found is None else LABELS.index(found[0].lower())
 
@@ -128,10 +127,10 @@ def parse_label(reply: str) -> int | None:
 def downstream_result(
     procedures: Mapping[str, crepe.Procedure], settings: Sequence[Setting], unit: str
 ) -> SystemResult:
-    """Macro-F1 of each setting, and how much shorter its prompts are than with all entity states.
+    """Return macro-F1 of each setting, and how much shorter its prompts are than with all entity states.
 
     Args:
-        unit: in which prompts are measured.
+        unit: of the prompt lengths.
     """
     whole = next(setting.prompt_length for setting in settings if setting.name == "all")
     gold = [

@@ -1,0 +1,126 @@
+"""Judgements of salience in files, and how well two judges agree.
+
+The judges of procedures 1 to 20 are compared by Pearson's r of each procedure, then the plain mean (paper section 4).
+Officially a 0 is appended to both vectors, because r is undefined if one is constant, and a global value outside 0–5
+counts as 0 (a local one does not). The corrected score appends nothing, moves any value outside 0–5 to the nearest
+bound, and leaves out procedures where r is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import AliasChoices, Field, field_validator
+
+from d2e_sft.util.errors import UserError
+from eval.systems.json_file import Row, check_ids, checked
+from eval.systems.openpi2.gold import read_official
+
+JUDGED = tuple(map(str, range(1, 21)))
+
+
+PREDICTED = ("global_salience_pred", "local_salience_pred")
+
+
+Level = Literal["global", "local"]
+LEVELS: tuple[Level, ...] = ("global", "local")
+
+
+_HIGHEST = 5
+
+
+class EntitySalience(Row):
+    """One entity's salience: in the procedure, and in each step."""
+
+    entity: str
+    overall: int = Field(validation_alias=AliasChoices(PREDICTED[0], "global_salience"))
+    steps: tuple[int, ...] = Field(validation_alias="answers")
+
+    @field_validator("steps", mode="before")
+    @classmethod
+    def _local(cls, answers: Any) -> Any:
+        if not isinstance(answers, dict):
+            return answers
+        return [_StepSalience.model_validate(step).value for step in answers.values()]
+
+
+class _StepSalience(Row):
+    value: int = Field(validation_alias=AliasChoices(PREDICTED[1], "local_salience"))
+
+
+class _Judged(Row):
+    states: tuple[EntitySalience, ...]
+
+
+Saliences = Mapping[str, tuple[EntitySalience, ...]]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The mean r; `by_procedure` has None where it is undefined."""
+
+    mean: float | None
+    by_procedure: dict[str, float | None]
+
+
+def read_salience(path: Path) -> Saliences:
+    """Read the salience of the judged procedures, from an official file of judgements or of predictions.
+
+    Raises:
+        UserError: the file is missing or damaged, or has neither judgements nor predictions.
+    """
+    judged = {key: value for key, value in read_official(path).items() if key in JUDGED}
+    return {key: found.states for key, found in checked(dict[str, _Judged], judged, str(path)).items()}
+
+
+def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None:
+    """Refuse two files that do not judge the same entities and steps in the same order; `path` is the second's."""
+    check_ids(path, "procedure", second, first)
+    for key, entities in second.items():
+        named = [(item.entity, len(item.steps)) for item in entities]
+        expected = [(item.entity, len(item.steps)) for item in first[key]]
+        if named != expected:
+            raise UserError(
+                f"{path}: {key}: got the entities {[name for name, _ in named]}; expected those of the gold file, "
+                f"{[name for name, _ in expected]}, each with its steps",
+                remedy="score predictions for the same file of procedures",
+            )
+
+
+def agreement(first: Saliences, second: Saliences, level: Level, *, official: bool = True) -> Agreement:
+    """Return the agreement of two judges on the procedures of the second.
+
+    Args:
+        level: compare the entities of a procedure, or its entities at each step.
+        official: like the official script; otherwise corrected.
+    """
+    by_procedure = {
+        key: pearson(_vector(first[key], level, official), _vector(entities, level, official))
+        for key, entities in second.items()
+    }
+    defined = [value for value in by_procedure.values() if value is not None]
+    # The official mean of a NaN is NaN: one procedure that is undefined leaves the whole so.
+    if not defined or (official and len(defined) < len(by_procedure)):
+        return Agreement(None, by_procedure)
+    return Agreement(sum(defined) / len(defined), by_procedure)
+
+
+def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return Pearson's r; None if a vector is constant or has one value."""
+    x, y = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _vector(entities: Sequence[EntitySalience], level: Level, official: bool) -> list[int]:
+    values = [value for entity in entities for value in ((entity.overall,) if level == "global" else entity.steps)]
+    if not official:
+        return [min(max(value, 0), _HIGHEST) for value in values]
+    if level == "global":
+        values = [value if 0 <= value <= _HIGHEST else 0 for value in values]
+    return [*values, 0]

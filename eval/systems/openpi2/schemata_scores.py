@@ -1,0 +1,209 @@
+"""Scores of schemata by exact match against clusters, over procedures and over steps.
+
+`score_schemata` follows the official script with its quirks. Predictions are normalised for precision but not for
+recall. An attribute can be found in every step. A match with a cluster counts for global precision only until its
+canonical pair is predicted. Published numbers depend on that.
+`score_schemata_corrected` counts each gold item and each distinct prediction once, all of them normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from eval.systems.openpi2.gold import (
+    Cluster,
+    Procedure,
+    Procedures,
+    normalise,
+)
+from eval.systems.openpi2.metrics import (
+    PrecisionRecall,
+)
+
+Item = TypeVar("Item")
+
+
+# Entity → its attributes, at one step.
+Schema = Mapping[str, Sequence[str]]
+Schemas = Mapping[str, Sequence[Schema]]  # by procedure, those of each step
+
+
+@dataclass
+class SchemataScores:
+    """Entities, and attributes of entities; of procedures (global) and of steps (local)."""
+
+    entities_global: PrecisionRecall = field(default_factory=PrecisionRecall)
+    attributes_global: PrecisionRecall = field(default_factory=PrecisionRecall)
+    entities_local: PrecisionRecall = field(default_factory=PrecisionRecall)
+    attributes_local: PrecisionRecall = field(default_factory=PrecisionRecall)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return each figure by name."""
+        return {name: figures.as_json() for name, figures in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """Normalised names by normalised canonical name; of equal canonical names the last one's stay, as officially."""
+
+    entities: dict[str, Collection[str]]
+    attributes: dict[str, dict[str, Collection[str]]]
+
+    @classmethod
+    def of(cls, clusters: Mapping[str, Cluster], expanded: bool) -> _Clusters:
+        entities: dict[str, Collection[str]] = {}
+        attributes: dict[str, dict[str, Collection[str]]] = {}
+        for canonical, cluster in clusters.items():
+            name = normalise(canonical)
+            entities[name] = {normalise(mention) for mention in cluster.names.of(expanded)}
+            attributes[name] = {
+                normalise(attribute): {normalise(mention) for mention in names.of(expanded)}
+                for attribute, names in cluster.attributes.items()
+            }
+        return cls(entities, attributes)
+
+    def has(self, entity: str) -> bool:
+        return any(entity in names for names in self.entities.values())
+
+    def match(self, entity: str, attribute: str) -> tuple[str, str] | None:
+        """Return the first canonical pair whose clusters hold the two names."""
+        for canonical, names in self.entities.items():
+            if entity in names:
+                for canonical_attribute, attribute_names in self.attributes[canonical].items():
+                    if attribute in attribute_names:
+                        return canonical, canonical_attribute
+        return None
+
+    def has_pair(self, pair: tuple[str, str]) -> bool:
+        return self.match(*pair) is not None
+
+
+def score_schemata(gold: Procedures, predictions: Schemas, *, expanded: bool) -> SchemataScores:
+    """Score like the official script.
+
+    Args:
+        gold: procedures with clusters, by id.
+        predictions: by procedure id the schema of each step.
+        expanded: match with paraphrases too.
+    """
+    scores = SchemataScores()
+    for key, steps in predictions.items():
+        procedure = gold[key]
+        clusters = _Clusters.of(procedure.clusters, expanded)
+        _global_recall(procedure, clusters, steps, expanded, scores)
+        _precision(clusters, steps, scores)
+        _local_recall(procedure, clusters, steps, scores)
+    return scores
+
+
+def _global_recall(
+    procedure: Procedure, clusters: _Clusters, steps: Sequence[Schema], expanded: bool, scores: SchemataScores
+) -> None:
+    for canonical, cluster in procedure.clusters.items():
+        names = clusters.entities[normalise(canonical)]
+        matching = [attributes for step in steps for entity, attributes in step.items() if entity in names]
+        scores.entities_global.gold += 1
+        scores.entities_global.gold_found += bool(matching)
+        scores.attributes_global.gold += len(cluster.attributes)
+        for attribute_names in cluster.attributes.values():
+            found = set(attribute_names.of(expanded))
+            scores.attributes_global.gold_found += sum(not found.isdisjoint(attributes) for attributes in matching)
+
+
+def _precision(clusters: _Clusters, steps: Sequence[Schema], scores: SchemataScores) -> None:
+    seen: set[str] = set()
+    seen_pairs: set[tuple[str, str]] = set()
+    for raw_entity, raw_attributes in ((entity, step[entity]) for step in steps for entity in step):
+        entity = normalise(raw_entity)
+        known = clusters.has(entity)
+        scores.entities_local.predicted += 1
+        scores.entities_local.predicted_right += known
+        scores.entities_global.predicted += entity not in seen
+        scores.entities_global.predicted_right += known and entity not in seen
+        for attribute in map(normalise, raw_attributes):
+            match = clusters.match(entity, attribute)
+            scores.attributes_local.predicted += 1
+            scores.attributes_local.predicted_right += match is not None
+            scores.attributes_global.predicted += (entity, attribute) not in seen_pairs
+            scores.attributes_global.predicted_right += match is not None and match not in seen_pairs
+            seen_pairs.add((entity, attribute))
+        seen.add(entity)
+
+
+def _local_recall(procedure: Procedure, clusters: _Clusters, steps: Sequence[Schema], scores: SchemataScores) -> None:
+    for states in procedure.states:
+        canonical = normalise(states.entity)
+        names, attributes = clusters.entities[canonical], clusters.attributes[canonical]
+        for changes, step in zip(states.steps, steps, strict=True):
+            if not changes:
+                continue
+            matching = [predicted for entity, predicted in step.items() if entity in names]
+            scores.entities_local.gold += 1
+            scores.entities_local.gold_found += len(matching)
+            scores.attributes_local.gold += len(step) * len(changes)
+            scores.attributes_local.gold_found += sum(
+                attribute in attributes[normalise(change.attribute)]
+                for predicted in matching
+                for change in changes
+                for attribute in predicted
+            )
+
+
+def score_schemata_corrected(gold: Procedures, predictions: Schemas, *, expanded: bool) -> SchemataScores:
+    """Count each gold item and each distinct prediction of a procedure (locally of a step) once.
+
+    As officially, a prediction is correct if clusters of the procedure hold it, also locally.
+    """
+    scores = SchemataScores()
+    for key, raw_steps in predictions.items():
+        clusters = _Clusters.of(gold[key].clusters, expanded)
+        steps = [_pairs(step) for step in raw_steps]
+        entities = [{normalise(entity) for entity in step} for step in raw_steps]
+        _count(scores.entities_global, [set().union(*entities)], clusters.has)
+        _count(scores.entities_local, entities, clusters.has)
+        _count(scores.attributes_global, [set().union(*steps)], clusters.has_pair)
+        _count(scores.attributes_local, steps, clusters.has_pair)
+        _recall_corrected(gold[key], clusters, entities, steps, scores)
+    return scores
+
+
+def _pairs(step: Schema) -> set[tuple[str, str]]:
+    return {(normalise(entity), normalise(attribute)) for entity, names in step.items() for attribute in names}
+
+
+def _count(figures: PrecisionRecall, predicted: Sequence[Collection[Item]], right: Callable[[Item], bool]) -> None:
+    figures.predicted += sum(map(len, predicted))
+    figures.predicted_right += sum(right(item) for step in predicted for item in step)
+
+
+def _recall_corrected(
+    procedure: Procedure,
+    clusters: _Clusters,
+    entities: Sequence[set[str]],
+    pairs: Sequence[set[tuple[str, str]]],
+    scores: SchemataScores,
+) -> None:
+    all_entities, all_pairs = set().union(*entities), set().union(*pairs)
+    for canonical, names in clusters.entities.items():
+        scores.entities_global.gold += 1
+        scores.entities_global.gold_found += not all_entities.isdisjoint(names)
+        for attribute_names in clusters.attributes[canonical].values():
+            scores.attributes_global.gold += 1
+            scores.attributes_global.gold_found += _holds(all_pairs, names, attribute_names)
+    for states in procedure.states:
+        canonical = normalise(states.entity)
+        names = clusters.entities[canonical]
+        for changes, step_entities, step_pairs in zip(states.steps, entities, pairs, strict=True):
+            changed = {normalise(change.attribute) for change in changes}
+            scores.entities_local.gold += bool(changed)
+            scores.entities_local.gold_found += bool(changed) and not step_entities.isdisjoint(names)
+            scores.attributes_local.gold += len(changed)
+            scores.attributes_local.gold_found += sum(
+                _holds(step_pairs, names, clusters.attributes[canonical][attribute]) for attribute in changed
+            )
+
+
+def _holds(pairs: set[tuple[str, str]], entities: Collection[str], attributes: Collection[str]) -> bool:
+    return any(entity in entities and attribute in attributes for entity, attribute in pairs)

@@ -1,0 +1,225 @@
+"""`d2e eval --bench SYSTEM` and `d2e score SYSTEM` as a user calls them, with a tiny random model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.systems.crepe.system import CrepeOptions
+from eval.systems.system import parse_options
+from tests.command import d2e
+from tests.eval.systems.boxes.rows import ROWS
+from tests.eval.systems.boxes.rows import save as save_lines
+from tests.eval.systems.crepe.procedures import DARK, GOLD, event, save, with_predictions
+from tests.eval.systems.openpi2.procedures import save_official
+from tests.eval.systems.wiqa.files import QUESTIONS
+from tests.tiny import save_tiny_model
+
+DATA: dict[str, Callable[[Path], Path]] = {
+    "boxes": lambda folder: save_lines(folder / "test.jsonl", ROWS).parent,
+    "crepe": lambda folder: save(folder / "data_dev_v2.json", GOLD).parent,
+    "openpi2": save_official,
+    "wiqa": lambda folder: save_lines(folder / "test.jsonl", QUESTIONS).parent,
+}
+
+
+class Bench:
+    """A system's data and run folder; calls commands and reads what they leave."""
+
+    def __init__(self, folder: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.model, self.capsys, self.system = folder, model, capsys, ""
+
+    def of(self, system: str) -> Bench:
+        """Use this system."""
+        self.system, self.data = system, DATA[system](self.folder / "data")
+        return self
+
+    def evaluate(self, *options: str, status: int = 0) -> str:
+        """Run `d2e eval` with options (`NAME=VALUE` for `--set`), and return what it prints."""
+        where = ("--bench", self.system, "--data", self.data, "--out", self.folder / "run", "--max-new-tokens", "4")
+        assert d2e("eval", self.model, *where, *_set(options)) == status
+        said = self.capsys.readouterr()
+        return said.out + said.err
+
+    def score(self, *options: str, predictions: Path | None = None) -> tuple[dict[str, Any], str]:
+        """Run `d2e score` and return the scores and what it prints to stderr."""
+        call = ("--predictions", predictions or self.folder / "run", "--gold", self.data, "--json", "-")
+        assert d2e("score", self.system, *call, *_set(options)) == 0
+        said = self.capsys.readouterr()
+        return json.loads(said.out), said.err
+
+    def refusal(self, *options: str) -> str:
+        """Return the error of `d2e score`."""
+        call = ("--predictions", self.folder / "run", "--gold", self.data)
+        assert d2e("score", self.system, *call, *_set(options)) == 1
+        return self.capsys.readouterr().err
+
+    def results(self, variant: str = "") -> Path:
+        """Return the folder of results."""
+        return self.folder / "run" / "eval" / f"{self.system}{variant}"
+
+    def scores(self, variant: str = "") -> dict[str, Any]:
+        """Return the content of `scores.json`."""
+        content: dict[str, Any] = json.loads((self.results(variant) / "scores.json").read_text(encoding="utf-8"))
+        return content
+
+    def answers(self, variant: str = "") -> list[dict[str, Any]]:
+        """Return the lines of the pass `answers`."""
+        return [json.loads(line) for line in (self.results(variant) / "answers.jsonl").read_text().splitlines()]
+
+
+def _set(options: tuple[str, ...]) -> list[str]:
+    return [part for option in options for part in (["--set", option] if "=" in option else [option])]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
+    return Bench(tmp_path, model, capsys)
+
+
+@pytest.mark.parametrize(
+    ("system", "options", "variant", "files"),
+    [
+        *(
+            ("crepe", (f"prompt={prompt}", "shots=1", "--alpha", "0.5"), f"-prompt={prompt}-shots=1", {"": ""})
+            for prompt in ("text", "text_at_once", "cot", "code_nested", "code_two_step")
+        ),
+        ("boxes", (), "", {"answers_by_box.jsonl": "", "predictions.tsv": ""}),
+        ("boxes", ("prompt=trained", "--alpha", "0.5"), "-prompt=trained", {"": ""}),
+        ("boxes", ("form=cloze", "demonstrations=none"), "-form=cloze-demonstrations=none", {"": ""}),
+        ("boxes", ("states_per_numops=1",), "-states_per_numops=1", {"": ""}),
+        ("wiqa", ("--alpha", "0.5"), "", {"wiqa_predictions.jsonl": ""}),
+        (
+            "openpi2",
+            ("--alpha", "0.5", "--max-samples", "1"),
+            "",
+            {f"{task}.json": f"task={task}" for task in ("schemata", "states", "complete")},
+        ),
+    ],
+)
+def test_a_run_leaves_predictions_that_score_the_same(
+    bench: Bench, system: str, options: tuple[str, ...], variant: str, files: dict[str, str]
+) -> None:
+    assert bench.of(system).evaluate(*options)
+    scores = bench.scores(variant)
+    assert (scores["system"], "password" in scores["options"]) == (system, False)
+    for name, option in files.items():
+        again, told = bench.score(*filter(None, [option]), predictions=bench.results(variant) / name if name else None)
+        shared = again.keys() & scores.keys()
+        assert len(shared) > 3
+        assert {key: again[key] for key in shared} == {key: scores[key] for key in shared}
+        assert "carries other gold" not in told
+
+
+@pytest.mark.parametrize(
+    ("system", "options", "message"),
+    [
+        ("crepe", ("prompt=poem",), "prompt: got 'poem'"),
+        ("crepe", ("shots=7",), "shots: got '7'"),
+        ("crepe", ("split=test",), "holds no data_test_v2.json"),
+        ("crepe", ("entities=predicted", "entities_file=none.json"), "none.json: cannot be read"),
+        ("crepe", ("prompt=cot", "--answer", "likelihood"), "have no options to score"),
+        ("boxes", ("prompt=trained", "form=cloze"), "leave form and demonstrations out"),
+        ("wiqa", ("file=dev.jsonl",), "holds no dev.jsonl"),
+        ("openpi2", ("task=clusters",), "holds no dev_data_mini_entity.json"),
+    ],
+)
+def test_a_wrong_call_is_one_message(bench: Bench, system: str, options: tuple[str, ...], message: str) -> None:
+    said = bench.of(system).evaluate(*options, status=1)
+    assert message in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("prompt=chat", "entities=gold"), "prompt=code with entities=none|soft|hard|gold|predicted"),
+        (("prompt=code_nested", "entities=soft"), "the paper has no such prompt"),
+        (("entities=predicted",), "are given together or not at all"),
+        (("entities_file=x.json",), "are given together or not at all"),
+    ],
+)
+def test_prompts_that_the_paper_lacks_are_refused(given: tuple[str, str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_options(CrepeOptions, given, "crepe")
+    assert message in caught.value.message
+
+
+def test_another_gold_in_the_predictions_is_reported(bench: Bench) -> None:
+    bench.of("crepe").evaluate("prompt=text", "shots=0")
+    save(bench.data / "data_dev_v2.json", with_predictions(GOLD, {("5", 2): [event(DARK, "more likely")]}))
+    scores, told = bench.score()
+    assert scores["other_gold"] == 1
+    assert "carries other gold than" in told
+    assert "1 of 8 (event, step) pairs" in told
+    assert "holds no data_test_v2.json; there is data_dev_v2.json" in bench.refusal("split=test")
+
+
+def test_another_subset_is_refused_and_a_subset_is_scored_by_its_own_procedures(bench: Bench) -> None:
+    options = ("prompt=text", "shots=0")
+    bench.of("crepe").evaluate(*options, "--max-samples", "1")
+    assert bench.scores("-prompt=text-shots=0")["counts"]["procedures"] == 1
+    assert "--set missing=leave_out" in bench.refusal()
+    assert bench.score("missing=leave_out")[0]["macro_f1"] == bench.scores("-prompt=text-shots=0")["macro_f1"]
+    error = bench.evaluate(*options, status=1)
+    assert "prompts (--max-samples 1 --seed 0) → " in error
+    assert "prompts (all)" in error
+    assert "sha256" not in error
+    bench.evaluate(*options, "--overwrite")
+    bench.evaluate(*options, "--max-samples", "2")  # both procedures are the same prompts as all
+
+
+def test_yes_and_no_are_scored_by_likelihood(bench: Bench) -> None:
+    where = ("--bench", "crepe", "--data", bench.of("crepe").data, "--out", bench.folder / "run")
+    options = ("--answer", "likelihood", "--set", "prompt=yes_no", "--alpha", "0.5")
+    assert d2e("eval", bench.model, *where, *options) == 0
+    assert bench.scores("-prompt=yes_no-likelihood")["unparsed"]["pairs"] == 0
+    rows = bench.answers("-prompt=yes_no-likelihood")
+    assert len(rows) == 8
+    assert all([option["option"] for option in row["likelihoods"]] == ["yes", "no"] for row in rows)
+
+
+def test_the_imagined_view_can_be_decoded_alone(bench: Bench) -> None:
+    bench.of("crepe").evaluate("prompt=text", "shots=0", "--without-context")
+    assert bench.scores("-prompt=text-shots=0-without-context")["without_context"]
+    by_event: dict[str, set[str]] = {}
+    for row in bench.answers("-prompt=text-shots=0-without-context"):
+        by_event.setdefault(row["id"].rpartition("/")[0], set()).add(row["output"])
+    assert all(len(outputs) == 1 for outputs in by_event.values()), "without steps an event has one prompt"
+
+
+def test_the_no_paragraph_ablation_is_the_imagined_view(bench: Bench) -> None:
+    bench.of("wiqa").evaluate("shots=1", "paragraph=no", "--max-samples", "2")
+    bench.evaluate("shots=1", "--without-context", "--max-samples", "2")
+    assert len(bench.answers("-paragraph=no-shots=1")) == 2
+    assert bench.answers("-paragraph=no-shots=1") == bench.answers("-shots=1-without-context")
+
+
+def test_boxes_counts_states_and_completes_statements_for_a_base_model(bench: Bench) -> None:
+    bench.model = save_tiny_model(bench.folder / "base", seed=3, positions=16_384)
+    (bench.model / "chat_template.jinja").unlink()
+    assert "has no chat template" in bench.of("boxes").evaluate(status=1)
+    bench.evaluate("form=cloze", "prompt=one_box", "--max-samples", "1")
+    scores = bench.scores("-prompt=one_box-form=cloze")
+    assert (scores["states"], scores["questions"], scores["options"]["form"]) == (1, 3, "cloze")
+    plot = (bench.results("-prompt=one_box-form=cloze") / "accuracy.svg").read_text()
+    assert plot.startswith("<?xml")
+
+
+def test_predictions_of_boxes_may_name_their_lines_or_follow_the_gold_file(bench: Bench) -> None:
+    texts = ["the cup", "the hat and the pen", "nothing", "nothing", "the pen", "the hat"]
+
+    def scored(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        return bench.score(predictions=save_lines(bench.folder / "p.jsonl", rows))[0]
+
+    bench.of("boxes")
+    assert scored([{"prediction": text} for text in texts])["state_accuracy"]["mean"] == 1
+    some = scored([{"line": 5, "prediction": "the pen"}, {"line": 2, "prediction": "nothing"}])
+    assert (some["questions"], some["accuracy"]["mean"]) == (2, 0.5)
+    assert (some["states"], some["state_accuracy"]) == (0, None), "a part of a state is no whole one"
+    assert scored([{"line": n, "prediction": texts[n - 1]} for n in (1, 2, 3, 4)])["states"] == 1
