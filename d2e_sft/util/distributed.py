@@ -24,8 +24,8 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
         patience: how long a process waits for the others before it assumes that they died; None is torch's default.
 
     Raises:
-        UserError: the launched processes did not form one group, so each would silently train alone on all the data;
-            or the launcher asks for DeepSpeed or FSDP and training would run under something else.
+        UserError: the launched processes did not form one group, so that each would train on all the data. Or training
+            would not run under the DeepSpeed or FSDP that the launcher asks for.
     """
     on_cpu = not torch.accelerator.is_available()
     if on_cpu and asked_for("FSDP"):

@@ -13,7 +13,7 @@ from types import ModuleType
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import most_unpacked, replacing
 
-PASSWORD = "iamnotaLM"  # of the archive that Boxes publishes
+PASSWORD = "iamnotaLM"  # as in the published archive of Boxes
 
 
 def write_encrypted(path: Path, members: Mapping[str, Iterable[str]], password: str = PASSWORD) -> None:

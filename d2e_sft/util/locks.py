@@ -24,9 +24,9 @@ def only_one(
     without locks nothing is locked.
 
     Args:
-        what: the work that holds the lock, for the message.
+        what: the work that holds the lock.
         remedy: what a second process should do.
-        in_main: calls a function in the main process of several, which then holds the lock for all of them.
+        in_main: calls a function in the main process, which holds the lock for all processes.
 
     Raises:
         UserError: another process holds the lock.

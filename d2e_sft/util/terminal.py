@@ -12,7 +12,7 @@ import click
 
 WIDTH = 100  # characters of a line when the output is piped
 _LEAST = 40
-_INDENT = 4  # of the folded rest of a line
+_INDENT = 4  # for the continuation of a folded line
 _LEAD = re.compile(r"\s*(?:remedy: |then: )?")
 _COMMAND = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S+ )*(?:d2e|pip|python|make|git|accelerate) ")
 _PROSE = re.compile(r"[,;:.] |[,;:.…)]$")  # marks a sentence that begins with a command

@@ -19,7 +19,7 @@ from eval.run.options import EvalOptions
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="Of the weights. [default: the recipe's, or float32]",
+    help="Precision of the weights. [default: the recipe's, or float32]",
 )
 @click.option("--bench", metavar="PATH", help="Examples from here: a folder of `d2e data build`, or a file of rows.")
 @click.option("--samples", type=click.IntRange(1, 50), default=8, show_default=True, help="Number of examples.")

@@ -34,7 +34,7 @@ _BY_RULE = (
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The same model's predictions without the contexts, for the rule. [default: what `d2e eval RUN "
-    "--without-context` left beside the predictions]",
+    "--without-context` wrote]",
 )
 @click.option(
     "--samples", type=click.IntRange(min=0), default=40, show_default=True, help="Wrong answers to show on the page."

@@ -58,9 +58,9 @@ def report(
 ) -> None:
     """Write an HTML report of one or more runs, and print its verdicts.
 
-    The page is one file for screen, phone and print: a verdict on each RUN against the first, one picture, every
-    sample with all answers (searchable, and filtered by changes between runs), scores with intervals and
-    differences, error patterns from `d2e errors`, training curves, and each run's recipe and environment.
+    The page is one file for screen, phone and print. It has a verdict on each RUN against the first, one picture,
+    scores with intervals and differences, error patterns from `d2e errors`, training curves, recipes and environments.
+    Its browser shows every sample with all answers, searchable and filtered by changes between runs.
 
     For crepe, openpi2, boxes, wiqa and lm-eval: verdicts, a picture, the paper's measures, and changed items.
 

@@ -26,9 +26,9 @@ class ContextUse:
     """One run in one row, as fractions.
 
     Attributes:
-        without: the mean of EM and F1 of the answers without the context, decoded plainly.
-        gain: the run's answers minus those without the context, paired; includes the effect of debiasing, if any.
-        same: the share of answers that are recognised and equal with and without the context.
+        without: the mean of EM and F1 without the context, decoded plainly.
+        gain: paired difference to that; includes the effect of debiasing.
+        same: share of answers that are recognised and equal both times.
     """
 
     without: Interval

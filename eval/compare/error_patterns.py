@@ -70,9 +70,9 @@ def find_error_patterns(
 
     Args:
         wrong: wrong predictions.
-        judge: None applies the rule: neglect if the answer is the same without the context, other if no answer was
-            recognised, otherwise undecided.
-        without_context: for the rule; predictions that it lacks are undecided.
+        judge: None applies the rule. Then an answer that is the same without the context is neglect, an unrecognised
+            one is other, and the rest is undecided.
+        without_context: answers for the rule.
 
     Raises:
         ValueError: a prediction is right.

@@ -15,10 +15,9 @@ class Column:
     """One column.
 
     Attributes:
-        key: its name in JSON, such as `temporal/tempreason` or `temporal/average`.
-        header: its heading.
-        sources: the scores that it averages; one for a dataset's own column.
-        over: heading over several columns; empty if the layout has one header row.
+        key: its name in JSON, such as `temporal/average`.
+        sources: the scores that it averages.
+        over: heading over several columns, if any.
     """
 
     key: str

@@ -52,9 +52,9 @@ class Entry:
     """One row: the scores of a run in one setting on one benchmark.
 
     Attributes:
-        block: rows of one block stand together, and the best of it is marked.
-        note: small print after the label, such as the setting.
-        facts: additional fields of the row in JSON.
+        block: group of rows in which the best value is marked.
+        note: small print after the label.
+        facts: additional fields in JSON.
     """
 
     label: str
@@ -160,7 +160,7 @@ class PaperTable:
 
 
 def rounded(percent: float) -> float:
-    """To one decimal, ties upwards, as the paper rounds; a value a rounding error below a tie is one."""
+    """Round to one decimal, ties upwards, as the paper does; tolerates a rounding error below a tie."""
     return math.floor(10 * percent + 0.5 + 1e-7) / 10
 
 

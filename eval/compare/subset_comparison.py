@@ -1,7 +1,7 @@
 """Runs by subset, side by side: which run uses the context more than the first, and how sure that is.
 
 A run uses it more ("reads more") if it is better on conflict rows, where the habit is wrong, and not worse on aligned
-ones: a method may trade the one for the other. Both differences are paired by sample.
+ones. Both are needed, because a method may trade one for the other. Differences are paired by sample.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class OwnHabit:
     """Whether the model has the habits of the conflict rows, measured without their contexts.
 
     Attributes:
-        rate: the share of rows to which it gives the habit; where this is small, the rows test plain reading.
-        n: the number of these rows.
-        accuracy: its accuracy on these rows with the context; None without such rows.
+        rate: share of rows answered with the habit.
+        n: number of these rows.
+        accuracy: accuracy on these rows with the context.
     """
 
     rate: Interval

@@ -13,7 +13,7 @@ from eval.score.statistics import Difference
 from eval.score.subsets import AVERAGE
 
 _ANSWERS = (
-    "Answers on conflict rows: how often the answer is the habit; the memorisation ratio M_R (Zhou et al., all rows); "
+    "Answers on conflict rows. How often the answer is the habit; the memorisation ratio M_R (Zhou et al., all rows); "
     "the shares of outputs with the context's answer only, the habit only, both, neither"
 )
 _OWN_HABIT = (

@@ -1,7 +1,7 @@
 """Tables of a comparison and of one run's scores.
 
 For nli they show how often each label was predicted. A model that ignores the premise gives one label to nearly every
-sample and is right on about half of them (PIPER, section 4.4); its accuracy alone does not show that.
+sample and is right on about half of them (PIPER, section 4.4). Accuracy does not show that.
 """
 
 from __future__ import annotations

@@ -26,11 +26,10 @@ class Measure(BaseModel):
     """One score as a function of its items' counts.
 
     Attributes:
-        name: such as `accuracy`. The first measure of a result is its headline.
         form: a key of `eval.score.counts.FORMS`.
-        unit: plural name of the items, such as questions.
-        gold: digest of the gold answers; results with different digests cannot be compared.
-        counts: by the item's id, as many numbers as the form takes.
+        unit: plural name of the items.
+        gold: digest of the gold answers, which must be equal in a comparison.
+        counts: item → as many numbers as the form takes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

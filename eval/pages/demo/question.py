@@ -24,9 +24,9 @@ class Question:
     """A question as typed.
 
     Attributes:
-        options: one on each line; for scq and mcq only.
-        expected: the right answers, one on each line, to mark the model's answers with; may be empty.
-        instruction: replaces the prompt set's; empty keeps it.
+        options: one on each line, for scq and mcq.
+        expected: the right answers, one on each line, if known.
+        instruction: replaces the prompt set's if not empty.
     """
 
     fmt: str

@@ -57,11 +57,10 @@ def answer_positions(
     """Compute the positions of one answer.
 
     Args:
-        model: a causal or encoder-decoder model in eval mode.
-        prompts: token ids of the original and the imagined prompt.
-        answer: token ids of the answer, with its end token.
-        alphas: the grid of α.
-        top: number of likeliest tokens to keep for the imagined view and for each α.
+        model: causal or encoder-decoder, in eval mode.
+        prompts: token ids of the original and imagined prompts.
+        answer: token ids, with the end token.
+        top: number of likeliest tokens to keep.
     """
     both = [_log_probabilities(model, prompt, answer) for prompt in prompts]  # (A, V) each
     rows = zip(answer, *both, strict=True)

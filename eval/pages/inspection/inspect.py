@@ -31,9 +31,9 @@ class InspectOptions:
     """Options of the page.
 
     Attributes:
-        alpha: start of the slider and ratio of decoding; None means as trained, or 0.5.
-        along: show the tokens of the model's own answer or of the gold one.
-        graded: the gold answers are known, so tokens can be marked as right or wrong.
+        alpha: ratio of decoding and start of the slider; None means as trained, or 0.5.
+        along: the answer whose tokens are shown.
+        graded: mark tokens as right or wrong.
     """
 
     alpha: float | None = None

@@ -120,10 +120,9 @@ def write_error_report(
     """Write `error_patterns.html` and, if there are errors, `error_patterns.png` to the run's folder.
 
     Args:
-        answers: the run's wrong answers.
         method: a sentence on how the patterns were found.
-        by_rule: whether they are an estimate by rule.
-        samples: number of wrong answers to show in full.
+        by_rule: whether they are an estimate.
+        samples: number of answers to show in full.
     """
     title = f"Error patterns of {run.label} on {run.scores.bench.name}"
     counts = count_patterns([a.prediction for a in answers], [a.error for a in answers])

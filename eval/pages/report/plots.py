@@ -17,7 +17,7 @@ from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inl
 from eval.score.statistics import Interval
 
 _TITLE = 52  # characters of a title's line at most
-_MAX_POINTS = 200  # of a curve; more are invisible at this width and cost bytes
+_MAX_POINTS = 200  # per curve; more are invisible at this width and cost bytes
 
 
 class Curve(NamedTuple):

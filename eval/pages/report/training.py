@@ -32,11 +32,10 @@ class Training:
     """The log of a training.
 
     Attributes:
-        curves: key of `CURVES` → (step, value), without non-finite values.
-        held_out: the same on held-out samples.
+        curves, held_out: key of `CURVES` → (step, finite value).
         steps: the last logged step.
-        tokens_per_second: median over the log, if it was logged.
-        terms: the objective with its ratios; only losses with the same terms are comparable.
+        tokens_per_second: median over the log.
+        terms: the objective with its ratios, without which losses are not comparable.
     """
 
     curves: dict[str, list[tuple[int, float]]]
