@@ -16,7 +16,7 @@ from d2e_sft.util.table import Table
 
 @dataclass(frozen=True)
 class Measured:
-    """One engine at one context length. A ratio to an engine that was not measured is None.
+    """One engine at one context length; ratios are None if their engine was not measured.
 
     Attributes:
         tokens: in units of a token with gradient.

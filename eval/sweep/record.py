@@ -70,7 +70,7 @@ def save_record(sweep: Sweep) -> None:
 def locked(folder: Path) -> Iterator[int]:
     """Hold the folder's lock, and yield its descriptor, which child processes inherit.
 
-    The lock is held as long as any of these processes lives: after a killed sweep whose training lives on, the next
+    The lock is held as long as any of these processes lives. If a sweep is killed and its training is not, the next
     sweep is refused instead of training into the same folder. A process that was just killed gets some seconds to end.
 
     Raises:

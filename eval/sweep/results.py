@@ -52,7 +52,7 @@ class PointResult:
 
     @property
     def main_score(self) -> Interval | None:
-        """Return the accuracy on conflict rows or, where there are none, the mean of EM and F1 over all samples."""
+        """Return the accuracy on conflict rows; without such rows the mean of EM and F1 over all samples."""
         return self.accuracy("conflict") or (None if self.scores is None else self.scores.overall.mean)
 
     @property
@@ -85,7 +85,7 @@ def collect(sweep: Sweep, failed: Mapping[str, str] | None = None) -> list[Point
 
 
 def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
-    """Write the scores to the results file, beside the probe's rows, and the comparisons and paper tables.
+    """Write the scores to the results file, which keeps the probe's rows, and the comparisons and paper tables.
 
     A sweep whose file names no paper tables gets tables 5 and 6, if the benchmark and the axes fit them.
     """

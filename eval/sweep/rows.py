@@ -1,8 +1,8 @@
 """The rows of the results file: the accuracies that the probe measured during each training, and scored points.
 
-A row of the probe holds the value of each axis, `decoder`, `samples` (trained on so far), `step`, `aligned` and
-`conflict` (shares of the subset's samples), `n` (size of a subset), `seconds` (of training, so far), `cpu_seconds` (of
-the process's threads, which other work on the machine hardly changes) and `overrides` (of the call, if any).
+A row of the probe has the value of each axis and these fields. `samples` and `step` are those trained so far. `aligned`
+and `conflict` are shares of a subset's samples, `n` is its size. `seconds` and `cpu_seconds` are those of training so
+far; other work on the machine hardly changes the latter. `overrides` are those of the call, if any.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: 
     """Check that all rows were measured with the overrides of this call.
 
     Raises:
-        UserError: some were not; they would stand in one table with this call's.
+        UserError: some were not, and one table would show both.
     """
     other = next((row.get("overrides", {}) for row in rows if row.get("overrides", {}) != asked), None)
     if other is not None:

@@ -77,7 +77,9 @@ class Runner:
                 self._step(trainer, commands.build_arguments(self.sweep, trainer))
 
     def _train(self, trainer: Point) -> None:
-        how = {"--resume": " (resumed)", "--overwrite": " (anew)"}.get(commands.how_to_begin(self.sweep, trainer), "")
+        how = {"--resume": " (resumed)", "--overwrite": " (from scratch)"}.get(
+            commands.how_to_begin(self.sweep, trainer), ""
+        )
         self.say(f"{trainer.name}: training in {self.sweep.out / trainer.name}{how}")
         began = time.perf_counter()
         self._step(trainer, commands.train_arguments(self.sweep, trainer))
@@ -111,7 +113,7 @@ class Runner:
             write_whole(sweep.out / one.scored_in / commands.DONE_FILE, f"{bench}\n")
 
     def _step(self, point: Point, arguments: Sequence[str]) -> None:
-        """Run `d2e` with its output in a log; a training that gave up by itself is marked, to begin anew."""
+        """Run `d2e` with its output in a log. A training that fails is marked, so that it starts from scratch."""
         step, mark = arguments[0], commands.failed_file(self.sweep, point)
         log = self.sweep.out / commands.LOGS / f"{point.name}.{step}.log"
         status = run_logged(arguments, log, self.lock, self.environment)

@@ -16,9 +16,9 @@ from eval.sweep.rows import WITHOUT_CONTEXT, Row, typed
 from eval.sweep.spec import SEED
 
 CAPTION = (
-    "Accuracy at the end of training. Differences to the reference at equal compute are in percentage points with "
-    "95 % intervals: between the means over the curves (Δ), and where the shorter curve ends (at end). p is that of a "
-    "paired t-test over seeds, corrected for the ways of a setting (Holm)."
+    "Accuracy at the end of training. Δ is the difference to the reference between the means over the curves, at equal "
+    "compute, in percentage points with its 95 % interval. At end is the difference where the shorter curve ends. "
+    "P-values are those of a paired t-test over seeds, corrected for the ways of a setting (Holm)."
 )
 
 

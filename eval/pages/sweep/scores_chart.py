@@ -17,7 +17,7 @@ from eval.sweep.results import PointResult, have_conflict
 
 _MOST_POINTS = 20  # more names would not fit beside their points
 _WIDE = 20  # values that span more than this factor get a logarithmic axis
-_ROTATED = 6  # labels; more of them are written upwards
+_ROTATED = 6  # with more labels than this, they are vertical
 
 
 @dataclass(frozen=True)
