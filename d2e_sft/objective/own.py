@@ -62,12 +62,12 @@ def _checked(
     expected = f"a dict from the name of a term to a tensor of shape ({rows},), nats for each answer token"
     if not isinstance(terms, dict) or not terms:
         raise UserError(f"d2e.objective={name}: returned {_described(terms)}; expected {expected}")
-    if taken := _LOGGED & terms.keys():
-        raise UserError(
-            f"d2e.objective={name}: the term name {min(taken)!r} is already used in the log; expected another name"
-        )
     for key, term in terms.items():
-        if not isinstance(key, str) or not isinstance(term, Tensor) or term.shape != targets.shape:
+        if key in _LOGGED:
+            raise UserError(
+                f"d2e.objective={name}: the term name {key!r} is already used in the log; use another name"
+            )
+        if not isinstance(term, Tensor) or term.shape != targets.shape:
             raise UserError(f"d2e.objective={name}: the term {key!r} is {_described(term)}; expected {expected}")
         # The memory estimate calls this with fake tensors, which have no values.
         if not isinstance(term, FakeTensor) and not torch.isfinite(term).all():

@@ -1,8 +1,8 @@
 """The rows of the results file: the accuracies that the probe measured during each training, and scored points.
 
-A row of the probe has the value of each axis and these fields. `samples` and `step` are those trained so far. `aligned`
-and `conflict` are shares of a subset's samples, `n` is its size. `seconds` and `cpu_seconds` are those of training so
-far; other work on the machine hardly changes the latter. `overrides` are those of the call, if any.
+A row of the probe has the value of each axis and these fields. `samples` and `step` are those trained so far.
+`aligned` and `conflict` are shares of a subset's samples, `n` is its size. `seconds` and `cpu_seconds` are those of
+training so far; other work on the machine hardly changes the latter. `overrides` are those of the call, if any.
 """
 
 from __future__ import annotations

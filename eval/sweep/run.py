@@ -77,9 +77,7 @@ class Runner:
                 self._step(trainer, commands.build_arguments(self.sweep, trainer))
 
     def _train(self, trainer: Point) -> None:
-        how = {"--resume": " (resumed)", "--overwrite": " (from scratch)"}.get(
-            commands.how_to_begin(self.sweep, trainer), ""
-        )
+        how = {"--resume": " (resumed)", "--overwrite": " (again)"}.get(commands.how_to_begin(self.sweep, trainer), "")
         self.say(f"{trainer.name}: training in {self.sweep.out / trainer.name}{how}")
         began = time.perf_counter()
         self._step(trainer, commands.train_arguments(self.sweep, trainer))

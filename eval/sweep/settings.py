@@ -16,8 +16,8 @@ from eval.sweep.rows import WITHOUT_CONTEXT, Row, typed
 from eval.sweep.spec import SEED
 
 CAPTION = (
-    "Accuracy at the end of training. Δ is the difference to the reference between the means over the curves, at equal "
-    "compute, in percentage points with its 95 % interval. At end is the difference where the shorter curve ends. "
+    "Accuracy at the end of training. Δ is the difference to the reference between the means over the curves, at "
+    "equal compute, in percentage points with its 95 % interval. At end is that where the shorter curve ends. "
     "P-values are those of a paired t-test over seeds, corrected for the ways of a setting (Holm)."
 )
 

@@ -78,10 +78,8 @@ def _checkpointed() -> Any:
 
 
 CASES: dict[str, tuple[Any, Any, str]] = {
-    "llama": (lambda: tiny_model("llama", seed=3), "all", "eager"),
     "llama-original": (lambda: tiny_model("llama", seed=3), "original", "eager"),
     "checkpointed": (_checkpointed, "all", "aot_eager"),
-    "checkpointed-original": (_checkpointed, "original", "eager"),
     "gemma3": (lambda: tiny_model("gemma3", seed=3), "all", "eager"),  # two kinds of attention
     "lora": (_lora, "all", "eager"),
     "t5": (lambda: tiny_model("t5", seed=3).double(), "all", "eager"),  # in float32 it loses five digits

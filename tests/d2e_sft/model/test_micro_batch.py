@@ -14,14 +14,6 @@ from tests.tiny import tiny_model
 CPU = torch.device("cpu")
 
 
-def test_targets_take_the_place_of_labels() -> None:
-    rows = encoded_rows(D2ESection(), 2)
-    inputs = model_inputs(BatchedCollator(D2ESection().views, 0)(rows))
-    assert "labels" not in inputs
-    assert "view_tokens" not in inputs
-    assert inputs["targets"].tolist() == [token for row in rows for token in row["answer"]]
-
-
 def test_gradients_are_those_of_the_mean_over_answer_tokens() -> None:
     d2e, rows = D2ESection(), encoded_rows(D2ESection(), 2)
     model, reference = tiny_model(seed=3), tiny_model(seed=3)

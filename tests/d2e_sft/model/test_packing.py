@@ -82,24 +82,23 @@ def test_leading_sequences_and_all_they_share_come_first() -> None:
     assert row.indices[2] == [*range(20), 22]
 
 
-def test_prefixes_are_shared_within_a_group_only() -> None:
-    prefix = list(range(10))
-    views = [[*prefix, 50], [*prefix, 51]]
-    assert pack([views, views]).forest.length == 2 * (10 + 2)
-    assert pack([[*views, *views]]).forest.length == 10 + 4
+PREFIX = list(range(10))
+TWO_VIEWS = [[*PREFIX, 50], [*PREFIX, 51]]
+SHORT = [[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]]
 
 
-def test_a_short_shared_run_is_not_worth_a_segment() -> None:
-    sequences = [[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]]
-    assert pack([sequences], min_shared=4).forest.length == 10
-    assert pack([sequences], min_shared=3).forest.length == 7
-
-
-def test_equal_sequences_share_all_but_their_last_token() -> None:
-    # So that every sequence, with gradient or without, has a segment of its own.
-    row = pack([[list(range(12)), list(range(12))]], leading=1)
-    assert row.forest.length == 13
-    assert row.forest.lead == 12
+@pytest.mark.parametrize(
+    ("groups", "min_shared", "length"),
+    [
+        ([TWO_VIEWS, TWO_VIEWS], 8, 2 * (10 + 2)),  # prefixes are shared only within a group
+        ([[*TWO_VIEWS, *TWO_VIEWS]], 8, 10 + 4),
+        ([SHORT], 4, 10),  # a short prefix is not worth a segment
+        ([SHORT], 3, 7),
+        ([[PREFIX, PREFIX]], 8, 11),  # equal sequences keep their last token apart
+    ],
+)
+def test_the_length_of_a_row(groups: list[list[list[int]]], min_shared: int, length: int) -> None:
+    assert pack(groups, min_shared=min_shared).forest.length == length
 
 
 def test_a_window_counts_positions_and_not_places_in_the_row() -> None:
