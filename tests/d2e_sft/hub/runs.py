@@ -10,12 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from click.testing import CliRunner, Result
 from peft import LoraConfig, get_peft_model
 
-from d2e_sft.cli import d2e, main
 from d2e_sft.config.recipe import DataSection, Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
@@ -133,22 +130,6 @@ def run_elsewhere(program: str, place: Path, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def invoke(*arguments: object) -> Result:
-    """A `d2e` command's result."""
-    return CliRunner().invoke(d2e, [str(argument) for argument in arguments])
-
-
-def message_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command that fails tells its user."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    assert stopped.value.code == 1
-    message = capsys.readouterr().err
-    assert "Traceback" not in message
-    assert "remedy:" in message
-    return message
 
 
 def content_of(folder: Path) -> dict[str, bytes]:

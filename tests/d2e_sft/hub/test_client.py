@@ -4,48 +4,44 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from d2e_sft.model.loading import load_model
-from tests.d2e_sft.hub.runs import content_of, invoke, message_of
+from tests.command import output_of, refusal_of
+from tests.d2e_sft.hub.runs import content_of
 from tests.hub_server import HubServer, commit_of
 
 NAME = "team/tiny"
 
 
 def test_what_is_pulled_is_what_was_pushed(hub: HubServer, run: Path, tmp_path: Path) -> None:
-    assert invoke("push", run, NAME).exit_code == 0
+    output_of("push", run, NAME)
     out = tmp_path / "models" / "tiny"
-    result = invoke("pull", NAME, out)
-    assert result.exit_code == 0, result.output
+    output_of("pull", NAME, out)
     assert content_of(out) == hub.files[NAME]
     assert not out.with_name("tiny.partial").exists()
     assert load_model(str(out)).model.config.model_type == "llama"
 
 
 def test_files_of_another_version_are_not_part_of_the_download(hub: HubServer, run: Path, tmp_path: Path) -> None:
-    assert invoke("push", run, NAME).exit_code == 0
+    output_of("push", run, NAME)
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "adapter_config.json").write_text("{}")
     (tmp_path / "out.partial" / "config.json").write_text("{}")
-    assert invoke("pull", NAME, tmp_path / "out").exit_code == 0
+    output_of("pull", NAME, tmp_path / "out")
     assert content_of(tmp_path / "out") == hub.files[NAME]
 
 
-def test_an_interrupted_pull_resumes(
-    hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert invoke("push", run, NAME).exit_code == 0
+def test_an_interrupted_pull_resumes(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    output_of("push", run, NAME)
     out = tmp_path / "pulled"
     hub.refuse[f"/{NAME}/resolve/{commit_of(hub.files[NAME])}/model.safetensors"] = 403
-    message = message_of(capsys, "pull", NAME, out)
+    message = refusal_of("pull", NAME, out)
     assert "answered 403: the token may not read it" in message
     assert not out.exists()
     arrived = {name for name in content_of(tmp_path / "pulled.partial") if not name.startswith(".cache")}
     assert arrived
     hub.refuse.clear()
     hub.requests.clear()
-    assert invoke("pull", NAME, out).exit_code == 0
+    output_of("pull", NAME, out)
     fetched = {path.split("/resolve/")[1].partition("/")[2] for path in hub.asked("GET", f"/{NAME}/resolve/")}
     assert fetched == hub.files[NAME].keys() - arrived
     assert content_of(out) == hub.files[NAME]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import torch
-from click.testing import CliRunner
 
-from d2e_sft.cli import d2e
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.hub.export import export, exported_files
 from d2e_sft.model.loading import load_model
-from tests.d2e_sft.hub.runs import make_run, message_of, write_scores
+from tests.command import output_of, refusal_of
+from tests.d2e_sft.hub.runs import make_run, write_scores
 
 
 def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
@@ -21,8 +19,7 @@ def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
     write_scores(run)
     (run / "notes.txt").write_text("mine")
     (run / "training_args.bin").write_bytes(b"pickled")
-    result = CliRunner().invoke(d2e, ["export", str(run), str(out)])
-    assert result.exit_code == 0, result.output
+    output = output_of("export", run, out)
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {
         "README.md", "chat_template.jinja", "config.json", "custom_generate/generate.py", "d2e_export.json",
@@ -31,7 +28,7 @@ def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
     }  # fmt: skip
     assert exported_files(out) == sorted(found)
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
-    assert f"exported {len(found)} files: {out}" in result.output
+    assert f"exported {len(found)} files: {out}" in output
 
 
 def test_nothing_in_it_names_a_path_of_this_machine(tmp_path: Path) -> None:
@@ -69,10 +66,10 @@ def test_a_checkpoint_of_a_run_is_exported_with_the_runs_recipe_and_its_own_scor
     assert "# tiny-checkpoint-3\n" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_failure_leaves_no_folder_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_leaves_no_folder_behind(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     write_scores(run)
     (run / "eval" / "mini" / "scores.json").write_text('{"groups": 1}')
     before = sorted(tmp_path.iterdir())
-    assert "scores.json: not the scores of `d2e eval`" in message_of(capsys, "export", run, tmp_path / "out")
+    assert "scores.json: not the scores of `d2e eval`" in refusal_of("export", run, tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == before

@@ -14,7 +14,7 @@ from d2e_sft.hub import merge as module
 from d2e_sft.hub.merge import merge
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
-from tests.command import d2e
+from tests.command import output_of
 from tests.d2e_sft.hub.runs import make_run
 from tests.tiny import tiny_model
 
@@ -59,9 +59,7 @@ def test_a_merge_that_changes_the_model_leaves_nothing(tmp_path: Path, monkeypat
     assert {path.name for path in tmp_path.iterdir()} == {"base", "data", "runs"}
 
 
-def test_the_command_says_what_was_merged_and_how_equal_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_was_merged_and_how_equal_it_is(tmp_path: Path) -> None:
     run = make_run(tmp_path, lora=True)
     # Weights of a usual size: in 8 bits of mantissa the sharp ones of the tests are another model.
     for file in (tmp_path / "base" / "model.safetensors", run / "adapter_model.safetensors"):
@@ -70,8 +68,7 @@ def test_the_command_says_what_was_merged_and_how_equal_it_is(
             file,
             {"format": "pt"},
         )
-    assert d2e("merge", run, "--out", tmp_path / "merged", "--dtype", "bfloat16") == 0
-    said = capsys.readouterr().out
+    said = output_of("merge", run, "--out", tmp_path / "merged", "--dtype", "bfloat16")
     assert f"into {tmp_path / 'base'}, bfloat16" in said
     assert "logits equal the adapter's: they differ by" in said
     assert json.loads((tmp_path / "merged" / "config.json").read_text())["dtype"] == "bfloat16"

@@ -9,7 +9,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from d2e_sft.hub.export import export
-from tests.d2e_sft.hub.runs import content_of, invoke, make_run, message_of
+from tests.command import output_of, refusal_of
+from tests.d2e_sft.hub.runs import content_of, make_run
 from tests.hub_server import TOKEN, HubServer
 
 NAME = "team/tiny"
@@ -17,9 +18,8 @@ NAME = "team/tiny"
 
 def test_the_hub_gets_the_export_in_one_commit(hub: HubServer, run: Path, tmp_path: Path) -> None:
     before = sorted(run.parent.iterdir())
-    result = invoke("push", run, NAME)
-    assert result.exit_code == 0, result.output
-    assert f"{hub.url}/{NAME} (private)" in result.output
+    output = output_of("push", run, NAME)
+    assert f"{hub.url}/{NAME} (private)" in output
     export(run, tmp_path / "out")
     expected = content_of(tmp_path / "out")
     expected["README.md"] = expected["README.md"].replace(b"OWNER/NAME", NAME.encode())
@@ -30,122 +30,113 @@ def test_the_hub_gets_the_export_in_one_commit(hub: HubServer, run: Path, tmp_pa
     assert sorted(run.parent.iterdir()) == before, "the folder in between is gone"
 
 
-def test_an_interrupted_push_resumes_and_sends_what_is_missing(
-    hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_push_resumes_and_sends_what_is_missing(hub: HubServer, run: Path) -> None:
     tensors = load_file(run / "model.safetensors")
     save_file({name: t for i, (name, t) in enumerate(tensors.items()) if i % 2}, run / "model-2.safetensors")
     hub.refuse["/api/models/team/tiny/commit"] = 500
-    assert "answered 500" in (message := message_of(capsys, "push", run, NAME))
+    assert "answered 500" in (message := refusal_of("push", run, NAME))
     assert "the same command resumes" in message
     assert not hub.files, "nothing of a push that broke off is to be seen"
     assert len(hub.asked("PUT", "/store")) == 2
     hub.refuse.clear()
-    assert invoke("push", run, NAME).exit_code == 0
+    output_of("push", run, NAME)
     assert len(hub.asked("PUT", "/store")) == 2, "what had arrived was sent again"
     assert "model.safetensors" in hub.files[NAME]
-    assert invoke("push", run, NAME).exit_code == 0
+    output_of("push", run, NAME)
     assert len(hub.messages) == 1, "nothing has changed, so there is no other commit"
 
 
 def test_a_name_without_an_owner_belongs_to_the_tokens_account(hub: HubServer, run: Path) -> None:
-    assert invoke("push", run, "tiny").exit_code == 0
+    output_of("push", run, "tiny")
     assert hub.private == {"tester/tiny": True}
     assert b'NAME = "tester/tiny"' in hub.files["tester/tiny"]["README.md"]
 
 
 @pytest.mark.parametrize("name", ["tokenizer_notes.txt", "chat_template.jinja", "eval/mini/scores.json"])
 def test_a_link_to_a_file_elsewhere_is_refused_and_nothing_is_sent(
-    hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    hub: HubServer, run: Path, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "private").write_text('{"token": "of another program"}')
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(tmp_path / "private")
-    message = message_of(capsys, "push", run, NAME)
+    message = refusal_of("push", run, NAME)
     assert f"{run / name}: a link or path that leads out of {run}" in message
     assert "belongs to the push, copy it there" in message
     assert not hub.files
-    assert "a link or path" in message_of(capsys, "push", run, NAME, "--dry-run")
+    assert "a link or path" in refusal_of("push", run, NAME, "--dry-run")
     if name.endswith(".txt"):  # within the folder it leads to no other file
         (run / name).unlink()
         (run / name).symlink_to(run / "config.json")
-        assert invoke("push", run, NAME).exit_code == 0
+        output_of("push", run, NAME)
         assert hub.files[NAME][name] == (run / "config.json").read_bytes()
 
 
-def test_the_list_of_an_export_names_no_file_outside_of_it(
-    hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_of_an_export_names_no_file_outside_of_it(hub: HubServer, run: Path, tmp_path: Path) -> None:
     export(run, tmp_path / "out")
     (tmp_path / "private").write_text("of another program")
     record = tmp_path / "out" / "d2e_export.json"
     content = json.loads(record.read_text())
     for name in ("../private", str(tmp_path / "private")):
         record.write_text(json.dumps({**content, "files": [*content["files"], name]}))
-        assert "that leads out of" in message_of(capsys, "push", tmp_path / "out", NAME)
+        assert "that leads out of" in refusal_of("push", tmp_path / "out", NAME)
     assert not hub.files
 
 
 def test_an_export_is_pushed_as_it_is_and_nothing_else_of_its_folder(
-    hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hub: HubServer, run: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     export(run, out)
     (out / "README.md").write_text("by hand: OWNER/NAME")
     (out / "secret.txt").write_text("mine")
-    assert invoke("push", out, NAME).exit_code == 0
+    output_of("push", out, NAME)
     assert hub.files[NAME]["README.md"] == b"by hand: team/tiny"
     assert "secret.txt" not in hub.files[NAME]
-    assert "is an export already" in message_of(capsys, "push", out, NAME, "--merge")
+    assert "is an export already" in refusal_of("push", out, NAME, "--merge")
     (out / "model.safetensors").unlink()
-    assert "model.safetensors: no such file, but d2e_export.json lists it" in message_of(capsys, "push", out, NAME)
+    assert "model.safetensors: no such file, but d2e_export.json lists it" in refusal_of("push", out, NAME)
 
 
-def test_what_an_earlier_push_left_gives_way_and_other_files_stay(
-    hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_an_earlier_push_left_gives_way_and_other_files_stay(hub: HubServer, run: Path) -> None:
     hub.private[NAME] = False
     old = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"old", "eval/old/scores.json": b"{}"}
     hub.files[NAME] = {**old, "picture.png": b"mine"}
-    assert "is a public repository" in message_of(capsys, "push", run, NAME)
+    assert "is a public repository" in refusal_of("push", run, NAME)
     assert hub.files[NAME].keys() == {*old, "picture.png"}
-    assert invoke("push", run, NAME, "--public").exit_code == 0
+    output_of("push", run, NAME, "--public")
     assert "picture.png" in hub.files[NAME]
     assert not old.keys() & hub.files[NAME].keys()
 
 
 def test_a_revision_is_a_branch_of_its_own(hub: HubServer, run: Path, tmp_path: Path) -> None:
-    assert invoke("push", run, NAME, "--revision", "bold").exit_code == 0
-    assert invoke("push", run, NAME, "--revision", "bold").exit_code == 0
+    output_of("push", run, NAME, "--revision", "bold")
+    output_of("push", run, NAME, "--revision", "bold")
     assert NAME not in hub.files
     assert "model.safetensors" in hub.files[f"{NAME}@bold"]
-    assert invoke("pull", NAME, tmp_path / "pulled", "--revision", "bold").exit_code == 0
+    output_of("pull", NAME, tmp_path / "pulled", "--revision", "bold")
     assert (tmp_path / "pulled" / "model.safetensors").is_file()
 
 
 def test_a_dry_run_lists_files_and_sizes_and_needs_no_hub(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    result = invoke("push", run, NAME, "--dry-run")
-    assert result.exit_code == 0, result.output
-    assert f"{(run / 'model.safetensors').stat().st_size:,}  model.safetensors" in result.output
-    assert "12 files" in result.output
-    assert "nothing was sent" in result.output
+    output = output_of("push", run, NAME, "--dry-run")
+    assert f"{(run / 'model.safetensors').stat().st_size:,}  model.safetensors" in output
+    assert "12 files" in output
+    assert "nothing was sent" in output
 
 
-def test_an_adapter_whose_base_only_this_machine_has_is_not_pushed(
-    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_adapter_whose_base_only_this_machine_has_is_not_pushed(hub: HubServer, tmp_path: Path) -> None:
     run = make_run(tmp_path, lora=True)
-    message = message_of(capsys, "push", run, NAME)
+    message = refusal_of("push", run, NAME)
     assert f"its adapter belongs to '{tmp_path}/base', which others cannot load from the Hub" in message
     assert "--merge" in message
     assert not hub.asked("POST", "/api/repos")
-    assert invoke("push", run, NAME, "--merge").exit_code == 0
+    output_of("push", run, NAME, "--merge")
     assert "adapter_config.json" not in hub.files[NAME]
 
 
 def test_the_scores_travel_without_paths_of_this_machine(hub: HubServer, run: Path) -> None:
-    assert invoke("push", run, NAME).exit_code == 0
+    output_of("push", run, NAME)
     assert json.loads(hub.files[NAME]["eval/mini/scores.json"])["model"] == "runs/tiny"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.d2e_sft.hub.runs import content_of, make_run, message_of
+from tests.command import refusal_of
+from tests.d2e_sft.hub.runs import content_of, make_run
 from tests.hub_server import HubServer
 
 NAME = "team/tiny"
@@ -43,9 +44,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("command", "message"), REFUSALS, ids=[command for command, _ in REFUSALS])
-def test_a_refusal_is_one_message(
-    hub: HubServer, world: Path, capsys: pytest.CaptureFixture[str], command: str, message: str
-) -> None:
+def test_a_refusal_is_one_message(hub: HubServer, world: Path, command: str, message: str) -> None:
     places = {
         "RUN": world / "runs" / "tiny",
         "ADAPTER": world / "adapter" / "runs" / "tiny",
@@ -53,7 +52,7 @@ def test_a_refusal_is_one_message(
         **{name.upper(): world / name for name in ("missing", "plain", "full", "new")},
     }
     before = content_of(world)
-    assert message in message_of(capsys, *(places.get(word, word) for word in shlex.split(command)))
+    assert message in refusal_of(*(places.get(word, word) for word in shlex.split(command)))
     assert content_of(world) == before
     assert not hub.asked("POST", "/api/repos")
 
@@ -68,36 +67,35 @@ def test_a_refusal_is_one_message(
     ],
 )
 def test_the_hub_refuses_with_one_message(
-    hub: HubServer, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: str, status: int,
+    hub: HubServer, world: Path, tmp_path: Path, refused: str, status: int,
     arguments: tuple[str, ...], message: str,
 ) -> None:  # fmt: skip
     if refused:
         hub.refuse[refused] = status
     words = ("push", world / "runs" / "tiny", NAME) if arguments == ("push",) else (*arguments, tmp_path / "out")
-    assert message in message_of(capsys, *words)
+    assert message in refusal_of(*words)
     assert not hub.files
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("verb", ["push", "pull"])
 def test_without_a_network_there_is_one_message(
-    hub: HubServer, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    verb: str,
-) -> None:  # fmt: skip
+    hub: HubServer, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
     arguments = ("push", world / "runs" / "tiny", NAME) if verb == "push" else ("pull", NAME, tmp_path / "out")
     (tmp_path / "out.partial").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert "HF_HUB_OFFLINE is set" in message_of(capsys, *arguments)
+    assert "HF_HUB_OFFLINE is set" in refusal_of(*arguments)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    assert "the Hub at http://127.0.0.1:9 cannot be reached" in message_of(capsys, *arguments)
+    assert "the Hub at http://127.0.0.1:9 cannot be reached" in refusal_of(*arguments)
     assert not (tmp_path / "out").exists()
 
 
 def test_without_a_token_there_is_one_message_before_any_work(
-    hub: HubServer, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hub: HubServer, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("d2e_sft.hub.client.get_token", lambda: None)
     monkeypatch.setattr("d2e_sft.hub.push.export", lambda *_: pytest.fail("exported for nothing"))
-    assert "no token for the Hub" in message_of(capsys, "push", world / "runs" / "tiny", NAME)
+    assert "no token for the Hub" in refusal_of("push", world / "runs" / "tiny", NAME)
     assert not hub.requests

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from d2e_sft.cli import d2e
 from d2e_sft.hub.export import export
 from d2e_sft.hub.weights import ExportOptions
 from d2e_sft.model.loading import load_model
+from tests.command import call, output_of
 from tests.d2e_sft.hub.runs import make_run
 from tests.tiny import tiny_model
 
@@ -47,8 +46,8 @@ def test_a_merged_adapter_is_the_base_with_its_products_added(tmp_path: Path) ->
 
 def test_an_adapter_stays_one_unless_it_is_merged(tmp_path: Path) -> None:
     run = make_run(tmp_path, lora=True)
-    result = CliRunner().invoke(d2e, ["export", str(run), str(tmp_path / "out")])
-    assert "has no name on the Hub; for use elsewhere, add --merge" in result.stderr
+    warning = call("export", run, tmp_path / "out").err
+    assert "has no name on the Hub; for use elsewhere, add --merge" in warning
     assert "Its base model has no name on the Hub" in (tmp_path / "out" / "README.md").read_text()
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (run / name).read_bytes()
@@ -59,8 +58,7 @@ def test_an_adapter_stays_one_unless_it_is_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lora", [False, True])
 def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> None:
     run = make_run(tmp_path, lora=lora)
-    result = CliRunner().invoke(d2e, ["export", str(run), str(tmp_path / "out"), "--merge", "--dtype", "bfloat16"])
-    assert result.exit_code == 0, result.output
+    output_of("export", run, tmp_path / "out", "--merge", "--dtype", "bfloat16")
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
     assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o044, "others may read it"
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
