@@ -20,7 +20,7 @@ class ChatEncoder:
 
     Args:
         encoder_decoder: the prompt goes to an encoder, the answer to a decoder.
-        as_text: use no chat template: a prompt is the text of its messages, for a base model to continue.
+        as_text: use no chat template; a base model continues the text.
 
     Attributes:
         plain: no chat template is used.

@@ -37,7 +37,6 @@ class Merged:
     """A merged checkpoint.
 
     Attributes:
-        base: the model that the adapter was trained on.
         difference: the largest difference of a logit, as a share of the largest logit.
         tolerance: the allowed `difference` in this dtype.
     """

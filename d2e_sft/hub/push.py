@@ -50,7 +50,7 @@ def push(
     """Export a run and commit it to a model repository, which is created if missing.
 
     Args:
-        run: a run folder, one of its checkpoints, or a folder from `d2e export`, which is sent as it is.
+        run: a run folder, one of its checkpoints, or an export, which is sent unchanged.
         name, private, revision: as in `Target`.
         dry_run: only list what would be sent; needs neither token nor network.
 

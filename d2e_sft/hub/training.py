@@ -28,7 +28,6 @@ class TrainingData:
     Attributes:
         text: Markdown, with a table of the datasets if they are known.
         described: whether a manifest describes the file.
-        relations: of the rows, if known.
         chat: the description of the wording, if all rows are conversations.
     """
 
