@@ -1,9 +1,8 @@
 """Tables: a pandas DataFrame of cells with a caption, written for the terminal, Markdown, HTML, LaTeX and JSON.
 
 Rows with the same index form a block. A named index is shown: as headings in the terminal, as the first column
-elsewhere. Columns with two levels have a heading over several columns. Columns of numbers are aligned right; in their
-cells, text after the first space (an interval) is small print. LaTeX is written by `d2e_sft.util.markup`, HTML by the
-template `d2e_sft/util/html/table.html`.
+elsewhere. Columns with two levels have a heading over several columns. Columns of numbers are aligned right. In their
+cells, text after the first space is small print. `util/markup.py` writes LaTeX, `util/html/table.html` HTML.
 """
 
 from __future__ import annotations
@@ -212,7 +211,8 @@ def percent_interval(mean: float, low: float, high: float) -> str:
 
 
 def _text(cell: Any) -> str:
-    return NONE if cell is None else f"{cell:,}" if isinstance(cell, int) else cell
+    text = cell if isinstance(cell, str) else f"{cell:,}" if type(cell) is int else str(cell)
+    return NONE if cell is None else text
 
 
 def _plain(row: Sequence[Styled]) -> list[str]:

@@ -100,6 +100,11 @@ def test_html_escapes_texts_and_sets_intervals_small() -> None:
     assert "<td>&lt;b&gt;</td>" in template.render(table=Table.of(["x"], [["<b>"]]))
 
 
+def test_any_value_can_be_a_cell() -> None:
+    (row,) = Table.of(["a", "b", "c", "d", "e"], [[1_234, 0.5, True, None, ["x"]]]).rows()
+    assert row == ["1,234", "0.5", "True", "–", "['x']"]
+
+
 def test_json_has_a_row_for_each_row() -> None:
     assert RUNS.records()[0] == {"samples": "all (1,204)", "run": "base", "mean": "61.3 [58.2, 64.4]", "Δ mean": ""}
 

@@ -161,7 +161,7 @@ def test_what_a_sample_holds_is_text_and_does_nothing(page: Path, tmp_path: Path
     assert card.count("<mark>sat.</mark>") == 1
 
 
-@pytest.mark.parametrize(("first", "other"), [("base", "sft"), ("base", "d2e"), ("d2e", "sft")])
+@pytest.mark.parametrize(("first", "other"), [("base", "sft"), ("d2e", "sft")])
 def test_the_pair_of_runs_is_chosen_freely(page: Path, tmp_path: Path, first: str, other: str) -> None:
     pair = {"from": str(NAMES.index(first)), "to": str(NAMES.index(other))}
     shown = after_scripts(page, tmp_path, setting(**pair))
