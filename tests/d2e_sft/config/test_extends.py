@@ -1,4 +1,4 @@
-"""`extends`: what a recipe inherits, which file wins, and what is said where a base is missing or wrong."""
+"""`extends`: what a recipe inherits, which file wins, and errors for a missing or wrong base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of recipes: a file on the disk, a bundled model with a method, and what is said where there is neither."""
+"""Names of recipes: a file on disk, a bundled model with a method, and errors for anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes: sections, overrides and what is said about a wrong key."""
+"""Recipes: sections, overrides and errors for wrong keys."""
 
 from __future__ import annotations
 

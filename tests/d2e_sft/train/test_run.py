@@ -1,4 +1,4 @@
-"""A killed and resumed run: the same losses and the same weights, bit for bit, as the run that was left alone."""
+"""A killed and resumed run has the same losses and weights, bit for bit, as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def resume(out: Path, *arguments: str | Path) -> Ended:
 
 @pytest.fixture(scope="module")
 def whole(world: Path) -> Path:
-    """The run that was left alone."""
+    """The uninterrupted run."""
     out = world / "whole"
     ended = train(world, [recipe(world, out)])
     assert ended.status == 0, ended.printed
@@ -220,7 +220,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(finished: Path
     printed = " ".join(resume(out, finished).printed.split())  # it is folded
     assert f"checkpoint-6: optimizer.pt has {size - 1:,} bytes; expected {size:,}" in printed
     assert_same_run(out / "run", whole)
-    assert "passed over" not in resume(out, finished).printed, "it has been written anew"
+    assert "passed over" not in resume(out, finished).printed, "it was written again"
 
 
 def test_resuming_a_finished_run_changes_nothing(finished: Path, whole: Path) -> None:

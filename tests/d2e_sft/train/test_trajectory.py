@@ -1,6 +1,6 @@
 """The losses of a short training against numbers stored beside this file, so that a change of numbers is seen at once.
 
-They were recorded on a CPU in float32; written anew with `python -m tests.d2e_sft.train.test_trajectory`.
+They were recorded on a CPU in float32; rewritten with `python -m tests.d2e_sft.train.test_trajectory`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.naive import encoded_rows
 from tests.tiny import tiny_model
 
 STORED = Path(__file__).with_name("trajectory.json")
-# nats a token. Another number of threads changes these numbers by 5e-7, α = 0.51 in place of 0.5 by 1e-2.
+# nats a token. Another number of threads changes these numbers by 5e-7, α = 0.51 instead of 0.5 by 1e-2.
 TOLERANCE = 2e-6
 OBJECTIVES = {"d2e": D2ESection(), "sft": D2ESection(debias=False, distill=False)}
 

@@ -1,4 +1,4 @@
-"""What ends a training: a loss or a weight that is no number, memory that is full, SIGTERM."""
+"""A training stops at a loss or weight that is NaN, at full memory, and at SIGTERM."""
 
 from __future__ import annotations
 
