@@ -58,7 +58,8 @@ def test_what_the_length_rule_does_is_counted(
     assert said.format(refused=refused, cut=cut) in "\n".join(describe_overlong(recipe, rows))
 
 
-def test_a_long_line_of_a_sample_goes_on_below_its_mark() -> None:
+def test_a_long_line_of_a_sample_continues_below_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     tokenizer = tiny_tokenizer()
     ids = tokenizer("<|user|>" + "the rain fell, the river rose " * 6)["input_ids"]
     encoded = EncodedSample(prompts={"original": ids}, answer=tokenizer("flood<|end|>")["input_ids"])
