@@ -23,7 +23,7 @@ from eval.systems import asker as asking
 from eval.systems.asker import Asker
 from eval.systems.json_file import read_json_lines
 from tests.command import d2e
-from tests.factories import bench_rows, save_bench
+from tests.factories import bench_rows, make_world
 from tests.tiny import save_tiny_model
 
 ROWS = bench_rows(10)
@@ -31,10 +31,7 @@ ROWS = bench_rows(10)
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    save_bench(folder / "bench", ROWS)
-    return folder
+    return make_world(tmp_path_factory.mktemp("world"), bench=ROWS, seed=3)
 
 
 @pytest.fixture
@@ -64,28 +61,6 @@ def conversations(count: int = len(ROWS)) -> list[Conversation]:
     ]
 
 
-class Decoded:
-    """How many prompts were decoded; breaks off in batch `dies_in`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, dies_in: int | None = None) -> None:
-        self.count = 0
-        batches = 0
-        original = in_process.generate
-
-        def counting(model: Any, pairs: Any, *rest: Any, on_batch: Any, **options: Any) -> Any:
-            def on_counted_batch(indices: list[int], answers: list[list[int]]) -> None:
-                nonlocal batches
-                if batches == dies_in:
-                    raise RuntimeError("broken off")
-                batches += 1
-                self.count += len(indices)
-                on_batch(indices, answers)
-
-            return original(model, pairs, *rest, on_batch=on_counted_batch, **options)
-
-        monkeypatch.setattr(in_process, "generate", counting)
-
-
 @pytest.mark.parametrize(("alpha", "without_context"), [(0.0, False), (0.5, False), (0.0, True)])
 def test_answers_are_those_of_an_evaluation_with_the_same_prompts(
     world: Path, tmp_path: Path, asker: Callable[..., Asker], alpha: float, without_context: bool
@@ -100,15 +75,13 @@ def test_answers_are_those_of_an_evaluation_with_the_same_prompts(
     assert len(set(outputs)) > 1
 
 
-def test_a_finished_pass_is_read_and_not_decoded_again(
-    asker: Callable[..., Asker], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_pass_is_read_and_not_decoded_again(asker: Callable[..., Asker], decoded: list[Any]) -> None:
     first = asker()
     outputs = [first.ask("one", conversations()), first.ask("two", conversations(4), max_new_tokens=3)]
-    decoded = Decoded(monkeypatch)
+    decoded.clear()
     again = asker()
     assert [again.ask("one", conversations()), again.ask("two", conversations(4), max_new_tokens=3)] == outputs
-    assert decoded.count == 0
+    assert not decoded
     assert again.records["one"]["engine"] == "transformers"
 
 
@@ -129,19 +102,29 @@ def test_the_weights_are_hashed_once_for_all_passes(
     assert len(hashed) == 1
 
 
-def test_a_pass_that_broke_off_goes_on(
+def test_a_pass_that_broke_off_is_resumed(
     asker: Callable[..., Asker], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = asker().ask("whole", conversations())
+    generate = in_process.generate
+    answered: list[int] = []
+
+    def breaking(*arguments: Any, on_batch: Any, **options: Any) -> Any:
+        def on_two_batches(indices: list[int], answers: list[list[int]]) -> None:
+            if len(answered) > 3:
+                raise RuntimeError("broken off")
+            answered.extend(indices)
+            on_batch(indices, answers)
+
+        return generate(*arguments, on_batch=on_two_batches, **options)
+
     with monkeypatch.context() as patched:
-        broken = Decoded(patched, dies_in=2)
+        patched.setattr(in_process, "generate", breaking)
         with pytest.raises(RuntimeError, match="broken off"):
             asker().ask("one", conversations())
-    assert 0 < broken.count < len(ROWS)
-    rest = Decoded(monkeypatch)
     assert asker().ask("one", conversations()) == whole
-    assert rest.count == len(ROWS) - broken.count
-    assert f"resumed: {broken.count} of {len(ROWS)}" in capsys.readouterr().err
+    assert 0 < len(answered) < len(ROWS)
+    assert f"resumed: {len(answered)} of {len(ROWS)}" in capsys.readouterr().err
 
 
 def test_answers_to_other_prompts_are_not_mixed(asker: Callable[..., Asker]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,22 +41,30 @@ def test_groups_are_the_lists_of_a_reply(reply: str, groups: list[tuple[str, ...
     assert parse_groups(reply) == groups
 
 
-def test_the_group_given_most_often_is_taken_first() -> None:
-    # The paper's example: (pan, cookware, container) four times, (pan, pot) once.
-    answers = [[("pan", "cookware", "container"), ("pot",)]] * 4 + [[("pan", "pot"), ("cookware", "container")]]
-    names = ["pan", "pot", "cookware", "container"]
-    assert aggregate(names, answers, leftovers="apart") == [["pan", "cookware", "container"], ["pot"]]
-
-
-def test_order_in_a_group_matters_not_and_strangers_spoil_it() -> None:
-    answers = [[("b", "a")], [("a", "b")], [("a",), ("b",)], [("a", "b", "lid")]]
-    assert aggregate(["a", "b", "c"], answers, leftovers="apart") == [["b", "a"], ["c"]]
-
-
-def test_leftovers_go_together_or_apart() -> None:
-    assert aggregate(["a", "b", "c"], [[("a",)]], leftovers="together") == [["a"], ["b", "c"]]
-    assert aggregate(["a", "b", "c"], [[("a",)]], leftovers="apart") == [["a"], ["b"], ["c"]]
-    assert aggregate([], [[("a",)]], leftovers="together") == []
+@pytest.mark.parametrize(
+    ("names", "answers", "leftovers", "clusters"),
+    [
+        # The paper's example: (pan, cookware, container) four times, (pan, pot) once.
+        (
+            ["pan", "pot", "cookware", "container"],
+            [[("pan", "cookware", "container"), ("pot",)]] * 4 + [[("pan", "pot"), ("cookware", "container")]],
+            "apart",
+            [["pan", "cookware", "container"], ["pot"]],
+        ),
+        # Order does not matter, and a group with another name is skipped.
+        (
+            ["a", "b", "c"],
+            [[("b", "a")], [("a", "b")], [("a",), ("b",)], [("a", "lid")]],
+            "apart",
+            [["b", "a"], ["c"]],
+        ),
+        (["a", "b", "c"], [[("a",)]], "together", [["a"], ["b", "c"]]),
+        (["a", "b", "c"], [[("a",)]], "apart", [["a"], ["b"], ["c"]]),
+        ([], [[("a",)]], "together", []),
+    ],
+)
+def test_the_most_frequent_group_is_taken_first(names: Any, answers: Any, leftovers: str, clusters: Any) -> None:
+    assert aggregate(names, answers, leftovers=leftovers) == clusters
 
 
 def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
@@ -74,21 +83,22 @@ def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
 GOLD = {"1": {"": [("pan", "skillet"), ("egg",), ("salt",)]}}
 
 
-def test_officially_the_names_of_precision_and_recall_are_swapped() -> None:
-    predicted = {"1": {"": [("skillet", "pan", "spatula"), ("egg",), ("salt", "pepper"), ("oil",)]}}
-    scores = score_clusters(GOLD, predicted)
-    # Names without a label are dropped, so (oil) is an empty cluster, which officially still counts.
-    assert (scores.official.recall, scores.official.precision) == (3 / 3, 3 / 4)
-    assert (scores.corrected.recall, scores.corrected.precision) == (1, 1)
-    some = score_clusters(GOLD, {"1": {"": [("pan",), ("skillet",), ("egg", "salt"), ("egg",)]}})
-    assert (some.official.recall, some.official.precision) == (1 / 3, 1 / 4)
-    assert (some.corrected.recall, some.corrected.precision) == (1 / 3, 1 / 4)
-
-
-def test_a_cluster_given_twice_is_officially_right_twice() -> None:
-    scores = score_clusters(GOLD, {"1": {"": [("egg",), ("egg",)]}})
-    assert (scores.official.recall, scores.official.precision) == (2 / 3, 1 / 2)
-    assert (scores.corrected.recall, scores.corrected.precision) == (1 / 3, 1)
+@pytest.mark.parametrize(
+    ("predicted", "official", "corrected"),
+    [
+        # Names without a label are dropped, so (oil) is an empty cluster, which officially still counts.
+        ([("skillet", "pan", "spatula"), ("egg",), ("salt", "pepper"), ("oil",)], (3 / 3, 3 / 4), (1, 1)),
+        ([("pan",), ("skillet",), ("egg", "salt"), ("egg",)], (1 / 3, 1 / 4), (1 / 3, 1 / 4)),
+        # A cluster given twice is officially right twice.
+        ([("egg",), ("egg",)], (2 / 3, 1 / 2), (1 / 3, 1)),
+    ],
+)
+def test_officially_the_names_of_precision_and_recall_are_swapped(
+    predicted: Any, official: tuple[float, float], corrected: tuple[float, float]
+) -> None:
+    scores = score_clusters(GOLD, {"1": {"": predicted}})
+    assert (scores.official.recall, scores.official.precision) == official
+    assert (scores.corrected.recall, scores.corrected.precision) == corrected
 
 
 def test_entities_with_one_gold_cluster_are_skipped() -> None:
