@@ -17,8 +17,7 @@ from d2e_sft.bench.decode import Measured
 from d2e_sft.bench.decode import as_table as decode_table
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
-from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import WIDTH, filled, folded, warn
+from d2e_sft.util.terminal import WIDTH
 from tests.command import d2e
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.paper_runs import run
@@ -84,31 +83,6 @@ def test_errors_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("piped")
-def test_an_error_is_folded_between_words_and_its_command_can_be_pasted() -> None:
-    path = f"runs/{LONG}"
-    error = UserError(f"{path}: " + "expected a run folder " * 6 + "here", f"d2e eval {path} --bench {path} --seed 3")
-    assert folded(f"d2e: error: {error}").splitlines() == [
-        f"d2e: error: {path}: expected a run",
-        "    folder expected a run folder expected a run folder expected a run folder expected a run folder",
-        "    expected a run folder here",
-        f"  remedy: d2e eval {path} --bench \\",
-        f"      {path} --seed 3",
-    ]
-    assert folded(f"  remedy: d2e eval {path}, or d2e predict {path} with rows").splitlines() == [
-        f"  remedy: d2e eval {path}, or d2e",
-        f"      predict {path} with rows",
-    ]
-    assert folded("x" * 120) == "x" * 120, "a word is not cut"
-
-
-def test_errors_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert max(map(len, folded("word " * 40).splitlines())) == 59
-    monkeypatch.setenv("COLUMNS", "3")
-    assert max(map(len, folded("word " * 40).splitlines())) == 39, "no narrower than can be read"
-
-
-@pytest.mark.usefixtures("piped")
 @pytest.mark.parametrize("call", ["recipes list", "recipes list --parts", "recipes explain", "data list"])
 def test_lists(call: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert d2e(*call.split()) == 0
@@ -154,8 +128,6 @@ def test_what_the_doctor_finds_is_folded_under_itself() -> None:
     text = "\n".join(line for _, line in lines(found))
     assert not too_wide(text)
     assert len(text.splitlines()) >= 5
-    assert filled("one two", 20, lead="  name  ") == "  name  one two"
-    assert filled("aaaa bbbb cccc dddd eeee", 23, lead="n  ") == "n  aaaa bbbb cccc dddd\n   eeee"
 
 
 @pytest.mark.usefixtures("piped")
@@ -164,9 +136,3 @@ def test_tables_of_speed_are_shown_in_parts() -> None:
     printed = decode_table([Measured(**row) for row in rows]).terminal()
     assert printed.count("prompt  ") == 2
     assert not too_wide(printed)
-
-
-@pytest.mark.usefixtures("piped")
-def test_warnings_are_folded(capsys: pytest.CaptureFixture[str]) -> None:
-    warn("word " * 40)
-    assert not too_wide(capsys.readouterr().err)

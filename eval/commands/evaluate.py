@@ -17,8 +17,7 @@ from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.signals import on_sigterm
 from eval.commands.engine_options import engine_options
-from eval.commands.evaluate_call import check_call, launch_if_asked
-from eval.commands.judging import check_free_answers, check_judge_call, judge_run
+from eval.commands.evaluate_call import check_call, check_free_answers, check_judge_call, judge_run, launch_if_asked
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.decoder_passes import check_single_decoder_options, decoder_passes, scored_passes
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions

@@ -6,7 +6,6 @@ import pytest
 from jinja2 import Environment, FileSystemLoader
 
 from d2e_sft.util.html import pages
-from d2e_sft.util.markup import harmless_markdown, inline_code, latex_table, latex_text
 from d2e_sft.util.table import Styled, Table, percent, percent_interval
 
 RUNS = Table.of(
@@ -74,22 +73,6 @@ def test_markdown_pads_columns_and_escapes_text() -> None:
     assert "`a|`" not in Table.of(["x"], [["`a|`"]]).markdown(escape=False)
 
 
-def test_latex_has_headings_over_columns_and_a_rule_for_each_block() -> None:
-    lines = latex_table(PAPER, "piper").splitlines()
-    assert r"\multirow{2}{*}{Models} & \multicolumn{2}{c}{Temporal} & \multicolumn{1}{c}{Causal} \\" in lines
-    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-4}" in lines
-    assert r"a\_\&\_b\textsubscript{ZS} & \textbf{65.6}\textsuperscript{\dag} & 1.0 & -- \\" in lines
-    assert r"{*}c & 9.0 & 1.0 & 2.0 \\" in lines
-    assert lines[-3:] == [r"\caption{Two relations}", r"\label{tab:piper}", r"\end{table*}"]
-    assert r"base & 61.3 {\scriptsize {[}58.2, 64.4]} &  \\" in latex_table(RUNS, "x")
-
-
-def test_latex_escapes_in_one_pass_and_brackets_at_the_start_of_a_row() -> None:
-    assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
-    assert latex_text("[a]") == "{[}a]"  # otherwise an argument of \\midrule or \\
-    assert latex_text("*best") == "{*}best"
-
-
 def test_html_escapes_texts_and_sets_intervals_small() -> None:
     environment = Environment(loader=FileSystemLoader(pages.__file__.rpartition("/")[0]), autoescape=True)
     template = environment.from_string("{% from 'table.html' import html_table %}{{ html_table(table) }}")
@@ -112,13 +95,3 @@ def test_json_has_a_row_for_each_row() -> None:
 def test_shares_are_shown_in_percent_with_one_decimal() -> None:
     assert [percent(0.6129), percent(1), percent(None)] == ["61.3", "100.0", "–"]
     assert percent_interval(0.5, 0.25, 0.875) == "50.0 [25.0, 87.5]"
-
-
-def test_markdown_of_other_people_has_no_html_and_links_only_to_pages() -> None:
-    text = "[a](https://a.b) [b](#c) <b> [x](javascript:y) ![z](//w)"
-    assert harmless_markdown(text) == "[a](https://a.b) [b](#c) &lt;b> [x]\\(javascript:y) ![z]\\(//w)"
-
-
-def test_code_within_a_line_ends_where_it_should() -> None:
-    assert inline_code("a") == "`a`"
-    assert inline_code("a`b``c") == "``` a`b``c ```"

@@ -1,0 +1,52 @@
+"""Messages are as wide as the terminal, and folded commands can be pasted."""
+
+from __future__ import annotations
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import WIDTH, filled, folded, warn
+
+LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+
+
+@pytest.mark.usefixtures("piped")
+def test_an_error_is_folded_between_words_and_its_command_can_be_pasted() -> None:
+    path = f"runs/{LONG}"
+    error = UserError(f"{path}: " + "expected a run folder " * 6 + "here", f"d2e eval {path} --bench {path} --seed 3")
+    assert folded(f"d2e: error: {error}").splitlines() == [
+        f"d2e: error: {path}: expected a run",
+        "    folder expected a run folder expected a run folder expected a run folder expected a run folder",
+        "    expected a run folder here",
+        f"  remedy: d2e eval {path} --bench \\",
+        f"      {path} --seed 3",
+    ]
+    assert folded(f"  remedy: d2e eval {path}, or d2e predict {path} with rows").splitlines() == [
+        f"  remedy: d2e eval {path}, or d2e",
+        f"      predict {path} with rows",
+    ]
+    assert folded("x" * 120) == "x" * 120, "a word is not cut"
+
+
+def test_errors_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, folded("word " * 40).splitlines())) == 59
+    monkeypatch.setenv("COLUMNS", "3")
+    assert max(map(len, folded("word " * 40).splitlines())) == 39, "no narrower than can be read"
+
+
+def test_a_paragraph_hangs_below_its_lead() -> None:
+    assert filled("one two", 20, lead="  name  ") == "  name  one two"
+    assert filled("aaaa bbbb cccc dddd eeee", 23, lead="n  ") == "n  aaaa bbbb cccc dddd\n   eeee"
+    assert filled("", 20, lead="  name  ") == "  name"
+
+
+@pytest.mark.usefixtures("piped")
+def test_warnings_are_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    warn("word " * 40)
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= WIDTH
