@@ -6,11 +6,16 @@ endless body fills the memory. Redirects are not followed, since a key and texts
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
+
+from d2e_sft.judge.messages import Listener
+from d2e_sft.util.errors import UserError
 
 LARGEST = 16 << 20  # bytes of an answer; a reply of 100,000 tokens has less than one of them
 # An answer may take so many timeouts in all: some servers send blanks while a model thinks.
@@ -21,35 +26,59 @@ class UnboundedAnswerError(httpx.RequestError):
     """An answer that is too large, too slow, or compressed; the client sends the request again."""
 
 
-class Attempts(Protocol):
-    """Hooks around the requests that the client sends, retries included."""
+class StopError(BaseException):
+    """Ends a request before it is sent; not an Exception, which the client would retry."""
+
+    def __init__(self, error: UserError | None = None) -> None:
+        super().__init__()
+        self.error = error
+
+
+@dataclass
+class Requests:
+    """Reports each request to the listener, retries included, and ends threads that should not send any more.
+
+    Attributes:
+        place: of a thread; its `index` is that of the thread's prompt.
+    """
+
+    listener: Listener
+    stopped: threading.Event = field(default_factory=threading.Event)
+    place: threading.local = field(default_factory=threading.local)
 
     def begin(self, *, retry: bool) -> None:
-        """Called before each request; what it raises must be a BaseException, which the client does not retry."""
+        if self.stopped.is_set():
+            raise StopError
+        if retry:
+            self.listener.retried()
+        try:
+            self.listener.sending(self.place.index)
+        except UserError as error:
+            raise StopError(error) from None
 
     def refused(self) -> None:
-        """Called if the server refused the request, which costs nothing."""
+        self.listener.refused(self.place.index)
 
 
-def bounded_client(openai: ModuleType, timeout: float, attempts: Attempts) -> Any:
+def bounded_client(openai: ModuleType, timeout: float, requests: Requests) -> Any:
     """Return the HTTP client.
 
     Args:
         openai: the package.
         timeout: seconds that a server may be silent.
-        attempts: called in the thread that sends.
+        requests: told of each request, in the thread that sends.
     """
 
     class BoundedClient(openai.DefaultHttpxClient):  # type: ignore[name-defined]
         def send(self, request: Any, *, stream: bool = False, follow_redirects: object = None, **given: Any) -> Any:
-            attempts.begin(retry=request.headers.get("x-stainless-retry-count", "0") != "0")
+            requests.begin(retry=request.headers.get("x-stainless-retry-count", "0") != "0")
             response = super().send(request, stream=True, follow_redirects=False, **given)
             try:
                 content = _read(response, time.monotonic() + PATIENCE * timeout)
             finally:
                 response.close()
             if response.status_code >= 400:
-                attempts.refused()
+                requests.refused()
             # As bytes, since a server may send any header; without those about how the body was transferred.
             headers = [
                 pair

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from multiprocessing import TimeoutError as OverdueError
 from multiprocessing.pool import ThreadPool
 from types import ModuleType
@@ -19,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from d2e_sft.judge.completions import read_completion, server_message
-from d2e_sft.judge.http_client import PATIENCE, UnboundedAnswerError, bounded_client
+from d2e_sft.judge.http_client import PATIENCE, Requests, StopError, UnboundedAnswerError, bounded_client
 from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply
 from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
 from d2e_sft.util.errors import UserError
@@ -69,7 +68,7 @@ class OpenAIBackend:
 
     def answer(self, prompts: Sequence[Conversation], listener: Listener) -> None:
         endpoint, timeout, attempts = self._endpoint, self._options.timeout, self._options.attempts
-        requests = _Requests(listener)
+        requests = Requests(listener)
         client = self._openai.OpenAI(
             api_key=endpoint.key,
             base_url=endpoint.url,
@@ -82,7 +81,7 @@ class OpenAIBackend:
             requests.place.index = index
             try:
                 listener.received(index, self._send(client, prompts[index]))
-            except _StopError as stopped:
+            except StopError as stopped:
                 requests.stopped.set()
                 if stopped.error is not None:
                     raise stopped.error from None
@@ -181,36 +180,6 @@ class OpenAIBackend:
 
     def _shown(self, body: bytes) -> str:
         return self._endpoint.redact(server_message(body))[:300]
-
-
-class _StopError(BaseException):
-    """Ends a request before it is sent; not an Exception, which the client would retry."""
-
-    def __init__(self, error: UserError | None = None) -> None:
-        super().__init__()
-        self.error = error
-
-
-@dataclass
-class _Requests:
-    """Reports each request to the listener, and ends threads that should not send any more."""
-
-    listener: Listener
-    stopped: threading.Event = field(default_factory=threading.Event)
-    place: threading.local = field(default_factory=threading.local)  # `index` of the thread's prompt
-
-    def begin(self, *, retry: bool) -> None:
-        if self.stopped.is_set():
-            raise _StopError
-        if retry:
-            self.listener.retried()
-        try:
-            self.listener.sending(self.place.index)
-        except UserError as error:
-            raise _StopError(error) from None
-
-    def refused(self) -> None:
-        self.listener.refused(self.place.index)
 
 
 def _wait(replies: Any, seconds: float) -> None:

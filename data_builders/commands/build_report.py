@@ -8,11 +8,11 @@ from dataclasses import astuple
 
 import click
 
-from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import warn
 from data_builders.build.coverage import Row
 from data_builders.build.mixture import Mixture
 from data_builders.build.run import Result
+from data_builders.commands.printing import print_table
 
 
 def print_result(result: Result) -> None:
@@ -20,7 +20,7 @@ def print_result(result: Result) -> None:
     for warning in result.warnings:
         warn(warning)
     header = ("dataset", "split", "relation", "format", "rows")
-    click.echo(Table.of(header, [(*key, rows) for key, rows in result.counts.items()]).terminal() + "\n")
+    print_table(header, [(*key, rows) for key, rows in result.counts.items()])
     for (dataset, split), rows in result.splits.items():
         if subsets := Counter(sample.subset for sample in rows.rows if sample.subset):
             said = ", ".join(f"{count:,} {subset}" for subset, count in sorted(subsets.items()))
@@ -48,14 +48,13 @@ def _print_filters(result: Result) -> None:
         for (dataset, split), rows in result.splits.items()
         for step in rows.filters
     ]
-    if filters:
-        click.echo(Table.of(("dataset", "split", "filter", "in → out"), filters).terminal() + "\n")
+    print_table(("dataset", "split", "filter", "in → out"), filters)
 
 
 def _print_coverage(rows: Sequence[Row]) -> None:
     published, obtained = sum(row.published for row in rows), sum(row.obtained for row in rows)
     header = ("relation", "dataset", "format", "published", "obtained", "reason for a difference")
-    click.echo(Table.of(header, [*map(astuple, rows), ("all", "", "", published, obtained, "")]).terminal() + "\n")
+    print_table(header, [*map(astuple, rows), ("all", "", "", published, obtained, "")])
 
 
 def _print_mixture(mixture: Mixture) -> None:
@@ -64,7 +63,4 @@ def _print_mixture(mixture: Mixture) -> None:
         for name, ratio in mixture.ratios.items()
     ]
     total = ("all", f"{sum(mixture.ratios.values()):.2f}", sum(mixture.asked.values()), len(mixture.samples), "")
-    click.echo(
-        Table.of(("dataset", "ratio %", "wanted", "drawn", "reason for a difference"), [*rows, total]).terminal()
-        + "\n"
-    )
+    print_table(("dataset", "ratio %", "wanted", "drawn", "reason for a difference"), [*rows, total])

@@ -11,7 +11,7 @@ import click
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from d2e_sft.util.table import Table
+from data_builders.commands.printing import print_table
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
@@ -70,9 +70,8 @@ def _benchmarks(train: Path, against: Sequence[Path]) -> list[SampleSet]:
 
 
 def _print_overlap(overlap: Overlap) -> None:
-    if overlap.cells:
-        header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
-        click.echo(Table.of(header, [*map(astuple, overlap.cells)]).terminal() + "\n")
+    header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
+    print_table(header, [*map(astuple, overlap.cells)])
     if overlap.near:
         click.echo("most similar near-duplicates:")
         for line in _lines(overlap.near):

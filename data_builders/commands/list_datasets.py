@@ -49,12 +49,9 @@ def list_datasets(*, json_file: str | None, wide: bool) -> None:
 def _described(source: Source) -> dict[str, Any]:
     """Return one dataset as plain values: licence, files with known sizes, suites.
 
-    Returns:
-        `not_to_be_published` is the reason why its rows must not be republished, or None. `raw_bytes` is None if a.
-        file's size is not published. `raw_in_cache` counts the official files in the cache. `test_rows` has the.
-        published counts by relation, and `share_of_piper_10k` its per cent of the instruction set.
+    `test_rows` has the published counts by relation; `raw_bytes` is None if a file's size is unknown.
     """
-    official = list(source.official)
+    official = source.official
     suites = [suite for suite in SUITES.values() if source.name in suite.datasets]
     return {
         "name": source.name,

@@ -9,7 +9,8 @@ import click
 
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.files import write_json
-from d2e_sft.util.table import Table, percent
+from d2e_sft.util.table import percent
+from data_builders.commands.printing import print_table
 from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
@@ -71,24 +72,22 @@ def _print(found: Stats) -> None:
         (*name(group), relation, fmt, rows) for group in found.groups for (relation, fmt), rows in group.counts.items()
     ]
     total = (*([""] * len(head)), "", "all", found.rows)
-    click.echo(Table.of((*head, "relation", "format", "rows"), [*counts, total]).terminal() + "\n")
+    print_table((*head, "relation", "format", "rows"), [*counts, total])
     lengths = [
         (*name(group), view, one.n, *(f"{words:,.0f}" for words in (one.mean, one.median, one.p95)), one.longest)
         for group in found.groups
         for view, one in group.lengths.items()
     ]
-    click.echo(
-        Table.of((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths).terminal() + "\n"
-    )
-    if refined := [(*name(g), f"{percent(g.refined_share)} %") for g in found.groups if g.refined_share is not None]:
-        click.echo(Table.of((*head, "words the refiner keeps"), refined).terminal() + "\n")
+    print_table((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths)
+    refined = [(*name(g), f"{percent(g.refined_share)} %") for g in found.groups if g.refined_share is not None]
+    print_table((*head, "words the refiner keeps"), refined)
     if nli := [group for group in found.groups if group.context_free]:
         header = (*head, "n", "contexts", "positive", "majority label", "hypothesis alone")
-        click.echo(Table.of(header, [(*name(g), *_nli_cells(g)) for g in nli]).terminal() + "\n")
+        print_table(header, [(*name(g), *_nli_cells(g)) for g in nli])
         click.echo("hypothesis alone: accuracy of a classifier without the context, 5-fold by context")
         views: tuple[View, ...] = ("original", "refined")
         cells = [(*name(g), *(_accuracy(g.by_places.get(view)) for view in views)) for g in nli]
-        click.echo(Table.of((*head, *(f"places in the {view} context" for view in views)), cells).terminal() + "\n")
+        print_table((*head, *(f"places in the {view} context" for view in views)), cells)
         click.echo("places: accuracy of a classifier that also sees the third of the context in which each word is")
 
 

@@ -7,14 +7,15 @@ own `format`, so the rows of a benchmark can be used as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from d2e_sft.data.bad_rows import BadRow
-from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, EventSample, Format, Relation
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, EventSample, Relation
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.description import check_file, read_spec
-from data_builders.own_data.row import OwnRow, RowParser
+from data_builders.own_data.row import OwnRow, RowParser, to_sample
 from data_builders.own_data.source import is_own, rows_of
 from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.reader import BadRows, RawInput
@@ -62,14 +63,17 @@ def read_questions(
     parser = QuestionParser(spec, spec_name, fmt, described=mapping is not None)
     bad = BadRows(skip=skip_bad)
     raw = RawInput(file.stem, "test", file.name, file, bad, own_spec=spec_name)
-    samples = [_sample(row, found, file.stem) for found, row in raw.parse(rows_of(raw, spec, parser), parser)]
+    samples = [
+        to_sample(row_spec, file.stem, "test", file.name, row)
+        for row_spec, row in raw.parse(rows_of(raw, spec, parser), parser)
+    ]
     if not samples:
         raise UserError(f"{file}: has no usable row ({len(bad.entries)} bad)", "give a file of rows")
     return samples, bad.entries
 
 
 class QuestionParser(RowParser):
-    """Converts rows to their format and an `OwnRow` without answers.
+    """Converts rows to their description and an `OwnRow` with a placeholder for an answer.
 
     Args:
         spec, spec_name: as for `RowParser`.
@@ -93,11 +97,13 @@ class QuestionParser(RowParser):
         """The columns that are read if present."""
         return [*super().optional, *(() if self._described else (_FORMAT, _OPTIONS, _RELATION))]
 
-    def __call__(self, row: Row) -> tuple[Format, OwnRow]:  # type: ignore[override]
-        """Return format and checked row; errors as for `RowParser`."""
+    def __call__(self, row: Row) -> tuple[OwnSpec, OwnRow]:  # type: ignore[override]
+        """Return description and checked row; errors as for `RowParser`."""
         if not self._described:
             self.spec = self.spec.model_copy(update={"format": self._format(row)})
-        return self.spec.format, super().__call__(row)
+        found = super().__call__(row)
+        anything = NLI_LABELS[0] if self.spec.format == "nli" else next(iter(found.options), "(not known)")
+        return self.spec, replace(found, id=found.id or str(row.number), refined_context="", answers=(anything,))
 
     def _format(self, row: Row) -> str:
         said = row.get(_FORMAT)
@@ -120,29 +126,11 @@ class QuestionParser(RowParser):
         return []
 
 
-def _sample(row: OwnRow, fmt: Format, dataset: str) -> EventSample:
-    anything = NLI_LABELS[0] if fmt == "nli" else row.options[0] if row.options else "(not known)"
-    return EventSample(
-        id=row.id or str(row.number),
-        dataset=dataset,
-        split="test",
-        relation=row.relation,
-        format=fmt,
-        context=row.context,
-        question=row.question,
-        options=list(row.options),
-        answers=[anything],
-        conversation=row.conversation,
-    )
-
-
 def _file_of(path: Path, spec: OwnSpec) -> str:
     """Return the file of a description that is read."""
-    files: Mapping[str, str] = cast(Mapping[str, str], spec.files)
-    if len(files) == 1:
-        return next(iter(files.values()))
-    if "test" in files:
-        return files["test"]
+    files = spec.files
+    if len(files) == 1 or "test" in files:
+        return files.get("test") or next(iter(files.values()))
     raise UserError(
         f"{path}: names several files ({', '.join(files.values())}) and none for test; expected one to answer",
         remedy=f"name the file, and the description with it: d2e predict MODEL FILE --mapping {path}",

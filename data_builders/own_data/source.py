@@ -15,7 +15,7 @@ from data_builders.own_data.description import EXAMPLE, read_spec
 from data_builders.own_data.row import OwnRow, RowParser, to_sample
 from data_builders.own_data.spec import DELIMITERS, ENDINGS, OwnSpec, ending_of, name_of
 from data_builders.raw.reader import RawInput
-from data_builders.raw.row import Row, cut
+from data_builders.raw.row import Row
 from data_builders.raw.source import SPLITS, Input, Job, OwnData, RawFile, Samples, Source, SplitRows
 
 
@@ -134,22 +134,7 @@ def rows_of(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
         return raw.json_items()
     if ending == ".parquet":
         return raw.parquet_rows(parser.columns, optional=parser.optional)
-    delimiter = spec.delimiter or DELIMITERS[ending]
-    _check_delimiter(raw, delimiter)
-    return raw.csv_rows(parser.columns, optional=parser.optional, delimiter=delimiter)
-
-
-def _check_delimiter(raw: RawInput, delimiter: str) -> None:
-    """Reject a header without the delimiter, but with one that other programs use."""
-    header = next((line.text for line in raw.lines()), "")
-    raw.numbers.clear()
-    found = [other for other in (";", "\t", "|", ",") if other != delimiter and other in header]
-    if found and delimiter not in header:
-        written = found[0].replace("\t", "\\t")
-        raise UserError(
-            f"{raw.path}, line 1: got the header {cut(header)!r}; expected {delimiter!r} between its columns",
-            remedy=f'name the delimiter in {raw.own_spec}, perhaps `delimiter: "{written}"`',
-        )
+    return raw.csv_rows(parser.columns, optional=parser.optional, delimiter=spec.delimiter or DELIMITERS[ending])
 
 
 def _draw(spec: OwnSpec, job: Job, rows: SplitRows[OwnRow]) -> dict[Split, SplitRows[OwnRow]]:

@@ -3,8 +3,7 @@
 What counts as an overlap, by key:
 
 - **id**: both rows come from one raw row (dataset, raw file and place in it, or the publishers' id of the row), or
-they
-  are the same sample (dataset, split and id).
+  they are the same sample (dataset, split and id).
 - **context**: the contexts are equal, ignoring letter case, blanks and punctuation.
 - **question**: question and options are equal, ignoring letter case, blanks, punctuation and the order of the options.
 

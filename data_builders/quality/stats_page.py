@@ -100,14 +100,11 @@ def _named(groups: Sequence[GroupStats]) -> list[_Row]:
     """Names as short as tells the groups apart: the dataset, with its split and its set where there are several."""
     parts = [(group.group.dataset, group.group.split, group.group.data) for group in groups]
     varied = [True, len({split for _, split, _ in parts}) > 1, len({data for *_, data in parts}) > 1]
+    names = ([part for part, shown in zip(one, varied, strict=True) if shown] for one in parts)
     return [
-        _Row("\n".join(_two_lines([part for part, shown in zip(one, varied, strict=True) if shown])), group)
-        for one, group in zip(parts, groups, strict=True)
+        _Row("\n".join(filter(None, (first, " · ".join(more)))), group)
+        for (first, *more), group in zip(names, groups, strict=True)
     ]
-
-
-def _two_lines(parts: Sequence[str]) -> list[str]:
-    return [parts[0], *([" · ".join(parts[1:])] if parts[1:] else [])]
 
 
 def _stacked_bars(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Collection
 from typing import Any
 
 DECODED = "decoded"  # the key of `meta`
@@ -42,13 +43,13 @@ def decode_characters(text: str) -> tuple[str, frozenset[str]]:
 
 
 def decode_all_texts(value: Any) -> tuple[Any, frozenset[str]]:
-    """Decode every text in a value of lists, dicts and texts; keys of dicts stay as they are."""
+    """Decode every text in a value of collections, which become lists, dicts and texts; keys of dicts stay."""
     if isinstance(value, str):
         return decode_characters(value)
     if isinstance(value, dict):
         items, held = decode_all_texts(list(value.values()))
         return dict(zip(value, items, strict=True)), held
-    if isinstance(value, list):
+    if isinstance(value, Collection):
         parts = [decode_all_texts(item) for item in value]
         return [item for item, _ in parts], frozenset().union(*(held for _, held in parts))
     return value, frozenset()

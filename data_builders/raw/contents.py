@@ -135,5 +135,7 @@ class FileContents:
             if self.own_spec:
                 remedy = f"name the file's own column under `columns:` in {self.own_spec}"
                 remedy += f", perhaps\n    {self.suggest(header)}" if self.suggest else ""
+                if len(header) == 1 and (other := next((mark for mark in ";\t|," if mark in header[0]), "")):
+                    remedy = f"name the delimiter in {self.own_spec}, perhaps `delimiter: {json.dumps(other)}`"
             found = cut(", ".join(map(repr, header)))
             raise UserError(f"{self.path}{place}: column {name!r} is {how}; found {found}.{hint}", remedy)

@@ -198,10 +198,7 @@ class RawInput(FileContents):
         assert draft.relation is not None, "a filter leaves out rows without a relation"
         assert draft.context is not None, "a filter leaves out rows without a context"
         names = ("context", "refined_context", "question", "options", "answers", "habit")
-        given = {name: getattr(draft, name) for name in names}
-        texts, decoded = decode_all_texts(
-            {name: value if value is None or isinstance(value, str) else list(value) for name, value in given.items()}
-        )
+        texts, decoded = decode_all_texts({name: getattr(draft, name) for name in names})
         # Other entries of meta stay as the file has them, so that they can be found in it.
         quotes, _ = decode_all_texts({name: value for name, value in draft.meta.items() if name in QUOTING})
         decoded |= set(cast(Iterable[str], draft.meta.get(DECODED, ())))
