@@ -17,14 +17,6 @@ from tests.d2e_sft.judge.echo import ask, prompts, words
 from tests.judge_server import KEY, JudgeServer, MakeJudge, Misbehave, completion
 
 
-def test_a_second_run_sends_nothing(server: JudgeServer, judge: MakeJudge) -> None:
-    ask(judge(), prompts(5))
-    again = judge()
-    assert ask(again, prompts(5)) == words(5)
-    assert len(server.requests) == 5
-    assert (again.usage.asked, again.usage.cached) == (0, 5)
-
-
 @pytest.mark.parametrize(
     "changed",
     [{"model": "other"}, {"max_tokens": 9}, {"temperature": 0.5}, {"base_url": "http://localhost:{port}/v1"}],

@@ -26,11 +26,8 @@ def run(*arguments: str) -> JudgeOptions:
     return got[0]
 
 
-def test_no_option_means_rules_only() -> None:
-    assert run() == JudgeOptions()
-
-
 def test_every_option_reaches_its_field() -> None:
+    assert run() == JudgeOptions()
     arguments = (
         "--judge openai --judge-model m --judge-url http://h/v1 --judge-key-env K --judge-concurrency 3 "
         "--judge-price 2.5,10 --judge-timeout 9 --judge-attempts 2 --judge-max-tokens 99 --judge-cache kept"

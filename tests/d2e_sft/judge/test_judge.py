@@ -53,11 +53,3 @@ def test_a_malformed_reply_is_asked_for_once_more_and_then_undecided(
     again = judge()
     assert ask(again, prompts(1)) == [None]
     assert (len(server.requests), again.usage.cached, again.usage.undecided) == (2, 2, 1)
-
-
-def test_replies_at_the_token_limit_are_counted(server: JudgeServer, judge: MakeJudge) -> None:
-    server.finish_reason = "length"
-    short = judge()
-    ask(short, prompts(2))
-    assert short.usage.cut_off == 2
-    assert "2 cut off (raise --judge-max-tokens)" in short.describe_usage()

@@ -47,29 +47,24 @@ def test_batches_answer_as_each_prompt_alone_does(model: Path, concurrency: int)
     assert ask(local(model, concurrency=concurrency)) == [by_transformers(prompt) for prompt in PROMPTS]
 
 
-def test_a_second_run_does_not_even_load_the_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ask(local(model))
-    monkeypatch.setattr("d2e_sft.model.loading.load_model", lambda *_, **__: pytest.fail("loaded"))
-    again = local(model)
-    assert ask(again) == first
-    assert again.usage.cached == len(PROMPTS)
-
-
-def test_other_weights_in_the_same_folder_are_another_judge(model: Path) -> None:
-    ask(local(model))
-    save_tiny_model(model, seed=1)
-    again = local(model)
-    ask(again)
-    assert again.usage.asked == len(PROMPTS)
-
-
-def test_the_estimate_counts_with_the_models_own_tokenizer(model: Path) -> None:
+def test_the_estimate_counts_and_a_second_run_does_not_even_load_the_same_weights(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge = local(model)
     estimate = judge.estimate(PROMPTS)
-    ask(judge)
+    first = ask(judge)
     assert estimate.counted
     assert estimate.prompt_tokens == judge.usage.prompt_tokens
     assert judge.usage.completion_tokens <= estimate.most_completion_tokens == 6 * len(PROMPTS)
+    with monkeypatch.context() as patch:
+        patch.setattr("d2e_sft.model.loading.load_model", lambda *_, **__: pytest.fail("loaded"))
+        again = local(model)
+        assert ask(again) == first
+        assert again.usage.cached == len(PROMPTS)
+    save_tiny_model(model, seed=1)
+    other = local(model)
+    ask(other)
+    assert other.usage.asked == len(PROMPTS)
 
 
 def test_replies_before_the_end_of_a_run_are_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

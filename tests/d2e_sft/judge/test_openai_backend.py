@@ -44,7 +44,9 @@ def test_requests_under_way_reach_the_limit_and_never_exceed_it(server: JudgeSer
 def test_the_same_prompt_is_asked_once(server: JudgeServer, judge: MakeJudge) -> None:
     asked = [Prompt("Repeat.", "word 0", label="a"), Prompt("Repeat.", "word 0", label="b"), *prompts(1)]
     assert ask(judge(), asked) == ["word 0"] * 3
-    ask(judge(base_url=server.url + "/"), asked)
+    again = judge(base_url=server.url + "/")
+    ask(again, asked)
+    assert (again.usage.asked, again.usage.cached) == (0, 1)
     assert ask(judge(), []) == []
     assert len(server.requests) == 1
 

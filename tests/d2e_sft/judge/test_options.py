@@ -25,13 +25,12 @@ def test_the_option_goes_before_the_environment_and_that_before_openai(monkeypat
     assert find_endpoint(options(base_url="http://two:2/v1")).url == "http://two:2/v1"
 
 
-def test_the_key_is_read_from_the_variable_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_read_from_its_variable_and_a_server_of_ones_own_needs_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert find_endpoint(options()).key == KEY
     monkeypatch.setenv("OTHER_KEY", " other\n")
     assert find_endpoint(options(key_env="OTHER_KEY")).key == "other"
-
-
-def test_a_server_of_ones_own_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     assert find_endpoint(options(base_url="http://localhost:8000/v1")).key
 
@@ -76,9 +75,6 @@ def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match="needs the package `openai`") as caught:
         make_judge(options())
     assert caught.value.remedy == "pip install 'd2e-sft[judge]'"
-
-
-def test_rules_only_is_no_judge() -> None:
     assert make_judge(JudgeOptions()) is None
 
 

@@ -20,6 +20,9 @@ def test_cost_is_tokens_times_price(server: JudgeServer, judge: MakeJudge) -> No
     ask(priced, prompts(4))  # each has 10 prompt tokens, and 3 of reply: echo, word and the number
     assert (priced.usage.prompt_tokens, priced.usage.completion_tokens) == (40, 12)
     assert priced.describe_usage().endswith("; 40 prompt + 12 reply tokens, $0.0002")
+    server.finish_reason = "length"
+    ask(priced, prompts(6))
+    assert "2 cut off (raise --judge-max-tokens)" in priced.describe_usage()
     unpriced = judge()
     ask(unpriced, prompts(4))
     assert unpriced.describe_usage().endswith("0 prompt + 0 reply tokens")

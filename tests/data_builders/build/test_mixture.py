@@ -106,22 +106,11 @@ def test_the_order_is_seeded_and_mixes_the_datasets() -> None:
 def test_the_judge_is_asked_about_no_more_samples_than_the_quota_needs() -> None:
     asked: list[str] = []
 
-    def refuse_every_third(samples: Sequence[EventSample]) -> list[Verdict]:
-        verdicts = []
-        for sample in samples:
-            asked.append(sample.id)
-            number = int(sample.id.split("-")[1])
-            verdicts.append((Verdict.UNSUPPORTED, Verdict.SUPPORTED, Verdict.NOT_JUDGED)[number % 3])
-        return verdicts
+    def keep_half(samples: Sequence[EventSample]) -> list[Verdict]:
+        asked.extend(sample.id for sample in samples)
+        return [list(Verdict)[int(sample.id.split("-")[1]) % 4] for sample in samples]
 
     pool = Pool("a", _samples("a", 1_000))
-    pool.fill(20, refuse_every_third)
+    pool.fill(20, keep_half)
     assert len(pool.kept) == 20
-    assert len(asked) == pool.judged == 30  # of thirty, ten are refused
-    assert len(set(asked)) == 30
-
-
-def test_undecided_samples_are_not_drawn() -> None:
-    pool = Pool("a", _samples("a", 4))
-    pool.fill(4, lambda samples: [Verdict.UNDECIDED] * len(samples))
-    assert (pool.kept, pool.judged) == ([], 4)
+    assert len(asked) == len(set(asked)) == pool.judged == 40  # of four, one is refused and one undecided

@@ -21,13 +21,6 @@ def test_a_damaged_file_costs_its_own_dataset_only(raw: Path, tmp_path: Path) ->
     assert failures["wiqa"].startswith("wiqa/test.jsonl: holds a web page (HTML), not data")
 
 
-def test_the_same_holds_for_datasets_named_one_by_one(raw: Path, tmp_path: Path) -> None:
-    (raw / "ifqa/full_split/test.json").write_text('[{"idx": 0, "question": "If')
-    message = refusal_of("data", "build", "--datasets", "ifqa,ecare", "--raw", raw, "--out", tmp_path / "out")
-    assert "ifqa/full_split/test.json" in message
-    assert {sample.dataset for sample in read_samples(tmp_path / "out" / "test.parquet")} == {"ecare"}
-
-
 def test_a_missing_file_costs_its_own_split_only(raw: Path, tmp_path: Path) -> None:
     (raw / "wiqa/train.jsonl").unlink()
     (raw / "ecare/train.jsonl").write_text("")

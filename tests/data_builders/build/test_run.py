@@ -12,18 +12,6 @@ from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 
-NAMES = ("tracie", "ecare", "mctaco", "cider")
-
-
-def test_the_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path) -> None:
-    settings = ["boxes.train_samples=20", "boxes.test_samples=5"]
-    for name in ("one", "two"):
-        build(BuildOptions(["boxes", *NAMES], tmp_path / name, raw, settings=settings))
-    written = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert written == ["README.md", "manifest.json", "test.parquet", "train.parquet"]
-    for name in written:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
 
 def test_a_dataset_has_the_same_rows_whatever_else_is_built(raw: Path, tmp_path: Path) -> None:
     build(BuildOptions(["cider", "tracie"], tmp_path / "both", raw))

@@ -129,14 +129,9 @@ def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, sui
     for folder in (tmp_path, elsewhere):
         assert _build(folder / "raw", folder, suite, *extra).status == 0
     assert _tree(tmp_path / "out") == _tree(elsewhere / "out")
-
-
-def test_another_seed_gives_other_rows(raw: Path, tmp_path: Path) -> None:
-    drawn = []
-    for seed in (0, 1):
-        _build(raw, tmp_path, "piper-10k", "--allow-shortfall", "--size", 6, "--seed", seed)
-        drawn.append([sample.id for sample in read_samples(tmp_path / "out" / "train.parquet")])
-    assert drawn[0] != drawn[1]
+    if suite == "piper-10k":
+        _build(raw, tmp_path, suite, *extra, "--seed", 1)
+        assert _tree(tmp_path / "out")["train.parquet"] != _tree(elsewhere / "out")["train.parquet"]
 
 
 @pytest.mark.parametrize(

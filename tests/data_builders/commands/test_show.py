@@ -40,6 +40,7 @@ def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp
         "data", "show", built, "--rows", 3, "--html", tmp_path / "rows.html"
     )
     assert (tmp_path / "rows.html").read_text("utf-8").count("<article") == 3
+    assert "is built already; expected no KEY=VALUE" in refusal_of("data", "show", built, "refine.threshold=0.5")
 
 
 @pytest.mark.parametrize(
@@ -52,8 +53,3 @@ def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp
 )
 def test_unknown_rows_are_one_message(raw: Path, arguments: list[str], message: str) -> None:
     assert re.search(message, refusal_of("data", "show", *arguments, "--raw", raw))
-
-
-def test_a_built_folder_takes_no_options(built: Path) -> None:
-    message = refusal_of("data", "show", built, "refine.threshold=0.5")
-    assert "is built already; expected no KEY=VALUE" in message

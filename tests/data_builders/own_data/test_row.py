@@ -14,9 +14,8 @@ from data_builders.build.run import IncompleteBuildError, build
 from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
 
 SCQ = "train: mine.csv\nformat: scq\nrelation: causal\n"
-
-
 SCQ_HEAD = "context,question,options,answer\n"
+TAGS = "columns: {subset: kind, habit: guess}\n"
 
 
 def _error(spec: Path) -> UserError:
@@ -66,8 +65,13 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending:
          "line 2: options: got ['cat;dog']; expected two options or more, as a list or with '|' between them "
          "(`separator:` in mine.yaml sets another)"),
         (SCQ, SCQ_HEAD + "A b.,Why?,cat|cat,cat\n", "line 2: options: 'cat' is there twice"),
-        (QA, "context;question;answer\nA b.;Why?;a\n",
-         "line 1: got the header 'context;question;answer'; expected ',' between its columns"),
+        (QA, "context;question;answer\nA b.;Why?;a\n", "line 1: column 'context' is missing; found 'context;quest"),
+        (QA + TAGS, "context,question,answer,kind,guess\nA b.,Why?,a,conflicts,b\n",
+         "line 2: kind: got 'conflicts'; expected one of aligned, conflict, gold, irrelevant, unanswerable, or "
+         "nothing. Did you mean 'conflict'?"),
+        (QA + TAGS, QA_ROWS, "column 'kind' is missing"),
+        (QA + "test: 0.5\n", "context,question,answer\n" + "".join(f"A b.,Why {n}?,a\n" for n in range(4)),
+         "4 rows with 1 different contexts cannot be divided as requested (test 0, train 4)"),
         (QA, "", "mine.csv: the file is empty; expected data"),
     ],
 )  # fmt: skip
@@ -114,14 +118,6 @@ def test_a_bad_split_costs_no_other_one_and_its_folder_stays_out_of_the_manifest
     assert str(tmp_path) not in manifest
 
 
-def test_a_share_that_whole_contexts_cannot_give_is_refused(tmp_path: Path) -> None:
-    one_context = "context,question,answer\n" + "".join(f"A b.,Why {n}?,a\n" for n in range(4))
-    error = _error(write(tmp_path, mine_yaml=QA + "test: 0.5\n", mine_csv=one_context))
-    assert (
-        "mine.csv: 4 rows with 1 different contexts cannot be divided as requested (test 0, train 4)" in error.message
-    )
-
-
 @pytest.mark.parametrize("given", [0, 1])
 def test_ids_stand_in_every_row_or_in_none(tmp_path: Path, given: int) -> None:
     # A made id, mine-train-2, could be one that another row brings along.
@@ -134,9 +130,6 @@ def test_ids_stand_in_every_row_or_in_none(tmp_path: Path, given: int) -> None:
     assert "expected an id in every row of the file, or in none" in error.message
 
 
-TAGS = "columns: {subset: kind, habit: guess}\n"
-
-
 def test_subset_and_habit_are_read_from_the_columns_that_are_named(tmp_path: Path) -> None:
     rows = "context,question,options,answer,kind,guess\nA b.,Why?,cat|dog,A,conflict,B\nC d.,Why?,cat|dog,B,,\n"
     spec = write(tmp_path, mine_yaml=SCQ + TAGS + "answer_as: letter\n", mine_csv=rows)
@@ -146,14 +139,3 @@ def test_subset_and_habit_are_read_from_the_columns_that_are_named(tmp_path: Pat
     assert [(row.subset, row.habit) for row in rows_of(spec)] == [("aligned", ["a", "an a"])]
     rows = "context,question,answer,subset,habit\nA b.,Why?,a,hard,smoker\n"
     assert [(row.subset, row.habit) for row in rows_of(write(tmp_path, mine_yaml=QA, mine_csv=rows))] == [(None, [])]
-
-
-def test_a_wrong_tag_is_named_with_those_there_are(tmp_path: Path) -> None:
-    rows = "context,question,answer,kind,guess\nA b.,Why?,a,conflicts,b\n"
-    message = _error(write(tmp_path, mine_yaml=QA + TAGS, mine_csv=rows)).message
-    assert (
-        "line 2: kind: got 'conflicts'; expected one of aligned, conflict, gold, irrelevant, unanswerable" in message
-    )
-    assert "Did you mean 'conflict'?" in message
-    missing = _error(write(tmp_path, mine_yaml=QA + TAGS, mine_csv=QA_ROWS)).message
-    assert "kind" in missing

@@ -37,14 +37,8 @@ def test_the_order_of_the_options_does_not_matter_but_the_options_do() -> None:
     test = own_row("test", **scq, options=["the wind", "a cat", "no oil"])
     same = own_row("train", 1, **scq, options=["no oil", "the wind", "a cat"])
     other = own_row("train", 2, **scq, options=["the wind", "a dog", "no oil"])
-    assert _pairs(_overlap([same, other], [test])) == [("question", "own-train-1", "own-test-1")]
-
-
-def test_options_are_compared_one_by_one_not_as_one_text() -> None:
-    scq = {"format": "scq", "question": "What made the lamp go out?"}
-    one = own_row("train", **scq, options=["sea salt", "water"], answers=["water"])
-    other = own_row("test", **scq, options=["sea", "salt water"], answers=["sea"])
-    assert not _overlap([one], [other]).exact
+    divided = own_row("train", 3, **scq, options=["the wind", "a", "cat no oil"])
+    assert _pairs(_overlap([same, other, divided], [test])) == [("question", "own-train-1", "own-test-1")]
 
 
 def test_a_template_is_set_aside_and_two_contexts_make_none() -> None:
@@ -108,18 +102,13 @@ def test_rows_of_different_raw_rows_are_not(ours: dict[str, Any], theirs: dict[s
     assert not _overlap([own_row("train", 1, **ours)], [own_row("test", 2, **theirs)]).exact
 
 
-def test_cells_count_the_rows_of_both_sides() -> None:
-    train = [own_row("train", n, context=PASSAGE) for n in range(3)]
-    test = [own_row("test", n, context=PASSAGE) for n in range(2)]
-    (cell,) = _overlap(train, test).cells
-    assert (cell.key, cell.exact, cell.test_rows, cell.near) == ("context", 3, 2, 0)
-
-
 def test_a_near_duplicate_is_reported_and_an_exact_one_is_not_a_near_one_too() -> None:
     longer = PASSAGE + " Nobody was hurt."
     train = [own_row("train", 1, context=longer), own_row("train", 2, context=PASSAGE)]
     overlap = _overlap(train, [own_row("test", context=PASSAGE)], 0.6)
     assert _pairs(overlap) == [("context", "own-train-2", "own-test-1")]
+    cell = next(cell for cell in overlap.cells if cell.key == "context")
+    assert (cell.exact, cell.test_rows, cell.near) == (1, 1, 1)
     (near,) = [match for match in overlap.near if match.key == "context"]
     assert near.train_id == "own-train-1"
     assert near.similarity == pytest.approx(17 / 20)  # 3-grams of 19 and of 22 words

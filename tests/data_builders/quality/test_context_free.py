@@ -29,22 +29,17 @@ def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:
     return rows
 
 
-def test_a_give_away_word_is_found_and_chance_is_chance() -> None:
-    leaking, clean = hypothesis_alone(_hypotheses("hypothesis")), hypothesis_alone(_hypotheses("nothing"))
+def test_a_give_away_word_is_found_chance_is_chance_and_premises_are_new() -> None:
+    leaking, clean, premise = (hypothesis_alone(_hypotheses(tell)) for tell in ("hypothesis", "nothing", "premise"))
     assert leaking.accuracy is not None
     assert clean.accuracy is not None
     assert clean.standard_error is not None
     assert leaking.accuracy > 0.99
+    # Each premise has a word of its own that tells its label: it helps only where the premise was trained on.
+    assert premise.accuracy is not None
+    assert (premise.contexts, premise.accuracy < 0.7) == (100, True)
     assert abs(clean.accuracy - 0.5) < 4 * clean.standard_error
     assert clean.standard_error == pytest.approx((clean.accuracy * (1 - clean.accuracy) / 400) ** 0.5, abs=1e-4)
-
-
-def test_what_is_learnt_about_a_premise_does_not_count() -> None:
-    """Each premise has a word of its own that tells its label: it helps only where the premise was trained on."""
-    alone = hypothesis_alone(_hypotheses("premise"))
-    assert alone.contexts == 100
-    assert alone.accuracy is not None
-    assert alone.accuracy < 0.7
 
 
 def test_the_baseline_is_the_same_every_time_and_the_seed_matters() -> None:

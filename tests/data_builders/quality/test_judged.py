@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.sample import EventSample
 from data_builders.quality.judged import Verdict, judge_quality, quality_prompts, read_verdict
 from tests.judge_server import JudgeServer, MakeJudge
 from tests.tiny import make_sample, make_samples
@@ -14,10 +13,6 @@ from tests.tiny import make_sample, make_samples
 NLI = {"format": "nli", "context": "Ann slept.", "question": "Ann woke before she slept.", "answers": ["negative"]}
 SCQ = {"format": "scq", "options": ["rain", "snow"], "answers": ["snow"]}
 MCQ = {"format": "mcq", "options": ["rain", "snow", "hail"], "answers": ["rain", "hail"]}
-
-
-def qa(context: str, *answers: str) -> EventSample:
-    return make_sample(context=context, answers=list(answers))
 
 
 def test_verdicts_come_in_the_order_of_the_samples(server: JudgeServer, judge: MakeJudge) -> None:
@@ -96,7 +91,7 @@ def test_braces_in_a_sample_are_text() -> None:
     ],
 )
 def test_the_rule_looks_for_the_content_words_of_an_answer(context: str, answers: list[str], verdict: Verdict) -> None:
-    assert judge_quality([qa(context, *answers)], None) == [verdict]
+    assert judge_quality([make_sample(context=context, answers=answers)], None) == [verdict]
 
 
 @pytest.mark.parametrize("fields", [NLI, SCQ, MCQ])

@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
+import pytest
+
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import read_samples
 from d2e_sft.data.views import ViewEncoder
@@ -31,27 +33,22 @@ def test_counts_are_those_of_the_rows(built: Path) -> None:
     assert stats.rows == len(samples)
 
 
-def test_lengths_in_words_are_those_of_the_two_messages(built: Path) -> None:
-    prompts = load_prompt_set("default")
-    for group in stats_in_words(built).groups:
-        rows = [s for s in read_samples(built / f"{group.group.split}.parquet") if s.dataset == group.group.dataset]
-        for view, lengths in group.lengths.items():
-            words = [len(" ".join(m["content"] for m in prompts.messages(row, view)).split()) for row in rows]
-            assert (lengths.n, lengths.median, lengths.longest) == (len(rows), median(words), max(words))
-
-
-def test_lengths_in_tokens_are_those_that_training_gets(built: Path, tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer()
+@pytest.mark.parametrize("unit", ["words", "tokens"])
+def test_lengths_are_those_of_the_messages_or_of_what_training_gets(built: Path, tmp_path: Path, unit: str) -> None:
+    prompts, tokenizer = load_prompt_set("default"), tiny_tokenizer()
     tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "config.json").write_text('{"model_type": "llama"}')
-    encoder = ViewEncoder(tokenizer, load_prompt_set("default"), ["original", "imagined", "refined"])
-    stats = compute_stats([read_set(built)], tokenizer=str(tmp_path / "model"))
-    assert stats.unit == "tokens"
+    encoder = ViewEncoder(tokenizer, prompts, ["original", "imagined", "refined"])
+    stats = compute_stats([read_set(built)], tokenizer=str(tmp_path / "model") if unit == "tokens" else "words")
+    assert stats.unit == unit
     for group in stats.groups:
         rows = [s for s in read_samples(built / f"{group.group.split}.parquet") if s.dataset == group.group.dataset]
         for view, lengths in group.lengths.items():
-            tokens = [len(encoder.encode(row).prompts[view]) for row in rows]
-            assert (lengths.n, lengths.median, lengths.longest) == (len(rows), median(tokens), max(tokens))
+            if unit == "tokens":
+                sizes = [len(encoder.encode(row).prompts[view]) for row in rows]
+            else:
+                sizes = [len(" ".join(m["content"] for m in prompts.messages(row, view)).split()) for row in rows]
+            assert (lengths.n, lengths.median, lengths.longest) == (len(rows), median(sizes), max(sizes))
 
 
 def test_the_refined_view_counts_only_rows_that_have_one() -> None:

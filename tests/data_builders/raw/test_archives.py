@@ -30,17 +30,14 @@ def _tar(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     return path
 
 
-def test_a_member_of_a_zip(tmp_path: Path) -> None:
-    archive = _zip(tmp_path / "a.zip", **{"in/rows.txt": CONTENT, "other": b"x"})
-    extract_member(archive, "in/rows.txt", tmp_path / "out" / "rows.txt")
-    assert (tmp_path / "out" / "rows.txt").read_bytes() == CONTENT
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["rows.txt"]
-
-
-def test_a_member_of_a_compressed_tar(tmp_path: Path) -> None:
-    archive = _tar(tmp_path / "a.tar.gz", (tarfile.TarInfo("in/rows.txt"), CONTENT))
-    extract_member(archive, "in/rows.txt", tmp_path / "rows.txt")
-    assert (tmp_path / "rows.txt").read_bytes() == CONTENT
+def test_one_member_of_a_zip_or_a_compressed_tar_is_written(tmp_path: Path) -> None:
+    for archive in (
+        _zip(tmp_path / "a.zip", **{"in/rows.txt": CONTENT, "other": b"x"}),
+        _tar(tmp_path / "a.tar.gz", (tarfile.TarInfo("in/rows.txt"), CONTENT)),
+    ):
+        out = tmp_path / archive.suffix
+        extract_member(archive, "in/rows.txt", out / "rows.txt")
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == {"rows.txt": CONTENT}
 
 
 def test_paths_inside_the_archive_do_not_decide_where_a_file_lands(tmp_path: Path) -> None:
@@ -67,25 +64,22 @@ def test_a_member_that_is_not_there_names_those_that_are(tmp_path: Path) -> None
         extract_member(archive, "row.txt", tmp_path / "out.txt")
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar"])
+@pytest.mark.parametrize("kind", ["zip", "tar", "checksum", "page"])
 def test_a_damaged_archive_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
-    whole = (
-        _zip(tmp_path / "a", **{"rows.txt": CONTENT})
-        if kind == "zip"
-        else _tar(tmp_path / "a", (tarfile.TarInfo("rows.txt"), CONTENT))
-    )
-    data = bytearray(whole.read_bytes())
-    data[len(data) // 3 : len(data) // 3 + 8] = b"\0" * 8
-    whole.write_bytes(data)
-    with pytest.raises(UserError, match="cannot be unpacked"):
-        extract_member(whole, "rows.txt", tmp_path / "out.txt")
+    archive = tmp_path / "a"
+    if kind == "zip":
+        _zip(archive, **{"rows.txt": CONTENT})
+    else:
+        _tar(archive, (tarfile.TarInfo("rows.txt"), CONTENT))
+    data = bytearray(archive.read_bytes())
+    if kind == "checksum":
+        data[-8] ^= 1  # the first byte of gzip's checksum
+    else:
+        data[len(data) // 3 : len(data) // 3 + 8] = b"\0" * 8
+    archive.write_bytes(b"<!doctype html><html>Sign in</html>" if kind == "page" else data)
+    with pytest.raises(DamagedArchiveError, match="cannot be unpacked"):
+        extract_member(archive, "rows.txt", tmp_path / "out.txt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
-
-
-def test_a_web_page_in_place_of_the_archive(tmp_path: Path) -> None:
-    (tmp_path / "a.zip").write_text("<!doctype html><html>Sign in</html>")
-    with pytest.raises(UserError, match="cannot be unpacked"):
-        extract_member(tmp_path / "a.zip", "rows.txt", tmp_path / "out.txt")
 
 
 def test_a_member_that_unpacks_to_too_much_is_stopped(tmp_path: Path) -> None:
@@ -93,13 +87,3 @@ def test_a_member_that_unpacks_to_too_much_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.zip: unpacks to more than 2,000,000 bytes"):
         extract_member(archive, "rows.txt", tmp_path / "out.txt", largest=2_000_000)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip"]
-
-
-def test_a_gzip_whose_checksum_is_wrong_is_damaged(tmp_path: Path) -> None:
-    archive = _tar(tmp_path / "a.tar.gz", (tarfile.TarInfo("rows.txt"), CONTENT))
-    data = bytearray(archive.read_bytes())
-    data[-8] ^= 1  # the first byte of its checksum
-    archive.write_bytes(data)
-    with pytest.raises(DamagedArchiveError, match="cannot be unpacked"):
-        extract_member(archive, "rows.txt", tmp_path / "out.txt")
-    assert not (tmp_path / "out.txt").exists()
