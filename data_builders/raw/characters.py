@@ -11,7 +11,6 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Collection
 from typing import Any
 
 DECODED = "decoded"  # the key of `meta`
@@ -43,13 +42,13 @@ def decode_characters(text: str) -> tuple[str, frozenset[str]]:
 
 
 def decode_all_texts(value: Any) -> tuple[Any, frozenset[str]]:
-    """Decode every text in a value of collections, which become lists, dicts and texts; keys of dicts stay."""
+    """Decode every text in a value of lists, dicts and texts; keys of dicts stay as they are."""
     if isinstance(value, str):
         return decode_characters(value)
     if isinstance(value, dict):
         items, held = decode_all_texts(list(value.values()))
         return dict(zip(value, items, strict=True)), held
-    if isinstance(value, Collection):
+    if isinstance(value, list):
         parts = [decode_all_texts(item) for item in value]
         return [item for item, _ in parts], frozenset().union(*(held for _, held in parts))
     return value, frozenset()

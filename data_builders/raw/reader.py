@@ -143,11 +143,7 @@ class RawInput(FileContents):
         yield from self._checked(zip(lines_of_items(text), items, strict=True))
 
     def json_items(self, key: str = "") -> Iterator[Row]:
-        """Yield the objects of a JSON array, counted from 1.
-
-        Args:
-            key: of the array in an object; empty if the file is the array.
-        """
+        """Yield the objects of a JSON array, or of the array under `key` in a JSON object, counted from 1."""
         self.unit = "item"
         _, content = self._json(dict if key else list)
         if key:
@@ -198,7 +194,10 @@ class RawInput(FileContents):
         assert draft.relation is not None, "a filter leaves out rows without a relation"
         assert draft.context is not None, "a filter leaves out rows without a context"
         names = ("context", "refined_context", "question", "options", "answers", "habit")
-        texts, decoded = decode_all_texts({name: getattr(draft, name) for name in names})
+        given = {name: getattr(draft, name) for name in names}
+        texts, decoded = decode_all_texts(
+            {name: value if value is None or isinstance(value, str) else list(value) for name, value in given.items()}
+        )
         # Other entries of meta stay as the file has them, so that they can be found in it.
         quotes, _ = decode_all_texts({name: value for name, value in draft.meta.items() if name in QUOTING})
         decoded |= set(cast(Iterable[str], draft.meta.get(DECODED, ())))

@@ -104,7 +104,7 @@ def test_a_redirect_gets_neither_key_nor_texts(hostile: HostileServer, status: i
     with HostileServer() as other:
         hostile.act = lambda handler: handler.reply(status, b"", {"Location": f"{other.url}/v1/chat/completions"})
         with pytest.raises(UserError, match=f"answered {status}, a redirect, which is not followed"):
-            ask(judge_of(hostile), prompts(1))
+            ask(judge_of(hostile, timeout=5), prompts(1))
         assert other.keys == []
     assert hostile.keys == [f"Bearer {KEY}"]
 
