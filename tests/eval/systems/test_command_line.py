@@ -111,7 +111,7 @@ def test_a_run_leaves_predictions_that_score_the_same(
     for name, option in files.items():
         again, told = bench.score(*filter(None, [option]), predictions=bench.results(variant) / name if name else None)
         shared = again.keys() & scores.keys()
-        assert len(shared) >= 3
+        assert len(shared) >= 2
         assert {key: again[key] for key in shared} == {key: scores[key] for key in shared}
         assert "carries other gold" not in told
 
