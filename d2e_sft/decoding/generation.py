@@ -1,4 +1,4 @@
-"""Debiased generation: each step gives every pair one token, and finished pairs leave the batch.
+"""Debiased generation: each step gives one token to every pair and removes finished pairs from the batch.
 
 A step runs the originals and the imagined prompts as rows of one forward and picks a token by the decoder's scores,
 by default `z_original − α · z_imagined`. Both rows of a pair then take this token. A pair that is decoded plainly has
