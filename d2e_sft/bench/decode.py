@@ -33,10 +33,10 @@ class Decoding:
     """What to measure: every combination of prompt length, batch size and number of new tokens.
 
     Attributes:
-        prompts: tokens of an original prompt: a shared prefix of 130, a context and a question of 30.
-        repeats: timed runs of each engine, after one that is not timed.
+        prompts: Tokens of an original prompt: a shared prefix of 130, a context and a question of 30.
+        repeats: Timed runs of each engine, after one that is not timed.
         dtype: torch dtype of the weights.
-        compiled: compile the step of `plain` and `debiased`, in the run that is not timed.
+        compiled: Compile the step of `plain` and `debiased` during the run that is not timed.
     """
 
     prompts: Sequence[int]

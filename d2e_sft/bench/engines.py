@@ -31,10 +31,10 @@ class Engine:
     """One way to compute a step.
 
     Attributes:
-        baseline: the SFT engine that shares the same prefixes.
-        shares_samples: samples share their prefix, so the cost per sample depends on their number.
-        elsewhere: belongs to another library, and is measured with both groups of engines.
-        prepare: runs before the timed steps.
+        baseline: The SFT engine that shares the same prefixes.
+        shares_samples: Samples share their prefix, so the cost per sample depends on their number.
+        elsewhere: The engine belongs to another library and is measured with both groups of engines.
+        prepare: Runs before the timed steps.
     """
 
     name: str

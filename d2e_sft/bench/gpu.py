@@ -72,10 +72,10 @@ def bench_gpu(
     """Measure as many cases as the time allows.
 
     Args:
-        file: the report's, written after every case.
-        seconds: after this time no case and no repetition begins.
-        shapes: keys of `SHAPES`; empty for the plan's.
-        rehearse: use tiny shapes on any device.
+        file: The report, written again after every case.
+        seconds: Time limit; no case or repetition starts after it.
+        shapes: Keys of `SHAPES`; empty for those of the plan.
+        rehearse: Use tiny shapes on any device.
 
     Raises:
         UserError: there is no accelerator, or a shape is unknown.

@@ -16,17 +16,17 @@ from d2e_sft.util.table import Table
 
 @dataclass(frozen=True)
 class Measured:
-    """One engine at one context length; ratios are None if their engine was not measured.
+    """One engine at one context length, with None for ratios to engines that were not measured.
 
     Attributes:
-        tokens: in units of a token with gradient.
-        ratio_to_sft: to the SFT engine that shares as many prefixes.
-        floor_ratio: the same ratio of tokens, where a token without gradient counts as a third.
-        peak_mb: memory with weights and gradients.
-        spread_ms: slowest minus fastest step.
-        view_tokens_per_s: tokens of all views, each view whole, as a training logs them.
-        ratio_to_trl: to TRL without packing.
-        time_by_kind: shares of one further step's time by kind of operation, if a profile was asked for.
+        tokens: Cost in units of a token with gradient.
+        ratio_to_sft: Time relative to the SFT engine that shares as many prefixes.
+        floor_ratio: The same ratio in tokens, where a token without gradient counts as a third.
+        peak_mb: Memory with weights and gradients.
+        spread_ms: Slowest minus fastest step.
+        view_tokens_per_s: Tokens of all views, each view in full, as logged in training.
+        ratio_to_trl: Time relative to TRL without packing.
+        time_by_kind: Shares of one further step's time by kind of operation, if a profile was asked for.
     """
 
     engine: str

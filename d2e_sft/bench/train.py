@@ -30,13 +30,13 @@ class Training:
     """What to measure.
 
     Attributes:
-        contexts: tokens of a sample's context; every engine is measured at each.
-        samples: per micro-batch whose samples share their prefix, and of the SFT that it is compared with.
-        unshared_samples: per micro-batch whose samples share nothing; its cost per sample does not depend on it.
-        repeats: timed steps of each engine.
-        trl: also measure TRL's SFTTrainer.
-        only: names of engines, which are measured with their SFT baselines; empty for all.
-        profile: run one further step of each engine under torch's profiler.
+        contexts: Tokens of a sample's context; every engine is measured at each.
+        samples: Micro-batch size of the engines whose samples share their prefix, and of their SFT baselines.
+        unshared_samples: Micro-batch size of the other engines; their cost per sample does not depend on it.
+        repeats: Timed steps of each engine.
+        trl: Also measure TRL's SFTTrainer.
+        only: Names of engines, which are measured with their SFT baselines; empty for all.
+        profile: Run one further step of each engine under torch's profiler.
     """
 
     contexts: Sequence[int]

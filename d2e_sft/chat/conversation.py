@@ -62,9 +62,9 @@ class Conversation:
     """A model, a context and the turns so far.
 
     Attributes:
-        decoding: of the debiased answer; may be replaced between turns.
-        context: of the next turn; if empty, answers are plain.
-        turns: question and answer of each turn, in the words of user and model.
+        decoding: Settings of the debiased answer; they may be replaced between turns.
+        context: Context of the next turn; if empty, answers are plain.
+        turns: Question and answer of each turn, as the user and the model wrote them.
     """
 
     loaded: LoadedModel
@@ -91,8 +91,8 @@ class Conversation:
         """Answer a turn and remember it, with the debiased answer if there is one.
 
         Raises:
-            UserError: context and question alone exceed the model's context. Then, and if an answer is interrupted,
-                the turn is not remembered.
+            UserError: context and question exceed the model's context even without earlier turns. The turn is then not
+                remembered, nor is it if an answer is interrupted.
         """
         forgotten, original = self._fitted(question)
         [imagined] = self._encoder.ids([self.messages(question, context="", forgotten=forgotten)])

@@ -31,10 +31,10 @@ class Repl:
     """Reads lines, runs commands and answers turns.
 
     Args:
-        read: returns the next line without its end; raises EOFError after the last, KeyboardInterrupt for ctrl-C.
-        write: gets pieces of output, including line ends.
-        write_error: gets a message about a line that failed.
-        interactive: a user types, and ctrl-C ends only an answer.
+        read: Returns the next line without its end; raises EOFError after the last, KeyboardInterrupt for ctrl-C.
+        write: Gets pieces of output, including line ends.
+        write_error: Gets a message about a line that failed.
+        interactive: A user types, and ctrl-C ends only an answer.
     """
 
     def __init__(

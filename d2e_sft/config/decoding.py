@@ -38,20 +38,21 @@ class DecodingConfig:
     """How answers are decoded, in process and in vLLM; names are those of transformers' `generate` if it has one.
 
     Attributes:
-        alpha: the debias ratio α of the decoder `d2e`, from 0 to `MAX_ALPHA`; 0 decodes plainly. 0 for other decoders.
-        decoder: how both views' logits become the next token's: `NAME` or `NAME:KEY=VALUE,…` (see `DECODERS`), or a
+        alpha: The debias ratio α of the decoder `d2e`, from 0 to `MAX_ALPHA`; 0 decodes plainly. It is 0 for
+            other decoders.
+        decoder: How both views' logits become the next token's: `NAME` or `NAME:KEY=VALUE,…` (see `DECODERS`), or a
             custom function, `module:function`. It is kept with all options written out, except that
             `d2e:alpha=VALUE` sets `alpha`.
-        max_new_tokens: longest answer in tokens, without the stop token.
+        max_new_tokens: Longest answer in tokens, without the stop token.
         temperature: 0 takes the most likely token; otherwise it divides the scores before a token is drawn.
-        top_k, top_p: draw only among the k likeliest tokens, and the likeliest with `top_p` of the probability.
+        top_k, top_p: Draw only among the k likeliest tokens, and the likeliest with `top_p` of the probability.
         plausibility: β in [0, 1]: only tokens that the original view gives at least β times the probability of its
             likeliest token (Li et al. 2023, contrastive decoding); 0 allows all.
-        seed: for the draws; each prompt has its own, so that its batch does not matter.
-        stop_strings: strings that end an answer and stay in it, as in transformers.
-        num_beams: beam search is not supported; anything but 1 is an error.
-        batch_size: prompts that are decoded together, in process.
-        compiled: compile the step (torch.compile) with static shapes; pays off on a GPU, from some hundred prompts on.
+        seed: Seed of the draws. Each prompt has its own draws, so its batch does not matter.
+        stop_strings: Strings that end an answer and stay in it, as in transformers.
+        num_beams: Beam search is not supported; anything but 1 is an error.
+        batch_size: Prompts that are decoded together, in process.
+        compiled: Compile the step (torch.compile) with static shapes; pays off on a GPU, from some hundred prompts on.
 
     Raises:
         UserError: a value is out of range, or there is no such decoder or option.

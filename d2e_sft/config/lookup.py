@@ -28,9 +28,9 @@ class RecipeSource:
     """The files of a recipe.
 
     Attributes:
-        name: as it can be typed after `d2e train`.
-        files: one file, or a model's and a method's, the second overriding the first.
-        method: for a composed recipe, whose run folder is the model's `train.output_dir` with the method below it.
+        name: The recipe's name after `d2e train`.
+        files: One file, or a model's and a method's, the second overriding the first.
+        method: The method of a composed recipe, whose run folder is `METHOD` in the model's `train.output_dir`.
     """
 
     name: str
@@ -87,7 +87,7 @@ def bundled_parts() -> list[str]:
 
 
 def is_bundled(path: Path) -> bool:
-    """Whether a file is one of those that the bundled recipes are made of."""
+    """Return whether a file belongs to the bundled recipes."""
     return path.resolve().is_relative_to(bundled("recipes").resolve())
 
 

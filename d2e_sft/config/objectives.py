@@ -35,15 +35,15 @@ class ObjectiveSpec:
     """The properties of an objective that recipes and model cards need.
 
     Attributes:
-        about: its name in model cards, after "trained for event reasoning with".
-        learnt: what the answer is learnt from, for model cards; None if views and α tell.
-        views: the views it always needs.
-        debias, distill: the allowed values of these options, the default first.
-        debiased_decoding: subtracts the imagined view only in decoding.
-        imagined_weight: the default of this option; None without such a term.
-        trains_refined: the refined view has a cross entropy of its own.
-        reads_content: rows must mark the tokens of the response form.
-        takes_bias_model: supports `d2e.bias_model`.
+        about: Its name in model cards, after "trained for event reasoning with".
+        learnt: What the answer is learnt from, for model cards; None if views and α tell.
+        views: The views it always needs.
+        debias, distill: The allowed values of these options, the default first.
+        debiased_decoding: Subtracts the imagined view only in decoding.
+        imagined_weight: The default of this option; None without such a term.
+        trains_refined: The refined view has a cross entropy of its own.
+        reads_content: Rows must mark the tokens of the response form.
+        takes_bias_model: Supports `d2e.bias_model`.
     """
 
     about: str

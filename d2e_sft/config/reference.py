@@ -106,7 +106,7 @@ def as_markdown() -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema (2020-12) of a recipe file, for editors; no key is required, as a file may extend others."""
+    """Return the JSON schema (2020-12) of a recipe file for editors; no key is required, as it may extend others."""
     schema = Recipe.model_json_schema()
     for part in (schema, *schema["$defs"].values()):
         part.pop("required", None)

@@ -31,10 +31,10 @@ class Conversation(BaseModel):
     """The turns before the answer, with the context cut out.
 
     Attributes:
-        turns: the turns before the assistant turn that is the sample's answer.
-        context_turn: the index of the turn with the context, or None.
-        context_at: the position of the context in that turn, in characters.
-        context_block: the text there, with `{context}` for the context itself.
+        turns: The turns before the assistant turn that is the sample's answer.
+        context_turn: The index of the turn with the context, or None.
+        context_at: The position of the context in that turn, in characters.
+        context_block: The text there, with `{context}` for the context itself.
         loss: `last` trains on the answer only, `all` on the earlier assistant turns too.
     """
 

@@ -51,24 +51,25 @@ class EventSample(BaseModel):
     """One event-reasoning sample (PIPER paper, section 2.1 and appendix A).
 
     Attributes:
-        id: unique within its dataset and split (checked where a whole file is read).
-        dataset: the source, for example `tracie`.
-        relation: the event relation that the sample tests; `factual` for a fact without a relation of events;
+        id: Unique within its dataset and split (checked where a whole file is read).
+        dataset: The source, for example `tracie`.
+        relation: The event relation that the sample tests; `factual` for a fact without a relation of events;
             `none` if unknown.
         format: `nli`, `scq` (one correct option), `mcq` (one or more), `qa` (free text) or `chat` (free text in a
             conversation with its own wording).
-        context: the passage; for nli the premise. Empty only if the task has none.
-        refined_context: the relevant parts of the context, or None if no refiner has run.
-        question: the question; for nli the hypothesis.
-        options: the candidates of scq and mcq, in order; empty otherwise.
+        context: The passage; for nli the premise. Empty only if the task has none.
+        refined_context: The relevant parts of the context, or None if no refiner has run.
+        question: The question; for nli the hypothesis.
+        options: The candidates of scq and mcq, in order; empty otherwise.
         answers: nli: one of positive, negative. scq: the correct option. mcq: every correct option.
             qa: the accepted answers; training uses the first.
-        meta: source row, licence and other notes of the builder. Must be JSON.
-        subset: the context confirms the usual answer (`aligned`), contradicts it (`conflict`), is relevant (`gold`) or
-            not (`irrelevant`), or nobody can tell (`unanswerable`). Scores are also reported by subset.
-        habit: the usual answer without the context, in all accepted forms; empty if unknown.
-        weight: of the sample's loss in training.
-        conversation: only for chat: the turns that the model sees, instead of a prompt set's.
+        meta: Source row, licence and other notes of the builder. Must be JSON.
+        subset: How the context relates to the usual answer: it confirms it (`aligned`) or contradicts it (`conflict`).
+            Otherwise the context is relevant (`gold`) or not (`irrelevant`), or nobody can tell (`unanswerable`).
+            Scores are also reported by subset.
+        habit: The usual answer without the context, in all accepted forms; empty if unknown.
+        weight: Weight of the sample's loss in training.
+        conversation: Only for chat: the turns that the model sees, instead of a prompt set's.
 
     Raises:
         pydantic.ValidationError: for a row that breaks any of the above.

@@ -26,11 +26,11 @@ def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple
     """Return the tokens of a conversation and whether each is trained on, up to the last trained token.
 
     Args:
-        messages: the last one is an assistant's.
-        only_last: train only on the last assistant turn.
+        messages: The conversation; its last turn is an assistant's.
+        only_last: Train only on the last assistant turn.
 
     Raises:
-        UserError: the template omits an assistant turn, or changes it when a turn is added; or a slow tokenizer.
+        UserError: the template omits an assistant turn or changes it when a turn is added, or the tokenizer is slow.
     """
     if not tokenizer.is_fast:
         raise UserError(

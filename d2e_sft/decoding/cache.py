@@ -38,10 +38,10 @@ class RowBlock:
     """Rows of similar length, after a shared prefix.
 
     Args:
-        packed: by layer, keys and values (1, K, T, D) of a packed row.
-        prefix: shared by all rows; not copied.
-        indices: for each row, the places of its other tokens in the packed row.
-        room: tokens that each row can grow by.
+        packed: Keys and values (1, K, T, D) of a packed row, by layer.
+        prefix: Shared by all rows; not copied.
+        indices: Positions of each row's other tokens in the packed row.
+        room: Tokens that each row can grow by.
     """
 
     def __init__(

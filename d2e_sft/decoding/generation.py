@@ -87,11 +87,11 @@ def generate_debiased(
     stop_ids: Sequence[int] | None = None,
     streamer: Any = None,
 ) -> list[list[int]]:
-    """Decode prompts given as two lists; arguments, result and errors as for `generate`.
+    """Decode prompts given as two lists; other arguments, result and errors are those of `generate`.
 
     Args:
-        imagined: for each original, the prompt without its context; None: all are decoded plainly.
-        streamer: of transformers (`TextStreamer`, …), for a single prompt.
+        imagined: The prompt without its context for each original; None decodes all plainly.
+        streamer: A streamer of transformers (`TextStreamer`, …), for a single prompt.
     """
     pairs = token_pairs(originals, imagined)
     if streamer is None:
@@ -107,7 +107,7 @@ def generate_debiased(
 
 
 def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
-    """The end-of-turn token and the stop tokens of the model's generation config."""
+    """Return the end-of-turn token and the stop tokens of the model's generation config."""
     return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
 
 

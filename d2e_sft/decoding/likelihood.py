@@ -73,11 +73,11 @@ def score(
     """The log-probability of each pair's options under the distribution that decoding chooses from.
 
     Args:
-        model: a causal or an encoder-decoder language model in eval mode.
-        pairs: prompts and their options as token ids.
-        decoding: the decoder, and `batch_size` (prompts that go through the model together).
-        on_batch: called after each batch with the indices of its pairs and the scores of their options.
-        kept: states of earlier calls with this model, reused and added to. They take 4 or 2 bytes · hidden size per
+        model: A causal or an encoder-decoder language model in eval mode.
+        pairs: Prompts and their options as token ids.
+        decoding: The decoder, and `batch_size` (prompts that go through the model together).
+        on_batch: Called after each batch with the indices of its pairs and the scores of their options.
+        kept: States of earlier calls with this model, reused and added to. They take 4 or 2 bytes · hidden size per
             scored token and view. Only used for models that take packed rows.
 
     Returns:

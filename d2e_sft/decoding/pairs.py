@@ -21,14 +21,14 @@ class PromptPair(Generic[P_co]):
     """One prompt with and without its context: token ids, or messages for an endpoint.
 
     Attributes:
-        original: the prompt with its context.
-        imagined: the prompt without its context; None, or the same prompt, is decoded plainly.
-        options: possible answers, where options are scored.
-        given: number of first tokens that all options share by their form; they are not scored.
-        group: pairs in a group share a prefix, and are batched together.
-        alpha: the debias ratio of this pair; None: that of the `DecodingConfig`.
-        name: how messages name the prompt.
-        truncated: whether the context was cut to fit the model.
+        original: The prompt with its context.
+        imagined: The prompt without its context. None, or the same prompt, means plain decoding.
+        options: Possible answers, where options are scored.
+        given: Number of first tokens that all options share because of their form; they are not scored.
+        group: Pairs in a group share a prefix, and are batched together.
+        alpha: The debias ratio of this pair; None: that of the `DecodingConfig`.
+        name: Name of the prompt in messages.
+        truncated: Whether the context was cut to fit the model.
     """
 
     original: P_co
@@ -56,7 +56,7 @@ def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None =
 
 
 def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[TokenPair]:
-    """The pairs as they are decoded: each with its α, and `imagined` is None where decoding is plain.
+    """Return the pairs as they are decoded: each has its α, and `imagined=None` means plain decoding.
 
     Raises:
         UserError: an α is out of range, or the decoder has none.

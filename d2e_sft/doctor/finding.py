@@ -13,11 +13,11 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        name: what was checked.
+        name: What was checked.
         status: `warn` if something is missing that some commands need, `fail` if d2e cannot work.
-        value: the result.
-        remedy: what to do; empty if the status is ok.
-        topic: section of the report; `d2e_sft.doctor.run` fills it in.
+        value: The result.
+        remedy: What to do; empty if the status is ok.
+        topic: Section of the report; `d2e_sft.doctor.run` fills it in.
     """
 
     name: str

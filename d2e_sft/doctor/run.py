@@ -25,7 +25,7 @@ _CHECKS = {
 
 
 def findings() -> Iterator[Finding]:
-    """Yield all findings, topic by topic."""
+    """Run all checks and yield their findings, topic by topic."""
     for topic, (module, function) in _CHECKS.items():
         try:
             check = getattr(importlib.import_module(f"d2e_sft.doctor.{module}"), function)

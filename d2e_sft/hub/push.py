@@ -50,9 +50,9 @@ def push(
     """Export a run and commit it to a model repository, which is created if missing.
 
     Args:
-        run: a run folder, one of its checkpoints, or an export, which is sent unchanged.
-        name, private, revision: as in `Target`.
-        dry_run: only list what would be sent; needs neither token nor network.
+        run: A run folder, one of its checkpoints, or an export, which is sent unchanged.
+        name, private, revision: See `Target`.
+        dry_run: Only list what would be sent; needs neither token nor network.
 
     Raises:
         UserError: no run, an unsupported option, an adapter that nobody else could use, no token, or the Hub refuses.

@@ -18,7 +18,7 @@ from d2e_sft.judge.messages import Listener
 from d2e_sft.util.errors import UserError
 
 LARGEST = 16 << 20  # bytes of an answer; a reply of 100,000 tokens has less than one of them
-# An answer may take so many timeouts in all: some servers send blanks while a model thinks.
+# An answer may take this many timeouts in all, because some servers send blanks while a model thinks.
 PATIENCE = 4
 
 

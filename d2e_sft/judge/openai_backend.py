@@ -23,7 +23,7 @@ from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply
 from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
 from d2e_sft.util.errors import UserError
 
-_MOST_UNUSABLE = 5  # after so many unusable replies in a row the endpoint is not a chat endpoint
+_MOST_UNUSABLE = 5  # unusable replies in a row that show that this is not a chat endpoint
 _GRACE = 3.0  # seconds for open requests after Ctrl-C
 _LONGEST_WAIT = 120.0  # seconds; the client waits no longer before it sends a request again
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"

@@ -29,14 +29,14 @@ class EndpointOptions(BaseModel):
     """Options of requests to an OpenAI-compatible endpoint.
 
     Attributes:
-        model: the endpoint's name of the model.
-        base_url: the endpoint, usually ending in `/v1`; None for `$OPENAI_BASE_URL`, else OpenAI's own.
-        key_env: the environment variable with the key. The key itself is never an option, so that it is neither on a
+        model: The model's name at the endpoint.
+        base_url: The endpoint, usually ending in `/v1`; None for `$OPENAI_BASE_URL`, else OpenAI's own.
+        key_env: The environment variable with the key. The key itself is never an option, so that it is neither on a
             command line nor in a file.
-        concurrency: requests at once.
-        timeout: seconds of silence after which a request fails.
-        attempts: how often one prompt is sent at most, if the server throttles, fails or stalls.
-        max_tokens: of one reply.
+        concurrency: Maximum number of concurrent requests.
+        timeout: Seconds of silence after which a request fails.
+        attempts: Maximum number of times a prompt is sent if the server throttles, fails or stalls.
+        max_tokens: Token limit of one reply.
         temperature: 0 is greedy; None leaves it to the server, since some models accept only their own.
 
     Raises:
@@ -64,13 +64,13 @@ class JudgeOptions(EndpointOptions):
 
     Attributes:
         backend: `rules` for no model, `openai` for any OpenAI-compatible endpoint, `local` for a transformers model.
-        model: for `local`, a name for `d2e_sft.model.loading`.
-        concurrency: for `local`, the prompts decoded together.
-        temperature: a local model is always greedy.
+        model: With `local`, a name that `d2e_sft.model.loading` accepts.
+        concurrency: With `local`, the number of prompts decoded together.
+        temperature: See `EndpointOptions`; a local model is always greedy.
         prices: USD per million prompt and reply tokens, as numbers or as text `IN,OUT`; None to report only tokens.
-        max_cost: USD; no request is sent that could make this run cost more. None for no limit.
-        dtype: of a local model's weights.
-        cache: folder of the replies; None for `judge` in the cache folder.
+        max_cost: Limit in USD. Requests that could exceed it are not sent. None for no limit.
+        dtype: Data type of a local model's weights.
+        cache: Folder of the replies; None for `judge` in the cache folder.
 
     Raises:
         pydantic.ValidationError: also for options that contradict each other.

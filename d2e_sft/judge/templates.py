@@ -33,9 +33,9 @@ class JobTemplates(BaseModel):
     """The wording of one job.
 
     Attributes:
-        task: says what to do and how the reply must end; first part of the system message.
-        reminder: repeats the required form below a prompt whose first reply did not have it.
-        formats: by name.
+        task: Says what to do and how the reply must end; first part of the system message.
+        reminder: Repeats the required form below a prompt whose first reply did not have it.
+        formats: Templates by sample format.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -15,15 +15,15 @@ class Usage:
     Attributes:
         prices: USD per million prompt and reply tokens; None if unknown.
         limit: USD that a run may cost; None for no limit.
-        max_tokens: of one reply.
-        asked: replies received.
-        cached: replies found in the cache.
-        retried: requests sent again because the server throttled, failed, stalled or dropped them.
-        reasked: prompts asked a second time because the first reply did not have the required form.
-        undecided: samples without a usable reply after that.
-        cut_off: received replies that ended at the token limit.
-        prompt_tokens, completion_tokens: of the received replies; failed requests may have been charged too.
-        guessed: some tokens were guessed from the text's length, because the server did not count them.
+        max_tokens: Token limit of one reply.
+        asked: Replies received.
+        cached: Replies found in the cache.
+        retried: Requests sent again because the server throttled, failed, stalled or dropped them.
+        reasked: Prompts asked a second time because the first reply did not have the required form.
+        undecided: Samples that still have no usable reply after that.
+        cut_off: Replies that ended at the token limit.
+        prompt_tokens, completion_tokens: Tokens of the received replies; failed requests may have been charged too.
+        guessed: Whether some tokens were estimated from the text's length, because the server did not count them.
         charged: USD spent or reserved for open requests, if there is a limit.
     """
 
@@ -42,7 +42,7 @@ class Usage:
     charged: float = 0.0
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the price of so many tokens in USD; 0 without prices."""
+        """Return the price of these numbers of tokens in USD; 0 without prices."""
         price_in, price_out = self.prices or (0.0, 0.0)
         return (prompt_tokens * price_in + completion_tokens * price_out) / 1e6
 
@@ -101,12 +101,12 @@ class Estimate:
     """The highest cost of a list of prompts, without repeated questions after malformed replies.
 
     Attributes:
-        requests: prompts to be asked, each once.
-        cached: prompts whose reply is cached.
-        prompt_tokens: of the requests.
-        most_completion_tokens: if every reply reaches its limit.
-        counted: prompt tokens were counted with the model's tokenizer; else they were guessed.
-        most_cost: in USD; None without prices.
+        requests: Prompts to be asked, each once.
+        cached: Prompts whose reply is cached.
+        prompt_tokens: Prompt tokens of the requests.
+        most_completion_tokens: Reply tokens if every reply reaches its limit.
+        counted: Whether prompt tokens were counted with the model's tokenizer instead of estimated.
+        most_cost: Highest cost in USD; None without prices.
     """
 
     requests: int

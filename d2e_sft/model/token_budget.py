@@ -33,8 +33,8 @@ class TokenCosts:
 
     Attributes:
         tokens: (n) of each row; of its widest view if rows are padded.
-        shared: tokens of the prefix that all samples share.
-        views: rows per sample if rows are padded, else 0.
+        shared: Tokens of the prefix that all samples share.
+        views: Rows per sample if rows are padded, else 0.
     """
 
     tokens: Sequence[int]

@@ -38,8 +38,8 @@ class ObjectiveMetrics:
         """Add a micro-batch.
 
         Args:
-            sums: the result of the model's forward.
-            scale: the factor of its sums in the loss; 1 gives every answer token the same weight.
+            sums: The result of the model's forward.
+            scale: The factor of its sums in the loss; 1 gives every answer token the same weight.
             token_weights: (N,) already in the sums.
         """
         self._weighted |= token_weights is not None

@@ -87,10 +87,10 @@ def encode_rows(
     """Encode samples as token views of a model.
 
     Args:
-        settings: a `Recipe` or a `D2EConfig`, for the views, the wording and the length rule.
-        name: of the rows, for error messages.
-        refuse: as for `encode_samples`.
-        progress: show a progress bar.
+        settings: A `Recipe` or a `D2EConfig` with the views, the wording and the length rule.
+        name: Name of the rows in error messages.
+        refuse: See `encode_samples`.
+        progress: Show a progress bar.
 
     Raises:
         UserError: as `encode_samples` and `check_positions`.

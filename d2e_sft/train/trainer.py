@@ -44,17 +44,17 @@ class D2ETrainer(Trainer):
     Each log adds the values of `logged_values`; with an `eval_dataset` those of held-out rows are logged as `eval_…`.
 
     Args:
-        model: a model of transformers, possibly in a PeftModel, or a name for `load_model`.
-        args: a `D2EConfig`, or transformers' own TrainingArguments, completed with its defaults.
-        train_dataset, eval_dataset: rows with `question`, `answer` and `context`, as `samples_of` takes them, or
-            `TokenRows`, or tokens: a column of prompt ids for each view, `answer` and, for objectives that treat the
-            response form separately, `content`. `eval_dataset` may be a dict of several sets.
-        probe_dataset: such rows, or a file, with a column `subset` of `aligned` and `conflict`, see `ReadingProbe`.
-        processing_class: the tokenizer; None takes the model's own.
-        peft_config: of an adapter that is trained instead of all weights.
-        refiner: makes refined contexts for samples without one; None makes none.
-        recipe: recorded with the run; None derives one from the arguments.
-        options: further options of transformers' Trainer (`callbacks`, `optimizers`, …).
+        model: A model of transformers, possibly in a PeftModel, or a name for `load_model`.
+        args: A `D2EConfig`, or transformers' TrainingArguments, which are completed with the defaults of `D2EConfig`.
+        train_dataset, eval_dataset: Rows with `question`, `answer` and `context` for `samples_of`, or `TokenRows`.
+            Tokens are accepted as well: a column of prompt ids for each view, `answer` and, for objectives that treat
+            the response form separately, `content`. `eval_dataset` may be a dict of several sets.
+        probe_dataset: Such rows, or a file, with a column `subset` (`aligned` or `conflict`). See `ReadingProbe`.
+        processing_class: The tokenizer; None takes the model's own.
+        peft_config: Configuration of an adapter that is trained instead of all weights.
+        refiner: Makes refined contexts for samples without one; None makes none.
+        recipe: Recorded with the run; None derives one from the arguments.
+        options: Further options of transformers' Trainer (`callbacks`, `optimizers`, …).
 
     Raises:
         UserError: as `load_inputs`, `UserInputs.of`, `choose_layout` and `attach_objective`.

@@ -83,12 +83,12 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to write to, which becomes `path` at the end and is removed on an error.
+    """Yield a temporary folder to write to, which becomes `path` at the end and is removed on an error.
 
     Several processes may do this at once.
 
     Raises:
-        OSError: `path` exists by then and is not an empty folder.
+        OSError: at the end, `path` exists and is not an empty folder.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -139,10 +139,10 @@ class Table:
         return "\n\n".join(filter(None, [self.caption, table, *self.notes]))
 
     def terminal(self, width: int | None = None) -> str:
-        """The table as aligned columns; a wide one is split into parts and its long texts are folded.
+        """Return the table as aligned columns; a wide table is split into parts, and its long texts are wrapped.
 
         Args:
-            width: characters; None is the terminal's width, 100 when the output is piped.
+            width: Width in characters; None takes the terminal's width, or 100 if the output is piped.
         """
         room = width or terminal_width()
         parts = [self._part(places, room) for places in self._parts(room)]

@@ -15,15 +15,15 @@ class Draw:
     """How a pair samples.
 
     Both rows must draw the same token, even after a resubmission. vLLM's own seeds do not guarantee this. A seed
-    restarts with every submission, and a prompt that is read in chunks draws more often. So the draw is noise on the
-    logits (the Gumbel-max trick) that depends only on the seed and the token's index. vLLM then takes the largest
-    logit, as for any greedy request.
+    restarts with every submission, and a prompt that is read in chunks draws more often. So the draw adds noise to
+    the logits (the Gumbel-max trick). The noise depends only on the seed and the token's index. vLLM then takes the
+    largest logit, as for any greedy request.
 
     Attributes:
-        seed: equal seeds give equal draws, however the pair was scheduled.
-        top_k: only the most probable tokens; 0: all.
-        top_p: the smallest set of tokens with this probability; 1: all.
-        min_p: tokens with at least this share of the best token's probability; 0: all.
+        seed: Equal seeds give equal draws, however the pair was scheduled.
+        top_k: Number of most probable tokens to draw from; 0: all.
+        top_p: Probability of the smallest set of tokens to draw from; 1: all.
+        min_p: Least share of the best token's probability that a token needs; 0 allows all.
     """
 
     temperature: float

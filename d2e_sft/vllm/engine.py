@@ -68,7 +68,7 @@ def model_folder(name: str) -> str:
 
 
 def unregistered_plugin() -> list[str]:
-    """The plug-in's name, unless an entry point announces it already; named twice, it would run twice."""
+    """Return the plug-in's name unless an entry point registers it already; named twice, it would run twice."""
     found = entry_points(group="vllm.logits_processors")
     return [] if any(entry.value == PLUGIN for entry in found) else [PLUGIN]
 

@@ -68,12 +68,12 @@ def generate(
     """Decode many pairs debiased (PIPER paper, section 3.3).
 
     Args:
-        llm: an engine. Keep prefix caching on, as resubmitted pairs read their prompts from the cache.
-        pairs: prompts as token ids; each is two requests, or one if it is decoded plainly.
-        decoding: decoder, longest answer and plausibility.
-        stop_ids: tokens that end an answer; they are not part of the result.
-        on_answer: called with the index of a pair and its new tokens, as soon as these are complete.
-        on_resubmission: called with a pair's index each time that it is submitted again.
+        llm: An engine. Keep prefix caching on, as resubmitted pairs read their prompts from the cache.
+        pairs: Prompts as token ids; each is two requests, or one if it is decoded plainly.
+        decoding: Decoder, longest answer and plausibility.
+        stop_ids: Tokens that end an answer; they are not part of the result.
+        on_answer: Called with the index of a pair and its new tokens, as soon as these are complete.
+        on_resubmission: Called with a pair's index each time that it is submitted again.
 
     Returns:
         the new token ids of each pair, in order.

@@ -59,16 +59,16 @@ class PairedRow:
     """One request of a pair, as it travels in `SamplingParams.extra_args["d2e"]`.
 
     Attributes:
-        pair: unique name of this submission of the pair.
-        view: which of the two requests this is.
-        alpha: the debias ratio, for the decoder `d2e`.
-        sentinel: the token that ends a row without a partner; never chosen otherwise.
-        done: number of answer tokens from earlier submissions, now at the end of the prompt.
+        pair: Unique name of this submission of the pair.
+        view: Which of the two requests this is.
+        alpha: The debias ratio, for the decoder `d2e`.
+        sentinel: The token that ends a row without a partner; never chosen otherwise.
+        done: Number of answer tokens from earlier submissions, now at the end of the prompt.
         min_tokens: `stops` are not chosen before the answer has this many tokens.
-        stops: the tokens that `min_tokens` holds back.
-        plausibility: only tokens with at least this share of the original view's best probability; 0: all.
-        draw: how to sample; None: the most probable token.
-        decoder: as in `DecodingConfig`.
+        stops: The tokens that `min_tokens` holds back.
+        plausibility: Least share of the original view's best probability that a token needs; 0 allows all.
+        draw: How to sample; None: the most probable token.
+        decoder: See `DecodingConfig`.
     """
 
     pair: str

@@ -1,7 +1,7 @@
 """A pair in vLLM: its one or two requests, what they report, and when to submit them again.
 
-vLLM is imported only when a request is made, so that a pair's progress can be tested without an engine. See
-`pairing.py` for why a token counts once both rows report it.
+vLLM is imported only when a request is made, so that a pair's progress can be tested without an engine. A token
+is accepted when both rows have reported it; `pairing.py` explains why.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class SlotRows:
         slots = ctx.idx_mapping_np.tolist()
         if not any(slot in self._rows for slot in slots):
             return []
-        if logits_rows != len(slots):  # speculative decoding: several rows per request, none of which can be paired
+        if logits_rows != len(slots):  # speculative decoding: several rows per request, which cannot be paired
             expanded = ctx.expanded_idx_mapping.tolist()
             return [
                 InBatch(index, -index - 1, self._rows[slot])

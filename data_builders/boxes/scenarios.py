@@ -31,7 +31,7 @@ class Side:
     """The world and the wording of a split's scenarios.
 
     Attributes:
-        ambiguous: Whether each scenario has its own names, several of which share a noun.
+        ambiguous: Whether each scenario has its own names, and several of these share a noun.
     """
 
     world: World

@@ -19,10 +19,10 @@ class Benchmark:
     """Samples to keep out of training.
 
     Attributes:
-        sets: name of a suite or file → its test samples.
-        unread: dataset → why its test rows could not be read; no training row was compared with them.
-        bad_rows: dataset → number of bad test rows; no training row was compared with them.
-        changed: warnings about raw files that differ from the published ones.
+        sets: Name of a suite or file → its test samples.
+        unread: Dataset → why its test rows could not be read; no training row was compared with them.
+        bad_rows: Dataset → number of bad test rows; no training row was compared with them.
+        changed: Warnings about raw files that differ from the published ones.
     """
 
     sets: dict[str, list[EventSample]] = field(default_factory=dict)

@@ -27,22 +27,22 @@ class BuildOptions:
     """Options of a build.
 
     Attributes:
-        datasets: names, or files that describe own data, in the order of their rows.
-        out: folder for the results.
-        raw: folder with `<dataset>/<file>`; None downloads.
-        seed: of every draw.
-        skip_bad: put bad raw rows aside instead of stopping at the first.
+        datasets: Names, or files that describe own data, in the order in which their rows are written.
+        out: Folder for the results.
+        raw: Folder with the raw files as `<dataset>/<file>`; None downloads them.
+        seed: Seed of every draw.
+        skip_bad: Put bad raw rows aside instead of stopping at the first.
         settings: `KEY=VALUE` texts such as `boxes.boxes=3` or `refine.threshold=0.5`.
-        suite: build only this suite's split.
-        bounds: of the contexts of training samples.
-        size: rows to draw, for a suite with ratios; None for the suite's own number.
-        allow_shortfall: draw from the other datasets what one lacks.
-        swap: share of each dataset's training rows whose entity is swapped.
-        swap_test: share of each dataset's test rows that get a twin with another entity.
-        against: benchmark files or build folders whose rows must not be trained on.
-        judge: language model that filters and refines training samples; None for rules.
-        judge_options: the options of `judge`.
-        judge_jobs: jobs of the judge.
+        suite: Build only this suite's split.
+        bounds: Limits on the length of training contexts.
+        size: Rows to draw, for a suite with ratios; None for the suite's own number.
+        allow_shortfall: If a dataset has too few rows, draw more from the others.
+        swap: Share of each dataset's training rows whose entity is swapped.
+        swap_test: Share of each dataset's test rows that get a twin with another entity.
+        against: Benchmark files or build folders whose rows must not be trained on.
+        judge: Language model that filters and refines training samples; None for rules.
+        judge_options: The options of `judge`.
+        judge_jobs: Tasks of the judge.
     """
 
     datasets: Sequence[str]

@@ -58,11 +58,11 @@ class Reading:
     """All datasets that could be read, and the errors of the others.
 
     Attributes:
-        settings: options of the datasets and of the refiner.
-        folders: the user's own folders of raw files, which the manifest must not name.
-        missing: dataset → error, for a raw file that is absent or cannot be downloaded.
-        damaged: dataset → error, for any other problem of a raw file.
-        lost: dataset → splits that could not be read, if others could.
+        settings: Options of the datasets and of the refiner.
+        folders: The user's folders of raw files; the manifest must not name them.
+        missing: Dataset → error, for a raw file that is absent or cannot be downloaded.
+        damaged: Dataset → error, for any other problem of a raw file.
+        lost: Dataset → splits that could not be read, if others could.
     """
 
     settings: Settings
@@ -193,7 +193,7 @@ def _read_split_by_split(source: Source, wanted: Sequence[Split], options: Build
 def _read(source: Source, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> ReadDataset:
     settings = reading.settings
     files = find_files(source, splits, options.raw, settings.files.get(source.name))
-    different = {found.file: found.path for found in files.values()}  # one file may stand in for several
+    different = {found.file: found.path for found in files.values()}  # one file may replace several
     described = [manifest.describe_file(file, path) for file, path in different.items()]
     bad = BadRows(skip=options.skip_bad)
     job = Job(source, files, options.seed, settings.sources[source.name], bad, splits)

@@ -37,16 +37,16 @@ class Result:
     """The outcome of a build.
 
     Attributes:
-        files: the files written, manifest and card last.
+        files: The files written, manifest and card last.
         counts: (dataset, split, relation, format) → rows.
         splits: (dataset, split) → its rows with the filters applied.
-        bad_rows: number of bad rows put aside.
-        warnings: one line each.
-        failures: dataset → why it is not in the result.
-        coverage: obtained and published counts, for a suite that has them.
-        mixture: for a suite with ratios.
-        refining: split → how its contexts were refined.
-        swaps: dataset → counts of swapped training rows.
+        bad_rows: Number of bad rows put aside.
+        warnings: One line each.
+        failures: Dataset → why it is not in the result.
+        coverage: Obtained and published counts, if the suite has published ones.
+        mixture: The mixture of a suite with ratios.
+        refining: Split → how its contexts were refined.
+        swaps: Dataset → counts of swapped training rows.
         repeats: (dataset, split) of own data → rows that repeat another, with the first of them.
     """
 

@@ -53,17 +53,17 @@ class Suite:
     """A set of datasets that are built together.
 
     Attributes:
-        name: as in `--suite`.
-        title: for the dataset card.
-        summary: one line for the help.
-        split: the split that is written.
-        datasets: the sources, in the order of the rows.
-        published: published counts to compare with.
-        ratios: dataset → per cent of the drawn set; empty if all rows are taken.
-        size: number of rows to draw; None if all are taken.
-        bounds: of the contexts of its rows.
-        disjoint_from: suites whose test rows it must not contain.
-        optional: datasets that only some users can get; the suite counts as complete without them.
+        name: Value of `--suite`.
+        title: Title of the dataset card.
+        summary: Description in one line of help.
+        split: The split that is written.
+        datasets: The sources, in the order of the rows.
+        published: Published counts to compare with.
+        ratios: Dataset → percentage of the drawn set; empty if all rows are taken.
+        size: Number of rows to draw; None if all are taken.
+        bounds: Limits on the length of its contexts.
+        disjoint_from: Suites whose test rows it must not contain.
+        optional: Datasets that only some users can get; the suite is complete without them.
         merged: (dataset, relation) → the name under which the suite counts these rows, if it differs.
     """
 

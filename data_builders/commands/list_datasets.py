@@ -49,7 +49,7 @@ def list_datasets(*, json_file: str | None, wide: bool) -> None:
 def _described(source: Source) -> dict[str, Any]:
     """Return one dataset as plain values: licence, files with known sizes, suites.
 
-    `test_rows` has the published counts by relation; `raw_bytes` is None if a file's size is unknown.
+    `test_rows` has the published counts by relation. None for `raw_bytes` means that a file's size is unknown.
     """
     official = source.official
     suites = [suite for suite in SUITES.values() if source.name in suite.datasets]

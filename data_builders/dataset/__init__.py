@@ -1,1 +1,1 @@
-"""A built dataset as it lies on disk."""
+"""The files of a built dataset."""

@@ -1,1 +1,1 @@
-"""A user's own rows as a source: a YAML file says which columns of which files are the parts of a sample."""
+"""A user's own rows as a source: a YAML file maps the columns of files to the parts of a sample."""

@@ -36,7 +36,7 @@ def conversation_rows(raw: RawInput, spec: OwnSpec, parser: RowParser, rows: Ite
 
 
 def _rows_of(spec: OwnSpec, parser: RowParser, row: Row) -> list[OwnRow]:
-    """Return the rows of one conversation; BadRowError if it is none, or has no assistant turn."""
+    """Return the rows of one conversation; BadRowError if it is malformed or has no assistant turn."""
     parser.check_columns(row.fields)
     tags, columns = parser.tags(row), spec.columns
     block = spec.context_block.replace("\\n", "\n") or f"{CONTEXT}\n\n"

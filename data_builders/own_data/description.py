@@ -27,11 +27,11 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
     """Read and check a description.
 
     Args:
-        with_files: check that its files exist; False for a description that is only used for its columns.
+        with_files: Check that its files exist; False for a description that is only used for its columns.
 
     Raises:
-        UserError: it is missing, not YAML, or has an unknown key (the nearest known one is suggested), a wrong value,
-            or a file that does not exist or has an unknown ending.
+        UserError: it is missing, not YAML, or has a wrong value or an unknown key (the nearest one is suggested). Also
+            if one of its files does not exist or has an unknown ending.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; expected the description of own data", f"write one:\n{EXAMPLE}")

@@ -34,10 +34,11 @@ def read_questions(
     Args:
         file: `.csv`, `.tsv`, `.jsonl`, `.json` or `.parquet`; or a description (YAML), whose only or `test` file is
             read.
-        mapping: a description of own data whose columns, format, separator and options apply to `file`.
-        fmt: format of rows without one, if there is no description; None for scq if they have options, else qa.
-        relation: of rows without one, if there is no description; decides whether the prompt mentions events.
-        skip_bad: put bad rows aside instead of stopping at the first.
+        mapping: A description of own data whose columns, format, separator and options apply to `file`.
+        fmt: Format of rows without one, if there is no description. None means scq if they have options, else qa.
+        relation: Relation of rows without one, if there is no description. Prompts mention events unless it is
+            `none`.
+        skip_bad: Put bad rows aside instead of stopping at the first.
 
     Raises:
         UserError: a file is missing or has another ending, the description is wrong, a row is bad, or all are.

@@ -90,7 +90,7 @@ class RowParser:
         )
 
     def tags(self, row: Row, options: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the parts of an `OwnRow` that conversations have, too."""
+        """Return the parts of an `OwnRow` that conversations also have."""
         fields, columns = row.fields, self.spec.columns
         habit = fields[columns.habit] if columns.habit else None
         return {

@@ -36,13 +36,14 @@ class Columns(BaseModel):
     """The column (in JSON, the key) of each part of a sample.
 
     Attributes:
-        options: for scq and mcq: one column with all options, or one column per option.
-        messages: for chat: the conversation in one column, or in several consecutive ones (`[prompt, completion]`).
-            The context is then only in a column if `context` names one.
-        relation: used if the description gives no relation for all rows.
-        id: used if there is such a column; else split and line are the id.
-        refined_context: used if there is such a column; if it is empty, the refiner writes one.
-        subset, habit: of `EventSample`; only used if named here, since a column may have that name by chance.
+        options: One column with all options (scq and mcq), or one column per option.
+        messages: The column of a conversation (chat), or several consecutive ones (`[prompt, completion]`). The
+            context is then only in a column if `context` names one.
+        relation: Read only if the description does not set one relation for all rows.
+        id: Optional column; without it, split and line are the id.
+        refined_context: Optional column; the refiner fills empty cells.
+        subset, habit: Columns of these fields of `EventSample`. They must be named here, since a column may have such
+            a name by chance.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,25 +64,25 @@ class OwnSpec(BaseModel):
     """A description of own data.
 
     Attributes:
-        train, dev, test: a file, relative to the description; dev and test may instead be a share of train (`0.1`),
-            drawn by the seed, that shares no context with the rest.
-        format: of all rows.
-        relation: of all rows; None reads it from its column.
-        columns: of the parts of a sample.
-        labels: for nli, the label of each value of the answer column.
-        answer_as: how scq and mcq name the correct option: by its text, its letter (A, B, …) or its number.
-        separator: between several texts in one cell: options, answers of mcq, and, if given, accepted answers of qa.
-            None is `|` for options and answers of mcq.
-        delimiter: between two cells of a CSV or TSV file, if not the usual one.
-        prompt, system: for chat rows of context, question and answer: their wording. Without it, rows are
+        train, dev, test: A file, relative to the description. dev and test may instead be a share of train (`0.1`). It
+            is drawn with the seed and shares no context with the rest.
+        format: Format of all rows.
+        relation: Relation of all rows; None reads it from its column.
+        columns: Columns of the parts of a sample.
+        labels: The nli label of each value of the answer column.
+        answer_as: How scq and mcq name the correct option: by its text, its letter (A, B, …) or its number.
+        separator: Separates texts in one cell: options, answers of mcq, and, if set, accepted answers of qa. None
+            means `|` for options and answers of mcq.
+        delimiter: Separates the cells of a CSV or TSV file, if it is not the usual one.
+        prompt, system: Wording of chat rows that have a context, a question and an answer. Without it, rows are
             conversations.
-        context_in: of conversations: place of the context, which is `<NAME>` (between such tags), a role, or `none`.
-        context_block: of conversations with a column of contexts: how the context is written into the user turn.
-        loss: of conversations: the assistant turns to train on.
-        rows: for a dataset on the Hub or a folder of `datasets`: number of rows from each split; None takes all.
-        weight: training rows drawn from this dataset for each one of a dataset with weight 1.
-        name: of the dataset; empty for the name of the description without its ending.
-        licence: of the rows. Rows without one are not published.
+        context_in: Place of a conversation's context: `<NAME>` (between such tags), a role, or `none`.
+        context_block: Template of the context in the user turn, for conversations with a column of contexts.
+        loss: The assistant turns of a conversation to train on.
+        rows: Number of rows from each split of a dataset on the Hub or a folder of `datasets`; None takes all.
+        weight: Number of training rows to draw for each row of a dataset with weight 1.
+        name: Name of the dataset; empty for the file name of the description without its ending.
+        licence: Licence of the rows. Rows without one are not published.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

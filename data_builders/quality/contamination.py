@@ -2,17 +2,17 @@
 
 What counts as an overlap, by key:
 
-- **id**: both rows come from one raw row (dataset, raw file and place in it, or the publishers' id of the row), or
+- **id**: Both rows come from one raw row (dataset, raw file and place in it, or the publishers' id of the row). Or
   they are the same sample (dataset, split and id).
-- **context**: the contexts are equal, ignoring letter case, blanks and punctuation.
-- **question**: question and options are equal, ignoring letter case, blanks, punctuation and the order of the options.
+- **context**: The contexts are equal, ignoring letter case, blanks and punctuation.
+- **question**: Question and options are equal, ignoring letter case, blanks, punctuation and the order of the options.
 
 Two kinds of equality are counted separately, as *set aside*: texts of fewer than 5 words, which are equal by accident
 ("It rained."), and templates. These are questions about 3 or more different contexts within one set ("What is the
 cause of the event in the context?"). If context and question are both equal, the overlap always counts.
 
-A question about different contexts in the two sets counts: its answer may differ, but the imagined view, which has
-only the question, would be trained on a question of the benchmark.
+A question about different contexts in the two sets counts, although its answer may differ. The imagined view has only
+the question, so it would be trained on a question of the benchmark.
 
 Near-duplicates are contexts and questions (with their options) whose word n-grams have a Jaccard similarity at or
 above a threshold (`near_duplicates.py`). They are reported for a person to judge.
@@ -59,10 +59,10 @@ class Cell:
     """Counts for one training dataset, one benchmark dataset and one key.
 
     Attributes:
-        exact: training rows with an exact match that counts.
-        test_rows: benchmark rows in such matches.
-        near: training rows with a near-duplicate and no exact match.
-        set_aside: training rows whose only match is short or a template.
+        exact: Training rows with an exact match that counts.
+        test_rows: Benchmark rows in such matches.
+        near: Training rows with a near-duplicate and no exact match.
+        set_aside: Training rows whose only match is short or a template.
     """
 
     train_dataset: str
@@ -80,10 +80,10 @@ class Overlap:
     """Overlap of the training set with the benchmark sets.
 
     Attributes:
-        cells: counts that are not all zero, in the order of the sets.
-        exact: for each training row and key, one match with each benchmark dataset.
-        near: for each training row and key, the most similar row of each benchmark dataset; most similar first.
-        repeated: matches removed by `set_questions_aside`.
+        cells: Counts that are not all zero, in the order of the sets.
+        exact: One match with each benchmark dataset for each training row and key.
+        near: The most similar row of each benchmark dataset for each training row and key; most similar first.
+        repeated: Matches removed by `set_questions_aside`.
     """
 
     train_rows: int
@@ -150,12 +150,12 @@ def find_overlap(train: Sequence[EventSample], tests: Sequence[SampleSet], thres
 def exclude_overlap(
     samples: Sequence[EventSample], *benchmarks: Sequence[EventSample], threshold: float | None = None
 ) -> tuple[list[EventSample], list[EventSample]]:
-    """Return the samples without an exact overlap that counts, and the others, both in order.
+    """Return the samples without an exact overlap that counts, and the excluded ones, both in order.
 
-    With a threshold, near-duplicates of at least that similarity are among the others.
+    With a threshold, near-duplicates of at least that similarity are also excluded.
 
-    Templates are only those of the benchmark. A question about many contexts in all samples may have only one in the
-    part that is drawn from them, and `find_overlap` must find nothing in any part.
+    Only questions that are templates in the benchmark are set aside. A question about many contexts in all samples may
+    have only one context in a part drawn from them, and `find_overlap` must find no overlap in any part.
     """
     rows = [KeyedRow(sample) for sample in samples]
     leaving: set[int] = set()

@@ -1,9 +1,9 @@
 """Measure how well the hypothesis of an nli sample predicts its label without the premise.
 
-A dataset whose labels follow from the hypothesis does not measure use of the context. There are two baselines: the
-share of the more frequent label, and the accuracy of a classifier of the hypothesis (word 1- to 3-grams, logistic
-regression) in five-fold cross-validation. Rows with the same premise are in the same fold, so that nothing learnt
-about a premise helps with another question about it.
+A dataset whose labels follow from the hypothesis does not measure use of the context. There are two baselines.
+One is the share of the more frequent label. The other is the five-fold cross-validated accuracy of a classifier of the
+hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in the same fold, so that
+nothing learnt about a premise helps with another question about it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class ContextFree:
     """Two baselines that never see the context.
 
     Attributes:
-        n: rows.
-        contexts: different premises among them.
-        majority_share: of the more frequent label.
-        accuracy: of the classifier on rows that it was not trained on; None if there are too few rows.
-        standard_error: of the accuracy, as if rows were independent.
+        n: Number of rows.
+        contexts: Number of different premises among them.
+        majority_share: Share of the majority label.
+        accuracy: Accuracy of the classifier on rows that it was not trained on; None if there are too few rows.
+        standard_error: Standard error of the accuracy, as if rows were independent.
     """
 
     n: int

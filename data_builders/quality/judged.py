@@ -71,7 +71,7 @@ def quality_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
 
 
 def read_verdict(reply: str) -> Verdict | None:
-    """Return the verdict in the closing line of a reply; None if there is none."""
+    """Return the verdict in the closing line of a reply; None without one."""
     value = closing_value(reply, "Verdict")
     return Verdict(value) if value in (Verdict.SUPPORTED, Verdict.UNSUPPORTED) else None
 

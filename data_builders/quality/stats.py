@@ -55,12 +55,12 @@ class GroupStats:
 
     Attributes:
         counts: (relation, format) → rows.
-        lengths: view → lengths of its prompts, for views that some row has.
+        lengths: View → lengths of its prompts, for views that some row has.
         labels: nli label → rows; empty without nli rows.
-        refined_share: words of all refined contexts divided by words of their contexts; None without any.
-        context_free: for nli rows, baselines from the hypothesis.
-        by_places: for nli rows, view → accuracy of a classifier that sees the places of the hypothesis' words in that
-            view's context; None for too few rows.
+        refined_share: Words of all refined contexts divided by words of their contexts; None without any.
+        context_free: Baselines from the hypothesis, for nli rows.
+        by_places: View → accuracy of a classifier for nli rows; None for too few rows. It sees the places of the
+            hypothesis' words in that view's context.
     """
 
     group: Group

@@ -32,7 +32,7 @@ class _Row:
 
 
 def write_page(stats: Stats, out: Path) -> None:
-    """Write the page; its folder is made, an earlier page is replaced."""
+    """Write the page to `out`; create its folder and replace an earlier page."""
     write_whole(out, render_page(stats))
 
 

@@ -42,7 +42,7 @@ def extract_member(archive: Path, member: str, target: Path, *, largest: int | N
         with replacing(target) as partial, partial.open("wb") as out:
             for chunk in _unpacked(archive, member, most_unpacked(archive) if largest is None else largest):
                 out.write(chunk)
-    except OSError as error:  # of the target: errors of the archive are DamagedArchiveError
+    except OSError as error:  # from the target; the archive's errors are DamagedArchiveError
         raise UserError(
             f"{target}: cannot be written ({error.strerror})", remedy="make room, or set D2E_CACHE to another folder"
         ) from None

@@ -46,13 +46,13 @@ class Draft:
     """The parts of a sample as a row gives them, before filters and the checks of `EventSample`.
 
     Attributes:
-        number: of the row.
+        number: Number of the row.
         relation, context: None if the row has no usable one, so that a filter leaves it out.
-        id: unique within dataset and split; empty for the number.
-        meta: further entries of the sample's meta.
-        record_number: whether meta has the number, too.
-        refined_context: if the row itself says what of the context the answer needs.
-        subset, habit: as in EventSample.
+        id: Unique within dataset and split; empty for the number.
+        meta: Further entries of the sample's meta.
+        record_number: Whether to record the number in meta.
+        refined_context: The part of the context that the answer needs, if the row says so.
+        subset, habit: See `EventSample`.
     """
 
     number: int
@@ -83,17 +83,17 @@ class RawInput(FileContents):
     """One raw file that is read for one split.
 
     Attributes:
-        dataset: name of the dataset.
-        split: the split that the file's rows go to.
-        name: the file's path inside the dataset's folder, with `/`; safe to write into outputs.
-        path: its path on this machine; only for messages.
-        bad: where bad rows go.
-        format, licence: of the samples made from it.
-        unit: what row numbers count; a JSON array may be one line, so its items are counted.
-        folder: the dataset's folder, if it differs from its name.
-        own_spec: for a user's own data, the file that describes it; messages name it.
-        suggest: for a user's own data: the file's columns → a likely `columns: {…}` for the description.
-        numbers: of the lines read so far that are not blank, bad ones included.
+        dataset: Name of the dataset.
+        split: The split that the file's rows go to.
+        name: The file's path inside the dataset's folder, with `/`; safe to write into outputs.
+        path: Its path on this machine; only for messages.
+        bad: Collects bad rows.
+        format, licence: Format and licence of the samples made from it.
+        unit: Unit of row numbers. A JSON array may be one line, so its items are counted.
+        folder: The dataset's folder, if it differs from its name.
+        own_spec: The file that describes a user's own data; messages name it.
+        suggest: Returns a likely `columns: {…}` for the description of own data from the file's columns.
+        numbers: Numbers of the lines read so far that are not blank, bad ones included.
     """
 
     dataset: str

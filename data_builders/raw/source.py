@@ -34,15 +34,15 @@ class RawFile:
     """One raw file.
 
     Attributes:
-        name: path inside the dataset's folder, in `--raw` and in the cache.
-        url: its address, at a fixed commit if possible; empty if it cannot be downloaded.
-        commit: that commit, or another name of the version; empty if unknown.
-        sha256: checksum of the published bytes; empty if unknown.
-        bytes: size of the file; 0 if unknown.
-        member: path of the file inside the archive (zip or tar) at `url`; empty if `url` is the file.
-        by_hand: steps to get a file that cannot be downloaded (registration, no public address).
-        substitute: how the file differs from the official one that it replaces, in one clause; else empty.
-        own: path of a user's own file; None for published ones.
+        name: Path inside the dataset's folder, in `--raw` and in the cache.
+        url: Its address, at a fixed commit if possible; empty if it cannot be downloaded.
+        commit: That commit, or another name of the version; empty if unknown.
+        sha256: Checksum of the published bytes; empty if unknown.
+        bytes: Size of the file; 0 if unknown.
+        member: Path of the file inside the archive (zip or tar) at `url`; empty if `url` is the file.
+        by_hand: Steps to get a file that cannot be downloaded (registration, no public address).
+        substitute: How the file differs from the official one that it replaces, in one clause; else empty.
+        own: Path of a user's own file; None for published ones.
     """
 
     name: str
@@ -139,19 +139,19 @@ class Source:
     """A dataset that can be built.
 
     Attributes:
-        name: as in `--datasets` and in EventSample.dataset.
-        format: of its samples.
-        licence: of the raw data, as the publisher states it.
-        homepage: repository of the raw data.
-        inputs: raw files; empty for generated data.
-        read: returns the rows of each wanted split.
-        options: model of its options.
-        notes: remarks for readers of the manifest, by topic.
-        folder: the dataset's folder in `--raw`, if it differs from the name.
-        redistribution: why the rows must not be republished, in one clause; empty if the licence allows it.
-        splits: the splits it has.
-        others: official files that no split needs, but a benchmark of its own does.
-        own: description of a user's own data; None for published datasets.
+        name: Name in `--datasets` and in `EventSample.dataset`.
+        format: Format of its samples.
+        licence: Licence of the raw data, as the publisher states it.
+        homepage: Repository of the raw data.
+        inputs: Raw files; empty for generated data.
+        read: Returns the rows of each wanted split.
+        options: Model of its options.
+        notes: Remarks for readers of the manifest, by topic.
+        folder: The dataset's folder in `--raw`, if it differs from the name.
+        redistribution: Why the rows must not be republished, in one clause; empty if the licence allows it.
+        splits: The splits it has.
+        others: Official files that no split needs, but the dataset's own benchmark does.
+        own: Description of a user's own data; None for published datasets.
     """
 
     name: str

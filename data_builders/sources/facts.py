@@ -16,12 +16,13 @@ def source(
 ) -> Source:
     """Return a source with the facts of the YAML file that has the module's name.
 
-    Its keys are those of `Source`; `inputs` has a `key`, `splits` and candidate `files` each. A file has the keys of
-    `RawFile`; its `url` is relative to `base` and may be left out if it equals the name; `commit` applies to these.
+    The keys of the file are those of `Source`. Each of `inputs` has a `key`, `splits` and candidate `files`. A file
+    has the keys of `RawFile`. Its `url` is relative to `base` and may be left out if it equals the name. `commit`
+    applies to relative addresses.
 
     Args:
-        read: The raw files to the rows of each split.
-        options: The model of its options.
+        read: Turns the raw files into the rows of each split.
+        options: The model of the source's options.
     """
     path = Path(module).with_suffix(".yaml")
     facts = load_yaml(path.read_text(encoding="utf-8"))

@@ -93,7 +93,7 @@ def read_models(model: type[M], raw: RawInput, rows: Iterable[Row]) -> list[M]:
 
 
 def derived_table(raw: RawInput, *keys: str) -> Any:
-    """Return a value of a table that was derived from published files and stands in for them.
+    """Return a value of a table that was derived from published files and replaces them.
 
     Raises:
         UserError: The table lacks the keys.
@@ -105,7 +105,7 @@ def derived_table(raw: RawInput, *keys: str) -> Any:
 
 
 def columns(model: type[RawRow]) -> list[str]:
-    """Return the columns that a model needs of a CSV or Parquet file."""
+    """Return the columns of a CSV or Parquet file that a row model needs."""
     return [item.alias or name for name, item in model.model_fields.items() if name not in RawRow.model_fields]
 
 

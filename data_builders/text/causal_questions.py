@@ -1,4 +1,4 @@
-"""Questions about two phrases, one of which causes, enables or prevents the other.
+"""Questions about two phrases, where one causes, enables or prevents the other.
 
 The wording depends on the kind of the phrase that the question names, so the phrase fits in unchanged and the question
 is grammatical. A question for the effect without the cause is counterfactual ("What would not be the case if it were

@@ -1,7 +1,7 @@
 """Split a context into whole sentences, turns of a dialogue and items of a list, each verbatim.
 
 `sentencex` (Wikimedia) finds the ends of sentences; it knows abbreviations, initials, decimals and quotes. It takes
-the number of a list item for a sentence, so lists are found here: an item with all its sentences is one unit, and so
+the number of a list item for a sentence, so lists are found here. An item with all its sentences is one unit, and so
 is a turn of a dialogue.
 """
 

@@ -26,9 +26,9 @@ class ContextUse:
     """One run in one row, as fractions.
 
     Attributes:
-        without: the mean of EM and F1 without the context, decoded plainly.
-        gain: paired difference to that; includes the effect of debiasing.
-        same: share of answers that are recognised and equal both times.
+        without: The mean of EM and F1 without the context, decoded plainly.
+        gain: Paired difference from that score; it includes the effect of debiasing.
+        same: Share of answers that are recognised and equal both times.
     """
 
     without: Interval

@@ -21,7 +21,7 @@ _VARIANTS = (_FULL, "w/o DIE", "w/o DEE", "w/o BOTH")
 
 @dataclass(frozen=True)
 class Result:
-    """One run's scores on one benchmark; `recipe` is None for a model that was not trained here."""
+    """One run's scores on one benchmark; models that were not trained here have no `recipe`."""
 
     label: str
     run: Path

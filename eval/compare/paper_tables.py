@@ -160,7 +160,7 @@ class PaperTable:
 
 
 def rounded(percent: float) -> float:
-    """Round to one decimal, ties upwards, as the paper does; tolerates a rounding error below a tie."""
+    """Round to one decimal, with ties up, as the paper does; tolerate a rounding error below a tie."""
     return math.floor(10 * percent + 0.5 + 1e-7) / 10
 
 

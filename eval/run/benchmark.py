@@ -40,9 +40,9 @@ class BenchmarkRows:
     """The rows of a benchmark's file.
 
     Attributes:
-        all, bad: the valid and the invalid rows, in file order.
-        chosen: rows to decode, in file order.
-        without_options: number of valid rows left out because they have no options to score.
+        all, bad: The valid and the invalid rows, in file order.
+        chosen: Rows to decode, in file order.
+        without_options: Number of valid rows left out because they have no options to score.
     """
 
     all: list[EventSample]
@@ -83,7 +83,7 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
     """Find a suite that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
 
     Args:
-        data: DATA, or the suite's own folder; None: `data`.
+        data: DATA, or the folder of the suite itself; None means the folder `data`.
 
     Raises:
         UserError: the suite has not been built, or the folder holds another one.
@@ -132,7 +132,7 @@ def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSam
     """The samples with options.
 
     Raises:
-        UserError: there are none.
+        UserError: no sample has options.
     """
     askable = [sample for sample in samples if sample.candidates]
     if not askable:

@@ -41,9 +41,9 @@ class CompletedPass:
     """A pass with an answer to every prompt.
 
     Attributes:
-        answers: in the order of the prompts.
-        record: fingerprint and engine; environment, counts and seconds of the last session; and how many answers were
-            `resumed` from earlier sessions or `truncated`.
+        answers: Answers in the order of the prompts.
+        record: Fingerprint and engine; environment, counts and seconds of the last session. It also has the numbers of
+            answers `resumed` from earlier sessions and `truncated`.
     """
 
     answers: list[Answer]
@@ -62,10 +62,10 @@ class DecodingPass:
     Every process decodes its share; the main one looks for earlier answers and writes the results.
 
     Attributes:
-        fingerprint: computes everything that the outputs depend on; called only in the main process.
-        load_engine: called only if something is left to decode.
-        overwrite: decode a finished pass again, and remove results of other options.
-        accept_edited: score finished predictions again although they were edited; the record says so.
+        fingerprint: Computes everything that the outputs depend on; called only in the main process.
+        load_engine: Loads the engine; called only if something is left to decode.
+        overwrite: Decode a finished pass again, and remove results of other options.
+        accept_edited: Score finished predictions again although they were edited; the record says so.
     """
 
     task: Task

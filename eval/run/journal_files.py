@@ -149,7 +149,7 @@ def read_journal(files: PassFiles) -> JournalContent:
 
 
 def read_record(files: PassFiles) -> dict[str, Any] | None:
-    """The record of a finished pass; None if there is none.
+    """Return the record of a finished pass; None if the pass is not finished.
 
     Raises:
         UserError: it is damaged.
@@ -174,7 +174,7 @@ class JournalWriter:
         self._lock = threading.Lock()
         self._file: BinaryIO = path.open("ab")
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # drops a line that was cut off
-        self._check = b""  # of the previous line of the session
+        self._check = b""  # check of the session's previous line
         self._append([vars(header)])
 
     def write(self, answers: Iterable[Answer]) -> None:

@@ -32,24 +32,24 @@ class EvalOptions:
 
     Attributes:
         engine: `auto` is `openai` if the endpoint has an address, else `transformers`.
-        answer: generate a text and extract the answer, or take the likeliest of a sample's options.
-        normalise: length by which an option's log-probability is divided to find the likeliest.
-        tokenizer: of an endpoint's model, for scoring options; None: the model's name.
-        without_context: decode only the imagined prompts, plainly.
-        alpha: the debias ratio of the decoder `d2e`; None: as trained, else 0.
+        answer: Generate a text and extract the answer, or take the likeliest of a sample's options.
+        normalise: Length by which an option's log-probability is divided to find the likeliest.
+        tokenizer: Tokenizer of an endpoint's model, for scoring options; None: the model's name.
+        without_context: Decode only the imagined prompts, plainly.
+        alpha: The debias ratio of the decoder `d2e`; None: as trained, else 0.
         decoder: `NAME` or `NAME:KEY=VALUE,…`, as in `DecodingConfig`; None: `d2e`.
-        plausibility: only tokens with at least this share of the original view's best probability; 0: all.
-        max_samples: at most this many samples of each dataset × relation × format, drawn with `seed`.
-        seed: for the subset, the demonstrations and the bootstrap.
-        demonstrations: a file or folder of training rows for the few-shot setting; None: found near the benchmark.
-        overlong: what to do with prompts that exceed the model's context.
-        dtype: of the weights; None: the recipe's in process, vLLM's own choice in vLLM. `auto` is bfloat16 if this
-            machine computes it fast, else float32; `resolve_options` resolves it.
-        compiled: compile the decoding step of the transformers engine.
-        vllm: options of the vLLM engine, with `load_llm`'s names.
-        endpoint: options of the openai engine.
-        overwrite: remove results of another model or other options, instead of refusing to mix them.
-        accept_edited: score finished predictions again although they were edited, instead of refusing.
+        plausibility: Least share of the original view's best probability that a token needs; 0 allows all.
+        max_samples: At most this many samples of each dataset × relation × format, drawn with `seed`.
+        seed: Seed of the subset, the demonstrations and the bootstrap.
+        demonstrations: A file or folder of training rows for the few-shot setting; None: found near the benchmark.
+        overlong: What to do with prompts that exceed the model's context.
+        dtype: Data type of the weights. None means the recipe's in process, and vLLM's own choice in vLLM. `auto` is
+            bfloat16 if this machine computes it fast, else float32; `resolve_options` resolves it.
+        compiled: Compile the decoding step of the transformers engine.
+        vllm: Options of the vLLM engine, with `load_llm`'s names.
+        endpoint: Options of the openai engine.
+        overwrite: Remove results of another model or other options, instead of refusing to mix them.
+        accept_edited: Score finished predictions again although they were edited, instead of refusing.
     """
 
     engine: EngineName = "auto"

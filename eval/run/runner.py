@@ -58,11 +58,11 @@ def evaluate_model(
     `without_context.jsonl` there, and no scores. With several processes each decodes its share.
 
     Args:
-        model: a run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`. For an
-            endpoint, its name of the model.
-        benchmark: a folder of `d2e data build`, a file of EventSample rows, or a result of `locate_suite`.
-        run: the run folder that keeps the results.
-        load_engine: one that keeps its engine serves several calls.
+        model: A run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`. For an
+            endpoint, the model's name there.
+        benchmark: A folder of `d2e data build`, a file of EventSample rows, or a result of `locate_suite`.
+        run: The run folder that keeps the results.
+        load_engine: Loads the engine. If it keeps the engine, several calls can use it.
 
     Returns:
         the content of `scores.json`; a pass without context does not write it.

@@ -23,11 +23,11 @@ class Conversation:
     """One prompt with and without its context, as messages.
 
     Attributes:
-        dataset, id: the prompt's key, unique in its task; results are kept under it.
-        messages: turns with `role` and `content`, up to the answer.
-        imagined: the same without the context.
-        group: conversations in a group share a prefix.
-        options: possible answers, where options are scored.
+        dataset, id: The prompt's key, unique in its task; results are kept under it.
+        messages: Turns with `role` and `content`, up to the answer.
+        imagined: The same turns without the context.
+        group: Conversations in a group share a prefix.
+        options: Possible answers, where options are scored.
     """
 
     dataset: str
@@ -61,11 +61,11 @@ class Task:
     """Conversations that are decoded alike.
 
     Attributes:
-        name: for the progress bar.
-        likelihood: score the options; nothing is generated.
-        without_context: answer the imagined prompts, plainly.
-        as_text: the prompts are texts that the model continues, without its chat template.
-        source: the samples, if the conversations word samples.
+        name: Label of the progress bar.
+        likelihood: Score the options instead of generating.
+        without_context: Answer the imagined prompts, plainly.
+        as_text: The prompts are texts that the model continues, without its chat template.
+        source: The samples that the conversations word, if any.
     """
 
     conversations: Sequence[Conversation]

@@ -24,8 +24,8 @@ class EventScores(BaseModel):
     Attributes:
         token_f1: F1 of the bags of tokens of all named and all gold events; the paper's F1^T.
         event_f1: F1 of the recall of triggers in named events and the precision of named events with a trigger.
-        hit_at_1: whether the first named event holds a trigger.
-        exact_match: whether exactly the gold events are named, in any order.
+        hit_at_1: Whether the first named event holds a trigger.
+        exact_match: Whether exactly the gold events are named, in any order.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -39,12 +39,12 @@ def score_likelihoods(
     correct one, `acc` and `acc_norm` whether it is one of them.
 
     Args:
-        scores: log-probability and number of tokens of each of the sample's candidates.
-        wording: of the prompt; the prediction's output is the response with the chosen option.
-        normalise: the length to divide by.
+        scores: Log-probability and number of tokens of each of the sample's candidates.
+        wording: Wording of the prompt; the prediction's output is the response with the chosen option.
+        normalise: The length to divide by.
 
     Raises:
-        ValueError: there are not as many scores as candidates.
+        ValueError: the numbers of scores and candidates differ.
     """
     responses, form = candidate_responses(wording, sample), wording.marker(sample.format)
     options = [

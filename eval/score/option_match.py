@@ -25,9 +25,9 @@ def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[s
     """Return the options that `text` names, in its order; none if a letter is next to another option's text.
 
     Args:
-        text: a model's statement, or its whole output.
-        options: the candidates, in the order of their letters.
-        several: whether more than one may be chosen; if not, a text that names two names none.
+        text: A model's statement, or its whole output.
+        options: The candidates, in the order of their letters.
+        several: Whether more than one may be chosen. If not, a text that names two options has no answer.
     """
     chosen = _whole(text, options) or _letters(text, options)
     if not chosen:

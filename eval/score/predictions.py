@@ -27,10 +27,10 @@ class ScoredOption(BaseModel):
     """An option and how likely the model finds it.
 
     Attributes:
-        option: its text; a label in nli.
-        logprob: sum of its tokens' log-probabilities, in nats, without the response form before it.
-        tokens: number of these tokens.
-        characters: length of their text, which is an option with its letter.
+        option: Text of the option; in nli a label.
+        logprob: Sum of its tokens' log-probabilities, in nats, without the response form before it.
+        tokens: Number of these tokens.
+        characters: Length of their text, which is the option with its letter.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,15 +45,15 @@ class Prediction(BaseModel):
     """A model's answer to one sample, and its scores.
 
     Attributes:
-        gold: the accepted answers (mcq: all correct options).
-        output: the generated text, unchanged.
-        answer: the extracted answers, in the order in which the model named them.
+        gold: The accepted answers (mcq: all correct options).
+        output: The generated text, unchanged.
+        answer: The extracted answers, in the order in which the model named them.
         extraction: `strict` after the response form, `lenient` elsewhere in the output, `none` without an answer.
-        exact_match, f1: scores in [0, 1].
+        exact_match, f1: Scores in [0, 1].
         set_accuracy: mcq only: 1 if exactly the correct options are named, in any order.
-        likelihoods: the options in order, if they were scored; then `output` is the response with the chosen one.
-        acc, acc_norm: whether the option with the largest sum, or the largest sum per character, is correct.
-        events: scores of an answer of several events (ESTER).
+        likelihoods: The options in order, if they were scored; then `output` is the response with the chosen one.
+        acc, acc_norm: Whether the option with the largest sum, or the largest sum per character, is correct.
+        events: Scores of an answer of several events (ESTER).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -112,16 +112,16 @@ class EvaluationFacts(BaseModel):
 
     Attributes:
         answer: `generate`, or `likelihood` if options were scored, with the length to `normalise` by.
-        without_options: rows that were left out because they have no options to score.
-        alpha: the debias ratio; None with another decoder than `d2e`.
-        decoder: another decoder, with its options; None: `d2e`, or plain if α is 0.
-        plausibility: the cut-off; 0 allows all tokens and is not written.
-        engine: several if the run was resumed with another one.
-        prompt_set_given: a name, or the file of a custom set.
-        lacking: datasets of the suite that its build could not read.
+        without_options: Rows that were left out because they have no options to score.
+        alpha: The debias ratio; None with another decoder than `d2e`.
+        decoder: Another decoder, with its options; None: `d2e`, or plain if α is 0.
+        plausibility: The cut-off; 0 allows all tokens and is not written.
+        engine: Name of the engine, or several names if the run was resumed with another one.
+        prompt_set_given: Name of the prompt set, or the file of a custom one.
+        lacking: Datasets of the suite that its build could not read.
         subset: `per_group`, `seed` and `of`, if only some samples were drawn.
-        truncated: contexts that were cut to fit the model.
-        resumed: answers of earlier runs; `seconds` and `environment` are of the last one.
+        truncated: Contexts that were cut to fit the model.
+        resumed: Answers of earlier runs; `seconds` and `environment` are of the last one.
     """
 
     model: str

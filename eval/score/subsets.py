@@ -32,14 +32,14 @@ class SubsetScores(BaseModel):
     """One subset of a dataset; fractions with 95 % bootstrap intervals.
 
     Attributes:
-        accuracy: share of correct answers: exact match, for mcq of the sets. On conflict rows this measures adoption
-            of the context, on aligned rows agreement.
-        mean: mean of exact match and F1 of each sample.
-        with_habit: number of rows that name the habit. The fields below are about these rows; aligned rows lack them,
+        accuracy: Share of correct answers by exact match (of the sets for mcq). On conflict rows this measures
+            adoption of the context, on aligned rows agreement.
+        mean: Mean of exact match and F1 of each sample.
+        with_habit: Number of rows that name the habit. The fields below are about these rows; aligned rows lack them,
             because there the habit is the accepted answer.
-        habit_rate: share of answers that are the habit.
-        contains: conflict rows only: what outputs contain.
-        memorisation_ratio: conflict rows only: P_o / (P_s + P_o) of Zhou et al. (2023). P_o and P_s are the shares of
+        habit_rate: Share of answers that are the habit.
+        contains: Conflict rows only: what outputs contain.
+        memorisation_ratio: Conflict rows only: P_o / (P_s + P_o) of Zhou et al. (2023). P_o and P_s are the shares of
             outputs that contain the habit and an accepted answer. None if no output contains either.
     """
 

@@ -40,7 +40,7 @@ def is_trained(run: Path) -> bool:
 
 
 def is_done(sweep: Sweep, point: Point, rows: Sequence[Row]) -> bool:
-    """Return whether a point is scored, and its training is among the measured rows."""
+    """Return whether a point is scored and the accuracies during its training are in `rows`."""
     probed = sweep.spec.probe is None or bool(rows_of(rows, sweep.axes_of(point)))
     return probed and (sweep.bench is None or point_scores(sweep, point) is not None)
 

@@ -96,11 +96,11 @@ class Contrast:
     """A way compared with its reference, over the seeds that both have.
 
     Attributes:
-        seeds: their number.
-        end: subset → accuracy of the way at its last step.
-        at_end: subset → difference at equal compute, at the end of the shorter of the two runs.
-        over_curve: subset → difference between the means over the curves up to there.
-        cost: compute per step, as a multiple of the reference's.
+        seeds: Number of seeds.
+        end: Subset → accuracy of the way at its last step.
+        at_end: Subset → difference at equal compute, at the end of the shorter of the two runs.
+        over_curve: Subset → difference between the means over the curves up to there.
+        cost: Compute per step, as a multiple of the reference's.
     """
 
     way: Way

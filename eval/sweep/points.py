@@ -27,14 +27,14 @@ class Point:
     """One combination of values with one evaluation.
 
     Attributes:
-        name: of its folder; depends only on its values.
-        values: axis → name of the value.
-        overrides: as `d2e train` takes them, without the output folder.
-        recipe: with these overrides.
-        train: false if the recipe's model is scored as it is.
-        build: arguments of `d2e data build` for its data; empty if the recipe names the data.
-        trained_in: name of the first point with the same training.
-        scored_in: name of the first point with the same training and decoding.
+        name: Name of the point's folder; depends only on its values.
+        values: Axis → name of the value.
+        overrides: Overrides for `d2e train`, without the output folder.
+        recipe: The recipe with these overrides.
+        train: False to score the recipe's model without training.
+        build: Arguments of `d2e data build` for its data; empty if the recipe names the data.
+        trained_in: Name of the first point with the same training.
+        scored_in: Name of the first point with the same training and decoding.
     """
 
     name: str

@@ -28,9 +28,9 @@ class Setting:
 
     Attributes:
         name: `strength 0.95`; empty if the reference names all axes.
-        axes: those that name the ways of the setting.
-        found: the ways and their curves, the reference among them.
-        compared: the ways against the reference, corrected within the setting.
+        axes: Axes that name the ways of the setting.
+        found: The ways, including the reference, and their curves.
+        compared: The ways against the reference, corrected within the setting.
     """
 
     name: str

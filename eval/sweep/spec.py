@@ -133,10 +133,10 @@ class SweepSpec(_Part):
     Attributes:
         results: JSON file of all results. Measurements of the probe that it holds are not repeated.
             [default: OUT/results.json]
-        keep_models: false deletes the weights of finished trainings.
-        comparisons: file name → points, like `d2e compare`: differences are to the first.
-        paper_tables: file name → table.
-        reports: file name → page.
+        keep_models: False deletes the weights of finished trainings.
+        comparisons: File name → points, like `d2e compare`: differences are to the first.
+        paper_tables: File name → table.
+        reports: File name → page.
     """
 
     recipe: str
@@ -190,7 +190,7 @@ class SweepSpec(_Part):
 
 
 def values_of(axis: str, values: Any) -> Any:
-    """Turn a list of values into name → change: the key of a recipe, or nothing where the name is used in {braces}."""
+    """Turn a list of values into name → overrides; an axis that is not a recipe key only fills `{braces}`."""
     if not isinstance(values, list):
         return values
     return {as_text(value): {axis: value} if "." in axis else {} for value in values}

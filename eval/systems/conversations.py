@@ -59,11 +59,11 @@ def ask_by_turns(
     """Hold several dialogues, one pass per turn over all that are not finished, and return their replies.
 
     Args:
-        pass_name: a format of the turn's number, counted from 1.
-        counts: number of turns of each dialogue.
-        conversation: the next question of a dialogue, from its replies so far.
-        read: applied to each answer.
-        options: of `Asker.ask`.
+        pass_name: Format string for the number of the turn, counted from 1.
+        counts: Number of turns of each dialogue.
+        conversation: Returns the next question of a dialogue from its replies so far.
+        read: Extracts the reply from each output.
+        options: Options of `Asker.ask`.
     """
     replies: dict[Key, list[str]] = {key: [] for key in counts}
     for turn in range(max(counts.values(), default=0)):

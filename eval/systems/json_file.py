@@ -74,10 +74,10 @@ def check_ids(path: Path, what: str, found: Collection[str], known: Collection[s
     """Check that predictions are about known items.
 
     Args:
-        what: an item, in messages.
-        found: the ids in the file at `path`.
-        known: the ids of the gold file.
-        all_of: remedy for known items without predictions; they are allowed if it is empty.
+        what: Word for an item in messages.
+        found: The ids in the file at `path`.
+        known: The ids of the gold file.
+        all_of: Remedy for known items without predictions; they are allowed if it is empty.
 
     Raises:
         UserError: an id is unknown, or missing.

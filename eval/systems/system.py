@@ -55,11 +55,11 @@ class SystemResult:
     """The result of a run or a scorer.
 
     Attributes:
-        scores: plain JSON with fractions, not percent. The headline scores are at the top level.
-        tables: for printing, the main one first.
-        files: text files to keep with the scores, by name; usually predictions in the official format.
-        warnings: printed to stderr with the scores.
-        measures: the scores item by item, the headline first. Two results are compared by them.
+        scores: Plain JSON with fractions, not percent. The headline scores are at the top level.
+        tables: Tables to print, the main one first.
+        files: Text files to keep with the scores, by name; usually predictions in the official format.
+        warnings: Printed to stderr with the scores.
+        measures: The scores item by item, the headline first. Two results are compared by them.
     """
 
     scores: dict[str, Any]
@@ -74,11 +74,11 @@ class SystemCall:
     """A run of a benchmark.
 
     Attributes:
-        data: the folder with the official files, or one of them.
-        options: of the system's own class.
-        max_samples: limit on the units that the system counts, drawn with the seed; None takes all.
-        seed: of subsets, samples and intervals.
-        by_likelihood: score options instead of generating; only if the options allow it (`can_choose`).
+        data: The folder with the official files, or one of the files.
+        options: Options of the system's own class.
+        max_samples: Limit on the units that the system counts, drawn with the seed; None takes all.
+        seed: Seed of subsets, samples and intervals.
+        by_likelihood: Score options instead of generating; only if the options allow it (`can_choose`).
     """
 
     data: Path
@@ -183,11 +183,11 @@ class System(Benchmark[Gold, Answers]):
     """A related system: a benchmark with a name and options.
 
     Attributes:
-        name: on the command line.
-        title: name, authors and venue.
-        official_files: the official files that it reads, for messages.
-        options: class of the options of a run.
-        score_options: class of the scorer's options, with a `seed`.
+        name: Name on the command line.
+        title: Name, authors and venue.
+        official_files: The official files that it reads, for messages.
+        options: Class of the options of a run.
+        score_options: Class of the scorer's options, with a `seed`.
     """
 
     name: ClassVar[str]

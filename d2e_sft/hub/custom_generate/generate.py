@@ -43,19 +43,19 @@ def generate(
     """transformers' `generate` with two more inputs for debiased decoding.
 
     Args:
-        inputs: the prompts with their contexts (or `input_ids=`).
+        inputs: The prompts with their contexts (or `input_ids=`).
         imagined_input_ids: (B, L) the same prompts without their contexts. They are padded on the left (on either side
             for an encoder-decoder).
         imagined_attention_mask: (B, L) 0 for padding; optional for a single prompt.
-        alpha: the debias ratio α, by default that of this folder's model. 0 decodes plainly.
-        **kwargs: all other arguments of `generate`.
+        alpha: The debias ratio α, by default that of this folder's model. 0 decodes plainly.
+        **kwargs: All other arguments of `generate`.
 
     Returns:
         the result of `generate`. In a dictionary, `scores` are debiased and `logits` belong to the original prompts.
 
     Raises:
-        ValueError: the imagined prompts do not match the original ones, α is not from 0 to 10, or the decoding method
-            has no second stream (beam search, guidance, assisted decoding, …).
+        ValueError: the imagined prompts do not match the original ones, or α is not from 0 to 10. Also raised for
+            decoding methods without a second stream (beam search, guidance, assisted decoding, …).
     """
     own = type(model).generate  # not model.generate, which may be this function
     if imagined_input_ids is None:

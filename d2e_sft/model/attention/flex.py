@@ -18,7 +18,7 @@ _MOST_PAIRS = 2**26
 
 
 def flex_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
-    """Like `segment_attention`, which is used for dropout and very long rows."""
+    """Compute the same as `segment_attention`, which takes over for dropout and very long rows."""
     if options.dropout or plan.length * plan.end > _MOST_PAIRS:
         return segment_attention(query, key, value, plan, options)
     output: Tensor = _kernel(query.device.type)(

@@ -94,11 +94,11 @@ def estimate_memory(
     """Memory of an optimiser step over micro-batches that are all like `batch`, on the usable device.
 
     Args:
-        model: as it is trained, with its adapter and attention implementation, without `attach_objective`.
-        layout: of `choose_layout` for this model.
-        batch: of the layout's collator.
-        train: read for precision and gradient checkpointing.
-        accumulation: micro-batches per step; from two on, a backward pass finds gradients in place.
+        model: The model to train, with its adapter and attention implementation, before `attach_objective`.
+        layout: Result of `choose_layout` for this model.
+        batch: A micro-batch of the layout's collator.
+        train: Section with the precision and gradient checkpointing.
+        accumulation: Micro-batches per step; from two on, a backward pass finds gradients in place.
 
     Raises:
         RuntimeError, NotImplementedError, TypeError: the model's computation depends on its data.

@@ -42,10 +42,10 @@ def measure_speed(
     """Time real micro-batches and one optimiser step; this changes the model's weights.
 
     Args:
-        model: with `attach_objective`.
-        batches: at least two, of the layout's collator; the first one is a warm-up.
-        heaviest: the micro-batch that takes the most memory; it runs last, beside gradients and moments.
-        tokens_each: average tokens of a micro-batch, to which the times are scaled.
+        model: The model after `attach_objective`.
+        batches: At least two micro-batches of the layout's collator; the first one is a warm-up.
+        heaviest: The micro-batch that takes the most memory; it runs last, while gradients and moments are in memory.
+        tokens_each: Average tokens of a micro-batch, to which the times are scaled.
     """
     device = usable_device()
     memory = _peak_memory()

@@ -86,9 +86,9 @@ class SamplePredictions:
     model is decoded with α > 0.
 
     Args:
-        trainer: a `D2ETrainer`; its model is decoded in the precision of training.
-        recipe: for the number of samples, α, the wording, and the lengths of prompts and answers.
-        samples: held-out samples; `train.sample_predictions` of them are taken, evenly from the datasets.
+        trainer: A `D2ETrainer`; its model is decoded in the precision of training.
+        recipe: Sets the number of samples, α, the wording, and the lengths of prompts and answers.
+        samples: Held-out samples; `train.sample_predictions` of them are taken, evenly from the datasets.
     """
 
     def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample]) -> None:

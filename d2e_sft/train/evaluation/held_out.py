@@ -45,9 +45,9 @@ class HeldOut:
     """State of evaluations: the objective's metrics over held-out rows, and the time evaluations take.
 
     Attributes:
-        measures: further values, computed at each evaluation of the trainer's own rows.
-        seconds, cpu_seconds: time of all finished evaluations, by the clock and by CPU time of this process.
-        began: start of the evaluation under way, by the same two clocks.
+        measures: Further values, computed at each evaluation of the trainer's own rows.
+        seconds, cpu_seconds: Time of all finished evaluations, by the clock and by CPU time of this process.
+        began: Start of the evaluation under way, by the same two clocks.
     """
 
     def __init__(self, d2e: D2ESection, term_weights: Mapping[str, float], device: torch.device) -> None:
@@ -62,7 +62,7 @@ class HeldOut:
         """This process's share of the rows, in order.
 
         Raises:
-            ValueError: `rows` is None.
+            ValueError: there are no `rows`.
         """
         if rows is None:
             raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")

@@ -163,7 +163,7 @@ class PairingEngine:
         options: Mapping[str, Any],
         before_waiting: Callable[[], Awaitable[None]] | None,
     ) -> AsyncIterator[RequestOutput]:
-        """The engine's outputs for a request; waits for room unless `before_waiting` is None."""
+        """Yield the engine's outputs for a request; if the engine has no room, wait if `before_waiting` is given."""
         while True:
             try:
                 async for output in self.engine.generate(prompt, parameters, name, **options):

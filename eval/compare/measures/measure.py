@@ -26,10 +26,10 @@ class Measure(BaseModel):
     """One score as a function of its items' counts.
 
     Attributes:
-        form: a key of `eval.score.counts.FORMS`.
-        unit: plural name of the items.
-        gold: digest of the gold answers, which must be equal in a comparison.
-        counts: item → as many numbers as the form takes.
+        form: A key of `eval.score.counts.FORMS`.
+        unit: Plural name of the items.
+        gold: Digest of the gold answers, which must be equal in a comparison.
+        counts: Item → as many numbers as the form takes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

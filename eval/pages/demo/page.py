@@ -131,7 +131,7 @@ def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
 
 
 def launch_options(gr: Any) -> dict[str, Any]:
-    """Arguments of `Blocks.launch` with which the page loads nothing from elsewhere and stores nothing."""
+    """Return arguments of `Blocks.launch` so that the page loads nothing from other servers and stores nothing."""
     fonts = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
     theme = gr.themes.Default(font=fonts[0], font_mono=fonts[1])
     return {

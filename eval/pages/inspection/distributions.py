@@ -57,10 +57,10 @@ def answer_positions(
     """Compute the positions of one answer.
 
     Args:
-        model: causal or encoder-decoder, in eval mode.
-        prompts: token ids of the original and imagined prompts.
-        answer: token ids, with the end token.
-        top: number of likeliest tokens to keep.
+        model: A causal or an encoder-decoder model in eval mode.
+        prompts: Token ids of the original and imagined prompts.
+        answer: Token ids of the answer, with the end token.
+        top: Number of likeliest tokens to keep.
     """
     both = [_log_probabilities(model, prompt, answer) for prompt in prompts]  # (A, V) each
     rows = zip(answer, *both, strict=True)

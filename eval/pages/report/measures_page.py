@@ -35,13 +35,13 @@ class Changed:
 
 
 def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> MeasureComparison:
-    """Write one self-contained HTML page about the runs; differences are to the first.
+    """Write one self-contained HTML page that compares the runs with the first one.
 
     Returns:
         the comparison on the page.
 
     Raises:
-        UserError: the runs' results do not fit.
+        UserError: the runs' results cannot be compared.
     """
     comparison = compare_runs_by_measures(runs)
     with mpl.rc_context(STYLE):

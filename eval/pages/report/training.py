@@ -32,10 +32,10 @@ class Training:
     """The log of a training.
 
     Attributes:
-        curves, held_out: key of `CURVES` → (step, finite value).
-        steps: the last logged step.
-        tokens_per_second: median over the log.
-        terms: the objective with its ratios, without which losses are not comparable.
+        curves, held_out: Key of `CURVES` → (step, finite value).
+        steps: The last logged step.
+        tokens_per_second: Median of the logged values.
+        terms: The objective with its ratios; losses are only comparable if these are equal.
     """
 
     curves: dict[str, list[tuple[int, float]]]

@@ -34,8 +34,8 @@ def right_officially(prediction: str | None, gold: str, *, t5: bool = False) -> 
     """Return whether the official script counts a prediction as correct.
 
     Args:
-        gold: the answer in the gold file.
-        t5: the gold file has the form for fine-tuning T5; otherwise as with the script's `--zero_shot`.
+        gold: The answer in the gold file.
+        t5: Whether the gold file has the form for fine-tuning T5. If not, score as the script does with `--zero_shot`.
     """
     if prediction is None:
         return False

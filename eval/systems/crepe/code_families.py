@@ -2,11 +2,11 @@
 
 The model writes all step functions of the class. The ablations leave out the comments of the steps or of the events
 in step functions, or put nested functions in the class's place (section 4.4). As in the paper, a prompt without step
-comments does not tell the steps at all: the model names them itself in the functions it writes. If
-the model writes entity states before it sets the events, they are sub-events (soft) or attributes of objects (hard);
-it declares them itself at the end of the constructor.
+comments does not tell the steps at all: the model names them itself in the functions it writes. If the model writes
+entity states before it sets the events, they are sub-events (soft) or attributes of objects (hard). The model declares
+them itself at the end of the constructor.
 
-With given entity states, gold or predicted (sections 5.2 and 5.3), the class is completed step by step: each turn
+With given entity states, gold or predicted (sections 5.2 and 5.3), the class is completed step by step. Each turn
 shows the next step function down to the attributes that the step changes, and the model sets the events. So no state
 of a later step is seen before its turn. Flat variables (appendix B.1) are goal, step, question and options; the model
 writes the value of the answer.

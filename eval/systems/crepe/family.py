@@ -27,9 +27,9 @@ class Request:
     """What a family is asked.
 
     Attributes:
-        states: the entity changes that prompts give, by procedure; empty if they give none.
-        independent: each step is asked about on its own, see `text_families`.
-        by_likelihood: take the likelier of yes and no instead of generating.
+        states: The entity changes that prompts give, by procedure; empty if they give none.
+        independent: Ask about each step on its own; see `text_families`.
+        by_likelihood: Take the likelier of yes and no instead of generating.
     """
 
     dataset: str
@@ -54,11 +54,11 @@ class Family:
     """How some procedures are asked about.
 
     Attributes:
-        ask: returns the answer about each procedure.
-        entities: the kinds of entity states that its prompts can have.
-        shots: number of demonstrations by default.
-        by_event: a demonstration shows one of its events.
-        by_step: the family has a form that asks for each step on its own.
+        ask: Returns the answer about each procedure.
+        entities: The kinds of entity states that its prompts can have.
+        shots: Number of demonstrations by default.
+        by_event: A demonstration shows one of its events.
+        by_step: The family has a form that asks for each step on its own.
     """
 
     ask: Callable[[Request, Asker], dict[str, Answer]]

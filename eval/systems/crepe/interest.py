@@ -1,7 +1,8 @@
 """Scores by entity of interest (Table 6): whether a step names the entity that decides about an event.
 
-The authors labelled the changes of dev by hand (`data_dev_v2_eoi.json` in `codex_error_analysis/data`): the gold file
-with `EOI` ("True": the step names the entity) and `Singular` ("True": the step is enough to answer) in its events.
+The authors labelled the changes of dev by hand (`data_dev_v2_eoi.json` in `codex_error_analysis/data`). This is the
+gold file with two labels in its events: `EOI` ("True": the step names the entity) and `Singular` ("True": the step is
+enough to answer).
 Their script gives each event the labels of its first change, at all steps.
 """
 
@@ -59,13 +60,13 @@ def read_labels(path: Path) -> dict[tuple[str, str], dict[str, Truth]]:
 def score_by_interest(
     labels: InterestLabels, gold: Sequence[Procedure], official: Labels, predicted: Sequence[Procedure]
 ) -> dict[str, Any]:
-    """Return macro-F1 of each group of (event, step) pairs, each pair once, and as the official script counts.
+    """Return macro-F1 of each group of (event, step) pairs, counting each pair once and as the official script does.
 
     Args:
-        labels: of the events; pairs of other events are counted as unlabelled.
-        official: the predicted labels.
-        predicted: of an official output, for the official count: a pair counts once for each dictionary of its step,
-            with the gold and predicted label so far. Without them, there is no such count.
+        labels: Labels of the events; pairs of other events are counted as unlabelled.
+        official: The predicted labels.
+        predicted: Dictionaries of an official output, for the official count. It counts a pair for each dictionary of
+            its step, with the gold and predicted label so far. Without them, there is no such count.
     """
     kept = [(one, number, event) for one in gold if one.id in official for number, event in enumerate(one.events)]
     blocks = {procedure.id: procedure.blocks for procedure in predicted}

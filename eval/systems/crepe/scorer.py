@@ -33,13 +33,13 @@ class Pairs:
     """The labels of all (event, step) pairs of some procedures, step by step.
 
     Attributes:
-        names: ids of the procedures.
-        mean_words: of the steps, each counted once.
-        gold, predicted: as the official scorer reads them, (n,).
-        corrected_gold, corrected_predicted: by their meaning, (n,).
-        procedure: place of each pair's procedure, (n,).
-        steps: number of steps of each pair's procedure, (n,).
-        words: number of words of each pair's step, (n,).
+        names: Ids of the procedures.
+        mean_words: Mean number of words of the steps, each counted once.
+        gold, predicted: Labels as the official scorer reads them, (n,).
+        corrected_gold, corrected_predicted: Labels by their meaning, (n,).
+        procedure: Index of each pair's procedure, (n,).
+        steps: Number of steps of each pair's procedure, (n,).
+        words: Number of words of each pair's step, (n,).
     """
 
     names: Sequence[str]
@@ -77,7 +77,7 @@ def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
 def macro_f1(
     gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | None = None
 ) -> float | None:
-    """Return macro-F1 over some labels, officially over those that occur on either side; None without a pair."""
+    """Return macro-F1 over `labels`, by default (as officially) those in gold or predicted; None if empty."""
     if not len(gold):
         return None
     return float(_f1(gold, predicted, np.union1d(gold, predicted) if labels is None else labels).mean())
@@ -186,7 +186,7 @@ def _confusions(
 
 
 def measures(pairs: Pairs) -> list[Measure]:
-    """Return the scores procedure by procedure, since the pairs of one depend on each other."""
+    """Return the scores by procedure, since the pairs of one procedure depend on each other."""
     gold = digest([pairs.procedure.tolist(), pairs.gold.tolist(), pairs.names])
     changed = pairs.gold != EQUALLY, pairs.predicted != EQUALLY
     found = []

@@ -1,10 +1,10 @@
 """Prompts in plain words about one event: after each step in its own conversation, in a dialogue, or all at once.
 
-`text` (Figure 2) and `self_ask` (Figure 4) ask how likely the event is, `yes_no` (appendix B.4) whether it is okay
-that it happens; each answer is compared with the one before. `cot` (Figure 4) and `text_change` ask what each step
-does to the event; as in the official scripts the earlier questions and answers stay in the prompt. In `chat` (appendix
-B.3) the user names the steps one by one, and the model says yes or no after each. `text_at_once` (appendix B.2) asks
-for a line for each step with one of four levels, `Step 2: (D) unlikely`.
+`text` (Figure 2) and `self_ask` (Figure 4) ask how likely the event is, and `yes_no` (appendix B.4) asks whether it is
+okay that it happens. Each answer is compared with the one before. `cot` (Figure 4) and `text_change` ask what each
+step does to the event. As in the official scripts, the earlier questions and answers stay in the prompt. In `chat`
+(appendix B.3) the user names the steps one by one, and the model says yes or no after each. `text_at_once`
+(appendix B.2) asks for a line for each step with one of four levels, `Step 2: (D) unlikely`.
 
 As in the official scripts nothing comes before the first step, so no prompt can say that the first step changes
 something. With `structure=independent`, `text` and `self_ask` ask for one of four levels and, like `chat`, also before

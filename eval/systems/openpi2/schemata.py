@@ -62,7 +62,7 @@ def gold_schemata(procedure: Procedure, *, expanded: bool) -> list[list[list[str
 
 
 def schemata_result(gold: Procedures, predictions: Schemas, scorer: Scorer | None) -> SystemResult:
-    """Return scores and tables; the headline is about attributes, the paper's entity-attribute pairs."""
+    """Return scores and tables; the headline scores are those of attributes (the paper's entity-attribute pairs)."""
     kinds = {"plain": False, **({"expanded": True} if has_expansion(gold) else {})}
     official = {name: score_schemata(gold, predictions, expanded=flag) for name, flag in kinds.items()}
     corrected = {name: score_schemata_corrected(gold, predictions, expanded=flag) for name, flag in kinds.items()}

@@ -101,7 +101,7 @@ def cut_answer(output: str, form: Form, task: str) -> str:
 def listing_prompt(
     task: Listing, form: Form, procedure: Procedure, replies: Sequence[str], *, hidden: bool = False
 ) -> Messages:
-    """Ask what changes in the step after those that have been answered (`replies`)."""
+    """Return the messages that ask what changes in the next step; `replies` answer the steps before it."""
     shown = [_WORDING["step"].format(step=step) for step in procedure.steps[: len(replies) + 1]]
     if hidden:
         shown, replies = [_WORDING["hidden_step"]], ()

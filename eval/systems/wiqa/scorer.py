@@ -3,8 +3,8 @@
 The two baselines are rules: the training set's most frequent label, and words' polarities. Consistency asks whether
 predictions agree with each other (section 5.3), right or wrong.
 
-Transitive: if X → Y, Y → Z and X → Z were asked in one graph, the prediction for X → Z should be the product of the
-other two (1/3 by chance, with "no effect"). Disjunctive: of two questions with opposite answers, one should be
+Transitive: One graph has questions about X → Y, Y → Z and X → Z. The prediction for X → Z should be the product of the
+other two (1/3 by chance, with "no effect"). Disjunctive: If two questions have opposite answers, one should be
 predicted as more and the other as less (2/9 by chance).
 
 Opposite questions are in one graph and have the same cause, paths of the same length and opposite gold answers. By
@@ -96,7 +96,7 @@ def lexicon() -> dict[str, int]:
 
 
 def polarity_of(text: str) -> int | None:
-    """Return the polarity of the first word of a change that is in the lexicon, +1 or −1; None if there is none."""
+    """Return the polarity (+1 or −1) of the first word of a change that is in the lexicon; None if no word is."""
     return next((lexicon()[word] for word in re.findall(r"[a-z]+", text.lower()) if word in lexicon()), None)
 
 
