@@ -15,8 +15,6 @@ from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
 from data_builders.sources.rows import Form, RawRow, Text, labelled, read_splits
 
-_ARCHIVE = "https://storage.googleapis.com/ai2-mosaic/public/alphanli/alphanli-train-dev.zip"
-
 # The question names neither observation, so the imagined view, which has no context, does not show them.
 QUESTION = "What happened between the first observation and the second observation, and explains the second?"
 
@@ -44,7 +42,7 @@ def _draft(row: _Row) -> Draft:
 
 def read(job: Job) -> dict[Split, Samples]:
     """Read the test."""
-    return read_splits(job, Form(_Row, _draft, lambda raw: labelled(raw, job.input("labels", "test"))))
+    return read_splits(job, Form(_Row, _draft, lambda raw: labelled(_Row, raw, job.input("labels", "test"))))
 
 
 ALPHANLI = source(__file__, read=read)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import Split
-from d2e_sft.util.files import load_yaml
+from d2e_sft.util.files import load_package_yaml
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions
 
 
@@ -25,7 +25,7 @@ def source(
         options: The model of the source's options.
     """
     path = Path(module).with_suffix(".yaml")
-    facts = load_yaml(path.read_text(encoding="utf-8"))
+    facts = load_package_yaml(path)
     base, commit = facts.pop("base", ""), facts.pop("commit", "")
     inputs = [
         Input(item["key"], tuple(_file(entry, base, commit) for entry in item["files"]), tuple(item["splits"]))

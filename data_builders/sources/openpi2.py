@@ -22,20 +22,6 @@ from data_builders.sources.facts import source
 from data_builders.sources.rows import Filter, Form, RawObject, RawRow, Text, keep_if, keep_unseen, read_splits
 from data_builders.text.texts import goal_and_steps
 
-# Further files, which `d2e eval --bench openpi2` reads.
-_DEV_DATA = {
-    "": ("6465aa596e780739e70aa88b05e6977254b36b1036fe85c3f9787dcfa6c89ba2", 807_110),
-    "-overgenerated-unique": ("7987f646a89599530b4a855454c623c0be824fb363c1396c5f19e7fb495ddfe5", 1_596_360),
-    "_votes_score_salience_1-20": ("8ea82618f2b5986cceb60c6a73e9dd47b821a7f734e01df39404961d85849b5b", 1_321_504),
-    "_votes_salience_1-20_human2": ("4c6ac907491cb5762ac53024bccaa3fafa5beb90e6c8f17ee835e9368eeaf57d", 1_282_494),
-}
-_CLUSTERS = {
-    "entity": ("b2ff8c032268a51f8bf6db5e04e0c55726d186112da2d635d7b03317151b71c6", 15_615),
-    "annotated_entity": ("27efae55ef0635b3019d306634b4367e9fc64cd2dcc60642f26c8fc4db394743", 15_001),
-    "attr": ("2021e33a8e0c4727b70eeccaf8209e16b3814e4f1e79c0c8128d1abbeb24090a", 14_852),
-    "annotated_attr": ("a879dbb2ca8064c53c2d071b3ae8c568d407ca5e7ed9567e49769f179277afd1", 14_970),
-}
-
 
 def _split_mentions(value: Any) -> Any:
     return [text for text in map(clean, value.split(" | ")) if text] if isinstance(value, str) else value

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, describe_validation_error
@@ -31,6 +31,7 @@ def _not_empty(value: T) -> T:
 
 Cleaned = Annotated[str, AfterValidator(clean)]  # may be empty
 Text = Annotated[str, AfterValidator(clean), AfterValidator(_not_empty)]
+Bit = Annotated[int, Field(ge=0, le=1)]  # Literal[0, 1] would accept true
 Texts = Annotated[list[Cleaned], AfterValidator(_not_empty)]  # at least one, which may be empty
 
 
@@ -217,14 +218,22 @@ def draw_share(keys: Iterable[T], share: float, rng: random.Random) -> set[T]:
     return set(rng.sample(distinct, round(share * len(distinct))))
 
 
-def labelled(rows: RawInput, labels: RawInput) -> Iterator[Row]:
+def labelled(model: type[RawRow], rows: RawInput, labels: RawInput) -> Iterator[Row]:
     """Return each row of a JSON-lines file with its `label`, the same line of a second file.
+
+    Labels that the model does not list are bad rows of the second file.
 
     Raises:
         UserError: A line has a row but no label, or a label but no row, so no label can be trusted.
     """
     found = list(rows.json_lines())
-    label_of = {line.number: clean(line.text) for line in labels.lines()}
+    choices = get_args(model.model_fields["label"].annotation)
+    label_of: dict[int, str] = {}
+    for line in labels.lines():
+        if (label := clean(line.text)) in choices:
+            label_of[line.number] = label
+        else:
+            labels.reject(line.number, line.text, f"label: got {label!r}; expected one of {', '.join(choices)}")
     if unpaired := set(rows.numbers) ^ set(labels.numbers):
         raise UserError(
             f"{labels.path}: {len(labels.numbers):,} labels for {len(rows.numbers):,} rows of {rows.path}; "

@@ -17,8 +17,6 @@ from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
 from data_builders.sources.rows import Form, RawRow, Text, labelled, read_splits
 
-_ARCHIVE = "https://storage.googleapis.com/ai2-mosaic/public/socialiqa/socialiqa-train-dev.zip"
-
 
 class _Row(RawRow):
     context: Text
@@ -43,7 +41,7 @@ def _draft(row: _Row) -> Draft:
 
 def read(job: Job) -> dict[Split, Samples]:
     """Read the test."""
-    return read_splits(job, Form(_Row, _draft, lambda raw: labelled(raw, job.input("labels", "test"))))
+    return read_splits(job, Form(_Row, _draft, lambda raw: labelled(_Row, raw, job.input("labels", "test"))))
 
 
 SOCIALIQA = source(__file__, read=read)

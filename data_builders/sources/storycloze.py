@@ -14,9 +14,6 @@ from data_builders.raw.reader import Draft
 from data_builders.sources.facts import source
 from data_builders.sources.rows import Form, RawRow, Text, columns, read_splits
 
-_BY_HAND = "request it with the form at https://www.cs.rochester.edu/nlp/rocstories/"
-_VALIDATION = "the validation file instead of the test file"
-
 
 class _Row(RawRow):
     InputStoryid: Text

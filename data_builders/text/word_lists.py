@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from d2e_sft.util.files import load_yaml
+from d2e_sft.util.files import load_package_yaml
 
 
 @cache
@@ -39,7 +39,7 @@ def _past_form(base: str) -> str:
     return f"{base}d" if base.endswith("e") else f"{base}ed"
 
 
-_TEXTS = load_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_TEXTS = load_package_yaml(Path(__file__).with_suffix(".yaml"))
 _LISTS = {name: _words(name) for name in _TEXTS}
 _LISTS["s_forms"] = frozenset(map(_s_form, _LISTS["base_forms"] - {"be", "have", "do"}))
 _LISTS["past_forms"] = frozenset(map(_past_form, _LISTS["base_forms"]))

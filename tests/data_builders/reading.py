@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from data_builders.build.options import BuildOptions, parse_settings
 from data_builders.build.run import build
@@ -42,6 +44,16 @@ def rows_of_split(raw: Path, name: str, split: Split, *settings: str) -> list[Ev
         return list(read(raw, name, (split,), *settings).get(split, SplitRows([])).rows)
     except MissingRawFileError:
         return []
+
+
+def published_rows(raw: Path, name: str, split: Split, *settings: str) -> list[EventSample]:
+    """The same of published files; skip the test if they are missing."""
+    return rows_of_split(raw, name, split, *settings) or pytest.skip(f"no raw file of {name}, {split}")
+
+
+def letters(text: str) -> str:
+    """The letters and digits of a text in lower case."""
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 def build_splits(

@@ -61,7 +61,7 @@ class _Row(RawRow):
     text: Text
     e1: Text
     e2: Text
-    labels: list[Literal[0, 1, 2, 3]] = Field(min_length=1, max_length=1)
+    labels: list[Annotated[int, Field(ge=0, le=3)]] = Field(min_length=1, max_length=1)
 
 
 class _Features(RawRow):

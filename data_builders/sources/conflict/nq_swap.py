@@ -33,8 +33,6 @@ from data_builders.sources.rows import (
 )
 from data_builders.text.texts import word_count
 
-_COMMIT = "d1fa5a916a566025e9790214fb6cdcc545347f26"
-
 
 class NQSwapOptions(SourceOptions):
     """Options of NQ-Swap.

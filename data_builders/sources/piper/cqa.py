@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import AfterValidator, Field, NonNegativeInt
+from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from d2e_sft.data.sample import Split
 from data_builders.raw.characters import DECODED, decode_characters
@@ -40,8 +40,6 @@ from data_builders.text.causal_questions import CausalQuestion, Link, ask_for_ca
 from data_builders.text.phrases import Cases, Phrase, phrase_at
 from data_builders.text.texts import fingerprint
 
-_DERIVED = "questions derived from the corpus' event annotation, not the published questions"
-
 _CONVERTED = re.compile(r"\[Cause\](.*?)\[Relation\] (cause|enable|prevent) \[Effect\](.*)", re.DOTALL)
 _Place = Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]  # start, end
 
@@ -57,6 +55,18 @@ class _Annotated(RawRow):
 
     info: str  # the positions count the blanks around it
     labels: list[_Label] = Field(alias="labelData")
+
+    @model_validator(mode="after")
+    def _places_are_in_the_passage(self) -> Self:
+        length = len(self.info)
+        for number, label in enumerate(self.labels):
+            for start, end in (*label.reason, *label.result):
+                if not start <= end <= length + 1:  # a published span ends one behind its passage
+                    raise ValueError(
+                        f"labelData.{number}: got the place [{start}, {end}]; expected one in the passage of "
+                        f"{length:,} characters"
+                    )
+        return self
 
 
 def _check_converted(text: str) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from data_builders.raw.reader import Draft
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Form, RawRow, Text, keep_first, keep_unseen, read_splits
+from data_builders.sources.rows import Bit, Form, RawRow, Text, keep_first, keep_unseen, read_splits
 
 
 class _Row(RawRow):
@@ -23,7 +23,7 @@ class _Row(RawRow):
     ask_for: Literal["cause", "effect"] = Field(alias="ask-for")
     hypothesis1: Text
     hypothesis2: Text
-    label: Literal[0, 1]
+    label: Bit
 
 
 def _draft(row: _Row) -> Draft:

@@ -74,9 +74,14 @@ def _read_split(raw: RawInput) -> Samples:
 
 
 def _cells(raw: RawInput) -> Iterator[Row]:
-    """The rows by column; cells have no quoting, so a row with too few is missing its last ones."""
+    """The rows by column; cells are not quoted. A row with too few cells lacks the fields of the last columns."""
+    names = columns(_Candidate)
     for line in raw.lines():
-        yield Row(line.number, dict(zip(columns(_Candidate), line.text.split("\t"), strict=False)))
+        cells = line.text.split("\t")
+        if len(cells) > len(names):
+            raw.reject(line.number, line.text, f"got {len(cells)} columns; expected {len(names)}")
+        else:
+            yield Row(line.number, dict(zip(names, cells, strict=False)))
 
 
 def _draft(question: list[_Candidate]) -> Draft:

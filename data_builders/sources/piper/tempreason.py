@@ -22,8 +22,6 @@ from data_builders.sources.facts import source
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, keep_if, keep_unseen, read_splits
 from data_builders.text.texts import fingerprint, plain_spaces, word_count
 
-_REVISION = "1646dea364ac667dd6098646da7d6638de00cc71"
-
 
 class TempReasonOptions(SourceOptions):
     """Options of TempReason.

@@ -16,9 +16,6 @@ from data_builders.sources.facts import source
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, keep_unseen, read_splits
 from data_builders.text.texts import fingerprint
 
-_RELEASE = "wiqa-dataset-v2-october-2019"
-_HOST = "https://public-aristo-processes.s3-us-west-2.amazonaws.com"
-
 OPTIONS = {"more": "more", "less": "less", "no_effect": "no effect"}  # label → option
 _STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
 

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.refine.judged import Outcome, extract, judge_refine, read_choice, refine_prompts
+from data_builders.refine.judged import Outcome, extract, judge_refine, refine_prompts
 from data_builders.refine.rules import RefinerOptions, refine
 from data_builders.text.sentences import split_sentences
 from tests.judge_server import JudgeServer, MakeJudge, Misbehave
@@ -27,13 +27,10 @@ def by_rules(sample: EventSample) -> EventSample:
 
 
 def test_the_chosen_sentences_become_the_refined_context(server: JudgeServer, judge: MakeJudge) -> None:
-    server.reply = lambda user: "Sentences: 1, 3"
+    server.reply = lambda user: "One and three name the rain.\n\n**Sentences: 1, 3**"
     result = judge_refine([story()], judge(), by_rules)
-    assert result.samples == [
-        story().model_copy(
-            update={"refined_context": "Rain fell. The river rose.", "meta": {"row": 0, "refiner": "judge"}}
-        )
-    ]
+    changes = {"refined_context": "Rain fell. The river rose.", "meta": {"row": 0, "refiner": "judge"}}
+    assert result.samples == [story().model_copy(update=changes)]
     assert result.counts == Counter({Outcome.JUDGE: 1})
     assert result.fallbacks == 0
 
@@ -52,6 +49,7 @@ def test_the_chosen_sentences_become_the_refined_context(server: JudgeServer, ju
         ("Sentences: 1-3", Outcome.UNDECIDED),
         ("Sentences: 1, 2 and more", Outcome.UNDECIDED),
         ("Sentences: -1", Outcome.UNDECIDED),
+        ("Sentences: 2\nThat is all.", Outcome.UNDECIDED),
     ],
 )
 def test_an_invalid_choice_goes_to_the_rules(
@@ -80,35 +78,23 @@ def test_an_extract_has_the_original_sentences_in_order(context: str, between: s
 
 
 def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) -> None:
-    samples = [
-        story(1),
-        story(2, context="Only one sentence."),
-        make_sample(3),
-        story(4),
-        story(5, context=""),
-        story(6),
-    ]
+    kept, short = make_sample(3), story(2, context="Only one sentence.")
+    samples = [story(1), short, kept, story(4), story(5, context=""), story(6)]
     server.reply = lambda user: "Sentences: " + {"1": "1", "4": "3, 4", "6": "4, 3"}[user.split(" days")[0][-1]]
     result = judge_refine(samples, judge(), by_rules)
     assert [sample.id for sample in result.samples] == [sample.id for sample in samples]
     assert [sample.refined_context for sample in result.samples] == [
         "Rain fell.",
         "Only one sentence.",
-        make_sample(3).refined_context,
+        kept.refined_context,
         "The river rose. Roads were closed.",
         "",
         by_rules(samples[5]).refined_context,
     ]
-    assert result.counts == Counter(
-        {
-            Outcome.JUDGE: 2,
-            Outcome.NOTHING_TO_CHOOSE: 2,
-            Outcome.ALREADY_REFINED: 1,
-            Outcome.REJECTED_REORDERED: 1,
-        }
-    )
+    other = {Outcome.NOTHING_TO_CHOOSE: 2, Outcome.ALREADY_REFINED: 1, Outcome.REJECTED_REORDERED: 1}
+    assert result.counts == Counter({Outcome.JUDGE: 2, **other})
     assert len(server.requests) == len(refine_prompts(samples)) == 3
-    assert result.samples[2] == make_sample(3)
+    assert result.samples[2] == kept
 
 
 def test_without_a_judge_the_rules_refine_everything() -> None:
@@ -128,11 +114,6 @@ def test_a_prompt_numbers_the_sentences_and_shows_the_answer_except_for_nli() ->
     (nli,) = refine_prompts([story(format="nli", question="Rain fell.", answers=["positive"])])
     assert nli.user.endswith("\n\nHypothesis: Rain fell.")
     assert "positive" not in nli.user + nli.system
-
-
-def test_a_choice_may_follow_an_explanation() -> None:
-    assert read_choice("Two and three name the river.\n\n**Sentences: 2, 3**") == [2, 3]
-    assert read_choice("Sentences: 2\nThat is all.") is None
 
 
 def test_an_error_midway_loses_no_choice(server: JudgeServer, judge: MakeJudge) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -13,45 +14,49 @@ from data_builders.text.sentences import split_sentences
 from tests.tiny import make_sample
 
 STORY = "Mia packed a bag. The train was late. She read a novel. A stranger sold her coffee. She arrived at noon."
-
-
+RED = "Red one. Red two. Red three. Red four. Red five."
+DIALOGUE = "A: Hello. Nice day.\nB: My roof leaks. It rains in.\nA: Call a roofer."
+ANSWERED = "Ann sold her boat. It rained. The price was two coins."
+COINS = "Coins fell. Snow fell. Ann found coins in her boat."
 DEFAULT = RefinerOptions()
 
 
-def _refined(context: str, question: str, options: RefinerOptions) -> str | None:
-    sample = _sample(context=context, question=question, format="nli")
-    return refine(sample, options).refined_context
+def _sample(number: int = 0, **changes: object) -> EventSample:
+    fields: dict[str, object] = {
+        "context": "A storm came. The negative film was lost.",
+        "refined_context": None,
+        "question": "What came?",
+        "answers": ["negative"],
+    }
+    return make_sample(number, **(fields | changes))
 
 
-def test_it_keeps_the_sentences_that_share_words_with_the_question() -> None:
-    assert _refined(STORY, "Mia buys coffee before the train arrives", DEFAULT) == (
-        "Mia packed a bag. The train was late. A stranger sold her coffee."
-    )
+def _refined(context: str, question: str, **options: Any) -> str | None:
+    return refine(_sample(context=context, question=question, format="nli"), RefinerOptions(**options)).refined_context
 
 
-def test_a_single_sentence_stays_whole() -> None:
-    assert _refined("The dam broke.", "Why was it dry?", DEFAULT) == "The dam broke."
-
-
-def test_a_context_without_a_word_of_the_question_stays_whole() -> None:
-    assert _refined(STORY, "Xylophone?", DEFAULT) == STORY
-
-
-def test_whole_turns_of_a_dialogue_are_kept() -> None:
-    dialogue = "A: Hello. Nice day.\nB: My roof leaks. It rains in.\nA: Call a roofer."
-    assert _refined(dialogue, "'roof leaks' causes 'Call a roofer'.", DEFAULT) == (
-        "B: My roof leaks. It rains in.\nA: Call a roofer."
-    )
-
-
-def test_at_most_the_share_of_sentences_is_kept_but_at_least_one() -> None:
-    story = "Red one. Red two. Red three. Red four. Red five."
-    assert _refined(story, "red", RefinerOptions(max_share=0.4)) == "Red one. Red two."
-    assert _refined(story, "red", RefinerOptions(max_share=0.01)) == "Red one."
-
-
-def test_a_threshold_of_one_keeps_only_the_best() -> None:
-    assert _refined(STORY, "stranger coffee train", RefinerOptions(threshold=1)) == "A stranger sold her coffee."
+@pytest.mark.parametrize(
+    ("context", "question", "options", "refined"),
+    [
+        (
+            STORY,
+            "Mia buys coffee before the train arrives",
+            {},
+            "Mia packed a bag. The train was late. A stranger sold her coffee.",
+        ),
+        ("The dam broke.", "Why was it dry?", {}, "The dam broke."),
+        (STORY, "Xylophone?", {}, STORY),  # no word of the question: the whole context
+        # Turns stay whole.
+        (DIALOGUE, "'roof leaks' causes 'Call a roofer'.", {}, DIALOGUE.split("\n", 1)[1]),
+        (RED, "red", {"max_share": 0.4}, "Red one. Red two."),
+        (RED, "red", {"max_share": 0.01}, "Red one."),  # at least one
+        (STORY, "stranger coffee train", {"threshold": 1}, "A stranger sold her coffee."),
+    ],
+)
+def test_the_sentences_that_share_words_with_the_question_are_kept(
+    context: str, question: str, options: dict[str, float], refined: str
+) -> None:
+    assert _refined(context, question, **options) == refined
 
 
 def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
@@ -63,20 +68,10 @@ def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
             for _ in range(rng.randint(1, 8))
         ]
         context = " ".join(sentences)
-        kept = split_sentences(_refined(context, " ".join(rng.choices(words, k=3)), DEFAULT))
+        kept = split_sentences(_refined(context, " ".join(rng.choices(words, k=3))))
         remaining = iter(sentences)
         assert kept
         assert all(sentence in remaining for sentence in kept)
-
-
-def _sample(number: int = 0, **changes: object) -> EventSample:
-    fields: dict[str, object] = {
-        "context": "A storm came. The negative film was lost.",
-        "refined_context": None,
-        "question": "What came?",
-        "answers": ["negative"],
-    }
-    return make_sample(number, **(fields | changes))
 
 
 def test_the_answer_counts_as_query_except_for_nli_labels() -> None:
@@ -103,33 +98,20 @@ def test_an_existing_refined_context_stays() -> None:
     assert refine(sample, DEFAULT) is sample
 
 
-ANSWERED = "Ann sold her boat. It rained. The price was\n two coins.".replace("\n ", " ")
-
-
-def _kept(answer: str, **options: object) -> str | None:
-    sample = _sample(context=ANSWERED, question="What became of the boat?", answers=[answer])
-    given = RefinerOptions(max_share=0.3, keep_events=False, **options)  # type: ignore[arg-type]
-    return refine(sample, given).refined_context
-
-
-def test_an_answer_in_the_context_stays() -> None:
-    assert _kept("coins", keep_answer=False) == "Ann sold her boat."
-    assert _kept("Coins") == "Ann sold her boat. The price was two coins."
-    assert _kept("was  TWO coins") == "The price was two coins."  # in any spelling
-
-
-def test_a_part_of_a_word_is_not_an_answer() -> None:
-    assert _kept("rain") == "Ann sold her boat."
-
-
-def test_an_answer_over_two_sentences_keeps_both() -> None:
-    assert _kept("It rained. The price") == ANSWERED
-
-
-def test_the_most_relevant_of_several_occurrences_is_kept() -> None:
-    context = "Coins fell. Snow fell. Ann found coins in her boat."
-    sample = _sample(context=context, question="What did Ann find?", answers=["coins"])
-    assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "Ann found coins in her boat."
+@pytest.mark.parametrize(
+    ("context", "answer", "options", "refined"),
+    [
+        (ANSWERED, "coins", {"max_share": 0.3, "keep_answer": False}, "Ann sold her boat."),
+        (ANSWERED, "Coins", {"max_share": 0.3}, "Ann sold her boat. The price was two coins."),
+        (ANSWERED, "was  TWO coins", {"max_share": 0.3}, "The price was two coins."),  # in any spelling
+        (ANSWERED, "rain", {"max_share": 0.3}, "Ann sold her boat."),  # a part of a word is no answer
+        (ANSWERED, "It rained. The price", {"max_share": 0.3}, ANSWERED),  # over two sentences
+        (COINS, "coins", {"max_share": 0.1}, "Ann found coins in her boat."),  # the most relevant occurrence
+    ],
+)
+def test_an_answer_in_the_context_stays(context: str, answer: str, options: dict[str, Any], refined: str) -> None:
+    sample = _sample(context=context, question="What became of the boat?", answers=[answer])
+    assert refine(sample, RefinerOptions(keep_events=False, **options)).refined_context == refined
 
 
 def test_all_spans_that_the_source_names_are_kept() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from data_builders.swap.mentions import (
@@ -32,57 +34,53 @@ def test_mentions_are_whole_words(entity: str, text: str, found: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("entity", "rest", "traces"),
+    ("holds", "entity", "text", "expected"),
     [
-        ("Barack Obama", "Obama left.", True),
-        ("Barack Obama", "Ann left.", False),
-        ("Will Smith", "He will go.", False),
-        ("the red barn", "The Barn burnt.", True),
-        ("barn", "two barns", True),
-        ("barn", "a bar", False),
-        ("Israel", "the Israeli side", True),
-        ("British Broadcasting Corporation", "the BBC said", True),
-        ("University of Oxford", "of the of", False),
-        ("J. Ray", "J. left", False),
-        ("12 km", "In 12 days", True),
+        (leaves_traces, "Barack Obama", "Obama left.", True),
+        (leaves_traces, "Barack Obama", "Ann left.", False),
+        (leaves_traces, "Will Smith", "He will go.", False),
+        (leaves_traces, "the red barn", "The Barn burnt.", True),
+        (leaves_traces, "barn", "two barns", True),
+        (leaves_traces, "barn", "a bar", False),
+        (leaves_traces, "Israel", "the Israeli side", True),
+        (leaves_traces, "British Broadcasting Corporation", "the BBC said", True),
+        (leaves_traces, "University of Oxford", "of the of", False),
+        (leaves_traces, "J. Ray", "J. left", False),
+        (leaves_traces, "12 km", "In 12 days", True),
+        (is_part_of_a_name, "Vicar General", "the Deputy Vicar General left", True),
+        (is_part_of_a_name, "London", "in London Bridge", True),
+        (is_part_of_a_name, "London", "In London he left. The London he knew", False),
+        (is_part_of_a_name, "London", "the London-based team", False),
+        (is_part_of_a_name, "barn", "Barn Owl", False),
+        (is_replaceable, "Tiger Woods", "TIGER WOODS and Tiger Woods", True),
+        (is_replaceable, "Tiger Woods", "tiger woods are green", False),
+        (is_replaceable, "Playground", "a playground", False),
     ],
 )
-def test_traces_of_an_entity(entity: str, rest: str, traces: bool) -> None:
-    assert leaves_traces(entity, rest) == traces
+def test_how_a_text_speaks_of_an_entity(
+    holds: Callable[[str, str], bool], entity: str, text: str, expected: bool
+) -> None:
+    assert holds(entity, text) == expected
 
 
 @pytest.mark.parametrize(
-    ("entity", "text", "part"),
+    ("text", "pairs", "result"),
     [
-        ("Vicar General", "the Deputy Vicar General left", True),
-        ("London", "in London Bridge", True),
-        ("London", "In London he left. The London he knew", False),
-        ("London", "the London-based team", False),
-        ("barn", "Barn Owl", False),
+        (
+            "The barn is red. Barn and garage: GARAGE, barns.",
+            {"barn": "garage", "garage": "barn"},
+            "The garage is red. Garage and barn: BARN, barns.",
+        ),
+        ("New York and York", {"York": "Leeds", "New York": "Bonn"}, "Bonn and Leeds"),
     ],
 )
-def test_part_of_a_longer_name(entity: str, text: str, part: bool) -> None:
-    assert is_part_of_a_name(entity, text) == part
+def test_entities_change_places_in_one_step_the_longest_first(text: str, pairs: dict[str, str], result: str) -> None:
+    assert exchanged(text, pairs) == result
 
 
-def test_two_entities_change_places_in_one_step_and_keep_capitals() -> None:
-    text = "The barn is red. Barn and garage: GARAGE, barns."
-    assert exchanged(text, {"barn": "garage", "garage": "barn"}) == (
-        "The garage is red. Garage and barn: BARN, barns."
-    )
-
-
-def test_the_longer_of_two_entities_is_replaced_first() -> None:
-    assert exchanged("New York and York", {"York": "Leeds", "New York": "Bonn"}) == "Bonn and Leeds"
-
-
-def test_another_way_of_writing_is_not_replaceable() -> None:
-    assert is_replaceable("Tiger Woods", "TIGER WOODS and Tiger Woods")
-    assert not is_replaceable("Tiger Woods", "tiger woods are green")
-    assert not is_replaceable("Playground", "a playground")
-
-
-def test_articles_that_do_not_fit() -> None:
-    assert needs_other_article("barn", "attic", "in a barn")
-    assert not needs_other_article("barn", "attic", "in the barn")
-    assert not needs_other_article("barn", "garage", "in a barn")
+@pytest.mark.parametrize(
+    ("other", "text", "needed"),
+    [("attic", "in a barn", True), ("attic", "in the barn", False), ("garage", "in a barn", False)],
+)
+def test_articles_that_do_not_fit(other: str, text: str, needed: bool) -> None:
+    assert needs_other_article("barn", other, text) == needed

@@ -38,14 +38,6 @@ def _swap(*rows: EventSample, share: float = 1.0, seed: int = 0) -> tuple[list[E
     return swap_samples(rows, share, random.Random(seed))
 
 
-def _why(row: EventSample) -> set[Refusal]:
-    """The reasons for refusing the row, next to two rows that can be swapped; empty if it was swapped."""
-    rows, swaps = _swap(row, TOWN, OTHER)
-    assert swaps.swapped + swaps.refused.total() == 3
-    assert ("swapped" in rows[0].meta) != (rows[0] == row)
-    return set(swaps.refused)
-
-
 @pytest.fixture(scope="module")
 def habit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Built, Path]:
     """The habit task, its rows with half of the training swapped, and the folder of the latter."""
@@ -78,10 +70,8 @@ def test_the_answer_follows_from_swapped_stories_and_the_original_can_be_restore
         moves = rf"[Tt]he {new.meta['thing']} (?:is in|to) the (\w+)\."
         for text in (new.context, new.refined_context or ""):
             assert re.findall(moves, text)[-1] == new.answers[0]
-        if "swapped" in new.meta:
-            back = {
-                new.meta["swapped"][one]: new.meta["swapped"][two] for one, two in (("to", "from"), ("from", "to"))
-            }
+        if both := new.meta.get("swapped"):
+            back = {both["to"]: both["from"], both["from"]: both["to"]}
             assert exchanged(new.context, back) == old.context
             assert exchanged(new.refined_context or "", back) == old.refined_context
 
@@ -111,30 +101,24 @@ def test_answers_of_swapped_boxes_follow_from_the_text(tmp_path: Path) -> None:
         assert contents_by_text(row.context, strict=True)[str(row.meta["box"])] == contents
 
 
-def test_every_mention_is_replaced_in_both_contexts() -> None:
-    row = TOWN.model_copy(update={"refined_context": "Lima is warm."})
+KEY = _row(2, "The key is in the barn.", "Where?", "barn", format="scq", options=["garage", "barn", "Lima"])
+
+
+@pytest.mark.parametrize(
+    ("row", "changed"),
+    [
+        (
+            TOWN.model_copy(update={"refined_context": "Lima is warm."}),
+            {"context": "Ann moved to Oslo in May. Oslo is warm.", "refined_context": "Oslo is warm."},
+        ),
+        (TOWN.model_copy(update={"context": "Ann left Oslo for Lima."}), {"context": "Ann left Lima for Oslo."}),
+        (KEY, {"context": "The key is in the garage.", "answers": ["garage"]}),  # another of its options
+    ],
+)
+def test_the_answer_and_the_other_entity_change_places(row: EventSample, changed: dict[str, object]) -> None:
     (new, _), _ = _swap(row, OTHER)
-    assert new.context == "Ann moved to Oslo in May. Oslo is warm."
-    assert (new.refined_context, new.answers, new.subset) == ("Oslo is warm.", ["Oslo"], None)
-
-
-def test_an_entity_of_the_context_changes_places_with_the_answer() -> None:
-    (new, _), _ = _swap(TOWN.model_copy(update={"context": "Ann left Oslo for Lima."}), OTHER)
-    assert new.context == "Ann left Lima for Oslo."
-
-
-def test_single_choice_takes_another_of_its_options() -> None:
-    row = _row(
-        2,
-        "Mia hid the key in the barn.",
-        "Where is the key?",
-        "barn",
-        format="scq",
-        options=["garage", "barn", "Lima"],
-    )
-    (new,), _ = _swap(row)
-    assert (new.context, new.answers) == ("Mia hid the key in the garage.", ["garage"])
-    assert new.options == row.options
+    expected = {"answers": ["Oslo"], "subset": None, "options": row.options, **changed}
+    assert {name: getattr(new, name) for name in expected} == expected
 
 
 def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -> None:
@@ -164,28 +148,25 @@ def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -
     ],
 )  # fmt: skip
 def test_a_swap_without_sense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> None:
-    assert _why(row) == {why}
+    rows, swaps = _swap(row, TOWN, OTHER)  # the others can be swapped
+    assert rows[0] == row
+    assert swaps.refused == {why: 1}
 
 
 @pytest.mark.parametrize(
-    ("context", "question"),
+    "row",
     [
-        ("Ann moved to Lima.", "Which town, not Oslo, did Ann move to?"),  # the question names the other
-        ("Ann moved to Lima, not to Oslos.", "Which town did Ann move to?"),  # the context has a trace of it
-        ("Ann moved to Lima, a Lima of Oslo Fjord.", "Which town did Ann move to?"),  # part of a longer name
-        ("Ann saw a Lima.", "Which town did Ann see?"),  # a Oslo
+        _row(2, "Ann moved to Lima.", "Which town, not Oslo, did Ann move to?", "Lima"),  # in the question
+        _row(2, "Ann moved to Lima, not to Oslos.", "Which town did Ann move to?", "Lima"),  # a trace in the context
+        _row(2, "Ann moved to Lima, a Lima of Oslo Fjord.", "Which town did Ann move to?", "Lima"),  # in a longer name
+        _row(2, "Ann saw a Lima.", "Which town did Ann see?", "Lima"),  # a Oslo
+        TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"}),
     ],
 )
-def test_an_entity_that_does_not_fit_is_not_taken(context: str, question: str) -> None:
-    rows, swaps = _swap(_row(2, context, question, "Lima"), OTHER)
-    assert "swapped" not in rows[0].meta
+def test_an_entity_that_does_not_fit_is_not_taken(row: EventSample) -> None:
+    rows, swaps = _swap(row, OTHER)
+    assert rows[0] == row
     assert swaps.refused[Refusal.NO_OTHER]
-
-
-def test_the_habit_is_never_the_other_entity() -> None:
-    known = TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"})
-    rows, _ = _swap(known, OTHER)
-    assert rows[0] == known
 
 
 def test_missing_swaps_are_counted() -> None:
