@@ -154,8 +154,8 @@ def exclude_overlap(
 
     With a threshold, near-duplicates of at least that similarity are also excluded.
 
-    Only questions that are templates in the benchmark are set aside. A question about many contexts in all samples may
-    have only one context in a part drawn from them, and `find_overlap` must find no overlap in any part.
+    Only templates of the benchmark are set aside as templates. A question about many contexts in all samples may have
+    only one context in a part drawn from them, and `find_overlap` must find no overlap in any part.
     """
     rows = [KeyedRow(sample) for sample in samples]
     leaving: set[int] = set()

@@ -81,7 +81,7 @@ class Block(RootModel[tuple[Dictionary, ...]]):
 
     @cached_property
     def entities(self) -> list[EntityChange]:
-        """The gold changes of entities."""
+        """Return the gold changes of entities."""
         rows = [row for row in self.root if row.type == "entity"]
         return [EntityChange(row.entity, row.attribute, row.change or "") for row in rows]
 

@@ -77,7 +77,10 @@ def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
 def macro_f1(
     gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | None = None
 ) -> float | None:
-    """Return macro-F1 over `labels`, by default (as officially) those in gold or predicted; None if empty."""
+    """Return macro-F1 over `labels`; None if there are no predictions.
+
+    By default, the labels are those in `gold` or `predicted`, as in the official script.
+    """
     if not len(gold):
         return None
     return float(_f1(gold, predicted, np.union1d(gold, predicted) if labels is None else labels).mean())
