@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Any
 
 from d2e_sft.config.recipe import Recipe
@@ -59,10 +60,13 @@ def percentile(values: Sequence[int], percent: int) -> int:
     return sorted(values)[max(-(-len(values) * percent // 100), 1) - 1]
 
 
-def example_indices(kept: Sequence[EncodedSample]) -> dict[str, int]:
-    """Which samples to show: the first, one of middle length, and the longest."""
+def example_lines(rows: TokenRows, tokenizer: Any) -> list[str]:
+    """Three samples as lines: the first, one of middle length, and the longest."""
+    kept, lines = rows.encoded.kept, []
     by_length = sorted(range(len(kept)), key=lambda i: kept[i].longest)
-    return {"first": 0, "of middle length": by_length[len(kept) // 2], "longest": by_length[-1]}
+    for which, i in (("first", 0), ("of middle length", by_length[len(kept) // 2]), ("longest", by_length[-1])):
+        lines += [*render_example(which, rows.samples[i], kept[i], tokenizer), ""]
+    return lines[:-1]
 
 
 def render_example(which: str, sample: EventSample, encoded: EncodedSample, tokenizer: Any) -> list[str]:
@@ -76,26 +80,16 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
         lines.append(
             f"  the views begin with {shared} tokens in common; {separate} tokens apart, {packed} in a packed row"
         )
-    runs = _runs(tokenizer, encoded)
+    marks = encoded.trained or [True] * len(encoded.answer)
+    pairs = groupby(zip(marks, encoded.answer, strict=True), key=itemgetter(0))
+    runs = [(trained, _decoded(tokenizer, [token for _, token in run])) for trained, run in pairs]
     for view, prompt in encoded.prompts.items():
         lines.append(f"  {view}: prompt {len(prompt)} + answer {len(encoded.answer)} tokens")
         for trained, text in [(False, _decoded(tokenizer, prompt)), *runs]:
-            lines += [_marked("    > " if trained else "    | ", line) for line in text.split("\n")]
+            mark, width = "    > " if trained else "    | ", terminal_width()
+            for line in text.split("\n"):
+                lines.append(f"{mark}{line}" if len(mark + line) <= width else filled(line, lead=mark))
     return lines
-
-
-def _marked(mark: str, line: str) -> str:
-    """A line of the text after its mark; a long line is folded."""
-    return f"{mark}{line}" if len(mark + line) <= terminal_width() else filled(line, lead=mark)
-
-
-def _runs(tokenizer: Any, encoded: EncodedSample) -> list[tuple[bool, str]]:
-    """The answer's text in pieces: whether the loss is on it, and what it says."""
-    pairs = zip(encoded.answer, encoded.trained or [True] * len(encoded.answer), strict=True)
-    return [
-        (trained, _decoded(tokenizer, [token for token, _ in run]))
-        for trained, run in groupby(pairs, key=lambda pair: pair[1])
-    ]
 
 
 def _decoded(tokenizer: Any, ids: list[int]) -> str:

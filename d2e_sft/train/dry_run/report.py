@@ -13,27 +13,16 @@ import torch
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import pad_id
-from d2e_sft.data.views import EncodedSample
-from d2e_sft.model.collation import Row
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.micro_batch import enable_checkpointing
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
-from d2e_sft.model.token_budget import TokenBudgetSteps, TokenCosts
+from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
 from d2e_sft.train.dry_run.costs import Plan, memory_lines, time_lines
-from d2e_sft.train.dry_run.data import describe_overlong, example_indices, length_table, render_example
-from d2e_sft.train.dry_run.speed import (
-    Drawn,
-    Speed,
-    average_tokens,
-    draw_by_size,
-    draw_by_tokens,
-    measure_speed,
-)
+from d2e_sft.train.dry_run.data import describe_overlong, example_lines, length_table
+from d2e_sft.train.dry_run.speed import Speed, average_tokens, draw, measure_speed
 from d2e_sft.train.prepare import (
-    Steps,
     adapter_config,
     check_recipe,
     count_steps,
@@ -83,10 +72,10 @@ def dry_run(
 
     section("recipe", [recipe.as_yaml().rstrip()])
     section("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
-    section("samples (| prompt, not trained on; > answer, trained on)", _example_lines(training, loaded.tokenizer))
-    section("lengths", [*_count_lines(recipe, training), *_length_lines(recipe, training, loaded)])
+    section("samples (| prompt, not trained on; > answer, trained on)", example_lines(training, loaded.tokenizer))
+    section("lengths", _length_lines(recipe, training, loaded))
     steps = count_steps(recipe.train, len(training.samples), processes)
-    drawn = _drawn(recipe, rows, training.encoded.kept, layout, steps)
+    drawn = draw(recipe, rows, training.encoded.kept, layout, steps)
     laid_out, apart, batches = average_tokens(rows, collate, drawn.micro_batches)
     tokens = (
         f"average tokens of a micro-batch: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
@@ -98,28 +87,6 @@ def dry_run(
     speed = _measured(plan, batches, laid_out)
     section(f"memory per device{where}", memory_lines(plan, speed))
     section(f"time{where}", time_lines(plan, speed))
-
-
-def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: int) -> list[int]:
-    """The rows of the micro-batch that takes the most memory: the longest by their widest view if rows are padded,
-    otherwise by the tokens of all views."""
-
-    def weight(i: int) -> int:
-        padded = layout.packing in ("batched", "encoder_decoder")
-        return kept[i].longest if padded else sum(map(len, kept[i].prompts.values()))
-
-    return sorted(range(len(kept)), key=weight, reverse=True)[:size]
-
-
-def _drawn(recipe: Recipe, rows: Sequence[Row], kept: Sequence[EncodedSample], layout: Layout, steps: Steps) -> Drawn:
-    train = recipe.train
-    if train.micro_batch_tokens is None:
-        heaviest = heaviest_micro_batch(kept, layout, train.per_device_train_batch_size)
-        return draw_by_size(len(rows), train.per_device_train_batch_size, steps.accumulation, heaviest)
-    costs = TokenCosts.of(rows, layout, recipe.d2e.step_views)
-    return draw_by_tokens(
-        TokenBudgetSteps(costs, train.batch_size, train.micro_batch_tokens, seed=train.seed, processes=steps.processes)
-    )
 
 
 def _measured(plan: Plan, batches: list[dict[str, Any]], tokens_each: float) -> Speed | None:
@@ -152,22 +119,11 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
     return f"{run}: training would start over{' and remove the run in it' if overwrite and run.exists() else ''}"
 
 
-def _example_lines(rows: TokenRows, tokenizer: Any) -> list[str]:
-    lines: list[str] = []
-    for which, i in example_indices(rows.encoded.kept).items():
-        lines += [*render_example(which, rows.samples[i], rows.encoded.kept[i], tokenizer), ""]
-    return lines[:-1]
-
-
-def _count_lines(recipe: Recipe, rows: TokenRows) -> list[str]:
+def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:
     lines = [f"samples: {len(rows.samples)} of {rows.in_file} in {recipe.data.train}"]
     if rows.bad_rows:
         lines.append(f"bad rows that training would skip: {len(rows.bad_rows)}")
-    return [*lines, *describe_overlong(recipe, rows)]
-
-
-def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:
-    lines = length_table(rows.encoded.whole)
+    lines += [*describe_overlong(recipe, rows), *length_table(rows.encoded.whole)]
     try:
         held_out = held_out_rows(recipe, loaded, progress=False)
     except UserError as error:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from d2e_sft.train.dry_run.memory import MemoryEstimate
 
-
-@dataclass(frozen=True)
-class Sharding:
-    """What a launcher shards over its processes, and what it keeps in host memory."""
-
-    weights: bool = False
-    gradients: bool = False
-    optimizer: bool = False
-    optimizer_on_host: bool = False
-    weights_on_host: bool = False
-
-
-SHARDING = {
-    "ddp": Sharding(),
-    "fsdp2": Sharding(weights=True, gradients=True, optimizer=True),
-    "zero2": Sharding(gradients=True, optimizer=True),
-    "zero2-offload": Sharding(gradients=True, optimizer=True, optimizer_on_host=True),
-    "zero3": Sharding(weights=True, gradients=True, optimizer=True),
-    "zero3-offload": Sharding(
-        weights=True, gradients=True, optimizer=True, optimizer_on_host=True, weights_on_host=True
-    ),
+# Launcher → the parts that it divides among its processes, and those that it keeps in host memory.
+SHARDED: dict[str, tuple[str, ...]] = {
+    "ddp": (),
+    "fsdp2": ("weights", "gradients", "optimizer"),
+    "zero2": ("gradients", "optimizer"),
+    "zero2-offload": ("gradients", "optimizer"),
+    "zero3": ("weights", "gradients", "optimizer"),
+    "zero3-offload": ("weights", "gradients", "optimizer"),
 }
+ON_HOST: dict[str, tuple[str, ...]] = {"zero2-offload": ("optimizer",), "zero3-offload": ("weights", "optimizer")}
 
 
 def on_each_device(whole: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
@@ -37,23 +25,17 @@ def on_each_device(whole: MemoryEstimate, launcher: str, processes: int) -> tupl
     out other engines' buffers and their copies of weights in another precision.
 
     Args:
-        launcher: a key of `SHARDING`.
+        launcher: a key of `SHARDED`.
     """
     if processes == 1:
         return whole, 0
-    sharding, host = SHARDING[launcher], 0
-
-    def share(size: int, spread: bool) -> int:
-        return -(-size // processes) if spread else size
-
-    weights = share(whole.weights, sharding.weights)
-    gradients = share(whole.gradients, sharding.gradients)
-    optimizer = share(whole.optimizer, sharding.optimizer)
+    sizes = {"weights": whole.weights, "gradients": whole.gradients, "optimizer": whole.optimizer}
+    sizes |= {part: -(-sizes[part] // processes) for part in SHARDED[launcher]}
     if launcher == "ddp":
-        gradients *= 2
-    if sharding.weights_on_host:
-        host, weights = host + weights, 0
-    if sharding.optimizer_on_host:
-        host, optimizer = host + optimizer, 0
-    gathered = whole.largest_layer if sharding.weights else 0
-    return replace(whole, weights=weights + gathered, gradients=gradients, optimizer=optimizer), host
+        sizes["gradients"] *= 2
+    on_host = ON_HOST.get(launcher, ())
+    host = sum(sizes[part] for part in on_host)
+    sizes |= dict.fromkeys(on_host, 0)
+    if "weights" in SHARDED[launcher]:
+        sizes["weights"] += whole.largest_layer  # gathered while it is computed
+    return replace(whole, **sizes), host

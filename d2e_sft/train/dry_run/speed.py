@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,15 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from d2e_sft.config.recipe import TrainSection
+from d2e_sft.config.recipe import Recipe, TrainSection
+from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import PeakMemory, timed, usable_device
 from d2e_sft.model.micro_batch import forward_backward, model_inputs
-from d2e_sft.model.token_budget import TokenBudgetSteps
+from d2e_sft.model.packing_support import Layout
+from d2e_sft.model.token_budget import TokenBudgetSteps, TokenCosts
 from d2e_sft.train.prepare import Steps
 from d2e_sft.util.errors import UserError
 
 _ENOUGH_S = 10.0  # no further micro-batch is timed after this
+_DRAWS = 32  # micro-batches whose tokens are averaged
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ def measure_speed(
         tokens_each: Average tokens of a micro-batch, to which the times are scaled.
     """
     device = usable_device()
-    memory = _peak_memory()
+    memory: PeakMemory | None = None
+    with suppress(UserError):  # not available on this device or system
+        memory = PeakMemory()
     model.to(device).train()
     forward_backward(model, model_inputs(batches[0], device), train.precision, device)
     seconds, tokens, measured = 0.0, 0, 0
@@ -75,13 +81,6 @@ def measure_speed(
     return Speed(seconds / tokens * tokens_each, per_step, measured, peak)
 
 
-def _peak_memory() -> PeakMemory | None:
-    try:
-        return PeakMemory()
-    except UserError:  # not available on this device or system
-        return None
-
-
 @dataclass(frozen=True)
 class Drawn:
     """Micro-batches from the start of a run, as row indices."""
@@ -91,19 +90,32 @@ class Drawn:
     heaviest: list[int]  # rows of the micro-batch that takes the most memory
 
 
-def draw_by_size(rows: int, size: int, accumulation: int, heaviest: list[int], *, draws: int = 32) -> Drawn:
-    """Shuffled micro-batches of `size` rows, at most `draws` of them."""
-    order = list(range(rows))
-    random.Random(0).shuffle(order)
-    starts = range(0, rows, size)[:draws]
-    return Drawn([order[start : start + size] for start in starts], accumulation, heaviest)
+def draw(recipe: Recipe, rows: Sequence[Row], kept: Sequence[EncodedSample], layout: Layout, steps: Steps) -> Drawn:
+    """Draw the first micro-batches of a run, shuffled, and the one that takes the most memory."""
+    train = recipe.train
+    if train.micro_batch_tokens is None:
+        size, order = train.per_device_train_batch_size, list(range(len(rows)))
+        random.Random(0).shuffle(order)
+        found = [order[start : start + size] for start in range(0, len(rows), size)]
+        return Drawn(found[:_DRAWS], steps.accumulation, heaviest_micro_batch(kept, layout, size))
+    costs = TokenCosts.of(rows, layout, recipe.d2e.step_views)
+    plan = TokenBudgetSteps(
+        costs, train.batch_size, train.micro_batch_tokens, seed=train.seed, processes=steps.processes
+    )
+    epoch = list(plan)
+    found = [part for step in epoch for part in step if part]
+    return Drawn(found[:_DRAWS], len(found) / len(epoch), max(found, key=costs.of_micro_batch))
 
 
-def draw_by_tokens(plan: TokenBudgetSteps, *, draws: int = 32) -> Drawn:
-    """The micro-batches of the first epoch under `train.micro_batch_tokens`, the first `draws` of them."""
-    steps = list(plan)
-    found = [part for step in steps for part in step if part]
-    return Drawn(found[:draws], len(found) / len(steps), max(found, key=plan.costs.of_micro_batch))
+def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: int) -> list[int]:
+    """The rows of the micro-batch that takes the most memory: the longest by their widest view if rows are padded,
+    otherwise by the tokens of all views."""
+
+    def weight(i: int) -> int:
+        padded = layout.packing in ("batched", "encoder_decoder")
+        return kept[i].longest if padded else sum(map(len, kept[i].prompts.values()))
+
+    return sorted(range(len(kept)), key=weight, reverse=True)[:size]
 
 
 def average_tokens(

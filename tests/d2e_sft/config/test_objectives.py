@@ -12,15 +12,16 @@ from d2e_sft.config.objectives import OBJECTIVES
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.util.errors import UserError
 
-MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
-
 
 @pytest.mark.parametrize(
     ("options", "views", "training", "decoding"),
     [
         ({"objective": "sft"}, "o", 0, 0),
         ({"objective": "d2e"}, "oir", 0.5, 0.5),
-        ({"objective": "d2e", "debias": False, "distill": False}, "o", 0, 0),
+        ({"debias": False}, "or", 0, 0),
+        ({"distill": False}, "oi", 0.5, 0.5),
+        ({"debias": False, "distill": False}, "o", 0, 0),
+        ({"alpha": 0, "kl_weight": 0}, "o", 0, 0),
         ({"objective": "product"}, "oi", 0, 0),
         ({"objective": "honest"}, "oi", 0, 0.5),
         ({"objective": "honest", "alpha": 0.2}, "oi", 0, 0.2),
@@ -46,17 +47,9 @@ def test_a_step_does_not_run_a_frozen_view() -> None:
     assert D2ESection().step_views == D2ESection().views
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_saved_recipe_repeats_the_run(tmp_path: Path, name: str) -> None:
-    (tmp_path / "recipe.yaml").write_text(MINIMAL)
-    recipe = load_recipe(tmp_path / "recipe.yaml", [f"d2e.objective={name}"])
-    recipe.save(tmp_path / "run")
-    assert load_recipe(tmp_path / "run" / "recipe.yaml") == recipe
-
-
-def test_a_recipe_of_a_version_without_objectives_is_d2es(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(MINIMAL + "d2e: {alpha: 0.5, debias: true, distill: false}\n")
-    d2e = load_recipe(tmp_path / "recipe.yaml").d2e
+@pytest.mark.parametrize("more", ["d2e: {alpha: 0.5, debias: true, distill: false}"])
+def test_a_recipe_of_a_version_without_objectives_is_d2es(recipe_file: Path, more: str) -> None:
+    d2e = load_recipe(recipe_file).d2e
     assert (d2e.objective, d2e.views) == ("d2e", ("original", "imagined"))
 
 
@@ -83,10 +76,9 @@ def test_a_recipe_of_a_version_without_objectives_is_d2es(tmp_path: Path) -> Non
         (["objective=a:b", "own_views=[imagined]"], r"d2e\.own_views=\['imagined'\]: expected original first"),
     ],
 )
-def test_unsupported_options_of_an_objective_are_errors(tmp_path: Path, overrides: list[str], said: str) -> None:
-    (tmp_path / "recipe.yaml").write_text(MINIMAL)
+def test_unsupported_options_of_an_objective_are_errors(recipe_file: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        load_recipe(tmp_path / "recipe.yaml", [f"d2e.{override}" for override in overrides])
+        load_recipe(recipe_file, [f"d2e.{override}" for override in overrides])
 
 
 @pytest.mark.parametrize(
@@ -104,21 +96,26 @@ def test_the_gradients_and_weights_of_the_other_views(options: dict[str, Any], g
     assert (d2e.view_gradients, d2e.imagined_weight) == (gradients, weight)
 
 
-def test_another_objective_has_its_own_defaults_whatever_a_saved_recipe_spells_out(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(MINIMAL + "d2e: {alpha: 0.3}\n")
-    for objective in ("d2e", "product"):
-        load_recipe(tmp_path / "recipe.yaml", [f"d2e.objective={objective}"]).save(tmp_path / objective)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("more", ["d2e: {alpha: 0.3}"])
+def test_a_saved_recipe_repeats_the_run_and_takes_the_defaults_of_another_objective(
+    recipe_file: Path, more: str, objective: str
+) -> None:
+    recipe, saved = load_recipe(recipe_file, [f"d2e.objective={objective}"]), recipe_file.parent / "run"
+    recipe.save(saved)
+    assert load_recipe(saved / "recipe.yaml") == recipe
+    if objective in ("d2e", "product"):
         for other in OBJECTIVES:
-            changed = load_recipe(tmp_path / objective / "recipe.yaml", [f"d2e.objective={other}"])
+            changed = load_recipe(saved / "recipe.yaml", [f"d2e.objective={other}"])
             assert changed.d2e == D2ESection(objective=other, alpha=0.3), other
 
 
-def test_what_a_recipe_says_against_its_objectives_defaults_holds_for_another_objective(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(MINIMAL + "d2e: {distill: false, view_gradients: original}\n")
-    d2e = load_recipe(tmp_path / "recipe.yaml", ["d2e.objective=weighted"]).d2e
+@pytest.mark.parametrize("more", ["d2e: {distill: false, view_gradients: original}"])
+def test_what_a_recipe_says_against_its_objectives_defaults_holds_for_another_objective(
+    recipe_file: Path, more: str
+) -> None:
+    d2e = load_recipe(recipe_file, ["d2e.objective=weighted"]).d2e
     assert (d2e.debias, d2e.distill, d2e.view_gradients) == (True, False, "original")
-    with pytest.raises(UserError, match=r"d2e\.debias=true: the objective sft always has debias=false"):
-        load_recipe(tmp_path / "recipe.yaml", ["d2e.objective=sft", "d2e.debias=true"])
 
 
 def test_an_unknown_objective_in_python_is_a_validation_error() -> None:

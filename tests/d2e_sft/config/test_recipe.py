@@ -10,15 +10,6 @@ from d2e_sft.config.lookup import bundled_recipes
 from d2e_sft.config.recipe import D2ESection, load_recipe, recipe_of
 from d2e_sft.util.errors import UserError
 
-MINIMAL = "data: {train: rows.parquet}\ntrain: {output_dir: runs/x}\n"
-
-
-@pytest.fixture
-def recipe_file(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(MINIMAL)
-    return path
-
 
 def test_defaults_are_the_papers(recipe_file: Path) -> None:
     recipe = load_recipe(recipe_file)
@@ -28,31 +19,24 @@ def test_defaults_are_the_papers(recipe_file: Path) -> None:
 
 
 def test_overrides_reach_every_section(recipe_file: Path) -> None:
-    recipe = load_recipe(
-        recipe_file, ["d2e.alpha=0.7", "train.learning_rate=3e-5", "model.lora.r=4", "train.report_to=[wandb]"]
-    )
+    changes = ["d2e.alpha=0.7", "train.learning_rate=3e-5", "model.lora.r=4", "train.report_to=[wandb]"]
+    recipe = load_recipe(recipe_file, [*changes, "train.output_dir=~/x"])
     assert recipe.d2e.alpha == 0.7
-    assert recipe.train.learning_rate == 3e-5
+    assert (recipe.train.learning_rate, recipe.train.report_to) == (3e-5, ["wandb"])
+    assert recipe.train.output_dir == str(Path.home() / "x")
     assert recipe.model.lora is not None
     assert recipe.model.lora.r == 4
-    assert recipe.train.report_to == ["wandb"]
 
 
-def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(MINIMAL + "model: {name: a}\nmodel: {name: b}\n")
+@pytest.mark.parametrize("more", ["model: {name: a}\nmodel: {name: b}"])
+def test_a_key_given_twice_is_refused(recipe_file: Path, more: str) -> None:
     with pytest.raises(UserError, match="the key 'model' is given twice"):
-        load_recipe(path)
+        load_recipe(recipe_file)
 
 
-def test_a_home_folder_is_expanded_once(recipe_file: Path) -> None:
-    assert load_recipe(recipe_file, ["train.output_dir=~/x"]).train.output_dir == str(Path.home() / "x")
-
-
-def test_an_empty_section_means_its_defaults(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(MINIMAL + "d2e:\n  # alpha: 0.7\n")
-    assert load_recipe(path).d2e == D2ESection()
+@pytest.mark.parametrize("more", ["d2e:\n  # alpha: 0.7"])
+def test_an_empty_section_means_its_defaults(recipe_file: Path, more: str) -> None:
+    assert load_recipe(recipe_file).d2e == D2ESection()
 
 
 def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp_path: Path) -> None:
@@ -98,36 +82,19 @@ def test_every_bundled_recipe_loads(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "views"),
-    [
-        (D2ESection(), ("original", "imagined", "refined")),
-        (D2ESection(debias=False), ("original", "refined")),
-        (D2ESection(distill=False), ("original", "imagined")),
-        (D2ESection(debias=False, distill=False), ("original",)),
-        (D2ESection(alpha=0, kl_weight=0), ("original",)),
-    ],
-)
-def test_a_view_that_no_term_needs_is_not_asked_for(config: D2ESection, views: tuple[str, ...]) -> None:
-    assert config.views == views
-
-
-@pytest.mark.parametrize(
-    ("sections", "expected"),
+    ("more", "expected"),
     [("", 0.5), ("d2e: {alpha: 0.3}", 0.3), ("d2e: {debias: false}", 0.0), ("eval: {alpha: 0.9}", 0.9)],
 )
 def test_a_model_is_decoded_as_it_was_trained_unless_its_recipe_says_otherwise(
-    tmp_path: Path, sections: str, expected: float
+    recipe_file: Path, more: str, expected: float
 ) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(f"{MINIMAL}{sections}\n")
-    assert load_recipe(path).decoding.alpha == expected
+    assert load_recipe(recipe_file).decoding.alpha == expected
 
 
-def test_a_checkpoint_has_its_runs_recipe_and_another_folder_has_none(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    (run / "checkpoint-7").mkdir(parents=True)
-    (run / "checkpoint-7" / "merged").mkdir()
-    (run / "recipe.yaml").write_text(f"{MINIMAL}d2e: {{alpha: 0.7}}\n")
+@pytest.mark.parametrize("more", ["d2e: {alpha: 0.7}"])
+def test_a_checkpoint_has_its_runs_recipe_and_another_folder_has_none(recipe_file: Path, more: str) -> None:
+    run = recipe_file.parent
+    (run / "checkpoint-7" / "merged").mkdir(parents=True)
     for folder in (run, run / "checkpoint-7"):
         found = recipe_of(str(folder))
         assert found is not None

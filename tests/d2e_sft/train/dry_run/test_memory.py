@@ -1,8 +1,7 @@
-"""The estimate is compared with what can be counted by hand, and on the real model with a real training."""
+"""The estimate is compared with what can be counted by hand, and with a real training."""
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, TrainSection, load_recipe
-from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.data.sample import write_samples
 from d2e_sft.model.attention.registry import FLEX, register
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
@@ -24,10 +23,11 @@ from d2e_sft.train.dry_run.memory import (
     estimate_memory,
     optimizer_bytes,
 )
-from d2e_sft.train.dry_run.sharding import SHARDING, on_each_device
+from d2e_sft.train.dry_run.sharding import SHARDED, on_each_device
 from d2e_sft.train.dry_run.speed import Speed
 from d2e_sft.train.launch import launchers
-from tests.tiny import VOCAB_SIZE, make_sample, tiny_model
+from tests.factories import write_recipe
+from tests.tiny import VOCAB_SIZE, make_samples, tiny_model, tiny_tokenizer
 
 CPU = torch.device("cpu")
 
@@ -169,7 +169,7 @@ WHOLE = MemoryEstimate(weights=800, gradients=400, optimizer=1600, activations=1
 
 
 def test_every_launcher_says_what_it_spreads() -> None:
-    assert sorted(SHARDING) == launchers()
+    assert sorted(SHARDED) == launchers()
 
 
 @pytest.mark.parametrize(
@@ -192,25 +192,16 @@ def test_one_process_has_everything() -> None:
     assert on_each_device(WHOLE, "zero3", 1) == (WHOLE, 0)
 
 
-WORDS = ("river", "storm", "road", "bridge", "farmer", "letter", "market", "winter", "train", "garden")
-
-
-def long_sample(number: int) -> EventSample:
-    """A sample with a context of 200 words, which is about as many tokens."""
-    generator = random.Random(number)
-    words = [generator.choice(WORDS) for _ in range(200)]
-    return make_sample(number, context=" ".join(words), refined_context=" ".join(words[:120]))
-
-
-def recipe_of_long_samples(folder: Path) -> Path:
-    recipe = folder / "recipe.yaml"
-    write_samples([long_sample(number) for number in range(8)], folder / "train.parquet")
-    recipe.write_text(
-        f"data: {{train: {folder}/train.parquet, max_length: 1000}}\n"
-        f"train: {{output_dir: {folder}/run, bf16: false, max_steps: 2, batch_size: 4, "
-        "per_device_train_batch_size: 2}"
-    )
-    return recipe
+@pytest.fixture(scope="module")
+def twenty_million(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe of a model whose weights and moments outweigh what any process has besides."""
+    folder = tmp_path_factory.mktemp("twenty-million")
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 5, "head_dim": 64}
+    config = LlamaConfig(**{**tiny_model().config.to_dict(), **sizes, "num_attention_heads": 8})
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    tiny_tokenizer().save_pretrained(folder / "model")
+    write_samples(make_samples(8), folder / "train.jsonl")
+    return write_recipe(folder, folder / "run", "train.max_steps=2")
 
 
 def printed_by(module: str, *arguments: str) -> str:
@@ -222,18 +213,18 @@ def printed_by(module: str, *arguments: str) -> str:
 
 
 def bytes_at_the_peak(text: str) -> float:
-    return float(text.split("at the peak")[1].split(maxsplit=1)[0]) * 2**30
+    number, unit = text.split("at the peak")[1].split()[:2]
+    return float(number) * {"MiB": 2**20, "GiB": 2**30}[unit]
 
 
 @pytest.mark.slow
 def test_a_real_training_takes_what_was_estimated_and_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    twenty_million: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = recipe_of_long_samples(tmp_path)
-    text = printed_by("d2e_sft.train", str(recipe), "--dry-run").split("== memory")[1]
-    trained = int(printed_by("tests.peak_rss", str(recipe)).split("grew by ")[1].split()[0])
+    trained = int(printed_by("tests.peak_rss", str(twenty_million)).split("grew by ")[1].split()[0])
+    text = printed_by("d2e_sft.train", str(twenty_million), "--dry-run").split("== memory")[1]
     assert bytes_at_the_peak(text) == pytest.approx(trained, rel=0.2)
     shown: list[str] = []
     monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))
-    dryrun.dry_run(load_recipe(recipe), shown.append)
+    dryrun.dry_run(load_recipe(twenty_million), shown.append)
     assert bytes_at_the_peak("".join(shown)) == pytest.approx(trained, rel=0.2)

@@ -14,7 +14,8 @@ from d2e_sft import cli
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.train.dry_run.report import dry_run, heaviest_micro_batch
+from d2e_sft.train.dry_run.report import dry_run
+from d2e_sft.train.dry_run.speed import heaviest_micro_batch
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 
@@ -74,8 +75,8 @@ def test_first_middle_and_longest_are_shown(whole: str) -> None:
     assert int(lengths["of middle length"]) < int(lengths["longest"])
 
 
-def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path) -> None:
-    lengths = section(shown(recipe_file), "lengths")
+def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path, whole: str) -> None:
+    lengths = section(whole, "lengths")
     longest = int(lengths.split("longest view + answer")[1].split("\n")[0].split()[-1])
     limit = f"data.max_length={longest - 1}"
     text = shown(recipe_file, limit)
