@@ -1,7 +1,7 @@
 """One process of launched trainings: trains as `d2e train` does and writes down what it ran under.
 
-Called as `worker.py RESULTS RECIPE TRAINING...`, a training being a JSON list of its overrides, `--resume` among them
-to go on where a checkpoint lies. They run one after the other, since importing the packages takes longer than each.
+Called as `worker.py RESULTS RECIPE TRAINING...`; a training is a JSON list of overrides, and `--resume=CHECKPOINT`
+to continue another run from there. They run one after the other, since importing the packages takes longer than each.
 Leaves RESULTS/rank-N.json with a record a training, written before the interpreter exits, so that what happens then
 cannot be taken for a training's result.
 """
@@ -9,6 +9,7 @@ cannot be taken for a training's result.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,25 @@ def _partitions(engine: Any) -> dict[str, Any]:
     return found
 
 
+def _copy_start(checkpoint: Path, run: Path) -> None:
+    """Leave in `run` what the run of the checkpoint would have left there, had it been killed afterwards."""
+    if torch.distributed.get_rank() == 0:
+        shutil.copytree(checkpoint, run / checkpoint.name)
+        for name in ("data.json", "recipe.yaml", "held_out_predictions.jsonl"):
+            shutil.copy(checkpoint.parent / name, run)
+    torch.distributed.barrier()
+
+
 def main() -> None:
     results, recipe, *trainings = sys.argv[1:]
     train.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
     records = []
     for arguments in map(json.loads, trainings):
-        overrides = [argument for argument in arguments if argument != "--resume"]
-        train.train_recipe(load_recipe(recipe, overrides), resume="--resume" in arguments)
+        checkpoint = next((Path(one.removeprefix("--resume=")) for one in arguments if one.startswith("--")), None)
+        loaded = load_recipe(recipe, [argument for argument in arguments if not argument.startswith("--")])
+        if checkpoint is not None:
+            _copy_start(checkpoint, Path(loaded.train.output_dir))
+        train.train_recipe(loaded, resume=checkpoint is not None)
         records.append(WitnessedTrainer.record)
     rank = torch.distributed.get_rank()
     Path(results, f"rank-{rank}.json").write_text(json.dumps(records))
