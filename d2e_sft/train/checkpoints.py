@@ -145,7 +145,14 @@ def explaining_full_disk(trainer: Any, run: Path) -> Iterator[None]:
         remove_leftovers(run)
         for checkpoint in unsealed_checkpoints(run):
             _remove(checkpoint)
-        raise _no_room(run, trainer.state.global_step, error) from error
+        disk, reason = shutil.disk_usage(run), str(error).strip().split("\n")[0][:120]
+        last = next((path.name for path in checkpoints_of(run)), "none yet")
+        raise ProcessError(
+            f"{run}: the disk is full, so step {trainer.state.global_step} could not be saved ({reason}); "
+            f"{disk.free / 2**20:,.0f} of {disk.total / 2**20:,.0f} MiB are free now; the last checkpoint, {last}, "
+            "is whole",
+            remedy="make room, then continue with --resume; train.save_total_limit keeps fewer checkpoints",
+        ) from error
 
 
 def save_model_whole(trainer: Any, target: Path, write: Callable[[str], None]) -> None:
@@ -163,17 +170,6 @@ def save_model_whole(trainer: Any, target: Path, write: Callable[[str], None]) -
         _move_model(target / ASIDE / "model", target)
         remove_leftovers(target)
     trainer.accelerator.wait_for_everyone()
-
-
-def _no_room(run: Path, step: int, error: Exception) -> ProcessError:
-    disk, reason = shutil.disk_usage(run), str(error).strip().split("\n")[0][:120]
-    kept = checkpoints_of(run)
-    return ProcessError(
-        f"{run}: the disk is full, so step {step} could not be saved ({reason}); {disk.free / 2**20:,.0f} of "
-        f"{disk.total / 2**20:,.0f} MiB are free now; the last checkpoint, {kept[0].name if kept else 'none yet'}, "
-        "is whole",
-        remedy="make room, then continue with --resume; train.save_total_limit keeps fewer checkpoints",
-    )
 
 
 def _place(args: Any, state: Any) -> Path:

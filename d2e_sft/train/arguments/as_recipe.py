@@ -21,12 +21,7 @@ _WITHOUT_KEY = {
     *("disable_tqdm", "do_train", "do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs"),
 }
 _OF_ANY_ADAPTER = {
-    "task_type",
-    "peft_type",
-    "base_model_name_or_path",
-    "inference_mode",
-    "revision",
-    "auto_mapping",
+    *("task_type", "peft_type", "base_model_name_or_path", "inference_mode", "revision", "auto_mapping"),
     "peft_version",
 }
 
@@ -53,7 +48,9 @@ def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]
         content[section] = {key: value for key, value in found.items() if value is not None}
     for name, (section, key) in FROM_OTHER_SECTIONS.items():
         content[section][key] = given[name]
-    unsaid = _without_key(args)
+    known = {*TrainSection.model_fields, *D2ESection.model_fields, *FROM_OTHER_SECTIONS, *_WITHOUT_KEY}
+    defaults = {one.name: one.default for one in fields(args) if one.default is not MISSING}
+    unsaid = sorted(n for n, default in defaults.items() if n not in known and args.given.get(n, default) != default)
     for key in _without_effect(data, content["train"]):
         if content["train"].pop(key, None):
             unsaid.append(key)
@@ -85,12 +82,6 @@ def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:
 
 def _listed(value: Any) -> Any:
     return sorted(value) if isinstance(value, set) else dict(value) if isinstance(value, Mapping) else value
-
-
-def _without_key(args: D2EConfig) -> list[str]:
-    known = {*TrainSection.model_fields, *D2ESection.model_fields, *FROM_OTHER_SECTIONS, *_WITHOUT_KEY}
-    defaults = {one.name: one.default for one in fields(args) if one.default is not MISSING}
-    return sorted(n for n, default in defaults.items() if n not in known and args.given.get(n, default) != default)
 
 
 def _without_effect(data: Mapping[str, Any], train: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from transformers import TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
@@ -45,11 +45,8 @@ _UNSUPPORTED = {
 }
 
 
-def _defaults(*sections: type[BaseModel]) -> dict[str, Any]:
-    return {name: field.default for section in sections for name, field in section.model_fields.items()}
-
-
-_DEFAULT = _defaults(EvalSection, DataSection, D2ESection, TrainSection)
+_SECTIONS = (EvalSection, DataSection, D2ESection, TrainSection)
+_DEFAULT = {name: field.default for section in _SECTIONS for name, field in section.model_fields.items()}
 
 
 @dataclass

@@ -134,7 +134,12 @@ class SamplePredictions:
             }
             for i, sample in enumerate(self.samples)
         ]
-        self._write(rows, step)
+        # Rows of this and later steps were written before a resumption. Not splitlines(): a text may contain a line
+        # separator that JSON leaves as it is.
+        before = self.file.read_text(encoding="utf-8").split("\n") if self.file.exists() else []
+        kept = [line for line in before if line and json.loads(line)["step"] < step]
+        lines = [*kept, *(json.dumps(row, ensure_ascii=False) for row in rows)]
+        write_whole(self.file, "\n".join(lines) + "\n")
         log_table(self.trainer, "held_out_predictions", rows)
 
     def _decode(self, decoding: DecodingConfig) -> list[str]:
@@ -156,11 +161,3 @@ class SamplePredictions:
         if release is not None:
             release()
         return answers
-
-    def _write(self, rows: Sequence[dict[str, Any]], step: int) -> None:
-        """Append the rows; rows of this and later steps are replaced, as they were written before a resumption."""
-        # Not splitlines(): a text may contain a line separator that JSON leaves as it is.
-        before = self.file.read_text(encoding="utf-8").split("\n") if self.file.exists() else []
-        kept = [line for line in before if line and json.loads(line)["step"] < step]
-        lines = [*kept, *(json.dumps(row, ensure_ascii=False) for row in rows)]
-        write_whole(self.file, "\n".join(lines) + "\n")

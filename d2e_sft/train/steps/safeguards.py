@@ -130,7 +130,8 @@ class StepGuard(TrainerCallback):
             content = {"step": step, "weight": weight, "losses": [str(loss) for loss, _ in losses], "samples": samples}
             write_json(run / NON_FINITE_FILE, content)
         what = f"the weight {weight} became NaN or infinite" if weight else f"the loss became {losses[0][0]}"
-        of = f", in a micro-batch of {_listed(samples)}" if samples else ""
+        more = f" and {len(samples) - _NAMED_SAMPLES} more" if len(samples) > _NAMED_SAMPLES else ""
+        of = f", in a micro-batch of {', '.join(samples[:_NAMED_SAMPLES])}{more}" if samples else ""
         raise UserError(
             f"{run}: {what} at step {step}{of}; this step is not saved (all samples: {NON_FINITE_FILE})",
             remedy="check these samples, lower train.learning_rate or d2e.alpha, or train in float32. The last "
@@ -172,8 +173,3 @@ def _lengths(row: Mapping[str, Any]) -> dict[str, int]:
     }
     answer = len(row["answer"])
     return {name: n + answer for name, n in sorted(views.items(), key=lambda view: -view[1])}
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED_SAMPLES} more" if len(names) > _NAMED_SAMPLES else ""
-    return f"{', '.join(names[:_NAMED_SAMPLES])}{more}"

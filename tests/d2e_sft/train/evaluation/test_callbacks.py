@@ -18,7 +18,7 @@ import pytest
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.evaluation import callbacks
 from d2e_sft.util.errors import UserError
-from tests.factories import write_recipe
+from tests.factories import log_history, write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 LOGGED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share", "alpha", "tokens_per_second"}
@@ -59,8 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def evaluated(folder: Path) -> dict[int, dict[str, Any]]:
     """The run's own log by step, of what was evaluated."""
-    history = json.loads((folder / "run" / "trainer_state.json").read_text())["log_history"]
-    return {entry["step"]: entry for entry in history if "eval_loss" in entry}
+    return {entry["step"]: entry for entry in log_history(folder / "run") if "eval_loss" in entry}
 
 
 def predictions(folder: Path) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from d2e_sft.train.evaluation.held_out import ProcessBatches
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
-from tests.factories import write_recipe
+from tests.factories import log_history, write_recipe
 from tests.naive import encoded_rows, naive_sums
 from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
@@ -58,8 +58,7 @@ def held_out_samples() -> list[EventSample]:
 def trained(world: Path, run: Path, *overrides: str, **options: Any) -> list[dict[str, Any]]:
     """The log of a run of five steps, evaluated after the second, the fourth and the last."""
     train_recipe(recipe_for(world, run, *overrides), **options)
-    history: list[dict[str, Any]] = json.loads((run / "trainer_state.json").read_text())["log_history"]
-    return history
+    return log_history(run)
 
 
 def recipe_for(world: Path, run: Path, *overrides: str) -> Recipe:
@@ -75,8 +74,18 @@ def predictions(run: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run(world: Path) -> Path:
-    trained(world, world / "run")
+    trained(world, world / "run", "train.save_steps=3")
     return world / "run"
+
+
+@pytest.fixture
+def interrupted(run: Path, tmp_path: Path) -> Path:
+    """The run as it was after its third step, except for later predictions."""
+    copy = shutil.copytree(run, tmp_path / "resumed")
+    shutil.rmtree(copy / "checkpoint-5")
+    for name in ("model.safetensors", "trainer_state.json"):
+        (copy / name).unlink()
+    return copy
 
 
 @pytest.mark.parametrize(("rows", "size", "processes"), [(7, 2, 1), (7, 2, 3), (1, 4, 2), (8, 2, 2), (9, 2, 4)])
@@ -112,16 +121,15 @@ def test_values_are_means_over_the_answer_tokens_of_all_rows(tmp_path: Path, deb
 
 
 def test_a_run_is_evaluated_every_so_many_steps_and_at_its_end(world: Path, run: Path) -> None:
-    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
-    assert [entry["step"] for entry in history if "eval_loss" in entry] == [2, 4, STEPS]
-    epochs = trained(world, world / "epochs", "train.eval_steps=null")
+    assert [entry["step"] for entry in log_history(run) if "eval_loss" in entry] == [2, 4, STEPS]
+    epochs = trained(world, world / "epochs", "train.eval_steps=null", "train.sample_predictions=0")
     assert [entry["step"] for entry in epochs if "eval_loss" in entry] == [3, STEPS]
 
 
 def test_evaluating_changes_nothing_of_the_training(world: Path) -> None:
-    model = f"model.name={world}/dropout"  # which draws random numbers in every step
-    trained(world, world / "evaluated", model)
-    trained(world, world / "alone", model, "train.eval_steps=null", "data.dev=null")
+    model = (f"model.name={world}/dropout", "train.max_steps=3")  # which draws random numbers in every step
+    trained(world, world / "evaluated", *model)
+    trained(world, world / "alone", *model, "train.eval_steps=null", "data.dev=null")
     assert not (world / "alone" / "held_out_predictions.jsonl").exists()
     ours, theirs = (load_file(world / name / "model.safetensors") for name in ("evaluated", "alone"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
@@ -149,34 +157,22 @@ def test_predictions_are_those_of_the_model_at_that_step(world: Path, run: Path)
 
 
 def test_plain_sft_has_no_debiased_column(world: Path) -> None:
-    trained(world, world / "sft", "d2e.debias=false", "d2e.distill=false")
+    trained(world, world / "sft", "d2e.debias=false", "d2e.distill=false", "train.max_steps=1")
     assert all("plain" in row and "debiased" not in row for row in predictions(world / "sft"))
 
 
-def test_a_resumed_run_has_each_step_once(world: Path) -> None:
-    run = world / "resumed"
-    trained(world, run, "train.save_steps=3")
-    whole = predictions(run)
-    for name in ("checkpoint-5", "model.safetensors", "trainer_state.json"):
-        path = run / name
-        path.rename(world / f"aside-{name}")
-    trained(world, run, "train.save_steps=3", resume=True)
-    assert predictions(run) == whole, "step 4 and 5 are evaluated again, from checkpoint 3"
+def test_a_resumed_run_has_each_step_once(world: Path, run: Path, interrupted: Path) -> None:
+    trained(world, interrupted, "train.save_steps=3", resume=True)
+    assert predictions(interrupted) == predictions(run), "step 4 and 5 are evaluated again, from checkpoint 3"
 
 
 def test_a_resumed_run_is_evaluated_when_it_is_told_to_be_now(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: Path, interrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "resumed"
-    trained(world, run, "train.save_steps=3", "train.eval_steps=3")
-    shutil.rmtree(run / "checkpoint-5")
-    (run / "model.safetensors").unlink()
     write_samples(held_out_samples()[:3], tmp_path / "other.jsonl")
-    capsys.readouterr()
-    history = trained(
-        world, run, "train.save_steps=3", "train.eval_steps=1", f"data.dev={tmp_path}/other.jsonl", resume=True
-    )
-    assert [entry["step"] for entry in history if "eval_loss" in entry] == [3, 4, 5]
+    changes = ("train.save_steps=3", "train.eval_steps=5", f"data.dev={tmp_path}/other.jsonl")
+    history = trained(world, interrupted, *changes, resume=True)
+    assert [entry["step"] for entry in history if "eval_loss" in entry] == [2, 5], "no longer after step 4"
     assert "warning: resumed with other held-out rows" in capsys.readouterr().err
 
 
