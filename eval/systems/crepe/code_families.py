@@ -47,8 +47,6 @@ _FLAT_TOKENS = 12
 # The order of the paper's example; `parse.read_option` reads places in it.
 _OPTIONS = (MORE, LESS, EQUALLY)
 _States = Sequence[Sequence[EntityChange]]
-
-
 _STYLES: dict[str, CodeStyle] = {
     "code": CodeStyle(),
     "code_no_step_comments": CodeStyle(step_comments=False),

@@ -12,8 +12,6 @@ from eval.systems.crepe.family import Entities
 from eval.systems.crepe.gold import LABELS, MORE, Procedure
 
 INDENT = "    "
-
-
 _LEFT_OUT = {"a", "an", "the", "my", "your", "his", "her", "their", "our"}
 
 

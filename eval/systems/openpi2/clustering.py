@@ -25,8 +25,6 @@ from eval.systems.openpi2.task import AttributeForm
 
 Kind = Literal["entities", "attributes"]
 Clustering = list[list[str]]
-
-
 # By procedure and entity the clusters of its attributes; those of the entities themselves are under the empty name.
 Groups = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]
 

@@ -21,15 +21,9 @@ from eval.systems.json_file import Row, check_ids, checked
 from eval.systems.openpi2.gold import read_official
 
 JUDGED = tuple(map(str, range(1, 21)))
-
-
 PREDICTED = ("global_salience_pred", "local_salience_pred")
-
-
 Level = Literal["global", "local"]
 LEVELS: tuple[Level, ...] = ("global", "local")
-
-
 _HIGHEST = 5
 
 

@@ -14,13 +14,7 @@ from eval.compare.measures.measure import digest, shares
 from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.openpi2.gold import (
-    Procedure,
-    Procedures,
-    official_text,
-    read_official,
-    read_procedures,
-)
+from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures
 from eval.systems.openpi2.judgements import (
     JUDGED,
     LEVELS,

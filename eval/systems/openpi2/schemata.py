@@ -18,15 +18,7 @@ from eval.systems.openpi2.gold import (
     names_of,
     texts_by_step,
 )
-from eval.systems.openpi2.metrics import (
-    Scorer,
-    bertscore_table,
-    best_scores,
-    cell,
-    f1_measure,
-    mean,
-    scored,
-)
+from eval.systems.openpi2.metrics import Scorer, bertscore_table, best_scores, cell, f1_measure, mean, scored
 from eval.systems.openpi2.schemata_scores import Schemas, SchemataScores, score_schemata, score_schemata_corrected
 from eval.systems.openpi2.task import scorer_of
 from eval.systems.openpi2.tracking import Listed, ListingTask

@@ -12,19 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from eval.systems.openpi2.gold import (
-    Cluster,
-    Procedure,
-    Procedures,
-    normalise,
-)
-from eval.systems.openpi2.metrics import (
-    PrecisionRecall,
-)
+from eval.systems.openpi2.gold import Cluster, Procedure, Procedures, normalise
+from eval.systems.openpi2.metrics import PrecisionRecall
 
 Item = TypeVar("Item")
-
-
 # Entity → its attributes, at one step.
 Schema = Mapping[str, Sequence[str]]
 Schemas = Mapping[str, Sequence[Schema]]  # by procedure, those of each step

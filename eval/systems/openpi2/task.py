@@ -19,8 +19,6 @@ Form = Literal["chat", "text"]
 TaskName = Literal["all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "pddl"]
 AttributeForm = Literal["vanilla", "concise"]
 PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
-
-
 # How to score, which is no part of what is asked: answers are kept when it changes.
 ScorerModel = Annotated[
     str | None, Field(exclude=True, description="scorer model of BERTScore; none is computed without")

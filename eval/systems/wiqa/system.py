@@ -13,14 +13,7 @@ from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 from eval.systems.wiqa.explanations import explanation_table, score_explanations
 from eval.systems.wiqa.graphs import read_graphs
 from eval.systems.wiqa.prompts import conversation, most_shots, read_answer
-from eval.systems.wiqa.questions import (
-    Answers,
-    Missing,
-    Question,
-    read_predictions,
-    read_questions,
-    write_predictions,
-)
+from eval.systems.wiqa.questions import Answers, Missing, Question, read_predictions, read_questions, write_predictions
 from eval.systems.wiqa.scorer import measures, score, tables
 
 PREDICTIONS_FILE = "wiqa_predictions.jsonl"

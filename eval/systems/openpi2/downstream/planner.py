@@ -15,14 +15,8 @@ from typing import Any, Literal, get_args
 from d2e_sft.util.errors import UserError
 
 Outcome = Literal["solvable", "unsolvable", "parse error", "undecided"]
-
-
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-
-
 _ENGINE = "fast-downward"
-
-
 _REMEDY = "pip install 'd2e-sft[planning]'"
 
 
