@@ -19,22 +19,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from d2e_sft.data.chat_template import Messages
 from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, wording
-from eval.systems.crepe.code_style import (
-    CodeStyle,
-    attribute_line,
-    event_line,
-    header,
-    hidden_steps,
-    object_line,
-    snake,
-    solution,
-    step_header,
-)
-from eval.systems.crepe.demonstrations import Demonstration
+from eval.systems.crepe import code_style as code
+from eval.systems.crepe.code_style import CodeStyle, header, hidden_steps
 from eval.systems.crepe.family import Request, answers_by_event, event_names, hold
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
 from eval.systems.crepe.parse import Answer, Parse, read_code, read_option
@@ -61,14 +50,17 @@ def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
     if request.entities in ("gold", "predicted"):
         return _ask_step_by_step(request, asker)
     style = replace(_STYLES[request.prompt], entities=request.entities)
-    opening = [system(_instruction(request)), *_demonstrated(request.demonstrations, style)]
+    names = [f"code_{request.entities}", request.prompt, "code"]
+    instruction = _WORDING[next(name for name in names if name in _WORDING)]["system"]
+    solved = (
+        (header(style, shown.goal, shown.steps, [event.event for event in shown.events]), code.solution(shown, style))
+        for shown in request.demonstrations
+    )
+    opening = [system(instruction), *exchanges(solved)]
     chats = []
-    for procedure in request.procedures:
-        views = [
-            header(style, procedure.goal, steps, procedure.events)
-            for steps in (procedure.steps, hidden_steps(procedure))
-        ]
-        chats.append(request.conversation(procedure.id, opening, (views[0], views[1])))
+    for one in request.procedures:
+        views = [header(style, one.goal, steps, one.events) for steps in (one.steps, hidden_steps(one))]
+        chats.append(request.conversation(one.id, opening, (views[0], views[1])))
     return ask_for_code(request, asker, chats)
 
 
@@ -81,21 +73,14 @@ def ask_for_code(request: Request, asker: Asker, chats: Sequence[Conversation]) 
     }
 
 
-def _instruction(request: Request) -> str:
-    names = [f"code_{request.entities}", request.prompt, "code"]
-    text: str = _WORDING[next(name for name in names if name in _WORDING)]["system"]
-    return text
-
-
-def _demonstrated(demonstrations: Sequence[Demonstration], style: CodeStyle) -> Messages:
-    return exchanges(
-        (header(style, shown.goal, shown.steps, [event.event for event in shown.events]), solution(shown, style))
-        for shown in demonstrations
-    )
-
-
 def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, Answer]:
-    opening = [system(_WORDING["code_given"]["system"]), *_demonstrated_turns(request.demonstrations)]
+    pairs = []
+    for shown in request.demonstrations:
+        own = _turns(shown.goal, shown.steps, [event.event for event in shown.events], shown.entity_changes)
+        for step, turn in enumerate(own, start=1):
+            lines = [code.event_line(_GIVEN, n, e.label(step), e.event) for n, e in enumerate(shown.events)]
+            pairs.append((turn, "\n".join(lines)))
+    opening = [system(_WORDING["code_given"]["system"]), *exchanges(pairs)]
     turns = {}
     for one in request.procedures:
         questions = _turns(one.goal, one.steps, one.events, request.states[one.id])
@@ -115,44 +100,35 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, Answer]:
 
 def _labels(reply: str, step: str, events: int, parse: Parse) -> list[int | None]:
     """Return the labels in a reply about one step, without the earlier code that it may repeat."""
-    repeated = reply.rfind(f"def {snake(step)}(")
+    repeated = reply.rfind(f"def {code.snake(step)}(")
     return read_code(reply[max(repeated, 0) :], 1, events, parse).labels[0]
 
 
 def _turns(goal: str, steps: Sequence[str], events: Sequence[str], states: _States) -> list[str]:
     entities = dict.fromkeys(change.entity for changes in states for change in changes)
-    start = [header(_GIVEN, goal, steps, events), *map(object_line, entities)]
+    start = [header(_GIVEN, goal, steps, events), *map(code.object_line, entities)]
     turns = []
     for step, changes in zip(steps, states, strict=True):
-        lines = [step_header(_GIVEN, step), *(attribute_line(c.entity, c.attribute, c.change) for c in changes)]
+        lines = [code.step_header(_GIVEN, step)]
+        lines += [code.attribute_line(c.entity, c.attribute, c.change) for c in changes]
         turns.append("\n".join([*start, *lines]))
         start = []
     return turns
 
 
-def _demonstrated_turns(demonstrations: Sequence[Demonstration]) -> Messages:
-    pairs = []
-    for shown in demonstrations:
-        turns = _turns(shown.goal, shown.steps, [event.event for event in shown.events], shown.entity_changes)
-        for step, turn in enumerate(turns, start=1):
-            lines = [event_line(_GIVEN, n, event.label(step), event.event) for n, event in enumerate(shown.events)]
-            pairs.append((turn, "\n".join(lines)))
-    return exchanges(pairs)
-
-
 def ask_flat(request: Request, asker: Asker) -> dict[str, Answer]:
     """Hold one dialogue for each event, a step per turn."""
-    opening = [system(_WORDING["code_flat"]["system"]), *_demonstrated_flat(request)]
+    solved = (
+        (turn, f"Options[{_OPTIONS.index(shown.events[0].label(step))}]")
+        for shown in request.demonstrations
+        for step, turn in enumerate(_flat_turns(shown.goal, shown.steps, shown.events[0].event), start=1)
+    )
+    opening = [system(_WORDING["code_flat"]["system"]), *exchanges(solved)]
     turns = {
-        name: list(
-            zip(
-                _flat_turns(one.goal, one.steps, event),
-                _flat_turns(one.goal, [""] * len(one.steps), event),
-                strict=True,
-            )
-        )
+        name: [(turn, hidden) for turn, hidden in zip(*views, strict=True)]
         for one in request.procedures
         for name, event in zip(event_names(one), one.events, strict=True)
+        for views in [[_flat_turns(one.goal, steps, event) for steps in (one.steps, [""] * len(one.steps))]]
     }
     replies = hold(request, asker, opening, turns, _FLAT_TOKENS)
     return answers_by_event(request, lambda name: list(map(read_option, replies[name])))
@@ -169,11 +145,3 @@ def _flat_turns(goal: str, steps: Sequence[str], event: str) -> list[str]:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _demonstrated_flat(request: Request) -> Messages:
-    return exchanges(
-        (turn, f"Options[{_OPTIONS.index(shown.events[0].label(step))}]")
-        for shown in request.demonstrations
-        for step, turn in enumerate(_flat_turns(shown.goal, shown.steps, shown.events[0].event), start=1)
-    )

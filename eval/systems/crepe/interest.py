@@ -81,8 +81,8 @@ def score_by_interest(
             ]
             counted = [pair for one, _, event in chosen for pair in _counted(blocks.get(one.id, ()), event)]
             groups[name] = {
-                "macro_f1": _macro_f1(pairs),
-                "official_macro_f1": _macro_f1(counted) if predicted else None,
+                "macro_f1": macro_f1([g for g, _ in pairs], [p for _, p in pairs]),
+                "official_macro_f1": macro_f1([g for g, _ in counted], [p for _, p in counted]) if predicted else None,
                 "pairs": len(pairs),
             }
     unlabelled = sum(len(one.blocks) for one, _, event in kept if (one.id, event) not in labels)
@@ -96,10 +96,6 @@ def _counted(blocks: Sequence[Block], event: str) -> Iterator[tuple[int, int]]:
             if row.event == event and row.type in found:
                 found[row.type] = official_label(row.change or "")
             yield found["event"], found["predicted_event"]
-
-
-def _macro_f1(pairs: Sequence[tuple[int, int]]) -> float | None:
-    return macro_f1([gold for gold, _ in pairs], [found for _, found in pairs])
 
 
 def interest_table(scores: Mapping[str, Any]) -> Table:

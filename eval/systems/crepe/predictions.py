@@ -70,8 +70,17 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     found = {} if flat else {procedure.id: procedure for procedure in read_procedures(path)}
     remedy = "predict all, or score only those that are there: --set missing=leave_out" if missing == "error" else ""
     check_ids(path, "procedure", labels or found, known, all_of=remedy)
-    _check_steps(path, found, known)
-    is_marked = flat or any(map(_is_marked, found.values()))
+    for name, procedure in found.items():
+        if procedure.steps != known[name].steps:
+            raise UserError(
+                f"{path}, procedure {name!r}: has the {len(procedure.steps)} steps {procedure.steps[:2]!r}…; expected "
+                f"the gold file's {len(known[name].steps)} {known[name].steps[:2]!r}…",
+                remedy="name the gold file of the same split, and keep its blocks and step texts as they are",
+            )
+    is_marked = flat or any(
+        _MARK.items() <= own.raw.items() or any(block.predicted_events for block in own.blocks)
+        for own in found.values()
+    )
     chosen = "predicted" if flat or (read == "auto" and is_marked) else "event" if read == "auto" else read
     changes = {
         name: [block.predicted_events if chosen == "predicted" else block.events for block in own.blocks]
@@ -94,6 +103,14 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
         "missing": len(gold) - len(labels or found),
         "other_gold": sum(_differing(*pair) for pair in kept) if chosen == "predicted" else 0,
     }
+    warnings = []
+    if facts["other_gold"]:
+        warnings.append(
+            f"{path} carries other gold than --gold: {facts['other_gold']:,} of "
+            f"{sum(len(one.pairs) for _, one in kept):,} (event, step) pairs have another label there. These scores "
+            "are against --gold; the official script, which reads only this file, gives others. To score against its "
+            f"own gold: --gold {path}"
+        )
     same = not is_marked and all(a.events == b.events for own, one in kept for a, b in _blocks(own, one))
     return Predictions(
         official=labels if flat else labelled(official=True),
@@ -104,13 +121,9 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
         notes=list(
             _notes(facts, len(gold), same=same and read == "auto", guessed=read == "auto" and chosen == "event")
         ),
-        warnings=list(_warnings(path, facts["other_gold"], sum(len(one.pairs) for _, one in kept))),
+        warnings=warnings,
         procedures=list(found.values()),
     )
-
-
-def _is_marked(procedure: Procedure) -> bool:
-    return _MARK.items() <= procedure.raw.items() or any(block.predicted_events for block in procedure.blocks)
 
 
 def _blocks(own: Procedure, gold: Procedure) -> Iterator[tuple[Block, Block]]:
@@ -127,16 +140,6 @@ def _differing(own: Procedure, gold: Procedure) -> int:
     )
 
 
-def _check_steps(path: Path, found: Mapping[str, Procedure], known: Mapping[str, Procedure]) -> None:
-    for name, procedure in found.items():
-        if procedure.steps != known[name].steps:
-            raise UserError(
-                f"{path}, procedure {name!r}: has the {len(procedure.steps)} steps {procedure.steps[:2]!r}…; expected "
-                f"the gold file's {len(known[name].steps)} {known[name].steps[:2]!r}…",
-                remedy="name the gold file of the same split, and keep its blocks and step texts as they are",
-            )
-
-
 def _notes(facts: Mapping[str, Any], procedures: int, *, same: bool, guessed: bool) -> Iterator[str]:
     if same:
         yield (
@@ -149,16 +152,6 @@ def _notes(facts: Mapping[str, Any], procedures: int, *, same: bool, guessed: bo
         yield f"{facts['strangers']} predicted changes are of events that are not in the gold file"
     if facts["missing"]:
         yield f"{facts['missing']} of {procedures} procedures have no predictions and are left out"
-
-
-def _warnings(path: Path, other_gold: int, pairs: int) -> Iterator[str]:
-    """Warn about gold in the file, which the official script scores against."""
-    if other_gold:
-        yield (
-            f"{path} carries other gold than --gold: {other_gold:,} of {pairs:,} (event, step) pairs have another "
-            "label there. These scores are against --gold; the official script, which reads only this file, gives "
-            f"others. To score against its own gold: --gold {path}"
-        )
 
 
 class PredictedLine(FlatRow):

@@ -91,11 +91,8 @@ def _f1(
 ) -> NDArray[np.float64]:
     """Return F1 of each label, (labels,); 0 for a label that occurs on neither side."""
     is_gold, is_predicted = (np.asarray(values)[:, None] == np.asarray(labels) for values in (gold, predicted))
-    return _ratio(2 * (is_gold & is_predicted).sum(axis=0), is_gold.sum(axis=0) + is_predicted.sum(axis=0))
-
-
-def _ratio(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.divide(part, whole, out=np.zeros(whole.shape), where=whole > 0)
+    both, whole = (is_gold & is_predicted).sum(axis=0), is_gold.sum(axis=0) + is_predicted.sum(axis=0)
+    return np.divide(2 * both, whole, out=np.zeros(whole.shape), where=whole > 0)
 
 
 def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
@@ -214,14 +211,6 @@ def baselines(gold: NDArray[np.int64], *, seeds: int, seed: int) -> dict[str, An
         seeds: how often chance is drawn; its macro-F1 is the mean, with the standard deviation of a single draw.
     """
     majority = np.full_like(gold, EQUALLY)
-    chance = _chance(gold, seeds, seed)
-    return {
-        "chance": {"macro_f1": float(chance.mean()), "deviation": float(chance.std()), "draws": seeds},
-        "majority": {"macro_f1": macro_f1(gold, majority)},
-    }
-
-
-def _chance(gold: NDArray[np.int64], seeds: int, seed: int) -> NDArray[np.float64]:
     rng = np.random.default_rng(seed)
     parts = []
     for start in range(0, seeds, _AT_ONCE):
@@ -229,4 +218,8 @@ def _chance(gold: NDArray[np.int64], seeds: int, seed: int) -> NDArray[np.float6
         cells = np.arange(len(drawn))[:, None] * 9 + gold * 3 + drawn
         counts = np.bincount(cells.ravel(), minlength=len(drawn) * 9).reshape(-1, 9)
         parts.append(macro_f1_of(counts))
-    return np.concatenate(parts)
+    chance = np.concatenate(parts)
+    return {
+        "chance": {"macro_f1": float(chance.mean()), "deviation": float(chance.std()), "draws": seeds},
+        "majority": {"macro_f1": macro_f1(gold, majority)},
+    }

@@ -11,10 +11,6 @@ from eval.systems.crepe.gold import LABELS
 
 def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
     """Return the tables of a report: the main one with the baselines, then the breakdowns."""
-    return [_main(scores, title, notes), *_breakdowns(scores)]
-
-
-def _main(scores: dict[str, Any], title: str, notes: Sequence[str]) -> Table:
     low, high = scores["macro_f1_interval"]
     way, baselines = scores["which_way"], scores["baselines"]
     chance, every = baselines["chance"], way["all_changed"]
@@ -33,10 +29,6 @@ def _main(scores: dict[str, Any], title: str, notes: Sequence[str]) -> Table:
         figures.append(("unparsed", scores["unparsed"]["share"], f"{scores['unparsed']['pairs']} pairs"))
     rows = [[name, percent(share), remark] for name, share, remark in figures]
     rows += [["note", "", note] for note in notes]
-    return Table.of(["score", "%", "remarks"], rows, title)
-
-
-def _breakdowns(scores: dict[str, Any]) -> list[Table]:
     gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
     labels = [[name, percent(scores["f1"][name]), str(gold[name]), str(predicted[name])] for name in LABELS]
     lengths = [
@@ -44,6 +36,7 @@ def _breakdowns(scores: dict[str, Any]) -> list[Table]:
         for name, row in scores["by_length"].items()
     ]
     return [
+        Table.of(["score", "%", "remarks"], rows, title),
         Table.of(["label", "F1 %", "gold", "predicted"], labels, "By label"),
         Table.of(["length", "macro-F1 %", "procedures", "pairs"], lengths, "By length"),
     ]

@@ -36,9 +36,8 @@ from eval.systems.crepe.parse import (
 )
 
 WORDING: Any = wording("crepe/wording")
-_TOKENS = {"text": 12, "text_change": 12, "yes_no": 12, "chat": 12, "cot": 256, "self_ask": 200}
+_TOKENS = {"text": 12, "text_change": 12, "yes_no": 12, "chat": 12, "cot": 256, "self_ask": 200, "text_at_once": 16}
 _INDEPENDENT_COT_TOKENS = 160
-_TOKENS_A_STEP, _SPARE = 16, 16  # of `text_at_once`
 _Changes = Sequence[Sequence[EntityChange]]
 
 
@@ -50,7 +49,11 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
         for procedure in request.procedures
         for name, event in zip(event_names(procedure), procedure.events, strict=True)
     }
-    tokens = _tokens(request)
+    tokens = _TOKENS[request.prompt]
+    if request.prompt == "text_at_once":
+        tokens *= 1 + max(len(one.steps) for one in request.procedures)
+    if request.prompt == "cot" and request.independent:
+        tokens = _INDEPENDENT_COT_TOKENS
     if request.prompt in ("text_change", "chat") or (request.prompt == "cot" and not request.independent):
         replies = hold(request, asker, opening, turns, tokens)
     else:
@@ -60,12 +63,10 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
             for name, own in turns.items()
             for step, turn in enumerate(own, start=first)
         ]
-        asked = (
-            asker.choose("answers", chats)
-            if request.by_likelihood
-            else asker.ask("answers", chats, max_new_tokens=tokens)
+        likelier = request.by_likelihood
+        outputs = iter(
+            asker.choose("answers", chats) if likelier else asker.ask("answers", chats, max_new_tokens=tokens)
         )
-        outputs = iter(asked)
         replies = {name: [next(outputs) for _ in own] for name, own in turns.items()}
     steps = {name: len(one.steps) for one in request.procedures for name in event_names(one)}
     return answers_by_event(request, lambda name: _read(request, replies[name], steps[name]))
@@ -74,12 +75,6 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
 def _texts(request: Request) -> Any:
     own = WORDING["independent"].get(request.prompt) if request.independent else None
     return own or WORDING[request.prompt]
-
-
-def _tokens(request: Request) -> int:
-    if request.prompt == "text_at_once":
-        return _SPARE + _TOKENS_A_STEP * max(len(one.steps) for one in request.procedures)
-    return _INDEPENDENT_COT_TOKENS if request.prompt == "cot" and request.independent else _TOKENS[request.prompt]
 
 
 def _first(request: Request) -> int:
@@ -109,17 +104,19 @@ def _turns(
     for step in range(_first(request), len(steps) + 1):
         question = texts["user"].format(**told, **_so_far(request, steps, step, None if follow_up else changes))
         if follow_up and changes is not None and not solved:
-            question = "\n".join([question, *map(_followed_up, changes[step - 1])])
+            given = WORDING["self_ask"]["given"]
+            answered = ((change, _yes_or_no(change.change == LABELS[MORE])) for change in changes[step - 1])
+            question = "\n".join([question, *(given.format(**vars(change), answer=said) for change, said in answered)])
         turns.append((question, hidden))
     return turns
 
 
 def _so_far(request: Request, steps: Sequence[str], step: int, changes: _Changes | None) -> dict[str, str]:
     """Return the first steps: all of them, those before the last of them, and the last."""
-    noted = [
-        text if changes is None or not changes[place] else f"{text} ({'; '.join(map(_noted, changes[place]))})"
-        for place, text in enumerate(steps)
-    ]
+    noted = list(steps)
+    for place, own in enumerate(changes or ()):
+        states = [f"{one.entity}: {'' if one.change == LABELS[MORE] else 'not '}{one.attribute}" for one in own]
+        noted[place] += f" ({'; '.join(states)})" if states else ""
     before = " ".join(noted[: max(step - 1, 0)]) or WORDING["start"]
     if request.prompt == "yes_no":  # as in the official script for T5
         before = " ".join([WORDING["start"], *steps[: step - 1]])
@@ -137,17 +134,6 @@ def clause(event: str) -> str:
     first = found[0] if found else ""
     stays = first == "I" or (len(first) > 1 and first.isupper())
     return text if stays else text[:1].lower() + text[1:]
-
-
-def _noted(change: EntityChange) -> str:
-    return f"{change.entity}: {'' if change.change == LABELS[MORE] else 'not '}{change.attribute}"
-
-
-def _followed_up(change: EntityChange) -> str:
-    """Return a given entity change as a follow-up question with its answer."""
-    answer = _yes_or_no(change.change == LABELS[MORE])
-    text: str = WORDING["self_ask"]["given"].format(entity=change.entity, attribute=change.attribute, answer=answer)
-    return text
 
 
 def _read(request: Request, replies: Sequence[str], steps: int) -> Labels:
@@ -180,13 +166,6 @@ def _level(request: Request, event: DemonstrationEvent, step: int) -> str:
     return "very " * request.independent + ("likely" if event.is_likely(step) else "unlikely")
 
 
-def _reasoning(request: Request, event: DemonstrationEvent, step: int) -> str:
-    text: str = WORDING["cot"]["assistant"].format(
-        because=event.because, state=event.state(step), label=LABELS[event.label(step)]
-    )
-    return text
-
-
 def _follow_ups(request: Request, event: DemonstrationEvent, step: int) -> str:
     text: str = _texts(request)["assistant"].format(
         ask=event.ask,
@@ -206,7 +185,9 @@ _SOLVED: dict[str, Callable[[Request, DemonstrationEvent, int], str]] = {
     "text": _level,
     "text_change": lambda _, event, step: f'"{LABELS[event.label(step)]}"',
     "text_at_once": lambda _, event, step: f"Step {step}: {LETTERED[0 if event.is_likely(step) else 3]}",
-    "cot": _reasoning,
+    "cot": lambda _, event, step: WORDING["cot"]["assistant"].format(
+        because=event.because, state=event.state(step), label=LABELS[event.label(step)]
+    ),
     "self_ask": _follow_ups,
     "yes_no": lambda _, event, step: YES_NO[not event.is_likely(step)],
     "chat": lambda _, event, step: _yes_or_no(event.is_likely(step)),
