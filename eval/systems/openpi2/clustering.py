@@ -91,7 +91,10 @@ def merge_alike(names: Sequence[str]) -> dict[str, list[str]]:
     first: dict[str, str] = {}
     merged: dict[str, list[str]] = {}
     for name in names:
-        kept = first.setdefault(_singular(normalise(name.strip())), name)
+        bare = normalise(name.strip())
+        if len(bare) > 4 and not bare.endswith("ss"):  # its singular
+            bare = bare[:-3] + "y" if bare.endswith("ies") else bare.removesuffix("s")
+        kept = first.setdefault(bare, name)
         merged.setdefault(kept, []).append(name)
     return merged
 
@@ -99,12 +102,6 @@ def merge_alike(names: Sequence[str]) -> dict[str, list[str]]:
 def spread(clusters: Clustering, merged: dict[str, list[str]]) -> Clustering:
     """Return the clustering of all names from that of the first names."""
     return [[name for first in cluster for name in merged[first]] for cluster in clusters]
-
-
-def _singular(name: str) -> str:
-    if name.endswith("ss") or len(name) <= 4:
-        return name
-    return name[:-3] + "y" if name.endswith("ies") else name.removesuffix("s")
 
 
 def score_clusters(gold: Groups, predictions: Groups) -> ClusterScores:

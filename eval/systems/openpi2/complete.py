@@ -14,7 +14,6 @@ from itertools import product
 from typing import Any
 
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import Measure
 from eval.systems.openpi2.gold import (
     Change,
     EntityStates,
@@ -83,16 +82,15 @@ def score_complete(gold: Procedures, predictions: Sentences, *, expanded: bool) 
     """Return precision over predictions, recall over (entity, step) pairs; a prediction finds the first it fits."""
     figures = PrecisionRecall()
     for gold_step, step in _steps(gold, predictions, expanded=expanded):
-        matches = [_first_holding(text, gold_step) for text in step]
+        matches = [
+            next((i for i, sentences in enumerate(gold_step) if any(text in gold for gold in sentences)), None)
+            for text in step
+        ]
         figures.predicted += len(step)
         figures.predicted_right += sum(match is not None for match in matches)
         figures.gold += len(gold_step)
         figures.gold_found += len({match for match in matches if match is not None})
     return figures
-
-
-def _first_holding(text: str, gold_step: Sequence[Sequence[str]]) -> int | None:
-    return next((i for i, sentences in enumerate(gold_step) if any(text in gold for gold in sentences)), None)
 
 
 def score_complete_corrected(gold: Procedures, predictions: Sentences, *, expanded: bool) -> PrecisionRecall:
@@ -128,16 +126,11 @@ def complete_result(gold: Procedures, predictions: Sentences, scorer: Scorer | N
     exact = {name: item.as_json() for name, item in figures.items()}
     detail = {"procedures": len(predictions), **exact, "bertscore": bert}
     headline = {"complete_f1": figures["official"].f1, "complete": detail}
-    return SystemResult(headline, tables, measures=_measures(gold, predictions, kinds))
-
-
-def _measures(gold: Procedures, predictions: Sentences, kinds: Mapping[str, bool]) -> list[Measure]:
-    """Return F1 procedure by procedure, by both scorers."""
     scorers = {"complete F1": partial(score_complete, gold, expanded=False)}
     for kind, expanded in kinds.items():
         name = "complete F1" + " + expansion" * (kind == "expanded") + ", corrected"
         scorers[name] = partial(score_complete_corrected, gold, expanded=expanded)
-    return f1_measures(scorers, digest_of(gold, predictions), predictions)
+    return SystemResult(headline, tables, measures=f1_measures(scorers, digest_of(gold, predictions), predictions))
 
 
 def _bertscore(gold: Procedures, predictions: Sentences, scorer: Scorer | None, expanded: bool) -> float | None:

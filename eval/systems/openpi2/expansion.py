@@ -59,7 +59,11 @@ def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int)
         )
         for ((key, entity, attribute), names), output in zip(clusters.items(), outputs, strict=True):
             kept = found[key].setdefault((entity, attribute), [])
-            kept += _new(output, {normalise(name) for name in (*names, *kept)})
+            known = {normalise(name) for name in (*names, *kept)}
+            for name in (name.strip() for group in parse_groups(output)[:1] for name in group):
+                if name and normalise(name) not in known:
+                    known.add(normalise(name))
+                    kept.append(name)
     return found
 
 
@@ -75,15 +79,6 @@ def expansion_prompt(
         texts += [context(example["goal"], example["steps"]), yes, question, str(example["more"])]
     own = wording("openpi2/prompts/clusters")["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
     return turns(*texts, own, yes, told[kind].format(names=list(names), entity=entity))
-
-
-def _new(reply: str, known: set[str]) -> list[str]:
-    new = []
-    for name in (name.strip() for group in parse_groups(reply)[:1] for name in group):
-        if name and normalise(name) not in known:
-            known.add(normalise(name))
-            new.append(name)
-    return new
 
 
 def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:

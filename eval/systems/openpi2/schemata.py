@@ -19,7 +19,7 @@ from eval.systems.openpi2.gold import (
     texts_by_step,
 )
 from eval.systems.openpi2.metrics import Scorer, bertscore_table, best_scores, cell, f1_measure, mean, scored
-from eval.systems.openpi2.schemata_scores import Schemas, SchemataScores, score_schemata, score_schemata_corrected
+from eval.systems.openpi2.schemata_scores import Schemas, score_schemata, score_schemata_corrected
 from eval.systems.openpi2.task import scorer_of
 from eval.systems.openpi2.tracking import Listed, ListingTask
 from eval.systems.system import SystemResult
@@ -70,9 +70,18 @@ def schemata_result(gold: Procedures, predictions: Schemas, scorer: Scorer | Non
         "corrected": {name: figures.as_json() for name, figures in corrected.items()},
         "bertscore": bert,
     }
+    rows = []
+    for level in _LEVELS:
+        plain = getattr(official["plain"], level)
+        f1 = [
+            cell(getattr(scores[kind], level).f1 if kind in scores else None)
+            for scores in (official, corrected)
+            for kind in ("plain", "expanded")
+        ]
+        rows.append((level.replace("_", ", "), cell(plain.precision), cell(plain.recall), *f1))
     title = f"Schemata, exact match ({scored(len(predictions), len(gold))})"
     tables = [
-        Table.of(_COLUMNS, [_row(level, official, corrected) for level in _LEVELS], title),
+        Table.of(_COLUMNS, rows, title),
         bertscore_table(
             "Schemata, BERTScore", [(n, bert["plain"][n], bert.get("expanded", {}).get(n)) for n in bert["plain"]]
         ),
@@ -92,18 +101,6 @@ def _measures(gold: Procedures, predictions: Schemas, kinds: Mapping[str, bool])
                 figures = {key: getattr(scores, f"attributes_{level}") for key, scores in own.items()}
                 found += f1_measure(name, digest, figures)
     return found
-
-
-def _row(
-    level: str, official: Mapping[str, SchemataScores], corrected: Mapping[str, SchemataScores]
-) -> tuple[str, ...]:
-    plain = getattr(official["plain"], level)
-    f1 = [
-        cell(getattr(scores[kind], level).f1 if kind in scores else None)
-        for scores in (official, corrected)
-        for kind in ("plain", "expanded")
-    ]
-    return (level.replace("_", ", "), cell(plain.precision), cell(plain.recall), *f1)
 
 
 def _bertscores(

@@ -8,14 +8,13 @@ canonical pair is predicted. Published numbers depend on that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from eval.systems.openpi2.gold import Cluster, Procedure, Procedures, normalise
 from eval.systems.openpi2.metrics import PrecisionRecall
 
-Item = TypeVar("Item")
 # Entity → its attributes, at one step.
 Schema = Mapping[str, Sequence[str]]
 Schemas = Mapping[str, Sequence[Schema]]  # by procedure, those of each step
@@ -66,9 +65,6 @@ class _Clusters:
                     if attribute in attribute_names:
                         return canonical, canonical_attribute
         return None
-
-    def has_pair(self, pair: tuple[str, str]) -> bool:
-        return self.match(*pair) is not None
 
 
 def score_schemata(gold: Procedures, predictions: Schemas, *, expanded: bool) -> SchemataScores:
@@ -150,50 +146,36 @@ def score_schemata_corrected(gold: Procedures, predictions: Schemas, *, expanded
     scores = SchemataScores()
     for key, raw_steps in predictions.items():
         clusters = _Clusters.of(gold[key].clusters, expanded)
-        steps = [_pairs(step) for step in raw_steps]
+        steps = [
+            {(normalise(entity), normalise(attribute)) for entity, names in step.items() for attribute in names}
+            for step in raw_steps
+        ]
         entities = [{normalise(entity) for entity in step} for step in raw_steps]
-        _count(scores.entities_global, [set().union(*entities)], clusters.has)
-        _count(scores.entities_local, entities, clusters.has)
-        _count(scores.attributes_global, [set().union(*steps)], clusters.has_pair)
-        _count(scores.attributes_local, steps, clusters.has_pair)
-        _recall_corrected(gold[key], clusters, entities, steps, scores)
+        all_entities, all_pairs = set().union(*entities), set().union(*steps)
+        for level, seen in ((scores.entities_global, [all_entities]), (scores.entities_local, entities)):
+            level.predicted += sum(map(len, seen))
+            level.predicted_right += sum(clusters.has(entity) for step in seen for entity in step)
+        for level, pairs in ((scores.attributes_global, [all_pairs]), (scores.attributes_local, steps)):
+            level.predicted += sum(map(len, pairs))
+            level.predicted_right += sum(clusters.match(*pair) is not None for step in pairs for pair in step)
+        for canonical, names in clusters.entities.items():
+            scores.entities_global.gold += 1
+            scores.entities_global.gold_found += not all_entities.isdisjoint(names)
+            for attribute_names in clusters.attributes[canonical].values():
+                scores.attributes_global.gold += 1
+                scores.attributes_global.gold_found += _holds(all_pairs, names, attribute_names)
+        for states in gold[key].states:
+            canonical = normalise(states.entity)
+            names = clusters.entities[canonical]
+            for changes, step_entities, step_pairs in zip(states.steps, entities, steps, strict=True):
+                changed = {normalise(change.attribute) for change in changes}
+                scores.entities_local.gold += bool(changed)
+                scores.entities_local.gold_found += bool(changed) and not step_entities.isdisjoint(names)
+                scores.attributes_local.gold += len(changed)
+                scores.attributes_local.gold_found += sum(
+                    _holds(step_pairs, names, clusters.attributes[canonical][attribute]) for attribute in changed
+                )
     return scores
-
-
-def _pairs(step: Schema) -> set[tuple[str, str]]:
-    return {(normalise(entity), normalise(attribute)) for entity, names in step.items() for attribute in names}
-
-
-def _count(figures: PrecisionRecall, predicted: Sequence[Collection[Item]], right: Callable[[Item], bool]) -> None:
-    figures.predicted += sum(map(len, predicted))
-    figures.predicted_right += sum(right(item) for step in predicted for item in step)
-
-
-def _recall_corrected(
-    procedure: Procedure,
-    clusters: _Clusters,
-    entities: Sequence[set[str]],
-    pairs: Sequence[set[tuple[str, str]]],
-    scores: SchemataScores,
-) -> None:
-    all_entities, all_pairs = set().union(*entities), set().union(*pairs)
-    for canonical, names in clusters.entities.items():
-        scores.entities_global.gold += 1
-        scores.entities_global.gold_found += not all_entities.isdisjoint(names)
-        for attribute_names in clusters.attributes[canonical].values():
-            scores.attributes_global.gold += 1
-            scores.attributes_global.gold_found += _holds(all_pairs, names, attribute_names)
-    for states in procedure.states:
-        canonical = normalise(states.entity)
-        names = clusters.entities[canonical]
-        for changes, step_entities, step_pairs in zip(states.steps, entities, pairs, strict=True):
-            changed = {normalise(change.attribute) for change in changes}
-            scores.entities_local.gold += bool(changed)
-            scores.entities_local.gold_found += bool(changed) and not step_entities.isdisjoint(names)
-            scores.attributes_local.gold += len(changed)
-            scores.attributes_local.gold_found += sum(
-                _holds(step_pairs, names, clusters.attributes[canonical][attribute]) for attribute in changed
-            )
 
 
 def _holds(pairs: set[tuple[str, str]], entities: Collection[str], attributes: Collection[str]) -> bool:

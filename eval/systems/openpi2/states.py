@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,39 +106,31 @@ def read_states(path: Path, gold: GoldStates) -> dict[str, list[list[StatePair]]
 def ask_states(asker: Asker, form: Form, procedures: Procedures, **sampling: Any) -> dict[str, list[list[StatePair]]]:
     """Return predicted states of each gold change, by step of each procedure (the ranked form, with raw mentions)."""
     changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
-    ask = _ask_by_turns if form == "chat" else _ask_in_line
-    replies = ask(asker, procedures, changes, max_new_tokens=_STATES_TOKENS, **sampling)
-    answers = {key: iter(said) for key, said in replies.items()}
+    if form == "chat":  # each change on its own, all in one pass
+        asked = [
+            conversation(f"{key}/{place}/{number}", states_chat_prompt, procedures[key], place - 1, state, group=key)
+            for key, steps in changes.items()
+            for place, states in enumerate(steps, start=1)
+            for number, state in enumerate(states, start=1)
+        ]
+        replies = iter(asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, **sampling))
+    else:  # each change as a line to be continued, after the answers to those before it
+        said = ask_by_turns(
+            asker,
+            "states-{}",
+            {key: sum(map(len, steps)) for key, steps in changes.items()},
+            lambda key, replies: conversation(
+                f"{key}/{len(replies) + 1}", states_text_prompt, procedures[key], changes[key], replies
+            ),
+            read=lambda output: cut_answer(output, "text", "states"),
+            max_new_tokens=_STATES_TOKENS,
+            **sampling,
+        )
+        replies = chain.from_iterable(said[key] for key in changes)
     return {
-        key: [[StatePair(*state.names, *parse_states(next(answers[key]))) for state in states] for states in steps]
+        key: [[StatePair(*state.names, *parse_states(next(replies))) for state in states] for states in steps]
         for key, steps in changes.items()
     }
-
-
-def _ask_by_turns(asker: Asker, procedures: Procedures, changes: GoldStates, **options: Any) -> dict[str, list[str]]:
-    """Ask about each change on its own, all in one pass."""
-    asked = [
-        conversation(f"{key}/{place + 1}/{number + 1}", states_chat_prompt, procedures[key], place, state, group=key)
-        for key, steps in changes.items()
-        for place, states in enumerate(steps)
-        for number, state in enumerate(states)
-    ]
-    replies = iter(asker.ask("states", asked, **options))
-    return {key: [next(replies) for states in steps for _ in states] for key, steps in changes.items()}
-
-
-def _ask_in_line(asker: Asker, procedures: Procedures, changes: GoldStates, **options: Any) -> dict[str, list[str]]:
-    """Ask for each change as a line to be continued, after the answers to those before it."""
-    return ask_by_turns(
-        asker,
-        "states-{}",
-        {key: sum(map(len, steps)) for key, steps in changes.items()},
-        lambda key, replies: conversation(
-            f"{key}/{len(replies) + 1}", states_text_prompt, procedures[key], changes[key], replies
-        ),
-        read=lambda output: cut_answer(output, "text", "states"),
-        **options,
-    )
 
 
 def _pairs(predictions: Predictions, gold: GoldStates) -> list[tuple[StatePair, GoldState]]:
@@ -188,20 +181,15 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
     }
     table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
     headline = {"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}
-    return SystemResult(headline, [table], measures=_measures(gold, predictions))
-
-
-def _measures(gold: GoldStates, predictions: Predictions) -> list[Measure]:
-    """Return accuracy procedure by procedure."""
     about = digest([[key, gold[key]] for key in sorted(predictions)])
-    found = []
+    measures: list[Measure] = []
     for name, any_alternative in (("states accuracy", False), ("states accuracy, corrected", True)):
         counts = {}
         for key, steps in predictions.items():
             own = exact_matches({key: steps}, gold, any_alternative=any_alternative)
             counts[key] = sum(own), len(own)
-        found += measure(name, "share", "procedures", about, counts)
-    return found
+        measures += measure(name, "share", "procedures", about, counts)
+    return SystemResult(headline, [table], measures=measures)
 
 
 class States(Task[GoldStates, Predictions]):

@@ -81,7 +81,8 @@ class OpenPI2(System[Any, Any]):
         if options.task not in _BY_POSITION:
             return result
         file, truth = kind.predictions_at(predictions, options), kind.gold_at(gold, options)
-        moved = _elsewhere(list(read_official(file)), list(read_official(truth)))
+        predicted, known = list(read_official(file)), list(read_official(truth))
+        moved = [name for name, other in zip_longest(predicted, known[: len(predicted)]) if name != other]
         if not moved:
             return result
         warning = (
@@ -99,11 +100,6 @@ class OpenPI2(System[Any, Any]):
 
     def gold_files(self, options: ScorerOptions) -> Sequence[str]:
         return KINDS[options.task].gold_files(options)
-
-
-def _elsewhere(predicted: Sequence[str], gold: Sequence[str]) -> list[str]:
-    """Return the predicted procedures that position would pair with another one of the gold file, or with none."""
-    return [name for name, other in zip_longest(predicted, gold[: len(predicted)]) if name != other]
 
 
 def _with_scorer_model(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:

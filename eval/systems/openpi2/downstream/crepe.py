@@ -65,10 +65,8 @@ def likelihood_prompt(
         hidden: the imagined view.
     """
     if hidden:
-        start, asked = (
-            _WORDING["hidden_start"].format(event=event),
-            [f"{_WORDING['hidden_step']}\n{_WORDING['question']}"],
-        )
+        start = _WORDING["hidden_start"].format(event=event)
+        asked = [f"{_WORDING['hidden_step']}\n{_WORDING['question']}"]
     else:
         start = _WORDING["start"].format(goal=procedure.goal.lower(), event=event)
         blocks = procedure.blocks[: len(replies) + 1]

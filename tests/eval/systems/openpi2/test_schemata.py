@@ -11,7 +11,6 @@ from eval.systems.openpi2.gold import EXPANDED, Procedure, read_by_step, read_cl
 from eval.systems.openpi2.metrics import PrecisionRecall
 from eval.systems.openpi2.schemata import (
     Schemata,
-    SchemataScores,
     parse_schema,
     schemata_result,
     score_schemata,
@@ -121,7 +120,6 @@ def test_paraphrases_count_with_expansion(gold: dict[str, Procedure]) -> None:
 
 def test_nothing_predicted_scores_nothing(gold: dict[str, Procedure]) -> None:
     for scores in both(gold, [{}, {}]):
-        assert isinstance(scores, SchemataScores)
         assert (scores.attributes_global.f1, scores.attributes_local.f1) == (0, 0)
 
 
