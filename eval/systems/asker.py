@@ -137,21 +137,18 @@ class Asker:
 
     def _fingerprint(self, task: Task) -> Fingerprint:
         own = self.config.options.endpoint.temperature if self.config.engine == "openai" else 0.0
+        limit, seed = self.config.max_samples, self.config.options.seed
+        chosen = "all" if limit is None else f"--max-samples {limit} --seed {seed}"
         return {
             **common_fingerprint(self._identity, self.config, task.decoding),
             "prompts": f"sha256 {_digest(task)}",
             **({"as_text": True} if task.as_text else {}),
-            "asked": self._asked(task),
+            # Also how the prompts were chosen, because another subset may be the same prompts.
+            "asked": f"{len(task.conversations):,} prompts ({chosen})",
             "dtype": self.config.options.dtype,
             "temperature": task.decoding.temperature or own,
             "seed": task.decoding.seed if task.decoding.temperature > 0 else None,
         }
-
-    def _asked(self, task: Task) -> str:
-        """Return the number of prompts and how they were chosen; another subset may be the same prompts."""
-        limit, seed = self.config.max_samples, self.config.options.seed
-        chosen = "all" if limit is None else f"--max-samples {limit} --seed {seed}"
-        return f"{len(task.conversations):,} prompts ({chosen})"
 
     @cached_property
     def _engine(self) -> Engine:

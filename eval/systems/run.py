@@ -14,7 +14,7 @@ from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.scores import SCORES_FILE
 from eval.systems.asker import Asker
-from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
+from eval.systems.system import System, SystemCall, SystemResult, parse_options
 
 RAW_ROOT = Path("data/raw")
 _RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # of each pass
@@ -60,26 +60,14 @@ def evaluate_system(
     if processes.is_main:
         warn_of_idle_options(config)
     asker = Asker(model, config, processes, folder)
-    call = SystemCall(_located(system, data), own, config.max_samples, options.seed, by_likelihood)
-    result = system.run(call, asker)
-    scores = _described(system, own, asker, result)
-    processes.decided_by_main(lambda: write_result(folder, scores, result))
-    return scores, result, folder
-
-
-def _located(system: System[Any, Any], data: Path | None) -> Path:
     path = RAW_ROOT / system.name if data is None else data
     if not path.exists():
         raise UserError(
             f"{system.name}: {path} does not exist; expected its official files ({system.official_files})",
             remedy=f"get them ({system.obtain}), or name their folder: --data DIR",
         )
-    return path
-
-
-def _described(system: System[Any, Any], own: SystemOptions, asker: Asker, result: SystemResult) -> dict[str, Any]:
-    config = asker.config
-    return {
+    result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood), asker)
+    scores = {
         "system": system.name,
         **result.scores,
         "model": asker.model,
@@ -90,6 +78,8 @@ def _described(system: System[Any, Any], own: SystemOptions, asker: Asker, resul
         "seed": config.options.seed,
         "passes": {name: {key: record[key] for key in _RECORDED} for name, record in asker.records.items()},
     }
+    processes.decided_by_main(lambda: write_result(folder, scores, result))
+    return scores, result, folder
 
 
 def write_result(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:

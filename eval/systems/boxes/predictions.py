@@ -41,15 +41,12 @@ def official_tsv(questions: Sequence[Question], predictions: Sequence[str | None
     lines = [_HEADER]
     for number, (question, text) in enumerate(zip(questions, predictions, strict=True)):
         prediction = re.sub(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+", " ", text or "")
-        lines.append(f"{number}\t{question.answer}\t{prediction}\t{_input(question)}")
+        # The official files have the line end of the prompt as a backslash and an n.
+        asked = f"Description: {question.description}\\nStatement: {question.box} contains"
+        if question.form == "t5":
+            asked = f"{question.description} {question.box} ."
+        lines.append(f"{number}\t{question.answer}\t{prediction}\t{asked}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _input(question: Question) -> str:
-    if question.form == "t5":
-        return f"{question.description} {question.box} ."
-    # The official files have the line end of the prompt as a backslash and an n.
-    return f"Description: {question.description}\\nStatement: {question.box} contains"
 
 
 def write_predictions(questions: Sequence[Question], predictions: Sequence[str | None]) -> str:

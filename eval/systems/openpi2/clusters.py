@@ -129,14 +129,12 @@ def context(goal: str, steps: Sequence[str]) -> str:
         _WORDING["then" if place else "first"].format(step=step[:1].lower() + step[1:])
         for place, step in enumerate(steps)
     ]
-    text: str = _WORDING["context"].format(goal=goal.lower(), steps=" ".join(lines))
-    return text
+    return str(_WORDING["context"].format(goal=goal.lower(), steps=" ".join(lines)))
 
 
 def _request(names: Sequence[str], entity: str) -> str:
     listed = ", ".join(repr(name) for name in names)
-    text: str = _WORDING["attributes" if entity else "entities"].format(entity=entity, names=listed)
-    return text
+    return str(_WORDING["attributes" if entity else "entities"].format(entity=entity, names=listed))
 
 
 def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemResult:

@@ -73,7 +73,10 @@ def questions_of(
         seed: of these questions.
         alignments: of graphs whose questions get an `explanation`.
     """
-    foreign = _changes_outside(graphs)
+    foreign: dict[str, set[str]] = {}  # change outside its paragraph → paragraphs, which may share one
+    for graph in graphs.values():
+        for text in (text for node in OUT_OF_PARAGRAPH for text in graph.texts.get(node, ())):
+            foreign.setdefault(text, set()).add(graph.paragraph_id)
     for graph in graphs.values():
         alignment = (alignments or {}).get(graph.id)
         asked: set[tuple[str, str]] = set()
@@ -90,30 +93,15 @@ def questions_of(
                 if alignment and (explanation := explain(graph, path, alignment)):
                     row["explanation"] = explanation
                 yield row
-        yield from _without_effect(graph, foreign, no_effect, random.Random(f"{seed}/{graph.id}"))
-
-
-def _without_effect(
-    graph: Graph, foreign: Mapping[str, set[str]], wanted: int, rng: random.Random
-) -> Iterator[dict[str, Any]]:
-    causes = [text for text, paragraphs in foreign.items() if graph.paragraph_id not in paragraphs]
-    effects = [text for node in _ASKED for text in graph.texts.get(node, ())]
-    pairs = range(len(causes) * len(effects))
-    for number, pair in enumerate(rng.sample(pairs, min(wanted, len(pairs)))):
-        row = _row(graph, (causes[pair // len(effects)], effects[pair % len(effects)]), "no_effect")
-        name = f"out_of_para:{graph.paragraph_id}:{graph.id}:{number}"
-        row["metadata"] |= {"ques_id": name, "question_type": "OUTOFPARA_DISTRACTOR", "path_len": 0}
-        yield row
-
-
-def _changes_outside(graphs: Mapping[str, Graph]) -> dict[str, set[str]]:
-    """Return text → paragraphs for each change outside its paragraph; paragraphs may share one."""
-    paragraphs: dict[str, set[str]] = {}
-    for graph in graphs.values():
-        for node in OUT_OF_PARAGRAPH:
-            for text in graph.texts.get(node, ()):
-                paragraphs.setdefault(text, set()).add(graph.paragraph_id)
-    return paragraphs
+        causes = [text for text, paragraphs in foreign.items() if graph.paragraph_id not in paragraphs]
+        effects = [text for node in _ASKED for text in graph.texts.get(node, ())]
+        every = range(len(causes) * len(effects))
+        drawn = random.Random(f"{seed}/{graph.id}").sample(every, min(no_effect, len(every)))
+        for number, place in enumerate(drawn):
+            row = _row(graph, (causes[place // len(effects)], effects[place % len(effects)]), "no_effect")
+            name = f"out_of_para:{graph.paragraph_id}:{graph.id}:{number}"
+            row["metadata"] |= {"ques_id": name, "question_type": "OUTOFPARA_DISTRACTOR", "path_len": 0}
+            yield row
 
 
 def _row(graph: Graph, ends: tuple[str, str], answer: Label) -> dict[str, Any]:

@@ -58,12 +58,11 @@ class Explanation(Row):
     j: StrictInt | None = None
 
 
-def _with_sentences(value: Any) -> Any:
-    """Drop an explanation that holds only the answer, as `{"de": …}`."""
-    return value if isinstance(value, dict) and not value.keys().isdisjoint(Explanation.model_fields) else None
-
-
-MaybeExplanation = Annotated[Explanation | None, BeforeValidator(_with_sentences)]
+# None stands for one that holds only the answer, as `{"de": …}`.
+MaybeExplanation = Annotated[
+    Explanation | None,
+    BeforeValidator(lambda v: v if isinstance(v, dict) and v.keys() & Explanation.model_fields.keys() else None),
+]
 
 
 class Question(Row):

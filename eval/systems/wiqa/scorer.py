@@ -33,7 +33,6 @@ MAJORITY: Label = "more"  # "correct", in the training set
 RANDOM_TRANSITIVE = 1 / 3
 RANDOM_DISJUNCTIVE = 2 / 9
 Triple = tuple[Question, Question, Question]  # X → Y, Y → Z, X → Z
-Pair = tuple[Question, Question]
 
 
 def score(asked: Sequence[Question], labels: Labels, graphs: Mapping[str, Graph] | None, seed: int) -> dict[str, Any]:
@@ -130,11 +129,18 @@ def consistency(
     `one_hop` counts the triples whose first two questions are single edges, as the paper does.
     """
     groups: dict[str, list[Question]] = defaultdict(list)
+    alike: dict[tuple[str, str, int], list[Question]] = defaultdict(list)
     for question in asked:
         if question.hops and question.cause:
             groups[question.graph].append(question)
+            alike[question.graph, plain(question.cause), question.hops].append(question)
     triples = [triple for name, group in groups.items() for triple in _triples(group, (graphs or {}).get(name))]
-    pairs = [pair for group in groups.values() for pair in _opposites(group)]
+    pairs = [
+        (one, other)
+        for group in alike.values()
+        for one, other in itertools.combinations(group, 2)
+        if POLARITY[one.answer] * POLARITY[other.answer] == -1 and plain(one.effect) != plain(other.effect)
+    ]
     edges = [triple for triple in triples if triple[0].hops == triple[1].hops == 1]
 
     def share(test: Callable[..., bool], found: Sequence[Sequence[Question]]) -> dict[str, Any]:
@@ -181,22 +187,8 @@ def _meeting(text: str, graph: Graph | None) -> str:
     return plain(text) if node is None else f"node {node}"
 
 
-def _opposites(questions: Sequence[Question]) -> Iterator[Pair]:
-    groups: dict[tuple[str, int], list[Question]] = defaultdict(list)
-    for question in questions:
-        groups[plain(question.cause), question.hops].append(question)
-    for group in groups.values():
-        for one, other in itertools.combinations(group, 2):
-            if POLARITY[one.answer] * POLARITY[other.answer] == -1 and plain(one.effect) != plain(other.effect):
-                yield one, other
-
-
 def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:
     """Return the tables of a report: accuracy with the baselines, hops, consistency, labels."""
-    return [_main_table(scores, title, notes), *_other_tables(scores)]
-
-
-def _main_table(scores: dict[str, Any], title: str, notes: list[str]) -> Table:
     low, high = scores["accuracy_interval"]
     types = list(TYPES.values())
     by_type = [scores["by_type"][name] for name in types]
@@ -207,10 +199,6 @@ def _main_table(scores: dict[str, Any], title: str, notes: list[str]) -> Table:
     rows.append(["questions", *(str(row["questions"]) for row in by_type), str(scores["counts"]["questions"])])
     rows.append(["unparsed", *[""] * len(types), percent(scores["unparsed"]["share"])])
     rows += [[f"note: {note}", *[""] * (len(types) + 1)] for note in notes]
-    return Table.of(["accuracy, %", *types, "all"], rows, title)
-
-
-def _other_tables(scores: dict[str, Any]) -> list[Table]:
     hops = [[name, percent(row["accuracy"]), str(row["questions"])] for name, row in scores["by_hops"].items()]
     transitive, disjunctive = scores["consistency"]["transitive"], scores["consistency"]["disjunctive"]
     groups = {
@@ -224,6 +212,7 @@ def _other_tables(scores: dict[str, Any]) -> list[Table]:
     gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
     labels = [[label, str(gold[label]), str(predicted[label])] for label in LABELS]
     return [
+        Table.of(["accuracy, %", *types, "all"], rows, title),
         Table.of(["hops", "accuracy, %", "questions"], hops, "By number of hops"),
         Table.of(["consistency", "%", "groups of questions", "random, %"], consistent, "Consistency"),
         Table.of(["label", "gold", "predicted"], labels, "By label"),
