@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,19 @@ FORMS = [
 ]
 
 
+def asked(folder: Path, say: Any, prompt: str, entities: str, structure: str, **options: Any) -> Any:
+    """Ask `say` by a form of prompt; predicted states come from a file."""
+    if entities == "predicted":
+        states = {"3": {"1": [{"entity": "kettle", "attribute": "hot", "change": "more likely"}]}, "5": {}}
+        options["entities_file"] = save(folder / "states.json", states)
+    return run(folder / "data", say, prompt=prompt, entities=entities, structure=structure, **options)
+
+
 @pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
 def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_told(
     tmp_path: Path, prompt: str, entities: str, structure: str
 ) -> None:
-    options = {"prompt": prompt, "entities": entities, "structure": structure, "shots": 0}
-    if entities == "predicted":
-        options["entities_file"] = save(tmp_path / "states.json", {"3": {}, "5": {}})
-    result, _ = run(tmp_path / "data", rule_of(prompt, entities, structure), **options)
+    result, _ = asked(tmp_path, rule_of(prompt, entities, structure), prompt, entities, structure, shots=0)
     assert result.scores["unparsed"] == {"share": 0.0, "pairs": 0}
     if structure == "official" and prompt in FROM_FIRST:
         # Two pairs of the first step change.
@@ -40,10 +46,7 @@ def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_tol
 def test_what_cannot_be_read_is_counted_and_scored_as_no_change(
     tmp_path: Path, prompt: str, entities: str, structure: str
 ) -> None:
-    options = {"prompt": prompt, "entities": entities, "structure": structure}
-    if entities == "predicted":
-        options["entities_file"] = save(tmp_path / "states.json", {"3": {}, "5": {}})
-    result, _ = run(tmp_path / "data", lambda _: "Hm?", **options)
+    result, _ = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure)
     assert result.scores["unparsed"] == {"share": 1.0, "pairs": 8}
     assert result.scores["macro_f1"] == result.scores["baselines"]["majority"]["macro_f1"]
 
@@ -52,11 +55,7 @@ def test_what_cannot_be_read_is_counted_and_scored_as_no_change(
 def test_the_imagined_view_has_no_step_and_no_state(
     tmp_path: Path, prompt: str, entities: str, structure: str
 ) -> None:
-    options = {"prompt": prompt, "entities": entities, "structure": structure, "shots": 1}
-    if entities == "predicted":
-        states = {"3": {"1": [{"entity": "kettle", "attribute": "hot", "change": "more likely"}]}, "5": {}}
-        options["entities_file"] = save(tmp_path / "states.json", states)
-    _, asker = run(tmp_path / "data", lambda _: "Yes", **options)
+    _, asker = asked(tmp_path, lambda _: "Yes", prompt, entities, structure, shots=1)
     demonstrations = load_demonstrations()[0]
     for _, chats in asker.passes:
         for chat in chats:

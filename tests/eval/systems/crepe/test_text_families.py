@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eval.run.task import Conversation
 from eval.systems.crepe.demonstrations import load_demonstrations
 from eval.systems.crepe.gold import LABELS
 from eval.systems.crepe.text_families import clause
@@ -23,6 +24,12 @@ from tests.eval.systems.crepe.perfect import (
 from tests.eval.systems.crepe.procedures import BURN, last, run
 
 INDEPENDENT = {"structure": "independent"}
+
+
+def assert_gold_states_follow_steps(chat: Conversation, name: str) -> None:
+    shown = "Boil the water. (the kettle: hot) Pour it on the leaves. Wait an hour. (the kettle: not hot; "
+    assert f"{name}: {shown}the tea: not hot)\n" in last(chat)
+    assert "(the lantern: glowing)" in str(chat.messages), "demonstrations show theirs"
 
 
 def test_text_asks_for_each_event_after_each_step_as_figure_2_does(tmp_path: Path) -> None:
@@ -97,11 +104,9 @@ def test_independent_likelihoods_are_asked_for_before_the_first_step_too(tmp_pat
 def test_an_independent_chain_of_thought_sees_no_earlier_answer(tmp_path: Path) -> None:
     _, asker = run(tmp_path, say_change, prompt="cot", entities="gold", shots=1, **INDEPENDENT)
     ((_, asked),) = asker.passes
-    chats = {chat.id: chat for chat in asked}
-    shown = "Boil the water. (the kettle: hot) Pour it on the leaves. Wait an hour. (the kettle: not hot; "
-    assert f"Done so far: {shown}the tea: not hot)\n" in last(chats["3/event0/step3"])
-    assert "(the lantern: glowing)" in str(chats["3/event0/step3"].messages), "demonstrations show theirs"
-    assert "Boil the water." not in str(chats["3/event0/step3"].messages[:-1])
+    chat = next(chat for chat in asked if chat.id == "3/event0/step3")
+    assert_gold_states_follow_steps(chat, "Done so far")
+    assert "Boil the water." not in str(chat.messages[:-1])
 
 
 @pytest.mark.parametrize(
@@ -153,9 +158,7 @@ def test_demonstrations_go_through_all_steps_of_an_event(tmp_path: Path, prompt:
 
 def test_gold_states_follow_their_steps(tmp_path: Path) -> None:
     _, asker = run(tmp_path, lambda _: "", prompt="cot", entities="gold", shots=1)
-    shown = "Boil the water. (the kettle: hot) Pour it on the leaves. Wait an hour. (the kettle: not hot; "
-    assert f"Context: {shown}the tea: not hot)\n" in last(asker.passes[2][1][0])
-    assert "(the lantern: glowing)" in str(asker.passes[0][1][0].messages), "demonstrations show theirs"
+    assert_gold_states_follow_steps(asker.passes[2][1][0], "Context")
 
 
 def test_a_chat_tells_the_steps_turn_by_turn_and_keeps_the_replies(tmp_path: Path) -> None:

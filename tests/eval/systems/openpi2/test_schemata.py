@@ -50,10 +50,8 @@ def counts(figures: PrecisionRecall) -> tuple[int, int, int, int]:
 
 
 def both(gold: dict[str, Procedure], steps: list[dict[str, list[str]]], *, with_paraphrases: bool = False) -> Any:
-    scores = (
-        score(gold, {"1": steps}, expanded=with_paraphrases) for score in (score_schemata, score_schemata_corrected)
-    )
-    return tuple(scores)
+    predicted = {"1": steps}
+    return [score(gold, predicted, expanded=with_paraphrases) for score in (score_schemata, score_schemata_corrected)]
 
 
 def test_a_plain_prediction_is_counted_alike(gold: dict[str, Procedure]) -> None:

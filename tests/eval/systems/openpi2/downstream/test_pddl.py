@@ -40,18 +40,16 @@ def planner() -> Planner:
     return make_planner(20)
 
 
-def test_a_plan_makes_it_solvable(planner: Planner) -> None:
-    verdict = planner(DOMAIN, problem("(leaves p)", "(brewed p)"))
-    assert verdict == Verdict("solvable", "fill(k); heat(k); pour(k, p)", 3)
-
-
-def test_a_goal_that_holds_already_needs_no_action(planner: Planner) -> None:
-    assert planner(DOMAIN, problem("(brewed p)", "(brewed p)")) == Verdict("solvable", "", 0)
-
-
-def test_a_goal_out_of_reach_is_unsolvable(planner: Planner) -> None:
-    # The paper's example of a missing side effect: nothing brings leaves into the pot.
-    assert planner(DOMAIN, problem("", "(brewed p)")).outcome == "unsolvable"
+@pytest.mark.parametrize(
+    ("init", "verdict"),
+    [
+        ("(leaves p)", Verdict("solvable", "fill(k); heat(k); pour(k, p)", 3)),
+        ("(brewed p)", Verdict("solvable", "", 0)),  # it holds already
+        ("", Verdict("unsolvable")),  # the paper's example: nothing brings leaves into the pot
+    ],
+)
+def test_a_plan_makes_it_solvable(planner: Planner, init: str, verdict: Verdict) -> None:
+    assert planner(DOMAIN, problem(init, "(brewed p)")) == verdict
 
 
 @pytest.mark.parametrize(
