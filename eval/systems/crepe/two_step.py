@@ -14,18 +14,9 @@ from typing import Any
 
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, wording
+from eval.systems.crepe import code_style as code
 from eval.systems.crepe.code_families import TOKENS, ask_for_code
-from eval.systems.crepe.code_style import (
-    INDENT,
-    CodeStyle,
-    event_line,
-    header,
-    hidden_steps,
-    object_line,
-    snake,
-    step_header,
-    title,
-)
+from eval.systems.crepe.code_style import INDENT, CodeStyle, hidden_steps
 from eval.systems.crepe.demonstrations import Demonstration, DemonstrationEvent
 from eval.systems.crepe.family import Request, event_names
 from eval.systems.crepe.parse import Answer
@@ -42,9 +33,9 @@ def ask_two_steps(request: Request, asker: Asker) -> dict[str, Answer]:
     opening = [system(_WORDING["changes"]), *exchanges(map(_solved_changes, request.demonstrations))]
     chats = []
     for one in request.procedures:
-        code = _opened(one.goal, one.steps, one.events, banks[one.id])
+        shown = _opened(one.goal, one.steps, one.events, banks[one.id])
         hidden = _opened(one.goal, hidden_steps(one), one.events, [])
-        chats.append(request.conversation(one.id, opening, (code, hidden)))
+        chats.append(request.conversation(one.id, opening, (shown, hidden)))
     return ask_for_code(request, asker, chats)
 
 
@@ -72,7 +63,7 @@ def most_frequent(reply: str) -> State | None:
 
 def _asked_precondition(goal: str, steps: Sequence[str], event: str) -> str:
     comments = [f"{INDENT}# {step}" for step in ("Start.", *steps)]
-    return "\n".join([f"class {title(goal)}:", *comments, step_header(_STYLE, steps[0]), _event(event)])
+    return "\n".join([f"class {code.title(goal)}:", *comments, code.step_header(_STYLE, steps[0]), _event(event)])
 
 
 def _event(event: str) -> str:
@@ -83,7 +74,7 @@ def _solved_precondition(shown: Demonstration, event: DemonstrationEvent) -> tup
     state = f'{INDENT * 2}event.precondition = ("{event.entity}", "{event.attribute}")'
     lines = [state]
     for step in shown.steps[1:]:
-        lines += [step_header(_STYLE, step), _event(event.event), state]
+        lines += [code.step_header(_STYLE, step), _event(event.event), state]
     return _asked_precondition(shown.goal, shown.steps, event.event), "\n".join(lines)
 
 
@@ -92,16 +83,18 @@ def _opened(goal: str, steps: Sequence[str], events: Sequence[str], bank: Sequen
     attributes: dict[str, dict[str, None]] = {}
     for entity, attribute in filter(None, bank):
         attributes.setdefault(entity, {})[attribute] = None
-    objects = [f"{object_line(entity)}  # {', '.join(names)}" for entity, names in attributes.items()]
-    return "\n".join([header(_STYLE, goal, steps, events), *objects])
+    objects = [f"{code.object_line(entity)}  # {', '.join(names)}" for entity, names in attributes.items()]
+    return "\n".join([code.header(_STYLE, goal, steps, events), *objects])
 
 
 def _solved_changes(shown: Demonstration) -> tuple[str, str]:
     lines = []
     for step, text in enumerate(shown.steps, start=1):
-        lines.append(step_header(_STYLE, text))
+        lines.append(code.step_header(_STYLE, text))
         states: Mapping[State, bool] = {(event.entity, event.attribute): event.holds[step] for event in shown.events}
-        lines += [f"{INDENT * 2}self.{snake(entity)}.{snake(name)} = {h}" for (entity, name), h in states.items()]
-        lines += [event_line(_STYLE, n, event.label(step), event.event) for n, event in enumerate(shown.events)]
+        lines += [
+            f"{INDENT * 2}self.{code.snake(entity)}.{code.snake(name)} = {h}" for (entity, name), h in states.items()
+        ]
+        lines += [code.event_line(_STYLE, n, event.label(step), event.event) for n, event in enumerate(shown.events)]
     bank = [(event.entity, event.attribute) for event in shown.events]
     return _opened(shown.goal, shown.steps, [event.event for event in shown.events], bank), "\n".join(lines)

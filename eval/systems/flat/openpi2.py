@@ -90,12 +90,9 @@ def _add_schemata(content: Content, name: str, step: int, entity: str, attribute
         schema.setdefault(entity, []).extend([attribute] if attribute else [])
 
 
-def _add_states(content: Content, name: str, step: int, *state: str) -> None:
-    _step(content, name, step, list).extend([list(state)] if any(state) else [])
-
-
-def _add_complete(content: Content, name: str, step: int, sentence: str) -> None:
-    _step(content, name, step, list).extend([sentence] if sentence else [])
+def _add_item(content: Content, name: str, step: int, *cells: str) -> None:
+    item = list(cells) if len(cells) > 1 else cells[0]
+    _step(content, name, step, list).extend([item] if any(cells) else [])
 
 
 def _add_salience(content: Content, name: str, entity: str, step: int | None, salience: str) -> None:
@@ -126,11 +123,11 @@ def _add_pddl(content: Content, name: str, domain: str, problem: str) -> None:
 
 
 _ADD: Mapping[str, Callable[..., None]] = {
-    "states": _add_states,
+    "states": _add_item,
     "salience": _add_salience,
     "attribute_clusters": _add_cluster,
     "entity_clusters": _add_cluster,
-    "complete": _add_complete,
+    "complete": _add_item,
     "schemata": _add_schemata,
     "pddl": _add_pddl,
 }

@@ -16,12 +16,10 @@ from typing import Any
 from d2e_sft.util.table import Table
 from eval.systems.openpi2.gold import (
     Change,
-    EntityStates,
     Procedure,
     Procedures,
     digest_of,
     has_expansion,
-    names_of,
     sentence,
     texts_by_step,
 )
@@ -63,11 +61,11 @@ def gold_sentences(procedure: Procedure, *, expanded: bool, any_state: bool = Fa
     """
     kept = None if any_state else 1
 
-    def texts(states: EntityStates, change: Change) -> list[str]:
-        fields = (*names_of(procedure, states, change, expanded=expanded), change.before[:kept], change.after[:kept])
-        return [sentence(attribute, entity, before, after) for entity, attribute, before, after in product(*fields)]
+    def texts(entities: Sequence[str], attributes: Sequence[str], change: Change) -> list[str]:
+        fields = product(entities, attributes, change.before[:kept], change.after[:kept])
+        return [sentence(attribute, entity, before, after) for entity, attribute, before, after in fields]
 
-    return texts_by_step(procedure, texts)
+    return texts_by_step(procedure, texts, expanded=expanded)
 
 
 def _steps(

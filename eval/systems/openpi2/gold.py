@@ -150,24 +150,23 @@ def sentence(attribute: str, entity: str, before: str, after: str) -> str:
     return f"{attribute} of {entity} was {before} before and {after} after"
 
 
-def names_of(
-    procedure: Procedure, states: EntityStates, change: Change, *, expanded: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a change's entity and of its attribute, by their clusters."""
-    cluster = procedure.clusters[states.entity]
-    return cluster.names.of(expanded), cluster.attributes[change.attribute].of(expanded)
+def texts_by_step(
+    procedure: Procedure, texts: Callable[[Sequence[str], Sequence[str], Change], list[str]], *, expanded: bool
+) -> list[list[list[str]]]:
+    """Return the texts about the changes of each step, by entity that changes there.
 
-
-def texts_by_step(procedure: Procedure, texts: Callable[[EntityStates, Change], list[str]]) -> list[list[list[str]]]:
-    """Return the texts about the changes of each step, by entity that changes there."""
-    return [
-        [
-            [text for change in states.steps[place] for text in texts(states, change)]
-            for states in procedure.states
-            if states.steps[place]
-        ]
-        for place in range(len(procedure.steps))
-    ]
+    Args:
+        texts: of a change, from the names of its entity and of its attribute, by their clusters.
+        expanded: paraphrases are names too.
+    """
+    found: list[list[list[str]]] = [[] for _ in procedure.steps]
+    for states in procedure.states:
+        for step, changes in zip(found, states.steps, strict=True):
+            if changes:
+                cluster = procedure.clusters[states.entity]
+                named = [(cluster.attributes[change.attribute].of(expanded), change) for change in changes]
+                step.append([text for names, one in named for text in texts(cluster.names.of(expanded), names, one)])
+    return found
 
 
 def states_by_step(procedure: Procedure) -> list[list[GoldState]]:

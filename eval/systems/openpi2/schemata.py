@@ -9,13 +9,10 @@ from typing import Any
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
 from eval.systems.openpi2.gold import (
-    Change,
-    EntityStates,
     Procedure,
     Procedures,
     digest_of,
     has_expansion,
-    names_of,
     texts_by_step,
 )
 from eval.systems.openpi2.metrics import Scorer, bertscore_table, best_scores, cell, f1_measure, mean, scored
@@ -45,12 +42,11 @@ def parse_schema(reply: str) -> dict[str, list[str]]:
 
 def gold_schemata(procedure: Procedure, *, expanded: bool) -> list[list[list[str]]]:
     """Return by step, for each entity that changes, every "ATTRIBUTE of ENTITY" that its clusters' names make."""
-
-    def texts(states: EntityStates, change: Change) -> list[str]:
-        entities, attributes = names_of(procedure, states, change, expanded=expanded)
-        return [f"{attribute} of {entity}" for entity, attribute in product(entities, attributes)]
-
-    return texts_by_step(procedure, texts)
+    return texts_by_step(
+        procedure,
+        lambda entities, attributes, _: [f"{name} of {entity}" for entity, name in product(entities, attributes)],
+        expanded=expanded,
+    )
 
 
 def schemata_result(gold: Procedures, predictions: Schemas, scorer: Scorer | None) -> SystemResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from d2e_sft.data.chat_template import ChatEncoder, Messages
@@ -35,19 +35,8 @@ _TOKENS = 16
 _LABEL = re.compile(r"(equally|less|more) likely", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One row of the table.
-
-    Attributes:
-        replies: by (procedure, event) the reply at each step.
-        prompt_length: of all prompts together.
-    """
-
-    name: str
-    states: StateChanges | None
-    replies: Mapping[tuple[str, str], Sequence[str]]
-    prompt_length: int
+# Replies at each step by (procedure, event), and the length of all prompts together.
+Replies = tuple[Mapping[tuple[str, str], Sequence[str]], int]
 
 
 def likelihood_prompt(
@@ -88,7 +77,7 @@ def ask_setting(
     states: StateChanges | None,
     length: Callable[[Messages], int],
     **sampling: Any,
-) -> Setting:
+) -> Replies:
     """Ask about every event after every step, each with the answers to the steps before."""
     lengths = []
 
@@ -102,7 +91,7 @@ def ask_setting(
     counts = {(key, event): len(item.blocks) for key, item in procedures.items() for event in item.events}
     pass_name = f"crepe-{name}-step{{}}"
     replies = ask_by_turns(asker, pass_name, counts, next_step, max_new_tokens=_TOKENS, **sampling)
-    return Setting(name, states, replies, sum(lengths))
+    return replies, sum(lengths)
 
 
 def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
@@ -123,14 +112,18 @@ def parse_label(reply: str) -> int | None:
 
 
 def downstream_result(
-    procedures: Mapping[str, crepe.Procedure], settings: Sequence[Setting], unit: str
+    procedures: Mapping[str, crepe.Procedure],
+    told: Mapping[str, StateChanges | None],
+    settings: Mapping[str, Replies],
+    unit: str,
 ) -> SystemResult:
     """Return macro-F1 of each setting, and how much shorter its prompts are than with all entity states.
 
     Args:
+        told: the states in the prompts of each setting.
         unit: of the prompt lengths.
     """
-    whole = next(setting.prompt_length for setting in settings if setting.name == "all")
+    _, whole = settings["all"]
     gold = [
         crepe.label_in(block.events, event, official=True)
         for item in procedures.values()
@@ -138,25 +131,26 @@ def downstream_result(
         for block in item.blocks
     ]
     rows, detail = [], {}
-    for setting in settings:
+    for name, (replies, length) in settings.items():
         parsed = [
             parse_label(reply)
             for key, item in procedures.items()
             for event in item.events
-            for reply in setting.replies[key, event]
+            for reply in replies[key, event]
         ]
         score = macro_f1(gold, [label or 0 for label in parsed]) or 0.0
-        entities = None if setting.states is None else entities_a_step(setting.states)
-        saved = 1 - setting.prompt_length / whole if whole else 0.0
-        detail[setting.name] = {
+        states = told[name]
+        entities = None if states is None else entities_a_step(states)
+        saved = 1 - length / whole if whole else 0.0
+        detail[name] = {
             "macro_f1": score,
             "unparsed": sum(label is None for label in parsed),
             "entities_a_step": entities,
-            f"prompt_{unit}": setting.prompt_length,
+            f"prompt_{unit}": length,
             "saved": saved,
         }
         shown = "-" if entities is None else f"{entities:.1f}"
-        rows.append((setting.name, cell(score), shown, str(setting.prompt_length), f"{100 * saved:.1f} %"))
+        rows.append((name, cell(score), shown, str(length), f"{100 * saved:.1f} %"))
     columns = ("entity states", "macro-F1", "entities a step", f"prompt {unit}", "saved, against all")
     title = f"CREPE, zero-shot ({len(gold)} pairs of event and step)"
     headline = {f"crepe_macro_f1_{name}": found["macro_f1"] for name, found in detail.items()}
@@ -183,12 +177,13 @@ class CrepeDownstream(Task[Any, Any]):
         }
         everything, other = ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
         kept = salient(everything, own.salient)
-        settings = [
-            ask_setting(asker, name, procedures, states, length, **sampling(call))
-            for name, states in (("none", None), ("all", everything), ("salient", kept))
-        ]
+        told: dict[str, StateChanges | None] = {"none": None, "all": everything, "salient": kept}
+        settings = {
+            name: ask_setting(asker, name, procedures, states, length, **sampling(call))
+            for name, states in told.items()
+        }
         files = {
             "entities-all.json": crepe_entities_file(everything),
             "entities-salient.json": crepe_entities_file(kept),
         }
-        return replace(with_other_lines(downstream_result(procedures, settings, unit), other), files=files)
+        return replace(with_other_lines(downstream_result(procedures, told, settings, unit), other), files=files)

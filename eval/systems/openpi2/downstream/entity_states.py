@@ -53,24 +53,21 @@ def ask_entity_states(
         for key, steps in parsed.items()
     }
     other = sum(item is None for steps in parsed.values() for step in steps for item in step)
-    return (_with_salience(asker, procedures, changes, sampling) if with_salience else changes), other
-
-
-def _with_salience(
-    asker: Asker, procedures: Procedures, changes: StateChanges, sampling: Mapping[str, Any]
-) -> StateChanges:
+    if not with_salience:
+        return changes, other
     entities = {
         key: [list(dict.fromkeys(change.entity for change in step)) for step in steps]
         for key, steps in changes.items()
     }
     rated = ask_local(asker, procedures, entities, **sampling)
-    return {
+    with_ratings = {
         key: [
             [replace(change, salience=ratings[names.index(change.entity)]) for change in step]
             for step, names, ratings in zip(steps, entities[key], rated[key], strict=True)
         ]
         for key, steps in changes.items()
     }
+    return with_ratings, other
 
 
 def salient(changes: StateChanges, threshold: int) -> StateChanges:
