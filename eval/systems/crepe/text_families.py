@@ -19,21 +19,11 @@ from typing import Any
 
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, wording
+from eval.systems.crepe import parse
 from eval.systems.crepe.demonstrations import Demonstration, DemonstrationEvent
 from eval.systems.crepe.family import YES_NO, Labels, Request, Turn, answers_by_event, event_names, hold
 from eval.systems.crepe.gold import LABELS, MORE, EntityChange, Procedure
-from eval.systems.crepe.parse import (
-    LETTERED,
-    LIKELY,
-    Answer,
-    changes_from_first,
-    changes_of,
-    read_change,
-    read_lettered_levels,
-    read_level,
-    read_likely,
-    read_yes_or_no,
-)
+from eval.systems.crepe.parse import Answer
 
 WORDING: Any = wording("crepe/wording")
 _TOKENS = {"text": 12, "text_change": 12, "yes_no": 12, "chat": 12, "cot": 256, "self_ask": 200, "text_at_once": 16}
@@ -138,14 +128,14 @@ def clause(event: str) -> str:
 
 def _read(request: Request, replies: Sequence[str], steps: int) -> Labels:
     if request.prompt == "text_at_once":
-        return changes_from_first(read_lettered_levels(replies[0], steps), LIKELY)
+        return parse.changes_from_first(parse.read_lettered_levels(replies[0], steps), parse.LIKELY)
     if request.prompt in ("cot", "text_change"):
-        return list(map(read_change, replies))
+        return list(map(parse.read_change, replies))
     if request.prompt in ("chat", "yes_no"):
-        levels = list(map(read_yes_or_no, replies))
+        levels = list(map(parse.read_yes_or_no, replies))
     else:
-        levels = list(map(read_level if request.independent else read_likely, replies))
-    return changes_of(levels) if request.independent else changes_from_first(levels)
+        levels = list(map(parse.read_level if request.independent else parse.read_likely, replies))
+    return parse.changes_of(levels) if request.independent else parse.changes_from_first(levels)
 
 
 def _demonstrated(request: Request) -> list[tuple[str, str]]:
@@ -184,7 +174,7 @@ def _yes_or_no(value: bool) -> str:
 _SOLVED: dict[str, Callable[[Request, DemonstrationEvent, int], str]] = {
     "text": _level,
     "text_change": lambda _, event, step: f'"{LABELS[event.label(step)]}"',
-    "text_at_once": lambda _, event, step: f"Step {step}: {LETTERED[0 if event.is_likely(step) else 3]}",
+    "text_at_once": lambda _, event, step: f"Step {step}: {parse.LETTERED[0 if event.is_likely(step) else 3]}",
     "cot": lambda _, event, step: WORDING["cot"]["assistant"].format(
         because=event.because, state=event.state(step), label=LABELS[event.label(step)]
     ),

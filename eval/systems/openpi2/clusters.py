@@ -12,23 +12,8 @@ from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
-from eval.systems.openpi2.clustering import (
-    Clustering,
-    ClusterScores,
-    Groups,
-    Kind,
-    ToCluster,
-    aggregate,
-    clusters_file,
-    merge_alike,
-    parse_groups,
-    read_gold_groups,
-    read_predicted_groups,
-    read_to_cluster,
-    score_clusters,
-    spread,
-    suffix,
-)
+from eval.systems.openpi2 import clustering
+from eval.systems.openpi2.clustering import Clustering, ClusterScores, Groups, Kind, ToCluster, score_clusters, suffix
 from eval.systems.openpi2.gold import alternatives
 from eval.systems.openpi2.metrics import PrecisionRecall, cell, f1_measure, mean
 from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, Task, conversation, drawn
@@ -50,13 +35,14 @@ def ask_entity_clusters(
     Args:
         repeat: number of the clustering, which has its own answers.
     """
-    merged = {key: merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
+    merged = {key: clustering.merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
     asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
     answers = _ask_runs(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
-    return {
-        key: {"": spread(aggregate(list(merged[key]), answers.get(key, ()), leftovers="together"), merged[key])}
-        for key in procedures
+    found = {
+        key: clustering.aggregate(list(names), answers.get(key, ()), leftovers="together")
+        for key, names in merged.items()
     }
+    return {key: {"": clustering.spread(own, merged[key])} for key, own in found.items()}
 
 
 def ask_attribute_clusters(
@@ -80,14 +66,14 @@ def ask_attribute_clusters(
     }
     answers = _ask_runs(asker, "attribute-clusters", asked, runs, seed)
 
-    def clustering(name: str, end: str) -> Clustering:
+    def joined(name: str, end: str) -> Clustering:
         if name in answers:
-            clusters = aggregate([text + end for text in names[name]], answers[name], leftovers="apart")
+            clusters = clustering.aggregate([text + end for text in names[name]], answers[name], leftovers="apart")
             return [[text.removesuffix(end) for text in cluster] for cluster in clusters]
         return [names[name]] if names[name] else []
 
     return {
-        key: {entity: clustering(f"{key}/{entity}", suffix(entity, form)) for entity in procedure.names}
+        key: {entity: joined(f"{key}/{entity}", suffix(entity, form)) for entity in procedure.names}
         for key, procedure in procedures.items()
     }
 
@@ -102,7 +88,7 @@ def _ask_runs(
             f"{name}-run{run + 1}", conversations, max_new_tokens=_TOKENS, temperature=TEMPERATURE, seed=seed + run
         )
         for key, output in zip(asked, outputs, strict=True):
-            answers[key].append(parse_groups(output))
+            answers[key].append(clustering.parse_groups(output))
     return answers
 
 
@@ -179,10 +165,10 @@ class EntityClusters(Task[Groups, Groups]):
         return ("entity_clusters_*.json",) if self.names == "entities" else super().prediction_files(options)
 
     def read_gold(self, path: Path, options: Any) -> Groups:
-        return read_gold_groups(path)
+        return clustering.read_gold_groups(path)
 
     def read_predictions(self, path: Path, gold: Groups, options: Any) -> Groups:
-        return read_predicted_groups(path, gold, self.names, options.attribute_form)
+        return clustering.read_predicted_groups(path, gold, self.names, options.attribute_form)
 
     def evaluate(self, gold: Groups, answers: Groups, options: Any, seed: int) -> SystemResult:
         result = clusters_result({self.names: [score_clusters(gold, answers)]})
@@ -216,17 +202,17 @@ class Clusters(Task[Groups, Groups]):
             file_in(call.data, [name], "--data", f"the official files (get them: {self.obtain})")
             for name in (ENTITY_INPUT, ENTITY_GOLD, ATTRIBUTE_INPUT, ATTRIBUTE_GOLD)
         )
-        gold = read_gold_groups(entity_gold), read_gold_groups(attribute_gold)
-        entities = drawn(call, read_to_cluster(entity_input))
-        attributes = drawn(call, read_to_cluster(attribute_input))
+        gold = clustering.read_gold_groups(entity_gold), clustering.read_gold_groups(attribute_gold)
+        entities = drawn(call, clustering.read_to_cluster(entity_input))
+        attributes = drawn(call, clustering.read_to_cluster(attribute_input))
         files, entity_scores = {}, []
         for repeat in range(own.repeats):
             found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
             entity_scores.append(score_clusters(gold[0], found))
-            files[f"entity_clusters_{repeat + 1}.json"] = clusters_file(found, "entities")
+            files[f"entity_clusters_{repeat + 1}.json"] = clustering.clusters_file(found, "entities")
         form = own.attribute_form
         found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed, form=form)
-        files["attribute_clusters.json"] = clusters_file(found, "attributes")
+        files["attribute_clusters.json"] = clustering.clusters_file(found, "attributes")
         result = clusters_result({"entities": entity_scores, "attributes": [score_clusters(gold[1], found)]})
         # The score of entities is a mean of several clusterings, which has no counts of its own.
         return replace(result, files=files, measures=_measures("attributes", gold[1], found))

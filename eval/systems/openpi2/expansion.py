@@ -14,7 +14,8 @@ from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.table import Table
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
-from eval.systems.openpi2.clusters import TEMPERATURE, context, parse_groups
+from eval.systems.openpi2.clustering import parse_groups
+from eval.systems.openpi2.clusters import TEMPERATURE, context
 from eval.systems.openpi2.gold import (
     CLUSTERED,
     EXPANDED,

@@ -9,21 +9,9 @@ from typing import Any
 import pytest
 
 from eval.run.task import Conversation
-from eval.systems.openpi2.clusters import (
-    ATTRIBUTE_GOLD,
-    ATTRIBUTE_INPUT,
-    ENTITY_GOLD,
-    ENTITY_INPUT,
-    aggregate,
-    clusters_file,
-    merge_alike,
-    parse_groups,
-    read_gold_groups,
-    read_predicted_groups,
-    read_to_cluster,
-    score_clusters,
-    spread,
-)
+from eval.systems.openpi2 import clustering
+from eval.systems.openpi2.clustering import read_gold_groups, read_predicted_groups, score_clusters
+from eval.systems.openpi2.clusters import ATTRIBUTE_GOLD, ATTRIBUTE_INPUT, ENTITY_GOLD, ENTITY_INPUT
 from tests.eval.systems.openpi2.procedures import save
 from tests.eval.systems.openpi2.scripted import rescored, run
 
@@ -38,7 +26,7 @@ from tests.eval.systems.openpi2.scripted import rescored, run
     ],
 )
 def test_groups_are_the_lists_of_a_reply(reply: str, groups: list[tuple[str, ...]]) -> None:
-    assert parse_groups(reply) == groups
+    assert clustering.parse_groups(reply) == groups
 
 
 @pytest.mark.parametrize(
@@ -64,11 +52,11 @@ def test_groups_are_the_lists_of_a_reply(reply: str, groups: list[tuple[str, ...
     ],
 )
 def test_the_most_frequent_group_is_taken_first(names: Any, answers: Any, leftovers: str, clusters: Any) -> None:
-    assert aggregate(names, answers, leftovers=leftovers) == clusters
+    assert clustering.aggregate(names, answers, leftovers=leftovers) == clusters
 
 
 def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
-    merged = merge_alike(["the berries", "Berry", "glass", "a glass", "eggs", "egg", "bus", "bu"])
+    merged = clustering.merge_alike(["the berries", "Berry", "glass", "a glass", "eggs", "egg", "bus", "bu"])
     assert merged == {
         "the berries": ["the berries", "Berry"],
         "glass": ["glass", "a glass"],
@@ -77,7 +65,7 @@ def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
         "bus": ["bus"],
         "bu": ["bu"],
     }
-    assert spread([["glass", "egg"]], merged) == [["glass", "a glass", "egg"]]
+    assert clustering.spread([["glass", "egg"]], merged) == [["glass", "a glass", "egg"]]
 
 
 GOLD = {"1": {"": [("pan", "skillet"), ("egg",), ("salt",)]}}
@@ -110,11 +98,11 @@ def test_entities_with_one_gold_cluster_are_skipped() -> None:
 
 def test_files_in_the_official_form_are_read_back(tmp_path: Path) -> None:
     entities = {"1": {"": [["pan", "skillet"], ["egg"]]}}
-    path = save(tmp_path / "entities.json", json.loads(clusters_file(entities, "entities")))
+    path = save(tmp_path / "entities.json", json.loads(clustering.clusters_file(entities, "entities")))
     assert read_predicted_groups(path, GOLD, "entities") == {"1": {"": [("pan", "skillet"), ("egg",)]}}
     gold = {"1": {"pan": [("heat", "warmth"), ("place",)]}}
     attributes = {"1": {"pan": [["heat", "warmth"], ["place"]]}}
-    path = save(tmp_path / "attributes.json", json.loads(clusters_file(attributes, "attributes")))
+    path = save(tmp_path / "attributes.json", json.loads(clustering.clusters_file(attributes, "attributes")))
     assert json.loads(path.read_text())["1"]["pan"] == {"heat": ["warmth"], "place": ["place"]}
     assert read_predicted_groups(path, gold, "attributes") == gold
 
@@ -123,7 +111,7 @@ def test_published_labels_scored_against_themselves(published_raw: Path) -> None
     folder = published_raw / "openpi2" / "v2.0" / "cluster_mini"
     entities = read_gold_groups(folder / ENTITY_GOLD)
     attributes = read_gold_groups(folder / ATTRIBUTE_GOLD)
-    assert len(entities) == len(attributes) == len(read_to_cluster(folder / ENTITY_INPUT)) == 10
+    assert len(entities) == len(attributes) == len(clustering.read_to_cluster(folder / ENTITY_INPUT)) == 10
     assert score_clusters(entities, entities).corrected.f1 == 1
     found = score_clusters(attributes, attributes)
     assert (found.official.f1, found.corrected.f1) == (1, 1)
