@@ -186,8 +186,8 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
     for name, any_alternative in (("states accuracy", False), ("states accuracy, corrected", True)):
         counts = {}
         for key, steps in predictions.items():
-            own = exact_matches({key: steps}, gold, any_alternative=any_alternative)
-            counts[key] = sum(own), len(own)
+            right = exact_matches({key: steps}, gold, any_alternative=any_alternative)
+            counts[key] = sum(right), len(right)
         measures += measure(name, "share", "procedures", about, counts)
     return SystemResult(headline, [table], measures=measures)
 
