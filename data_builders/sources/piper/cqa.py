@@ -15,14 +15,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, Literal, cast
 
-from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt
 
 from d2e_sft.data.sample import Split
 from data_builders.raw.characters import DECODED, decode_characters
 from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import clean
+from data_builders.raw.row import BadRowError, Row, clean
 from data_builders.raw.source import Job, Samples, SplitRows
 from data_builders.sources.facts import source
 from data_builders.sources.rows import (
@@ -33,6 +33,7 @@ from data_builders.sources.rows import (
     first_of_each,
     keep_if,
     keep_unseen,
+    parse_row,
     read_models,
     to_samples,
 )
@@ -55,18 +56,6 @@ class _Annotated(RawRow):
 
     info: str  # the positions count the blanks around it
     labels: list[_Label] = Field(alias="labelData")
-
-    @model_validator(mode="after")
-    def _places_are_in_the_passage(self) -> Self:
-        length = len(self.info)
-        for number, label in enumerate(self.labels):
-            for start, end in (*label.reason, *label.result):
-                if not start <= end <= length + 1:  # a published span ends one behind its passage
-                    raise ValueError(
-                        f"labelData.{number}: got the place [{start}, {end}]; expected one in the passage of "
-                        f"{length:,} characters"
-                    )
-        return self
 
 
 def _check_converted(text: str) -> str:
@@ -101,9 +90,14 @@ class _Pair:
     effect: list[_Span]
 
 
-def _annotated_pairs(row: _Annotated) -> Iterator[_Pair]:
+def _annotated_pairs(raw_row: Row) -> Iterator[_Pair]:
+    row = parse_row(_Annotated, raw_row)
+    length = len(row.info)
     passage, decoded = decode_characters(clean(row.info))
     for position, label in enumerate(row.labels):
+        for place in (*label.reason, *label.result):
+            if not place[0] <= place[1] <= length + 1:  # a published span ends one behind its passage
+                raise BadRowError.at(f"labelData.{position}", place, f"a place in a passage of {length:,} characters")
         cause, effect = (
             _spans((row.info[start:end], start) for start, end in places) for places in (label.reason, label.result)
         )
@@ -166,7 +160,7 @@ WELL_FORMED = keep_if(
 def read(job: Job) -> dict[Split, Samples]:
     """Read train and test; both with derived questions."""
     raw = job.input("test")
-    test = [pair for row in read_models(_Annotated, raw, raw.json_items()) for pair in _annotated_pairs(row)]
+    test = [pair for pairs in raw.parse(raw.json_items(), lambda row: list(_annotated_pairs(row))) for pair in pairs]
     result: dict[Split, Samples] = {"test": _to_samples(raw, test)}
     if job.wants("train"):
         raw = job.input("train")
