@@ -5,15 +5,17 @@ The tab is driven through the DevTools protocol over two pipes: no further packa
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
-import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +30,6 @@ def headless_chromium(folder: Path) -> list[str]:
     if browser is None:
         pytest.skip("no Chromium on this machine")
     return [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/chrome"]
-
-
-def after_scripts(page: Path, folder: Path, script: str = "", *, fragment: str = "", patience: int = 0) -> str:
-    """The document of a page after its own scripts and one more, which can move its controls.
-
-    Args:
-        fragment: of the page's address, with its `#`.
-        patience: milliseconds of the page's own clock to wait for what its scripts do later.
-
-    Asserts that no script failed and nothing was written to the console; skips where there is no browser.
-    """
-    command = headless_chromium(folder)
-    copy = folder / f"probed-{page.name}"
-    text = page.read_text(encoding="utf-8")
-    assert text.count("</body>") == 1
-    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-    flags = ["--enable-logging=stderr", *([f"--virtual-time-budget={patience}"] if patience else [])]
-    done = subprocess.run(
-        [*command, *flags, "--dump-dom", copy.as_uri() + fragment],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    complaints = re.findall(r"^.*CONSOLE.*$", done.stderr, flags=re.MULTILINE)
-    assert not complaints, complaints
-    return done.stdout
 
 
 _FLAGS = ("--remote-debugging-pipe", "--force-color-profile=srgb")
@@ -80,7 +55,11 @@ class Tab:
             self._call(f"{domain}.enable")
 
     def open(self, address: str, *, width: int = 1200, height: int = 900) -> None:
-        """Go to an address, in a window of so many CSS pixels."""
+        """Go to an address, in a window of so many CSS pixels; complaints and requests of the last page go."""
+        self._call("Page.navigate", url="about:blank")
+        self.wait_for("location.href == 'about:blank'")
+        self.complaints.clear()
+        self.requested.clear()
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -178,3 +157,31 @@ def browser_tab(folder: Path) -> Iterator[Tab]:
         finally:
             process.terminate()
             process.wait(timeout=30)
+
+
+@cache
+def shared_tab() -> Tab:
+    """The tab of one browser for all tests of a process; skips where there is no browser."""
+    until_exit = ExitStack()
+    atexit.register(until_exit.close)
+    folder = until_exit.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+    return until_exit.enter_context(browser_tab(Path(folder)))
+
+
+def after_scripts(page: Path, script: str = "", *, fragment: str = "", width: int = 1200, until: str = "true") -> str:
+    """The document of a page after its own scripts and one more, which can move its controls.
+
+    Args:
+        fragment: of the page's address, with its `#`.
+        width: of the window, in CSS pixels.
+        until: an expression that is true once the page's own scripts are done.
+
+    Asserts that no script failed and nothing was written to the console; skips where there is no browser.
+    """
+    tab = shared_tab()
+    tab.open(page.as_uri() + fragment, width=width)
+    tab.wait_for(f"location.href != 'about:blank' && document.readyState == 'complete' && {until}")
+    tab.evaluate(f"{script}; undefined")
+    document = str(tab.evaluate("document.documentElement.outerHTML"))
+    assert not tab.complaints, tab.complaints
+    return document

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,8 @@ from eval.pages.demo.opening import find_opening
 from eval.pages.demo.page import build_page, import_gradio, launch_options
 from eval.pages.demo.question import OWN_EXAMPLES, Question
 from eval.run.options import EvalOptions
-from tests.browser import Tab, browser_tab
-from tests.command import d2e
+from tests.browser import Tab, shared_tab
+from tests.command import refusal_of
 from tests.servers import free_port
 from tests.tiny import save_tiny_model
 
@@ -42,9 +41,9 @@ def address(model: DemoModel) -> Iterator[str]:
 
 
 @pytest.fixture
-def tab(tmp_path: Path) -> Iterator[Tab]:
-    with browser_tab(tmp_path) as one:
-        yield one
+def tab() -> Iterator[Tab]:
+    yield shared_tab()
+    shared_tab().open("about:blank")  # a page that stays open would keep its server from closing
 
 
 def opened(tab: Tab, address: str, width: int = 1200) -> Tab:
@@ -214,11 +213,8 @@ def test_the_page_is_no_wider_than_a_phone(tab: Tab, address: str) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_without_gradio_the_remedy_is_its_installation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_gradio_the_remedy_is_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "gradio", None)
     with pytest.raises(UserError, match="Gradio is not usable here"):
         import_gradio()
-    assert d2e("demo", "runs/none") == 1
-    assert "pip install 'd2e-sft[demo]'" in capsys.readouterr().err
+    assert "pip install 'd2e-sft[demo]'" in refusal_of("demo", "runs/none")

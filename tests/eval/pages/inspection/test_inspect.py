@@ -84,7 +84,7 @@ def test_the_page_marks_answers_that_are_known_and_no_others(world: Path, tmp_pa
     assert out.read_text().count("✗ wrong</span>") == 3, "a random model is right about nothing"
     out, data = page_of(world, tmp_path, "--bench", str(world / "bench"), "--samples", 3, "--along", "gold")
     assert data["along"] == "gold"
-    after = after_scripts(out, tmp_path)
+    after = after_scripts(out)
     assert re.search(r'<button type="button" class="[^"]*wrong[^"]*" data-place', after)
     out, _ = page_of(world, tmp_path, "--context", "Rain fell.", "--question", "What fell?")
     assert "✗ wrong" not in out.read_text()
@@ -95,11 +95,10 @@ def test_slider_and_tokens_work_in_a_browser(world: Path, tmp_path: Path) -> Non
     last = len(data["ratios"]) - 1
     moved = after_scripts(
         out,
-        tmp_path,
         f"slider.value = {last}; slider.dispatchEvent(new Event('input'));"
         "document.querySelectorAll('.tokens button')[1].click();",
     )
-    still = after_scripts(out, tmp_path)
+    still = after_scripts(out)
     value = re.compile(r'<output id="value"[^>]*>([^<]*)</output>')
     assert value.findall(still) == ["0.5"]
     assert value.findall(moved) == ["1.5"]

@@ -134,26 +134,24 @@ def test_a_large_page_is_compressed_to_the_same_data_and_unpacks_in_a_browser(
     assert b"The cat sat." not in first[first.index(b'id="data"') :]
     write_report(load_runs(runs), out)
     assert out.read_bytes() == first, "the same runs make the same page"
-    shown = after_scripts(out, tmp_path, patience=3000)
+    shown = after_scripts(out, until="document.querySelector('.card')")
     assert status(shown) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
 
 
-def test_the_browser_takes_the_place_of_the_fixed_samples_and_shows_more_on_request(
-    page: Path, tmp_path: Path
-) -> None:
-    shown = after_scripts(page, tmp_path)
+def test_the_browser_takes_the_place_of_the_fixed_samples_and_shows_more_on_request(page: Path) -> None:
+    shown = after_scripts(page)
     assert '<div id="browser">' in shown
     assert '<div id="some" hidden="">' in shown
     assert len(cards(shown)) == 20
     assert "Show 6 more of 6" in shown
-    more = after_scripts(page, tmp_path, "by('more').click(); document.title = document.activeElement.tagName;")
+    more = after_scripts(page, "by('more').click(); document.title = document.activeElement.tagName;")
     assert len(cards(more)) == 26
     assert "<title>H3</title>" in more, "who clicks by keyboard goes on at the first new card"
     assert '<button type="button" id="more" hidden="">' in more
 
 
-def test_what_a_sample_holds_is_text_and_does_nothing(page: Path, tmp_path: Path) -> None:
-    shown = after_scripts(page, tmp_path, setting(search="sat."))
+def test_what_a_sample_holds_is_text_and_does_nothing(page: Path) -> None:
+    shown = after_scripts(page, setting(search="sat."))
     assert "<title>Event reasoning on mini</title>" in shown
     [card] = cards(shown)
     assert "&lt;/script&gt;&lt;script&gt;document.title" in card
@@ -162,9 +160,9 @@ def test_what_a_sample_holds_is_text_and_does_nothing(page: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(("first", "other"), [("base", "sft"), ("d2e", "sft")])
-def test_the_pair_of_runs_is_chosen_freely(page: Path, tmp_path: Path, first: str, other: str) -> None:
+def test_the_pair_of_runs_is_chosen_freely(page: Path, first: str, other: str) -> None:
     pair = {"from": str(NAMES.index(first)), "to": str(NAMES.index(other))}
-    shown = after_scripts(page, tmp_path, setting(**pair))
+    shown = after_scripts(page, setting(**pair))
     counts = recounted(first, other)
     assert chips(shown) == {
         "All": 26,
@@ -175,9 +173,9 @@ def test_the_pair_of_runs_is_chosen_freely(page: Path, tmp_path: Path, first: st
     }
 
 
-def test_filters_and_search_narrow_what_is_shown(page: Path, tmp_path: Path) -> None:
+def test_filters_and_search_narrow_what_is_shown(page: Path) -> None:
     mended = "document.querySelector('[name=change][value=mended]').click();"
-    shown = after_scripts(page, tmp_path, mended)
+    shown = after_scripts(page, mended)
     assert len(cards(shown)) == recounted("base", "d2e")["mended"]
     for card in cards(shown):
         verdicts = re.findall(r"[✓✗] (right|wrong)</span> · (\w+)", card)
@@ -186,43 +184,43 @@ def test_filters_and_search_narrow_what_is_shown(page: Path, tmp_path: Path) -> 
 
     marks = zip(*(MARKS[name].replace(" ", "") for name in ("base", "d2e")), strict=True)
     kitchen = [n for n, pair in enumerate(marks) if pair == ("0", "1") and n % 2 and n != 5]
-    narrowed = after_scripts(page, tmp_path, mended + setting(dataset="kitchen", relation="causal", format="scq"))
+    narrowed = after_scripts(page, mended + setting(dataset="kitchen", relation="causal", format="scq"))
     assert {int(n) for n in re.findall(r"· s(\d+)</p>", "".join(cards(narrowed)))} == set(kitchen)
     assert f"of {len(kitchen)} that fit (base → d2e, mended, kitchen, causal, scq)" in status(narrowed)
 
-    words = after_scripts(page, tmp_path, setting(search="KETTLE  13:"))
+    words = after_scripts(page, setting(search="KETTLE  13:"))
     assert len(cards(words)) == 1, "all words, in any case and place"
     assert "s13" in cards(words)[0]
-    none = after_scripts(page, tmp_path, setting(search="(.*"))
+    none = after_scripts(page, setting(search="(.*"))
     assert status(none) == "None of 26 samples fits (base → d2e, “(.*”)."
-    cleared = after_scripts(page, tmp_path, mended + setting(search="x") + "by('clear').click();")
+    cleared = after_scripts(page, mended + setting(search="x") + "by('clear').click();")
     assert status(cleared) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
 
 
-def test_the_address_keeps_the_filter(page: Path, tmp_path: Path) -> None:
+def test_the_address_keeps_the_filter(page: Path) -> None:
     kept = "document.title = location.hash;"
     script = setting(search="tea & pot", dataset="stories") + "by('swap').click();" + kept
-    [address] = re.findall(r"<title>(.*?)</title>", after_scripts(page, tmp_path, script))
+    [address] = re.findall(r"<title>(.*?)</title>", after_scripts(page, script))
     assert html.unescape(address) == "#from=d2e&to=base&dataset=stories&search=tea+%26+pot"
-    again = after_scripts(page, tmp_path, fragment="#from=d2e&to=base&change=broken&dataset=stories&search=kettle")
+    again = after_scripts(page, fragment="#from=d2e&to=base&change=broken&dataset=stories&search=kettle")
     assert "(d2e → base, broken, stories, “kettle”)" in status(again)
-    nonsense = after_scripts(page, tmp_path, fragment="#from=nobody&change=unknown&dataset=none")
+    nonsense = after_scripts(page, fragment="#from=nobody&change=unknown&dataset=none")
     assert status(nonsense) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
-    section = after_scripts(page, tmp_path, kept, fragment="#scores")
+    section = after_scripts(page, kept, fragment="#scores")
     assert "<title>#scores</title>" in section, "a link to a section stays one"
 
 
 def test_one_run_has_right_and_wrong_alone(runs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "one.html"
     write_report(load_runs(runs[:1]), out)
-    shown = after_scripts(out, tmp_path)
+    shown = after_scripts(out)
     right = MARKS["base"].count("1")
     assert chips(shown) == {"All": 26, "Right": right, "Wrong": 26 - right}
     assert shown.count('<label class="pair" hidden="">') == 2
 
 
-def test_cards_have_the_instruction_that_the_model_was_given(page: Path, tmp_path: Path) -> None:
-    shown = after_scripts(page, tmp_path)
+def test_cards_have_the_instruction_that_the_model_was_given(page: Path) -> None:
+    shown = after_scripts(page)
     system = load_prompt_set("default").zero_shot["scq"].system
     of_scq = [card for card in cards(shown) if "· scq ·" in card]
     assert all(html.escape(system, quote=False) in card for card in of_scq)
@@ -236,18 +234,9 @@ def test_a_wording_that_has_changed_since_is_not_shown(tmp_path: Path) -> None:
     assert data_of(render_page(load_runs([run])))["instructions"] == []
 
 
-def test_on_a_phone_only_boxes_scroll_sideways(page: Path, tmp_path: Path) -> None:
-    frame = tmp_path / "phone.html"
-    frame.write_text(
-        f"<html><body><iframe width=360 height=800 srcdoc='{html.escape(page.read_text(encoding='utf-8'))}'></iframe>"
-        "</body></html>"
-    )
-    script = (
-        "const f = document.querySelector('iframe');"
-        "f.onload = () => { const d = f.contentDocument.documentElement;"
-        " document.title = `${d.scrollWidth} of ${d.clientWidth}`; };"
-    )
-    [widths] = re.findall(r"<title>(\d+ of \d+)</title>", after_scripts(frame, tmp_path, script, patience=3000))
+def test_on_a_phone_only_boxes_scroll_sideways(page: Path) -> None:
+    script = "const d = document.documentElement; document.title = `${d.scrollWidth} of ${d.clientWidth}`"
+    [widths] = re.findall(r"<title>(\d+ of \d+)</title>", after_scripts(page, script, width=360))
     scrolled, inner = map(int, widths.split(" of "))
     assert scrolled == inner <= 360
 
@@ -268,7 +257,7 @@ def test_texts_are_left_out_on_request(runs: list[Path], tmp_path: Path) -> None
     text = out.read_text(encoding="utf-8")
     assert "kettle" not in text
     assert "a spoon" not in text
-    shown = after_scripts(out, tmp_path)
+    shown = after_scripts(out)
     assert len(cards(shown)) == shown.count('<dd class="quiet">The texts of this dataset are left out') - 6 == 20
 
 
@@ -281,7 +270,7 @@ def test_the_browser_can_be_limited_or_left_out(runs: list[Path], tmp_path: Path
     without = tmp_path / "without.html"
     write_report(loaded, without, ReportOptions(browse=0))
     assert 'id="data"' not in without.read_text(encoding="utf-8")
-    assert '<div id="some">' in after_scripts(without, tmp_path), "its script finds nothing to do"
+    assert '<div id="some">' in after_scripts(without), "its script finds nothing to do"
 
 
 def _report(runs: list[Path], *arguments: object) -> Result:
@@ -291,13 +280,13 @@ def _report(runs: list[Path], *arguments: object) -> Result:
 def test_samples_with_subsets_can_be_filtered_by_them_and_show_the_habit(tmp_path: Path) -> None:
     rows = [story(1, "aligned", "garage", habit="garage"), story(2, "conflict", "kitchen"), prediction(3, True)]
     write_report(load_runs([make_run(tmp_path / "run", rows)]), tmp_path / "report.html")
-    shown = after_scripts(tmp_path / "report.html", tmp_path, fragment="#subset=conflict")
+    shown = after_scripts(tmp_path / "report.html", fragment="#subset=conflict")
     cards = re.findall(r'<article class="card">.*?</article>', shown, flags=re.DOTALL)
     assert len(cards) == 1
     assert "habit · temporal · qa · conflict · " in cards[0]
     assert re.search(r"Habit: .*?<p[^>]*>kitchen</p>", cards[0])
     assert "the habit)" in cards[0], "a wrong answer that is the habit is marked"
-    everything = after_scripts(tmp_path / "report.html", tmp_path)
+    everything = after_scripts(tmp_path / "report.html")
     assert everything.count("the habit)") == 1
     assert [value for value in ("aligned", "conflict", "no tag") if f'<option value="{value}">' in everything] == [
         "aligned",

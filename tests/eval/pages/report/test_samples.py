@@ -3,60 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.samples import choose_samples
+from tests.eval.pages.report.test_page import data_of, without_scripts
 from tests.factories import choice, make_run, prediction
-
-HISTORY = [
-    {"step": step, "loss": 2.0 / step, "ce": 1.5 / step, "kl": 0.5 / step, "tokens_per_second": 100.0 * step}
-    for step in (1, 2, 3)
-]
-
-ATTACK = "<script>alert('x')</script>"
-
-
-def without_scripts(page: str) -> str:
-    """What a reader whose browser runs no scripts has."""
-    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
-
-
-def data_of(page: str) -> dict[str, Any]:
-    """The data of the sample browser, as a browser takes it out of the page."""
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, flags=re.DOTALL)
-    assert found is not None
-    content: dict[str, Any] = json.loads(found[1])
-    return content
-
-
-def three_runs(folder: Path) -> list[Path]:
-    """A base model, and two runs of which the second has samples 1 and 2 mended and sample 3 broken."""
-    rows = {
-        "base": [True, False, False, True],
-        "sft_$x$": [True, True, False, False],
-        "_d2e": [True, True, True, False],
-    }
-    base, *tuned = (
-        make_run(
-            folder / name,
-            [*(prediction(n, right) for n, right in enumerate(marks)), choice(9, False, output=f"{ATTACK} {name}")],
-            recipe=None if name == "base" else f"model: {name}  # {ATTACK}",
-            history=None if name == "base" else HISTORY,
-        )
-        for name, marks in rows.items()
-    )
-    return [base, *tuned]
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return render_page(load_runs(three_runs(tmp_path_factory.mktemp("runs"))))
 
 
 def test_outcomes_take_turns_and_groups_take_turns_within_them(tmp_path: Path) -> None:
