@@ -14,7 +14,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
-from tests.command import d2e
+from tests.command import d2e, output_of
 from tests.factories import losses, make_world, scores_of, write_recipe
 from tests.tiny import make_sample, tiny_t5_tokenizer
 
@@ -53,9 +53,8 @@ def test_a_causal_model_without_a_template_is_still_refused() -> None:
         ViewEncoder(tiny_t5_tokenizer(), load_prompt_set("default"), VIEWS)
 
 
-def test_a_run_lowers_the_loss_and_is_evaluated_debiased(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e("train", world / "run.yaml", "train.learning_rate=1e-2") == 0
-    assert "packing: encoder_decoder" in capsys.readouterr().out
+def test_a_run_lowers_the_loss_and_is_evaluated_debiased(world: Path) -> None:
+    assert "packing: encoder_decoder" in output_of("train", world / "run.yaml", "train.learning_rate=1e-2")
     history = losses(world / "run")
     assert history[-1] < 0.95 * history[0]
     assert type(load_model(str(world / "run")).model).__name__ == "T5ForConditionalGeneration"

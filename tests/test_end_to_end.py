@@ -14,7 +14,7 @@ from d2e_sft import cli
 from d2e_sft.data.sample import read_samples
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import log_history, make_world, scores_of, write_recipe
-from tests.tiny import make_samples, save_tiny_model
+from tests.tiny import make_samples
 
 
 @pytest.fixture(scope="module")
@@ -170,25 +170,18 @@ def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path) -> None
         accumulation_steps(recipe.train, 3)
 
 
-@pytest.fixture
-def bad_inputs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str | Path]:
-    """Values of the arguments below, in an empty working folder."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def bad_inputs(world: Path) -> dict[str, Path]:
+    """Values of the arguments below."""
+    folder = world / "bad"
+    shutil.copytree(world / "model", folder / "cut_model")
+    (folder / "cut_model" / "model.safetensors").write_bytes(b"cut")
+    (folder / "cut.parquet").write_bytes((world / "bench" / "train.parquet").read_bytes()[:500])
     good = [sample.model_dump() for sample in read_samples(world / "bench" / "test.parquet")]
-    Path("cut.parquet").write_bytes((world / "bench" / "train.parquet").read_bytes()[:500])
-    _write_jsonl("empty_answer.jsonl", [good[0], {**good[1], "answers": [""]}])
-    cut_model = save_tiny_model(Path("cut-model"))
-    (cut_model / "model.safetensors").write_bytes(b"cut")
-    _write_jsonl("bad_label.jsonl", [{**good[5], "answers": ["maybe"]}])
-    return {
-        "run": world / "run.yaml",
-        "model": world / "model",
-        "bench": world / "bench",
-        "cut_model": cut_model,
-        "cut": "cut.parquet",
-        "empty_answer": "empty_answer.jsonl",
-        "bad_label": "bad_label.jsonl",
-    }
+    _write_jsonl(folder / "empty_answer.jsonl", [good[0], {**good[1], "answers": [""]}])
+    _write_jsonl(folder / "bad_label.jsonl", [{**good[5], "answers": ["maybe"]}])
+    own = {path.stem: path for path in folder.iterdir()}
+    return {"run": world / "run.yaml", "model": world / "model", "bench": world / "bench", **own}
 
 
 @pytest.mark.parametrize(
@@ -218,16 +211,17 @@ def bad_inputs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_bad_input_ends_in_one_message_without_traceback(
-    bad_inputs: dict[str, str | Path], arguments: list[str], said: str
+    bad_inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     printed = refusal_of(*(argument.format(**bad_inputs) for argument in arguments))
     assert said in printed
     assert printed.count("error:") == 1
-    assert not Path("x").exists(), "a refused command leaves no folder behind"
+    assert not list(tmp_path.iterdir()), "a refused command leaves no folder behind"
 
 
-def _write_jsonl(name: str, rows: list[dict[str, Any]]) -> None:
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+def _write_jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def test_debug_shows_the_traceback(world: Path) -> None:
@@ -240,9 +234,8 @@ def test_debug_shows_the_traceback(world: Path) -> None:
 def test_skipped_bad_rows_are_kept_and_counted(world: Path, tmp_path: Path) -> None:
     rows = [sample.model_dump() for sample in make_samples(9)]
     rows[3]["answers"] = [""]
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run = tmp_path / "run"
+    data, run = tmp_path / "rows.jsonl", tmp_path / "run"
+    _write_jsonl(data, rows)
     words = [f"data.train={data}", "data.skip_bad=true", f"train.output_dir={run}", "train.max_steps=1"]
     assert "1 bad rows skipped, kept in" in output_of("train", world / "run.yaml", *words)
     assert json.loads((run / "bad_rows.jsonl").read_text())["line"] == 4

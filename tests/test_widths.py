@@ -18,7 +18,7 @@ from d2e_sft.bench.decode import as_table as decode_table
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
 from d2e_sft.util.terminal import WIDTH
-from tests.command import d2e
+from tests.command import d2e, output_of
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.paper_runs import run
 from tests.eval.systems.boxes import rows as boxes
@@ -84,9 +84,8 @@ def test_errors_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("piped")
 @pytest.mark.parametrize("call", ["recipes list", "recipes list --parts", "recipes explain", "data list"])
-def test_lists(call: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e(*call.split()) == 0
-    printed = capsys.readouterr().out
+def test_lists(call: str) -> None:
+    printed = output_of(*call.split())
     assert len(printed) > 100
     assert not too_wide(printed)
 
@@ -112,12 +111,11 @@ def test_scores_of_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("piped")
-def test_runs_with_long_names_are_compared_and_laid_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_with_long_names_are_compared_and_laid_out(tmp_path: Path) -> None:
     rows = [run(tmp_path / f"{LONG}-{number}") for number in range(3)]
     system = [save_result(tmp_path / f"{LONG}-s{n}", accuracy([1, 0, n, 1]), bench="boxes") for n in range(2)]
     for verb, runs in (("table", rows), ("compare", system), ("table", system)):
-        assert d2e(verb, *runs) == 0
-        printed = capsys.readouterr().out
+        printed = output_of(verb, *runs)
         assert printed
         assert not too_wide(printed.replace(str(tmp_path), "")), verb
 

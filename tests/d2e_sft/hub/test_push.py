@@ -135,8 +135,3 @@ def test_an_adapter_whose_base_only_this_machine_has_is_not_pushed(hub: HubServe
     assert not hub.asked("POST", "/api/repos")
     output_of("push", run, NAME, "--merge")
     assert "adapter_config.json" not in hub.files[NAME]
-
-
-def test_the_scores_travel_without_paths_of_this_machine(hub: HubServer, run: Path) -> None:
-    output_of("push", run, NAME)
-    assert json.loads(hub.files[NAME]["eval/mini/scores.json"])["model"] == "runs/tiny"

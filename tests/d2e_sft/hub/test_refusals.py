@@ -25,7 +25,6 @@ REFUSALS = [
     ("merge MISSING --out NEW", "no such folder; expected a run with an adapter"),
     ("merge PLAIN --out NEW", "the folder contains no model"),
     ("merge ADAPTER --out FULL", "already exists; expected a new folder"),
-    ("push ADAPTER team/tiny", "base', which others cannot load from the Hub"),
     ("pull team/tiny FULL", "already exists; expected a new folder"),
 ]
 

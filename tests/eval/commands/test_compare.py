@@ -5,19 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from click.testing import CliRunner
-
-from eval.commands.compare import compare
-
-
-def output_of(*arguments: object) -> str:
-    result = CliRunner().invoke(compare, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+from tests.command import output_of
 
 
 def test_help_ends_with_an_example() -> None:
-    assert "Example: d2e compare" in output_of("--help")
+    assert "Example: d2e compare" in output_of("compare", "--help")
 
 
 def test_the_verbs_load_without_torch_or_matplotlib() -> None:

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from d2e_sft.cli import main
-from eval.commands.errors import errors
 from eval.score.predictions import write_predictions
+from tests.command import output_of, refusal_of
 from tests.factories import choice, make_run, prediction
 from tests.judge_server import JudgeServer
 
@@ -19,10 +17,6 @@ from tests.judge_server import JudgeServer
 def _run_folder(tmp_path: Path) -> Path:
     right = [prediction(0, True), choice(0, True)]
     return make_run(tmp_path / "run", [*right, prediction(1, False), prediction(2, False), choice(1, False)])
-
-
-def _errors(run: Path, *arguments: object) -> Result:
-    return CliRunner().invoke(errors, [str(run), *map(str, arguments)])
 
 
 def _written(run: Path) -> dict[str, object]:
@@ -33,10 +27,9 @@ def _written(run: Path) -> dict[str, object]:
 def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServer) -> None:
     server.reply = lambda user: "Look.\nError: " + ("neglect" if "kettle" in user and "spoon" not in user else "other")
     run = _run_folder(tmp_path)
-    result = _errors(run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url)
-    assert result.exit_code == 0, result.output
+    printed = output_of("errors", run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url)
     assert len(server.requests) == 3
-    lines = [line.replace(" ", "") for line in result.stdout.splitlines()]
+    lines = [line.replace(" ", "") for line in printed.splitlines()]
     assert "3of5predictionsarewrong" in lines
     assert "temporal22(100.0%)0(0.0%)0(0.0%)0(0.0%)" in lines
     assert "all32(66.7%)0(0.0%)1(33.3%)0(0.0%)" in lines
@@ -54,9 +47,8 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     run = _run_folder(tmp_path)
     blind = [prediction(1, False), prediction(2, True), choice(1, True)]
     write_predictions(blind, tmp_path / "blind.jsonl")
-    result = _errors(run, "--without-context", tmp_path / "blind.jsonl")
-    assert result.exit_code == 0, result.output
-    assert "Estimated by rule" in result.stdout
+    printed = output_of("errors", run, "--without-context", tmp_path / "blind.jsonl")
+    assert "Estimated by rule" in printed
     assert _written(run)["counts"] == {
         "neglect_context": 1,
         "inaccurate_position": 0,
@@ -69,8 +61,7 @@ def test_what_d2e_eval_left_beside_the_predictions_is_found(tmp_path: Path) -> N
     run = _run_folder(tmp_path)
     blind = [prediction(1, False), prediction(2, False), choice(1, True)]
     write_predictions(blind, run / "eval" / "mini" / "without_context.jsonl")
-    result = _errors(run)
-    assert result.exit_code == 0, result.output
+    output_of("errors", run)
     written = _written(run)
     assert written["estimated_by_rule"] is True
     assert written["counts"]["neglect_context"] == 2  # type: ignore[index]
@@ -105,25 +96,22 @@ def test_what_d2e_eval_left_beside_the_predictions_is_found(tmp_path: Path) -> N
 )
 def test_without_them_the_remedy_is_the_command_with_all_options_of_the_first_pass(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     scores: dict[str, Any],
     fingerprint: dict[str, Any],
     options: str,
 ) -> None:
     run = make_run(tmp_path / "run", [prediction(1, False)], model="some/model", **scores)
     (run / "eval/mini/predictions.decoding.json").write_text(json.dumps({"fingerprint": fingerprint}))
-    with pytest.raises(SystemExit):
-        main(["errors", str(run)])
+    error = refusal_of("errors", run)
     command = f"d2e eval some/model --bench data/mini {options} --out {run} --without-context"
-    assert f"remedy: {command}" in capsys.readouterr().err
+    assert f"remedy: {command}" in error
 
 
-def test_answers_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_of_other_samples_are_refused(tmp_path: Path) -> None:
     run = _run_folder(tmp_path)
     write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
-    with pytest.raises(SystemExit):
-        main(["errors", str(run)])
-    assert "holds no answer for 2 of 3 wrong predictions, such as 's2' of 'stories'" in capsys.readouterr().err
+    error = refusal_of("errors", run)
+    assert "holds no answer for 2 of 3 wrong predictions, such as 's2' of 'stories'" in error
 
 
 def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_it_is_an_estimate(
@@ -134,7 +122,7 @@ def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_
         [prediction(1, False, output="<b>bold</b>"), choice(1, False), *(choice(n, False) for n in range(2, 9))],
     )
     write_predictions([prediction(1, False), *(choice(n, True) for n in range(1, 9))], run / "blind.jsonl")
-    assert _errors(run, "--without-context", run / "blind.jsonl", "--samples", 3).exit_code == 0
+    output_of("errors", run, "--without-context", run / "blind.jsonl", "--samples", 3)
     page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
     assert "Patterns by relation (estimated by rule)" in page
     assert "temporal (n = 1)</text>" in page
@@ -149,22 +137,23 @@ def test_an_empty_output_without_the_context_is_said(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [prediction(1, False)])
     nothing = prediction(1, False).model_copy(update={"output": "", "answer": [], "extraction": "none"})
     write_predictions([nothing], run / "blind.jsonl")
-    assert _errors(run, "--without-context", run / "blind.jsonl").exit_code == 0
+    output_of("errors", run, "--without-context", run / "blind.jsonl")
     page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
     assert '<dt>Without the context</dt><dd><span class="quiet">an empty output</span></dd>' in page
 
 
 def test_a_run_without_errors_says_so_even_if_the_right_options_have_another_order(tmp_path: Path) -> None:
     reordered = choice(1, False, format="mcq", f1=1.0, set_accuracy=1.0)
-    result = _errors(make_run(tmp_path / "run", [reordered, prediction(0, True)]))
-    assert result.exit_code == 0, result.output
-    assert "0 of 2 predictions are wrong" in result.stdout
+    printed = output_of("errors", make_run(tmp_path / "run", [reordered, prediction(0, True)]))
+    assert "0 of 2 predictions are wrong" in printed
 
 
 def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer) -> None:
     run = _run_folder(tmp_path)
-    result = _errors(run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url, "--estimate")
-    assert "error patterns: 3 requests" in result.stdout
+    printed = output_of(
+        "errors", run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url, "--estimate"
+    )
+    assert "error patterns: 3 requests" in printed
     assert server.requests == []
     assert not (run / "eval/mini/error_patterns.json").exists()
 
@@ -178,9 +167,6 @@ def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer
         (["--judge-model", "m"], "not available with --judge rules"),
     ],
 )
-def test_wrong_options_are_one_message(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    with pytest.raises(SystemExit):
-        main(["errors", str(_run_folder(tmp_path)), *arguments])
-    assert message in capsys.readouterr().err
+def test_wrong_options_are_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:
+    error = refusal_of("errors", _run_folder(tmp_path), *arguments)
+    assert message in error

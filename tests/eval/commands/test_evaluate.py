@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import d2e
+from tests.command import refusal_of
 from tests.factories import bench_row, bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
@@ -87,12 +87,10 @@ def test_a_call_that_makes_no_sense_is_refused(
     call: str,
     judge_environment: None,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("d2e_sft.train.launch.accelerators", lambda: 0)
     arguments = call.format(**names).split()
-    assert d2e("eval", names["model"], "--out", tmp_path / "run", *arguments) == 1
-    error = capsys.readouterr().err
+    error = refusal_of("eval", names["model"], "--out", tmp_path / "run", *arguments)
     assert REFUSALS[call] in error
     assert error.count("error:") == 1
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.data.sample import write_samples
 from tests.chat_samples import chat_sample
-from tests.command import d2e
+from tests.command import d2e, refusal_of
 from tests.factories import bench_rows, save_bench
 from tests.judge_server import JudgeServer
 
@@ -48,12 +48,11 @@ def test_finished_results_are_judged_without_decoding(
     ],
 )
 def test_what_leaves_nothing_to_judge_is_refused_before_a_model_is_loaded(
-    more: tuple[str, ...], said: str, tmp_path: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], said: str, tmp_path: Path, server: JudgeServer
 ) -> None:
     save_bench(tmp_path / "bench", bench_rows(2))
     call = ["eval", "no/model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *GIVEN]
-    assert d2e(*call, "--judge-url", server.url, *more) == 1
-    assert said in capsys.readouterr().err
+    assert said in refusal_of(*call, "--judge-url", server.url, *more)
     assert not (tmp_path / "run").exists()
-    assert d2e("eval", "no/model", "--bench", "wiqa", *GIVEN, "--judge-url", server.url) == 1
-    assert "--judge with --bench wiqa" in capsys.readouterr().err
+    error = refusal_of("eval", "no/model", "--bench", "wiqa", *GIVEN, "--judge-url", server.url)
+    assert "--judge with --bench wiqa" in error

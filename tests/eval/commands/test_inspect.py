@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import d2e
+from tests.command import refusal_of
 from tests.factories import bench_rows, save_bench
 
 
@@ -26,8 +26,7 @@ def bench(tmp_path: Path) -> Path:
     ],
 )
 def test_calls_that_make_no_sense_are_refused(
-    bench: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+    bench: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str
 ) -> None:
     given = [argument.replace("{bench}", str(bench)) for argument in arguments]
-    assert d2e("inspect", "no/model", "--out", tmp_path / "p.html", *given) == 1
-    assert problem in capsys.readouterr().err
+    assert problem in refusal_of("inspect", "no/model", "--out", tmp_path / "p.html", *given)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import pytest
-
 from d2e_sft.cli import d2e as command
 from eval.commands.evaluate import evaluate
 from eval.commands.predict import predict
-from tests.command import d2e
+from tests.command import output_of, refusal_of
 from tests.tiny import save_tiny_model
 
 
@@ -42,9 +40,7 @@ def test_options_of_decoding_are_those_of_an_evaluation() -> None:
     assert command.get_command(command.make_context("d2e", ["predict"]), "predict") is predict
 
 
-def test_a_mapping_names_the_columns_and_the_counts_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mapping_names_the_columns_and_the_counts_are_told(tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path / "model", seed=3)
     (tmp_path / "mine.yaml").write_text(
         "train: not-here.csv\nformat: qa\ncolumns: {context: passage, question: ask, answer: label, id: ticket}\n"
@@ -53,10 +49,9 @@ def test_a_mapping_names_the_columns_and_the_counts_are_told(
         "ticket,passage,ask,note\nT-9,It rained.,Why?,x\nT-3,,Why?,x\nT-5,Sun.,When?,y\n"
     )
     line = ["predict", model, tmp_path / "new.csv", "--mapping", tmp_path / "mine.yaml", "--max-new-tokens", 4]
-    assert d2e(*line, "--out", tmp_path / "a.csv") == 1
-    assert "new.csv, line 3: passage: got ''; expected text that is not empty" in capsys.readouterr().err
-    assert d2e(*line, "--out", tmp_path / "a.csv", "--skip-bad") == 0
-    said = capsys.readouterr().out
+    error = refusal_of(*line, "--out", tmp_path / "a.csv")
+    assert "new.csv, line 3: passage: got ''; expected text that is not empty" in error
+    said = output_of(*line, "--out", tmp_path / "a.csv", "--skip-bad")
     assert f"{tmp_path / 'a.csv'}: 2 answers" in said
     assert f"bad rows skipped, kept in {tmp_path / 'a.csv.bad.jsonl'}: 1" in said
     with (tmp_path / "a.csv").open() as source:

@@ -12,7 +12,7 @@ import pytest
 from eval.systems.openpi2.task import PredictionKind
 from eval.systems.registry import SYSTEM_NAMES
 from eval.systems.scored_files import score_files
-from tests.command import d2e
+from tests.command import d2e, output_of, refusal_of
 from tests.eval.systems.boxes.rows import ROWS, save
 from tests.eval.systems.crepe import procedures as crepe
 from tests.eval.systems.openpi2 import procedures as openpi2
@@ -23,37 +23,32 @@ from tests.tiny import make_sample
 TEXTS = ["the cup", "the hat and the pen", "nothing", "nothing", "the pen", "nothing"]  # the last one is wrong
 
 
-def test_scores_are_printed_as_tables_or_json_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_are_printed_as_tables_or_json_and_written(tmp_path: Path) -> None:
     gold = save(tmp_path / "test.jsonl", ROWS)
     answers = save(tmp_path / "p.jsonl", [{"prediction": text} for text in TEXTS])
     call = ("score", "boxes", "--predictions", answers, "--gold", gold)
-    assert d2e(*call, "--json", tmp_path / "scores.json") == 0
-    printed = capsys.readouterr().out
+    printed = output_of(*call, "--json", tmp_path / "scores.json")
     assert "whole states" in printed
     assert f"scores: {tmp_path / 'scores.json'}" in printed
-    assert d2e(*call, "--json", "-") == 0
-    scores = json.loads(capsys.readouterr().out)
+    scores = json.loads(output_of(*call, "--json", "-"))
     assert scores == json.loads((tmp_path / "scores.json").read_text())
     assert scores["questions"] == 6
     assert scores["accuracy"]["mean"] == pytest.approx(5 / 6)
 
 
 @pytest.mark.parametrize("option", ["--predictions", "--gold"])
-def test_a_file_that_is_not_there_is_named_by_its_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
+def test_a_file_that_is_not_there_is_named_by_its_option(tmp_path: Path, option: str) -> None:
     files = {"--predictions": save(tmp_path / "p.jsonl", []), "--gold": save(tmp_path / "test.jsonl", ROWS)}
     files[option] = tmp_path / "none.jsonl"
-    assert d2e("score", "boxes", *(part for pair in files.items() for part in pair)) == 1
-    assert f"{option} {tmp_path / 'none.jsonl'}: no such file" in capsys.readouterr().err
+    error = refusal_of("score", "boxes", *(part for pair in files.items() for part in pair))
+    assert f"{option} {tmp_path / 'none.jsonl'}: no such file" in error
 
 
-def test_folders_stand_for_the_files_in_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_stand_for_the_files_in_them(tmp_path: Path) -> None:
     save(tmp_path / "raw" / "test.jsonl", ROWS)
     save(tmp_path / "run" / "eval" / "boxes" / "answers_by_box.jsonl", [{"prediction": text} for text in TEXTS])
     call = ("score", "boxes", "--predictions", tmp_path / "run", "--gold", tmp_path / "raw", "--json", "-")
-    assert d2e(*call) == 0
-    assert json.loads(capsys.readouterr().out)["accuracy"]["mean"] == pytest.approx(5 / 6)
+    assert json.loads(output_of(*call))["accuracy"]["mean"] == pytest.approx(5 / 6)
 
 
 def documented() -> dict[str, str]:
@@ -97,17 +92,14 @@ def gold_of(folder: Path, arguments: str) -> Path:
 
 
 @pytest.mark.parametrize("arguments", [name for name in documented() if "pddl" not in name])
-def test_the_documented_examples_are_files_that_are_scored(
-    tmp_path: Path, arguments: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_documented_examples_are_files_that_are_scored(tmp_path: Path, arguments: str) -> None:
     text = documented()[arguments]
     assert len(text.splitlines()) == 3
     file = tmp_path / "predictions.json"
     file.write_text(text, encoding="utf-8")
     more = ["--set", "missing=leave_out"] if arguments in ("crepe", "wiqa") else []
     call = ("--predictions", file, "--gold", gold_of(tmp_path, arguments), "--json", "-")
-    assert d2e("score", *arguments.split(), *call, *more) == 0
-    assert json.loads(capsys.readouterr().out)
+    assert json.loads(output_of("score", *arguments.split(), *call, *more))
 
 
 def test_every_scorer_has_a_documented_example() -> None:
@@ -125,32 +117,28 @@ def save_answers(file: Path, right: int) -> Path:
     return file
 
 
-def test_several_files_are_compared_with_names_a_plot_and_latex(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_files_are_compared_with_names_a_plot_and_latex(tmp_path: Path) -> None:
     gold = save(tmp_path / "gold.jsonl", QUESTIONS)
     files = [save_answers(tmp_path / f"{name}.csv", right) for name, right in (("one", 2), ("two", 5))]
     more = ("--plot", tmp_path / "p.svg", "--latex", tmp_path / "t.tex", "--json", tmp_path / "s.json")
-    assert d2e("score", "wiqa", *files, "--gold", gold, "--names", "A,B", *more) == 0
-    printed = capsys.readouterr().out
+    printed = output_of("score", "wiqa", *files, "--gold", gold, "--names", "A,B", *more)
     assert "B against A: accuracy +50.0" in printed
     assert r"B & \textbf{83.3}" in (tmp_path / "t.tex").read_text()
     assert (tmp_path / "p.svg").read_text().count("accuracy") == 4
     content = json.loads((tmp_path / "s.json").read_text())
     assert content["scores"]["A"]["accuracy"] == pytest.approx(2 / 6)
     assert content["comparison"]["rows"][0]["changes"][0]["mean"] == pytest.approx(0.5)
-    assert d2e("score", "wiqa", *files, "--gold", gold, "--latex", "-") == 0
-    assert capsys.readouterr().out.startswith("% \\usepackage{booktabs")
+    assert output_of("score", "wiqa", *files, "--gold", gold, "--latex", "-").startswith("% \\usepackage{booktabs")
 
 
-def test_files_of_rows_are_compared_as_runs_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_rows_are_compared_as_runs_are(tmp_path: Path) -> None:
     rows = [make_sample(n, dataset="keys", split="test", answers=["garage"]) for n in range(4)]
     bench = save_bench(tmp_path / "bench", rows)
     files = [tmp_path / "one.jsonl", tmp_path / "two.csv"]
     files[0].write_text("".join(json.dumps({"id": row.id, "output": "attic"}) + "\n" for row in rows))
     files[1].write_text("id,output\n" + "".join(f"{row.id},The answer is: garage\n" for row in rows))
-    assert d2e("score", "rows", *files, "--gold", bench, "--latex", tmp_path / "t.tex") == 0
-    assert "two against one: mean +100.0" in capsys.readouterr().out
+    printed = output_of("score", "rows", *files, "--gold", bench, "--latex", tmp_path / "t.tex")
+    assert "two against one: mean +100.0" in printed
     assert "mean of EM and F1" in (tmp_path / "t.tex").read_text()
 
 
@@ -164,10 +152,8 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(
         assert (tmp_path / name / "eval" / "wiqa" / f"{name}.csv").is_file()
     capsys.readouterr()
     runs = (tmp_path / "one", tmp_path / "two")
-    assert d2e("compare", *runs) == 0
-    assert "two against one: accuracy +50.0" in capsys.readouterr().out
-    assert d2e("compare", *runs, "--reference", "two", "--wide", "--json", tmp_path / "c.json") == 0
-    assert "Δ to two" in capsys.readouterr().out
+    assert "two against one: accuracy +50.0" in output_of("compare", *runs)
+    assert "Δ to two" in output_of("compare", *runs, "--reference", "two", "--wide", "--json", tmp_path / "c.json")
     assert json.loads((tmp_path / "c.json").read_text())["labels"] == ["two", "one"]
 
 
@@ -183,19 +169,18 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(
     ],
 )
 def test_options_that_do_not_fit_several_files_are_refused_before_scoring(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     files = [tmp_path / "none-1.csv", tmp_path / "none-2.csv"]
-    assert d2e("score", "wiqa", *files, "--gold", tmp_path, *arguments) == 1
-    assert message in capsys.readouterr().err
+    assert message in refusal_of("score", "wiqa", *files, "--gold", tmp_path, *arguments)
 
 
-def test_a_system_of_other_questions_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_system_of_other_questions_is_not_compared(tmp_path: Path) -> None:
     gold = save(tmp_path / "gold.jsonl", QUESTIONS)
     whole, part = save_answers(tmp_path / "a.csv", 2), tmp_path / "b.csv"
     part.write_text("ques_id,answer\nq1,more\n")
-    assert d2e("score", "wiqa", whole, part, "--gold", gold, "--set", "missing=leave_out") == 1
-    assert "a (6 questions) and b (1) are about different questions" in capsys.readouterr().err
+    error = refusal_of("score", "wiqa", whole, part, "--gold", gold, "--set", "missing=leave_out")
+    assert "a (6 questions) and b (1) are about different questions" in error
 
 
 @pytest.mark.parametrize("arguments", [name for name in documented() if "pddl" not in name and name != "rows"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import d2e
+from tests.command import d2e, output_of, refusal_of
 from tests.eval.systems.wiqa.files import GRAPH, OTHER, save_lines
 
 
@@ -25,7 +25,6 @@ def test_the_command_writes_questions_with_explanations(tmp_path: Path, capsys: 
     for row in explained:
         answer = {"RESULTS_IN": "more", "NOT_RESULTS_IN": "less"}[row["explanation"]["de"]]
         assert answer == row["question"]["answer_label"]
-    assert d2e("data", "wiqa-questions", "--help") == 0
-    assert "Example: d2e data wiqa-questions" in capsys.readouterr().out
-    assert d2e("data", "wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out) == 1
-    assert "none.jsonl: cannot be read" in capsys.readouterr().err
+    assert "Example: d2e data wiqa-questions" in output_of("data", "wiqa-questions", "--help")
+    error = refusal_of("data", "wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out)
+    assert "none.jsonl: cannot be read" in error

@@ -14,7 +14,7 @@ from eval.compare.judged_answers import JUDGED_FILE, judge_answers
 from eval.compare.runs import load_runs
 from eval.compare.tables import faithfulness_tables
 from eval.pages.report.page import render_page
-from tests.command import d2e
+from tests.command import output_of
 from tests.factories import choice, make_run, reply, story
 from tests.judge_server import JudgeServer, MakeJudge
 
@@ -67,30 +67,25 @@ def test_datasets_have_a_row_each_and_one_together_and_other_formats_none(tmp_pa
     assert "faithfulness" not in comparison.to_json()
 
 
-def test_d2e_compare_and_the_report_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_d2e_compare_and_the_report_show_them(tmp_path: Path) -> None:
     runs = runs_of(tmp_path)
-    assert d2e("compare", *runs, "--json", tmp_path / "c.json") == 0
-    printed = capsys.readouterr().out
+    printed = output_of("compare", *runs, "--json", tmp_path / "c.json")
     assert "in context" in printed
     assert "+66.7 [" in printed
     assert json.loads((tmp_path / "c.json").read_text())["faithfulness"][0]["runs"][1]["changes"]["in context"]
-    assert d2e("compare", *runs, "--wide") == 0
-    assert "Δ context recall |" in capsys.readouterr().out
+    assert "Δ context recall |" in output_of("compare", *runs, "--wide")
     page = render_page(load_runs(runs))
     assert page.index('href="#faithfulness"') < page.index('<section id="faithfulness">')
     assert "Δ context recall" in page
 
 
-def test_they_stand_beside_the_habit_gap_of_swapped_contexts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_they_stand_beside_the_habit_gap_of_swapped_contexts(tmp_path: Path) -> None:
     rows = [
         reply(n, "Within 30 days.", subset=subset, habit=["60"])
         for n, subset in enumerate(["aligned", "conflict"] * 4)
     ]
     runs = [make_run(tmp_path / name, rows) for name in ("one", "two")]
-    assert d2e("compare", *runs) == 0
-    printed = capsys.readouterr().out
+    printed = output_of("compare", *runs)
     assert printed.index("in context") < printed.index("gap")
     page = render_page(load_runs(runs))
     assert page.index("Scores by subset</h2>") < page.index('<section id="faithfulness">')

@@ -13,7 +13,7 @@ from eval.compare.subset_comparison import RunSubsets, SubsetComparison, compare
 from eval.score.predictions import Prediction, write_predictions
 from eval.score.statistics import Difference, paired_average
 from eval.score.subsets import AVERAGE, DatasetSubsets, SubsetScores
-from tests.command import d2e
+from tests.command import output_of
 from tests.factories import make_run, prediction, story
 
 
@@ -85,9 +85,7 @@ def test_a_run_scored_before_rows_had_tags_is_refused_by_name(tmp_path: Path) ->
         compare_subsets(load_runs(runs))
 
 
-def test_the_model_s_own_habit_is_what_it_says_unread_and_what_it_reads_against(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_model_s_own_habit_is_what_it_says_unread_and_what_it_reads_against(tmp_path: Path) -> None:
     # Four conflict rows, two of them right. Unread the habit is given to three, of which the first alone is right.
     rows = habit_rows(4, 2, of=4)
     run = make_run(tmp_path / "run", rows)
@@ -100,8 +98,7 @@ def test_the_model_s_own_habit_is_what_it_says_unread_and_what_it_reads_against(
     assert own is not None
     assert own.accuracy is not None
     assert (own.rate.mean, own.n, own.accuracy.mean) == (0.75, 3, pytest.approx(1 / 3))
-    assert d2e("compare", run) == 0
-    assert re.search(r"^run +75\.0 \[.*\] +3 +33\.3 \[", capsys.readouterr().out, flags=re.MULTILINE)
+    assert re.search(r"^run +75\.0 \[.*\] +3 +33\.3 \[", output_of("compare", run), flags=re.MULTILINE)
 
 
 def test_a_model_that_never_says_the_habit_unread_has_no_accuracy_against_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from eval.compare.runs import load_runs
 from eval.compare.subset_comparison import compare_subsets
 from eval.compare.subset_tables import subset_comparison_tables, subset_tables
 from eval.score.scores import score_predictions
-from tests.command import d2e
+from tests.command import d2e, output_of, refusal_of
 from tests.eval.compare.test_subset_comparison import habit_rows
 from tests.factories import make_run, prediction, story
 
@@ -22,48 +22,40 @@ def runs(tmp_path: Path) -> list[Path]:
     return [make_run(tmp_path / name, habit_rows(*right)) for name, right in rights.items()]
 
 
-def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path]) -> None:
     comparison = compare_subsets(load_runs(runs))
     assert comparison is not None
     scores, answers, changes = (table.rows()[-1] for table in subset_comparison_tables(comparison))
     assert [cell.split()[0] for cell in scores[1:]] == ["97.5", "75.0", "22.5"]
     assert [cell.split()[0] for cell in answers[1:]] == ["25.0", "25.0", "75.0", "25.0", "0.0", "0.0"]
     assert [cell.split()[0] for cell in changes[1:]] == ["+0.0", "1.000", "+35.0", "<0.001"]
-    assert d2e("compare", *runs) == 0
-    output = capsys.readouterr().out
+    output = output_of("compare", *runs)
     assert all(cell in output for cell in (*scores, *answers, *changes))
     assert "habit, temporal, qa (80)" not in output, "tables by group are shown with --groups"
-    assert d2e("compare", *runs, "--groups") == 0
-    assert "habit, temporal, qa (80)" in capsys.readouterr().out
-    assert d2e("compare", *runs, "--wide") == 0
-    assert "| habit, temporal, qa (80) | sft " in capsys.readouterr().out
+    assert "habit, temporal, qa (80)" in output_of("compare", *runs, "--groups")
+    assert "| habit, temporal, qa (80) | sft " in output_of("compare", *runs, "--wide")
 
 
-def test_the_output_ends_with_a_verdict_a_run(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e("compare", *runs) == 0
-    *_, first, second = capsys.readouterr().out.splitlines()
+def test_the_output_ends_with_a_verdict_a_run(runs: list[Path]) -> None:
+    *_, first, second = output_of("compare", *runs).splitlines()
     assert first.startswith("d2e against sft: conflict -40.0 [-")
     assert first.endswith(": reads less")
     assert second.startswith("teacher against sft: conflict +35.0 [+")
     assert second.endswith(": reads more")
 
 
-def test_another_run_than_the_first_can_be_the_reference(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e("compare", *runs, "--reference", "d2e") == 0
-    output = capsys.readouterr().out
+def test_another_run_than_the_first_can_be_the_reference(runs: list[Path]) -> None:
+    output = output_of("compare", *runs, "--reference", "d2e")
     assert "sft against d2e: conflict +40.0" in output
     assert "teacher against d2e: conflict +75.0" in output
 
 
-def test_several_datasets_have_a_block_each_and_the_verdict_is_on_their_average(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_datasets_have_a_block_each_and_the_verdict_is_on_their_average(tmp_path: Path) -> None:
     others = [story(500 + n, "irrelevant", "garage", habit="garage") for n in range(4)]
     for name, right in (("sft", (38, 20)), ("sft-of-a-longer-name", (40, 12))):
         rows = [*habit_rows(*right), *habit_rows(*right, dataset="matres_narrative"), *others, prediction(1, True)]
         make_run(tmp_path / name, rows)
-    assert d2e("compare", tmp_path / "sft", tmp_path / "sft-of-a-longer-name") == 0
-    output = capsys.readouterr().out
+    output = output_of("compare", tmp_path / "sft", tmp_path / "sft-of-a-longer-name")
     lines = output.splitlines()
     assert [line.split()[0] for line in lines[lines.index("average") + 1 :][:2]] == ["sft", "sft-of-a-longer-name"]
     assert "1 untagged sample is left out" in output
@@ -71,13 +63,11 @@ def test_several_datasets_have_a_block_each_and_the_verdict_is_on_their_average(
     assert "100.0 [100.0, 100.0]" in output, "irrelevant rows have a column"
 
 
-def test_one_subset_alone_and_a_subset_that_there_is_not(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert d2e("compare", *runs, "--subset", "conflict") == 0
-    output = capsys.readouterr().out
+def test_one_subset_alone_and_a_subset_that_there_is_not(runs: list[Path]) -> None:
+    output = output_of("compare", *runs, "--subset", "conflict")
     assert "gap" not in output
     assert output.splitlines()[-1].endswith("reads more")
-    assert d2e("compare", *runs, "--subset", "unanswerable") == 1
-    error = capsys.readouterr().err
+    error = refusal_of("compare", *runs, "--subset", "unanswerable")
     assert "--subset unanswerable: mini has none; expected aligned (40 samples), conflict (40 samples)" in error
     assert error.count("error:") == 1
 

@@ -14,7 +14,7 @@ from eval.compare.verdicts import markdown_text, terminal_text
 from eval.score.event_answers import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
-from tests.command import d2e
+from tests.command import output_of
 from tests.factories import choice, make_run, prediction
 
 
@@ -72,10 +72,9 @@ def test_set_accuracy_has_a_column_where_there_are_sets(tmp_path: Path) -> None:
     assert "Δset accuracy" in comparison_tables(comparison, detail=True)[1].frame.columns
 
 
-def test_compare_names_the_run_that_collapsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_names_the_run_that_collapsed(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / "sft", says(40, 0)), make_run(tmp_path / "d2e", says(21, 19))]
-    assert d2e("compare", *runs) == 0
-    output = capsys.readouterr().out
+    output = output_of("compare", *runs)
     assert "WARNING sft, stories (temporal): collapsed" in output
     assert output.count("WARNING") == 1
     assert "WARNING stories (temporal): collapsed" in score_tables(score_predictions(says(60, 0)))[1].notes[0]

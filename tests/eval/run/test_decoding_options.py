@@ -12,7 +12,7 @@ from d2e_sft.hub.results import benchmark_results
 from eval.compare.runs import load_runs
 from eval.pages.report.facts import run_facts
 from eval.run.engines import in_process
-from tests.command import d2e
+from tests.command import d2e, output_of
 from tests.factories import bench_row, make_run, prediction, predictions, save_bench, scores_of
 
 
@@ -78,15 +78,13 @@ def test_a_cut_off_that_cuts_nothing_is_said_and_not_recorded(
     ],
 )
 def test_tables_and_cards_name_decoder_and_cut_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: dict[str, Any], facts: str, label: str
+    tmp_path: Path, how: dict[str, Any], facts: str, label: str
 ) -> None:
     rows = [prediction(n, n < 5).model_copy(update={"dataset": "tracie"}) for n in range(10)]
     run = make_run(tmp_path / "run", rows, **how)
     assert f"decoded {facts}" in benchmark_results(run)[0].facts
-    assert d2e("table", run, "--layout", "sensitivity") == 0
-    assert label in capsys.readouterr().out
-    assert d2e("table", run, "--format", "json") == 0
-    assert how.items() <= json.loads(capsys.readouterr().out)["rows"][0].items()
+    assert label in output_of("table", run, "--layout", "sensitivity")
+    assert how.items() <= json.loads(output_of("table", run, "--format", "json"))["rows"][0].items()
 
 
 def test_decoders_decode_differently_and_cad_as_d2e_does(world: Path, tmp_path: Path) -> None:

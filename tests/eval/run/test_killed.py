@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from d2e_sft import cli
-from tests.command import Kill, d2e, evaluate
+from tests.command import Kill, d2e, evaluate, refusal_of
 from tests.factories import bench_rows, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model
 
@@ -48,7 +48,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize(("call", "after", "kept"), [(1, True, 0), (2, True, 3), (5, False, 7), (7, True, 14)])
+@pytest.mark.parametrize(("call", "after", "kept"), [(1, True, 0), (5, False, 7), (7, True, 14)])
 def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     world: Path,
     tmp_path: Path,
@@ -80,9 +80,14 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
 
 
 @pytest.mark.parametrize(
-    "function", ["eval.run.runner:write_predictions", "eval.run.runner:write_json", "eval.run.journal:write_json"]
+    ("function", "after"),
+    [
+        ("eval.run.runner:write_predictions", False),
+        ("eval.run.runner:write_predictions", True),
+        ("eval.run.runner:write_json", True),
+        ("eval.run.journal:write_json", True),
+    ],
 )
-@pytest.mark.parametrize("after", [False, True])
 def test_a_kill_while_the_results_are_written_costs_no_answer(
     world: Path, tmp_path: Path, decoded: list[Any], function: str, after: bool
 ) -> None:
@@ -115,12 +120,9 @@ def test_a_line_that_was_cut_off_is_said_and_decoded_again(
     same_as_whole(world, run, resumed=5)
 
 
-def test_a_partial_evaluation_of_other_options_is_refused_and_can_be_replaced(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_partial_evaluation_of_other_options_is_refused_and_can_be_replaced(world: Path, tmp_path: Path) -> None:
     run = killed(world, tmp_path)
-    assert d2e("eval", *arguments(world, run), "--alpha", "0.7") == 1
-    error = capsys.readouterr().err
+    error = refusal_of("eval", *arguments(world, run), "--alpha", "0.7")
     assert "predictions.partial.jsonl: was decoded by another model or with other options" in error
     assert "--alpha: 0.5 → 0.7" in error
     assert d2e("eval", *arguments(world, run), "--alpha", "0.7", "--overwrite") == 0

@@ -14,7 +14,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.judge.options import EndpointOptions
 from eval.run.engines.endpoint import EndpointEngine
 from eval.run.task import Conversation, Task
-from tests.command import d2e
+from tests.command import d2e, refusal_of
 from tests.factories import ScriptedServer, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave, completion
 
@@ -88,10 +88,9 @@ def test_an_endpoint_that_dies_midway_leaves_what_came_and_the_same_command_goes
     assert scores_of(bench.parent / "run")["resumed"] == 5
 
 
-def test_a_dead_endpoint_is_one_message(bench: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dead_endpoint_is_one_message(bench: Path, server: JudgeServer) -> None:
     dead = ("--bench", bench, "--base-url", "http://127.0.0.1:9/v1", "--out", bench.parent / "run", "--attempts", 1)
-    assert d2e("eval", "remote-7b", *dead) == 1
-    error = capsys.readouterr().err
+    error = refusal_of("eval", "remote-7b", *dead)
     assert "cannot be reached" in error
     assert error.count("error:") == 1
 
@@ -114,13 +113,11 @@ def test_a_refusal_names_the_sample(bench: Path, server: JudgeServer, capsys: py
     assert "--max-new-tokens" in error
 
 
-def test_answers_of_another_endpoint_or_model_are_refused(
-    bench: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_of_another_endpoint_or_model_are_refused(bench: Path, server: JudgeServer) -> None:
     assert evaluate(bench, server) == 0
     out = ("--bench", bench, "--out", bench.parent / "run")
-    assert d2e("eval", "remote-8b", *out, "--base-url", server.url) == 1
-    assert f"the model: remote-7b at {server.url} → remote-8b at {server.url}" in capsys.readouterr().err
+    error = refusal_of("eval", "remote-8b", *out, "--base-url", server.url)
+    assert f"the model: remote-7b at {server.url} → remote-8b at {server.url}" in error
     with JudgeServer() as other:
         assert d2e("eval", "remote-7b", *out, "--base-url", other.url) == 1
         assert not other.requests

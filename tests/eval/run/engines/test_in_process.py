@@ -13,7 +13,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, rows, stop_token_ids
 from d2e_sft.model.loading import load_model
-from tests.command import d2e
+from tests.command import d2e, refusal_of
 from tests.factories import QUICK, bench_rows, evaluate, predictions, scores_of
 from tests.tiny import save_tiny_model, tiny_tokenizer
 
@@ -38,16 +38,13 @@ def test_predictions_are_what_the_decoder_says_in_file_order(world: Path, tmp_pa
     assert not list((tmp_path / "eval" / "bench").glob("*.partial*")), "what is merged is removed"
 
 
-def test_a_model_without_a_chat_template_is_refused(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_a_chat_template_is_refused(world: Path, tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = None
     (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
     tokenizer.save_pretrained(tmp_path / "model")
-    assert d2e("eval", tmp_path / "model", "--bench", world / "bench") == 1
-    error = capsys.readouterr().err
+    error = refusal_of("eval", tmp_path / "model", "--bench", world / "bench")
     assert "has no chat template" in error
     assert "-Instruct" in error
 

@@ -13,7 +13,7 @@ import pytest
 
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stop_token_ids
 from d2e_sft.model.loading import load_model
-from tests.command import d2e
+from tests.command import d2e, refusal_of
 from tests.factories import bench_row, bench_rows, make_world, predictions, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
@@ -94,9 +94,7 @@ def test_vllm_is_given_the_prompts_of_the_other_engine(
     assert scores["engine_counts"] == {"resubmissions": 4}
 
 
-def test_vllm_scores_options_plainly_and_refuses_to_contrast(
-    world: Path, tmp_path: Path, offline: Offline, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_vllm_scores_options_plainly_and_refuses_to_contrast(world: Path, tmp_path: Path, offline: Offline) -> None:
     rows = [bench_row(i) for i in range(1, 9, 2)]
     save_bench(tmp_path / "bench", rows)
     common = ("eval", world / "model", "--bench", tmp_path / "bench", "--answer", "likelihood")
@@ -104,8 +102,8 @@ def test_vllm_scores_options_plainly_and_refuses_to_contrast(
     assert d2e(*common, "--out", tmp_path / "here") == 0
     results = [tmp_path / name / "eval" / "bench-likelihood" / "predictions.jsonl" for name in ("vllm", "here")]
     assert results[0].read_text() == results[1].read_text()
-    assert d2e(*common, "--engine", "vllm", "--out", tmp_path / "vllm", "--alpha", 0.5) == 1
-    assert "vLLM only gives the log-probabilities of its own distribution" in capsys.readouterr().err
+    error = refusal_of(*common, "--engine", "vllm", "--out", tmp_path / "vllm", "--alpha", 0.5)
+    assert "vLLM only gives the log-probabilities of its own distribution" in error
 
 
 def test_its_options_reach_it_and_the_recipes_dtype_does_not(world: Path, tmp_path: Path, offline: Offline) -> None:
@@ -134,12 +132,10 @@ def test_the_engine_makes_no_difference_to_what_is_kept(
     assert scores_of(tmp_path)["engine"] == "vllm, transformers"
 
 
-def test_an_encoder_decoder_is_refused(
-    world: Path, tmp_path: Path, offline: Offline, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_encoder_decoder_is_refused(world: Path, tmp_path: Path, offline: Offline) -> None:
     save_tiny_model(tmp_path / "t5", "t5")
-    assert d2e("eval", tmp_path / "t5", "--bench", world / "bench", "--engine", "vllm") == 1
-    assert "is an encoder-decoder; expected a causal model" in capsys.readouterr().err
+    error = refusal_of("eval", tmp_path / "t5", "--bench", world / "bench", "--engine", "vllm")
+    assert "is an encoder-decoder; expected a causal model" in error
 
 
 def test_without_vllm_the_package_is_named(
