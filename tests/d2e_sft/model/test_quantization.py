@@ -14,7 +14,6 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
-from d2e_sft.data.sample import write_samples
 from d2e_sft.model import quantization
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
@@ -22,8 +21,9 @@ from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
+from tests.factories import make_world, write_recipe
 from tests.naive import assert_equal_to_naive, encoded_rows, gradients_of, sums_of
-from tests.tiny import make_samples, save_tiny_model
+from tests.tiny import save_tiny_model
 
 needs_bitsandbytes = pytest.mark.skipif(
     importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed (extra train-gpu)"
@@ -61,27 +61,17 @@ def test_a_packed_step_on_8_bit_weights_equals_the_batched_one_up_to_int8_activa
     assert (results[0][1] - results[1][1]).norm() < 0.05 * results[1][1].norm()
 
 
-def _recipe(folder: Path, **model: Any) -> Recipe:
-    write_samples(make_samples(8), folder / "train.parquet")
-    return Recipe.model_validate(
-        {
-            "model": {"name": str(folder / "model"), "lora": {"r": 4}, "quantization": "4bit", **model},
-            "data": {"train": str(folder / "train.parquet"), "max_length": 1000},
-            "train": {
-                "output_dir": str(folder / "run"), "num_train_epochs": 1, "batch_size": 4,
-                "per_device_train_batch_size": 4,
-                "learning_rate": 3e-2, "bf16": False, "gradient_checkpointing": True,
-            },
-        }
-    )  # fmt: skip
+def _recipe(folder: Path) -> Recipe:
+    overrides = ("model.lora={r: 4}", "model.quantization=4bit", "train.max_steps=2", "train.learning_rate=0.03")
+    world = make_world(folder, bench=1)
+    return load_recipe(write_recipe(world, folder / "run", *overrides, "train.gradient_checkpointing=true"))
 
 
 @needs_bitsandbytes
 def test_a_qlora_run_leaves_an_adapter_that_merges_into_the_whole_weights(tmp_path: Path) -> None:
-    base = save_tiny_model(tmp_path / "model")
     run = train_recipe(_recipe(tmp_path))
     assert (run / "adapter_model.safetensors").is_file()
-    before, after = (dict(load_model(str(folder)).model.named_parameters()) for folder in (base, run))
+    before, after = (dict(load_model(str(folder)).model.named_parameters()) for folder in (tmp_path / "model", run))
     assert before.keys() == after.keys()
     changed = {name for name, weights in before.items() if not torch.equal(after[name], weights)}
     assert changed == {name for name in before if "_proj" in name}
@@ -105,10 +95,10 @@ def test_without_bitsandbytes_the_extra_is_named(tmp_path: Path, monkeypatch: py
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return plain(name, *args, **options)
 
-    save_tiny_model(tmp_path / "model")
+    recipe = _recipe(tmp_path)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match=r"bitsandbytes is not installed(.|\n)*pip install 'd2e-sft\[train-gpu\]'"):
-        train_recipe(_recipe(tmp_path))
+        train_recipe(recipe)
     assert not (tmp_path / "run").exists()
 
 

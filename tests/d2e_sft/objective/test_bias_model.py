@@ -14,8 +14,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import TrainingArguments
 
-from d2e_sft.config.recipe import D2ESection, Packing, Recipe
-from d2e_sft.data.sample import write_samples
+from d2e_sft.config.recipe import D2ESection, Packing, load_recipe
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective import bias_model
@@ -25,9 +24,10 @@ from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
+from tests.factories import make_world, write_recipe
 from tests.naive import encoded_rows, gradients_of, naive_terms
 from tests.naive import naive_loss as naive_total
-from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
+from tests.tiny import save_tiny_model, tiny_model, tiny_tokenizer
 
 LAYOUT = Layout("batched", "sdpa")
 CONFIGS = {
@@ -79,8 +79,12 @@ def assert_step_equals_naive(model: Any, rows: Any, inputs: Any, bias: Any, conf
 
 
 @pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma3"])  # qwen2: the head is tied to the embeddings
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    # qwen2: the head is tied to the embeddings
+    [*(("llama", config) for config in CONFIGS.values()), ("qwen2", CONFIGS["d2e"]), ("gemma3", CONFIGS["d2e"])],
+    ids=[*CONFIGS, "qwen2", "gemma3"],
+)
 def test_base_is_the_model_before_training(kind: str, config: D2ESection, packing: Packing) -> None:
     model, rows = tiny_model(kind, seed=3), encoded_rows(config, 5)
     before = copy.deepcopy(model)
@@ -151,19 +155,8 @@ def test_training_subtracts_another_run(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_subtracts_the_model_before_its_first_step(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
-    write_samples(make_samples(8), tmp_path / "train.jsonl")
-    recipe = Recipe.model_validate(
-        {
-            "model": {"name": str(tmp_path / "model")},
-            "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
-            "d2e": {"bias_model": "base"},
-            "train": {
-                "output_dir": str(tmp_path / "run"), "batch_size": 2, "per_device_train_batch_size": 2, "max_steps": 4,
-                "save_steps": 2, "learning_rate": 1e-2, "bf16": False,
-            },
-        }
-    )  # fmt: skip
+    overrides = ("d2e.bias_model=base", "train.save_steps=2", "train.batch_size=2")
+    recipe = load_recipe(write_recipe(make_world(tmp_path, bench=1), tmp_path / "run", *overrides))
     run = train_recipe(recipe)
     straight = load_file(run / "model.safetensors")
     for left in (run / "model.safetensors", run / "trainer_state.json"):

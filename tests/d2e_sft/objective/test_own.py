@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from d2e_sft.config.recipe import D2ESection, Recipe
-from d2e_sft.data.sample import write_samples
+from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.objective.own import function_of
 from d2e_sft.objective.terms import Objective
 from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
+from tests.factories import log_history, make_world, write_recipe
 from tests.naive import assert_equal_to_naive
-from tests.tiny import make_samples, save_tiny_model, tiny_model
+from tests.tiny import tiny_model
 
 _NUMBERS = itertools.count()
 HONEST = """
@@ -92,38 +91,17 @@ def test_a_step_by_it_equals_the_same_objective_by_name(module: Any) -> None:
 
 
 def test_a_recipe_trains_by_it_and_its_dry_run_estimates_memory(module: Any, tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
-    write_samples(make_samples(4), tmp_path / "train.jsonl")
-    recipe = Recipe.model_validate(
-        {
-            "model": {"name": str(tmp_path / "model")},
-            "data": {"train": str(tmp_path / "train.jsonl"), "max_length": 1000},
-            "d2e": {"objective": f"{module(HONEST)}:both"},
-            "train": {
-                "output_dir": str(tmp_path / "run"),
-                "batch_size": 2,
-                "per_device_train_batch_size": 2,
-                "max_steps": 2,
-            },
-        }
-    )
+    world = make_world(tmp_path / "world", train=4, bench=1)
+    objective = f"d2e.objective={module(HONEST)}:both"
+    recipe = load_recipe(write_recipe(world, tmp_path / "run", objective, "train.max_steps=2"))
     shown: list[str] = []
     dry_run(recipe, shown.append)
     assert "at the peak" in "\n".join(shown)
-    history = json.loads((train_recipe(recipe) / "trainer_state.json").read_text())["log_history"]
-    for entry in (entry for entry in history if "loss" in entry):
+    for entry in (entry for entry in log_history(train_recipe(recipe)) if "loss" in entry):
         assert entry["loss"] == pytest.approx(entry["ce"] + entry["imagined_ce"], rel=1e-4)
 
 
 def test_a_missing_module_stops_before_a_model_is_loaded(tmp_path: Path) -> None:
-    write_samples(make_samples(2), tmp_path / "train.jsonl")
-    recipe = Recipe.model_validate(
-        {
-            "model": {"name": "no/such-model"},
-            "data": {"train": str(tmp_path / "train.jsonl")},
-            "d2e": {"objective": "no_such_module:loss"},
-            "train": {"output_dir": str(tmp_path / "run")},
-        }
-    )
+    recipe = write_recipe(tmp_path, tmp_path / "run", "model.name=no/such-model", "d2e.objective=no_such_module:loss")
     with pytest.raises(UserError, match="no_such_module"):
-        train_recipe(recipe)
+        train_recipe(load_recipe(recipe))
