@@ -44,6 +44,7 @@ class ObjectiveSpec:
         trains_refined: The refined view has a cross entropy of its own.
         reads_content: Rows must mark the tokens of the response form.
         takes_bias_model: Supports `d2e.bias_model`.
+        options: Options of `D2ESection` that only this objective uses.
     """
 
     about: str
@@ -56,6 +57,7 @@ class ObjectiveSpec:
     trains_refined: bool = False
     reads_content: bool = False
     takes_bias_model: bool = False
+    options: tuple[str, ...] = ()
 
 
 OF_THE_OBJECTIVE = ("debias", "distill", "imagined_weight", "view_gradients")  # options whose default it sets
@@ -70,6 +72,7 @@ OBJECTIVES = {
         imagined_weight=0.0,
         reads_content=True,
         takes_bias_model=True,
+        options=("product_weight",),
     ),
     "honest": ObjectiveSpec(
         "cross entropy with and without the context",
@@ -101,6 +104,7 @@ OBJECTIVES = {
         debias=(True,),
         distill=_BOTH,
         takes_bias_model=True,
+        options=("alpha_weight",),
     ),
 }
 OWN = ObjectiveSpec(
@@ -196,7 +200,8 @@ class D2ESection(Section):
         if self.bias_model is not None and (not spec.takes_bias_model or self.trains_other_views):
             raise ValueError(
                 f"d2e.bias_model={self.bias_model}: the objective {name} trains the imagined view or does not use it; "
-                "expected d2e, weighted, or product with imagined_weight=0"
+                f"expected one of {', '.join(known for known, one in OBJECTIVES.items() if one.takes_bias_model)}, "
+                "with imagined_weight=0"
             )
         if self.own_views[:1] != ["original"] or len(set(self.own_views)) < len(self.own_views):
             raise ValueError(f"d2e.own_views={self.own_views}: expected original first, and no view twice")
@@ -248,7 +253,7 @@ class D2ESection(Section):
         return known and "refined" in self.views
 
     def of_training(self) -> dict[str, Any]:
-        """Return the options that decide the training; equal for sections that train the same."""
+        """Return the options that decide the training; a sweep trains sections with equal results once."""
         if is_own(self.objective):
             return self.model_dump()
         name, ratio = self.objective, self.effective_alpha
@@ -263,7 +268,6 @@ class D2ESection(Section):
             found |= {"view_gradients": self.view_gradients}
         if self.frozen_views:
             found |= {"bias_model": self.bias_model}
-        own_options = {"product": {"product_weight"}, "weighted": {"alpha_weight"}}
         if spec_of(self.objective).imagined_weight is not None:
             found |= {"imagined_weight": self.imagined_weight}
-        return found | self.model_dump(include=own_options.get(name, set()))
+        return found | self.model_dump(include=set(spec_of(name).options))

@@ -77,7 +77,8 @@ def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Pat
             said = ended.printed[-3000:]
             assert ended.status == 1, said
             assert "Traceback" not in said, said
-            assert "o space left on device" in said or "disk is full" in said, said
+            unfolded = " ".join(said.split())
+            assert "o space left on device" in unfolded or "disk is full" in unfolded, said
             assert "remedy: " in said, said
             now = files_of(out)
             gone = [name for name, content in had.items() if now.get(name) != content]

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from d2e_sft.config.objectives import OBJECTIVES
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.util.errors import UserError
+from tests.d2e_sft.objective import test_attach, test_chunks
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,32 @@ def test_views_and_ratios(options: dict[str, Any], views: str, training: float, 
     assert (d2e.effective_alpha, d2e.decoding_alpha) == (training, decoding)
 
 
+OTHER_VALUES: dict[str, Any] = {
+    "alpha": 0.7, "debias": False, "distill": False, "bias_model": "base", "kl_weight": 0.3,
+    "kl_direction": "refined_original", "view_gradients": "original", "product_weight": 0.3, "imagined_weight": 0.3,
+    "alpha_weight": "jsd", "own_views": ["original", "refined"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", sorted(set(D2ESection.model_fields) - {"objective"}))
+def test_each_option_decides_the_training_of_some_objective(option: str) -> None:
+    """Otherwise a sweep over it would train once; an objective's own option belongs into its `options`."""
+    changed = []
+    for name in [*OBJECTIVES, "mine:best"]:
+        try:
+            other = D2ESection(objective=name, **{option: OTHER_VALUES[option]})
+        except ValidationError:
+            continue
+        changed.append(other.of_training() != D2ESection(objective=name).of_training())
+    assert any(changed)
+
+
+def test_every_objective_is_compared_with_its_naive_form() -> None:
+    """A formula in `tests/naive.py` is only tested with a case in these tables."""
+    for cases in (test_attach.CONFIGS, test_chunks.CONFIGS):
+        assert set(OBJECTIVES) == {config.objective for config in cases.values()}
+
+
 def test_a_step_does_not_run_a_frozen_view() -> None:
     d2e = D2ESection(bias_model="base")
     assert (d2e.frozen_views, d2e.step_views) == (("imagined",), ("original", "refined"))
@@ -67,7 +94,7 @@ def test_a_recipe_of_a_version_without_objectives_is_d2es(recipe_file: Path, mor
             r"d2e\.distill=true: the objective honest always has distill=false",
         ),
         (["objective=honest", "bias_model=base"], r"d2e\.bias_model=base: the objective honest trains the imagined"),
-        (["objective=product", "bias_model=base", "imagined_weight=1"], r"expected .* product with imagined_weight=0"),
+        (["objective=product", "bias_model=base", "imagined_weight=1"], r"expected one of d2e, product, weighted, with imagined_weight=0"),
         (["objective=teacher", "view_gradients=original"], r"the objective teacher trains the other views"),
         (
             ["objective=product", "imagined_weight=0.5", "view_gradients=original"],
