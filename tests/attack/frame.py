@@ -1,8 +1,8 @@
 """What an attack is: a test that harms something many times, and the table of what was survived.
 
 An attack is an ordinary test with the mark below. The fixture `world` of its module prepares once what is attacked.
-Each try gets an `Attempt`: the world, an empty folder and its own random numbers. `make test` tries each attack once
-or twice, `make attack` as often as the mark says.
+Each try gets an `Attempt`: the world, an empty folder and its own random numbers. `make test` tries each attack once,
+`make attack` as often as the mark says.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Attempt:
     things: int = 1
 
 
-def attack(name: str, on: str, holds: str, *, tries: int = 30, quick: int = 2) -> pytest.MarkDecorator:
+def attack(name: str, on: str, holds: str, *, tries: int = 30, quick: int = 1) -> pytest.MarkDecorator:
     """Mark a test as an attack.
 
     Args:

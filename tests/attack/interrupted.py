@@ -7,16 +7,15 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-import yaml
 from safetensors.torch import load_file
 from transformers import GPT2LMHeadModel
 
 from d2e_sft.data.sample import write_samples
 from tests.attack.frame import Attempt
 from tests.command import finish, start, train
+from tests.factories import write_recipe
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
 REQUEUE = 75
@@ -29,16 +28,8 @@ def prepare_training(folder: Path) -> Path:
     model.save_pretrained(folder / "model")
     tiny_tokenizer().save_pretrained(folder / "model")
     write_samples(make_samples(11), folder / "train.jsonl")
-    content: dict[str, Any] = {
-        "model": {"name": str(folder / "model")},
-        "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
-        "train": {
-            "num_train_epochs": 4, "batch_size": 4, "per_device_train_batch_size": 2, "learning_rate": 3e-3,
-            "logging_steps": 1,
-            "save_steps": 2, "save_total_limit": 2, "bf16": False,
-        },
-    }  # fmt: skip
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    saved = ("train.save_steps=2", "train.save_total_limit=2")
+    write_recipe(folder, folder / "recipe", "train.num_train_epochs=4", "train.max_steps=-1", *saved)
     ended = train(folder, training_arguments(folder, folder / "whole"))
     assert ended.status == 0, ended.printed
     return folder

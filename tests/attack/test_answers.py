@@ -113,7 +113,6 @@ def test_edit_a_prediction(given: Attempt) -> None:
     "evaluation",
     "the predictions of an uninterrupted evaluation",
     tries=12,
-    quick=1,
 )
 def test_kill_at_random_moments(given: Attempt) -> None:
     arguments = _arguments(given.world, given.folder / "run")
@@ -126,7 +125,7 @@ def test_kill_at_random_moments(given: Attempt) -> None:
     given.things = kills
 
 
-@attack("a second evaluation in the folder", "evaluation", "rejected; a kill leaves no lock", tries=5, quick=1)
+@attack("a second evaluation in the folder", "evaluation", "rejected; a kill leaves no lock", tries=5)
 def test_second_evaluation(given: Attempt) -> None:
     arguments = _arguments(given.world, given.folder / "run", "--overwrite")
     first = start(given.folder, arguments, Kill("eval.run.journal_files:JournalWriter._append", 4), verb="eval")

@@ -78,7 +78,7 @@ GOOD = EventSample(
 ).model_dump()  # fmt: skip
 
 
-@attack("rows of samples with anything in any field", "bad files", SOON, tries=40, quick=1)
+@attack("rows of samples with anything in any field", "bad files", SOON, tries=40)
 def test_sample_files(given: Attempt) -> None:
     def check(change: tuple[dict[str, Any], str]) -> None:
         row, nested = {**GOOD, **change[0]}, change[1]
@@ -102,7 +102,7 @@ def test_sample_files(given: Attempt) -> None:
     given.things = tried(given, st.tuples(changes, st.just("") | deep), check)
 
 
-@attack("recipes with anything in any section", "bad files", SOON, tries=40, quick=1)
+@attack("recipes with anything in any section", "bad files", SOON, tries=40)
 def test_recipes(given: Attempt) -> None:
     file = given.folder / "r.yaml"
 
@@ -134,7 +134,7 @@ outputs = st.lists(_PIECES | texts, max_size=12).map("".join) | st.tuples(_PIECE
 )
 
 
-@attack("outputs up to 1 MB to answer extraction", "bad files", SOON, tries=40, quick=1)
+@attack("outputs up to 1 MB to answer extraction", "bad files", SOON, tries=40)
 def test_extraction(given: Attempt) -> None:
     options = st.lists(texts.filter(str.strip), min_size=1, max_size=4, unique=True)
     how = st.tuples(
@@ -149,7 +149,7 @@ def test_extraction(given: Attempt) -> None:
     given.things = tried(given, how, check)
 
 
-@attack("replies up to 1 MB to the CREPE code parser", "bad files", SOON, tries=40, quick=1)
+@attack("replies up to 1 MB to the CREPE code parser", "bad files", SOON, tries=40)
 def test_crepe_code(given: Attempt) -> None:
     def check(reply: str) -> None:
         survived(lambda: read_code(reply, 5, 3, "official"))
@@ -165,7 +165,7 @@ def _files_of(source: Source) -> list[str]:
     return [file.name for file in source.official]
 
 
-@attack("raw files with anything in them, each dataset", "bad files", SOON, tries=40, quick=1)
+@attack("raw files with anything in them, each dataset", "bad files", SOON, tries=40)
 def test_raw_files(given: Attempt) -> None:
     """Replace every file of one source by random content; each try takes the next source."""
     names = sorted(name for name, source in SOURCES.items() if source.inputs)

@@ -35,7 +35,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "data",
     "old or new files with a correct manifest; finally the new",
     tries=15,
-    quick=1,
 )
 def test_killed(given: Attempt) -> None:
     out = given.folder / "out"

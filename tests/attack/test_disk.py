@@ -114,7 +114,7 @@ def report(world: Path, out: Path) -> list[str | Path]:
     return ["report", world / "run", "--out", out / "report.html"]
 
 
-@attack("full disk while training", "disk", INTACT, tries=20, quick=1)
+@attack("full disk while training", "disk", INTACT, tries=20)
 def test_training(given: Attempt) -> None:
     def command(out: Path) -> list[str | Path]:
         return ["train", given.world / "recipe.yaml", f"train.output_dir={out}"]
@@ -123,26 +123,26 @@ def test_training(given: Attempt) -> None:
     same_weights(until_there_is_room(given, command, _MIB, ""), given.world / "whole")
 
 
-@attack("full disk while evaluating", "disk", INTACT, tries=20, quick=1)
+@attack("full disk while evaluating", "disk", INTACT, tries=20)
 def test_predictions(given: Attempt) -> None:
     out = until_there_is_room(given, lambda out: evaluation(given.world, out), 24 * 1024, "")
     name = "eval/bench/predictions.jsonl"
     assert (out / name).read_bytes() == (given.world / "run" / name).read_bytes()
 
 
-@attack("full disk while a report is written", "disk", INTACT, tries=20, quick=1)
+@attack("full disk while a report is written", "disk", INTACT, tries=20)
 def test_overwritten_report(given: Attempt) -> None:
     out = until_there_is_room(given, lambda out: report(given.world, out), 200 * 1024, "reported")
     assert (out / "report.html").stat().st_size
 
 
-@attack("full disk while exporting", "disk", INTACT, tries=20, quick=1)
+@attack("full disk while exporting", "disk", INTACT, tries=20)
 def test_export(given: Attempt) -> None:
     out = until_there_is_room(given, lambda out: ["export", given.world / "run", out / "model"], 300 * 1024, "")
     assert files_of(out / "model") == files_of(given.world / "exported")
 
 
-@attack("full disk while building data", "disk", INTACT, tries=20, quick=1)
+@attack("full disk while building data", "disk", INTACT, tries=20)
 def test_data(given: Attempt) -> None:
     def command(out: Path) -> list[str | Path]:
         return ["data", "build", "--datasets", "habit", "--seed", "1", "--out", out]

@@ -77,7 +77,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     "judge",
     "the result of an uninterrupted run; only calls in progress are paid twice",
     tries=12,
-    quick=1,
 )
 def test_killed(given: Attempt) -> None:
     """After a kill only the requests in progress are repeated."""
@@ -101,7 +100,7 @@ def test_killed(given: Attempt) -> None:
     given.things = kills
 
 
-@attack("flip a bit of ten kept replies", "judge", "asked again; the result of an uninterrupted run", quick=1)
+@attack("flip a bit of ten kept replies", "judge", "asked again; the result of an uninterrupted run")
 def test_flip_a_bit(given: Attempt) -> None:
     """A damaged reply is asked for again, unless its content is unchanged."""
     _run(given.folder)

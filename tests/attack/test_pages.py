@@ -208,7 +208,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> None:
         pytest.skip(str(reason))
 
 
-@attack("scripts in names, rows, answers and recipes, ten pages", "pages", NOTHING, tries=20, quick=1)
+@attack("scripts in names, rows, answers and recipes, ten pages", "pages", NOTHING, tries=20)
 def test_pages(given: Attempt) -> None:
     """Make every kind of page with new payloads."""
     count = 0
@@ -228,7 +228,7 @@ def test_pages(given: Attempt) -> None:
     given.things = count
 
 
-@attack("scripts in questions and answers of the demo", "pages", NOTHING, tries=8, quick=1)
+@attack("scripts in questions and answers of the demo", "pages", NOTHING, tries=8)
 def test_demo(given: Attempt) -> None:
     """Ask one question on the page of `d2e demo`."""
     pytest.importorskip("gradio")

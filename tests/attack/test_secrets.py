@@ -11,17 +11,14 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import yaml
 
-from d2e_sft.data.sample import write_samples
 from data_builders.raw.download import fetch
 from data_builders.raw.source import RawFile
 from tests.attack.frame import Attempt, attack
 from tests.command import d2e, train
-from tests.factories import bench_rows, save_bench
+from tests.factories import make_world, write_recipe
 from tests.judge_server import JudgeServer, Misbehave
 from tests.servers import LocalServer, QuietHandler
-from tests.tiny import make_samples, save_tiny_model
 
 NOWHERE = "in no file or message, and only in requests to its own host"
 
@@ -30,26 +27,14 @@ VARIABLES = {"HF_TOKEN": "hf_", "OPENAI_API_KEY": "sk-", "WANDB_API_KEY": "", "J
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    write_samples(make_samples(4), folder / "train.jsonl")
-    save_bench(folder / "bench", bench_rows(6))
-    return folder
+    return make_world(tmp_path_factory.mktemp("world"), train=4, bench=6, seed=3)
 
 
-def _recipe(given: Attempt, **train_section: object) -> Path:
-    content = {
-        "model": {"name": str(given.world / "model")},
-        "data": {"train": str(given.world / "train.jsonl"), "max_length": 1000},
-        "train": {
-            "output_dir": str(given.folder / "run"), "num_train_epochs": 1, "batch_size": 4,
-            "per_device_train_batch_size": 4,
-            "bf16": False, "logging_steps": 1, **train_section,
-        },
-    }  # fmt: skip
-    path = given.folder.parent / f"{given.folder.name}-recipe.yaml"  # what it holds is the user's own doing
-    path.write_text(yaml.safe_dump(content))
-    return path
+def _recipe(given: Attempt, *overrides: str) -> Path:
+    """Write a recipe outside the folder that is searched, since what it holds is the user's own doing."""
+    out = f"train.output_dir={given.folder / 'run'}"
+    recipe = given.folder.with_name(f"{given.folder.name}-recipe")
+    return write_recipe(given.world, recipe, out, "train.max_steps=1", *overrides)
 
 
 class _Session:
@@ -78,7 +63,7 @@ class _Session:
                 assert at < 0, f"{variable} in {name}: …{whole[max(0, at - 120) : at + 8]!r}…"
 
 
-@attack("keys around build, training, evaluation, judge, report, export", "secrets", NOWHERE, tries=10, quick=1)
+@attack("keys around build, training, evaluation, judge, report, export", "secrets", NOWHERE, tries=10)
 def test_everything_written(given: Attempt) -> None:
     """Build, train, evaluate, judge, report and export with an endpoint that echoes its key."""
     with _planted(given) as (secrets, server, _):
@@ -104,7 +89,7 @@ def test_everything_written(given: Attempt) -> None:
         given.things = session.count + 1
 
 
-@attack("keys in recipes, addresses, names and options", "secrets", NOWHERE, tries=10, quick=1)
+@attack("keys in recipes, addresses, names and options", "secrets", NOWHERE, tries=10)
 def test_misplaced(given: Attempt) -> None:
     """Put a key where it does not belong: the message does not repeat it."""
     with _planted(given) as (secrets, server, stack):
@@ -112,7 +97,7 @@ def test_misplaced(given: Attempt) -> None:
         key, address = secrets["JUDGE_KEY"], server.url.removeprefix("http://")
         model, bench = given.world / "model", ["--bench", given.world / "bench"]
         for name in ("hub_token", "wandb_api_key", "password"):
-            session.run("train", _recipe(given, **{name: key}), status=1)
+            session.run("train", _recipe(given, f"train.{name}={key}"), status=1)
             session.run("train", _recipe(given), f"train.{name}={key}", status=1)
         for url in (f"http://user:{key}@{address}", f"http://{address}?key={key}", f"htp://{key}@{address}"):
             session.run("eval", "remote", *bench, "--out", given.folder / "r", "--base-url", url, status=1)
@@ -145,7 +130,7 @@ class _Server(LocalServer):
         self.target, self.seen = target, list[str]()
 
 
-@attack("keys around a download that is redirected", "secrets", NOWHERE, tries=10, quick=1)
+@attack("keys around a download that is redirected", "secrets", NOWHERE, tries=10)
 def test_downloads(given: Attempt) -> None:
     """Redirect a download to another host, which gets neither a token nor the content of .netrc."""
     with _planted(given) as (secrets, _, stack):

@@ -22,7 +22,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare_training(tmp_path_factory.mktemp("world"))
 
 
-@attack("SIGKILL at random moments of a training", "training", SAME, tries=12, quick=1)
+@attack("SIGKILL at random moments of a training", "training", SAME, tries=12)
 def test_killed(given: Attempt) -> None:
     arguments = training_arguments(given.world, given.folder / "run", "--auto-resume")
     kills = until_done(given, arguments, signal.SIGKILL, "train", 2.0)
@@ -45,7 +45,7 @@ def test_again(given: Attempt) -> None:
     same_weights(given.folder / "run", given.world / "whole")
 
 
-@attack("a second training in the folder", "training", "rejected; a kill leaves no lock", tries=5, quick=1)
+@attack("a second training in the folder", "training", "rejected; a kill leaves no lock", tries=5)
 def test_second_training(given: Attempt) -> None:
     arguments = training_arguments(given.world, given.folder / "run", "train.num_train_epochs=400")
     first = start(given.folder, arguments, None)

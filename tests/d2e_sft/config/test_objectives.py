@@ -94,7 +94,7 @@ def test_a_recipe_of_a_version_without_objectives_is_d2es(recipe_file: Path, mor
             r"d2e\.distill=true: the objective honest always has distill=false",
         ),
         (["objective=honest", "bias_model=base"], r"d2e\.bias_model=base: the objective honest trains the imagined"),
-        (["objective=product", "bias_model=base", "imagined_weight=1"], r"expected one of d2e, product, weighted, with imagined_weight=0"),
+        (["objective=product", "bias_model=base", "imagined_weight=1"], r"expected one of d2e, product, weighted"),
         (["objective=teacher", "view_gradients=original"], r"the objective teacher trains the other views"),
         (
             ["objective=product", "imagined_weight=0.5", "view_gradients=original"],
