@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.config.recipe import D2ESection, load_recipe
+from d2e_sft.data.sample import write_samples
 from d2e_sft.objective.own import function_of
 from d2e_sft.objective.terms import Objective
 from d2e_sft.train.dry_run.report import dry_run
@@ -17,7 +18,7 @@ from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.factories import log_history, make_world, write_recipe
 from tests.naive import assert_equal_to_naive
-from tests.tiny import tiny_model
+from tests.tiny import make_samples, tiny_model
 
 _NUMBERS = itertools.count()
 HONEST = """
@@ -102,6 +103,7 @@ def test_a_recipe_trains_by_it_and_its_dry_run_estimates_memory(module: Any, tmp
 
 
 def test_a_missing_module_stops_before_a_model_is_loaded(tmp_path: Path) -> None:
+    write_samples(make_samples(2), tmp_path / "train.jsonl")
     recipe = write_recipe(tmp_path, tmp_path / "run", "model.name=no/such-model", "d2e.objective=no_such_module:loss")
     with pytest.raises(UserError, match="no_such_module"):
         train_recipe(load_recipe(recipe))
