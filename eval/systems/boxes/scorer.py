@@ -160,8 +160,13 @@ def _percent(interval: dict[str, float] | None) -> str:
 def random_answers(questions: Sequence[Question], seed: int) -> list[str]:
     """Return a random answer to each question."""
     rng = random.Random(f"{seed}/boxes/baseline")
-    drawn = (_draw(candidates(question), rng) for question in questions)
-    return [in_words_of_t5(text) if q.form == "t5" else text for text, q in zip(drawn, questions, strict=True)]
+    answers = []
+    for question in questions:
+        things = candidates(question)
+        drawn = rng.sample(things, rng.randint(0, min(_MOST, len(things))))
+        text = " and ".join(f"the {thing}" for thing in drawn) or "nothing"
+        answers.append(in_words_of_t5(text) if question.form == "t5" else text)
+    return answers
 
 
 def candidates(question: Question) -> list[str]:
@@ -183,11 +188,6 @@ def _things(text: str) -> list[str]:
     return list(dict.fromkeys(thing for thing in things if thing != "contents"))
 
 
-def _draw(things: Sequence[str], rng: random.Random) -> str:
-    count = rng.randint(0, min(_MOST, len(things)))
-    return " and ".join(f"the {thing}" for thing in rng.sample(things, count)) or "nothing"
-
-
 def plot(scores: dict[str, Any]) -> str:
     """Return the paper's plot as SVG: the model's and the baseline's accuracy with 95 % intervals."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "boxes"}):
@@ -196,7 +196,20 @@ def plot(scores: dict[str, Any]) -> str:
         for panel, changed in zip(axes, (True, False), strict=True):
             rows = [row for row in scores["by_numops"] if row["changed"] == changed]
             for index, (name, key) in enumerate((("model", "accuracy"), ("random baseline", "baseline"))):
-                _curve(panel, name, index, rows, key)
+                panel.errorbar(
+                    [row["numops"] for row in rows],
+                    [row[key]["mean"] for row in rows],
+                    yerr=[
+                        [max(row[key]["mean"] - row[key]["low"], 0) for row in rows],
+                        [max(row[key]["high"] - row[key]["mean"], 0) for row in rows],
+                    ],
+                    label=name,
+                    color=COLOURS[index],
+                    linestyle=LINES[index],
+                    marker="o",
+                    markersize=3,
+                    capsize=2,
+                )
             panel.set_title(f"{'changed' if changed else 'unchanged'} boxes")
             panel.set_xlabel("operations that touched the box")
             panel.set_ylim(-0.02, 1.02)
@@ -205,20 +218,3 @@ def plot(scores: dict[str, Any]) -> str:
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
-
-
-def _curve(panel: Any, name: str, index: int, rows: Sequence[dict[str, Any]], key: str) -> None:
-    means = [row[key]["mean"] for row in rows]
-    below = [max(row[key]["mean"] - row[key]["low"], 0) for row in rows]
-    above = [max(row[key]["high"] - row[key]["mean"], 0) for row in rows]
-    panel.errorbar(
-        [row["numops"] for row in rows],
-        means,
-        yerr=[below, above],
-        label=name,
-        color=COLOURS[index],
-        linestyle=LINES[index],
-        marker="o",
-        markersize=3,
-        capsize=2,
-    )

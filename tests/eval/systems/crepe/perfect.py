@@ -15,10 +15,9 @@ LIKELY = {("3", 0): "0110", ("3", 1): "0001", ("5", 0): "100"}
 
 
 def place(chat: Conversation) -> tuple[str, int, int]:
-    """Procedure, event and step of a conversation about one event and step."""
-    found = re.fullmatch(r"(\d)/event(\d)/step(\d)", chat.id)
-    assert found
-    return found[1], int(found[2]), int(found[3])
+    """Procedure, event and step that are asked about: the id names the step, or each turn is about the next one."""
+    name, event, *step = re.findall(r"\d", chat.id)
+    return name, int(event), int(step[0]) if step else turn(chat) + 1
 
 
 def turn(chat: Conversation) -> int:
@@ -38,40 +37,27 @@ def say_level(chat: Conversation) -> str:
     return "likely" if likely(*place(chat)) else "unlikely"
 
 
-def say_okay(chat: Conversation) -> str:
-    return "Yes" if likely(*place(chat)) else "No"
-
-
 def say_change(chat: Conversation) -> str:
-    return f'So the likelihood change is "{label(*place(chat))}".'
-
-
-def say_change_in_turn(chat: Conversation) -> str:
-    name, event = re.findall(r"\d", chat.id)
-    return f'"{label(name, int(event), turn(chat) + 1)}"'
+    return f'"{label(*place(chat))}"'
 
 
 def say_yes_or_no(chat: Conversation) -> str:
-    """The first turn is about the time after the first step."""
-    name, event = re.findall(r"\d", chat.id)
-    return "Yes" if likely(name, int(event), turn(chat) + 1) else "No"
+    return "Yes" if likely(*place(chat)) else "No"
 
 
 def say_yes_or_no_from_the_start(chat: Conversation) -> str:
-    name, event = re.findall(r"\d", chat.id)
-    return "Yes" if likely(name, int(event), turn(chat)) else "No"
+    name, event, step = place(chat)
+    return "Yes" if likely(name, event, step - 1) else "No"
 
 
 def say_all_levels(chat: Conversation) -> str:
-    name, event = re.findall(r"\d", chat.id)
-    steps = range(1, len(LIKELY[name, int(event)]))
-    return "\n".join(f"Step {n}: {'(B) likely' if likely(name, int(event), n) else '(D) unlikely'}" for n in steps)
+    name, event, _ = place(chat)
+    steps = range(1, len(LIKELY[name, event]))
+    return "\n".join(f"Step {n}: {'(B) likely' if likely(name, event, n) else '(D) unlikely'}" for n in steps)
 
 
 def say_option(chat: Conversation) -> str:
-    name, event = re.findall(r"\d", chat.id)
-    order = ["more likely", "less likely", "equally likely"]
-    return f"Options[{order.index(label(name, int(event), turn(chat) + 1))}]"
+    return f"Options[{['more likely', 'less likely', 'equally likely'].index(label(*place(chat)))}]"
 
 
 def write_code(chat: Conversation) -> str:
@@ -95,24 +81,21 @@ def write_two_steps(chat: Conversation) -> str:
 RULES = {
     "code_two_step": write_two_steps,
     "text": say_level,
-    "text_change": say_change_in_turn,
+    "text_change": say_change,
     "text_at_once": say_all_levels,
-    "yes_no": say_okay,
-    "cot": say_change_in_turn,
+    "yes_no": say_yes_or_no,
+    "cot": say_change,
     "self_ask": lambda chat: f"Follow up: so?\nIntermediate answer: likely\nAnswer: {say_level(chat)}",
     "chat": say_yes_or_no,
     "code_flat": say_option,
 }
-
-
-INDEPENDENT = {"cot": say_change, "chat": say_yes_or_no_from_the_start}
 # These compare each likelihood with the one before, and have none before the first step.
 FROM_FIRST = ("text", "text_at_once", "yes_no", "self_ask", "chat")
 
 
 def rule_of(prompt: str, entities: str, structure: str = "official") -> procedures.Callable[[Conversation], str]:
-    if structure == "independent" and prompt in INDEPENDENT:
-        return INDEPENDENT[prompt]
+    if structure == "independent" and prompt == "chat":
+        return say_yes_or_no_from_the_start
     if prompt.startswith("code") and entities in ("gold", "predicted"):
         return write_events
     return RULES.get(prompt, write_code)

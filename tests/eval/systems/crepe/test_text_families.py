@@ -15,9 +15,7 @@ from eval.systems.crepe.text_families import clause
 from tests.eval.systems.crepe.perfect import (
     say_all_levels,
     say_change,
-    say_change_in_turn,
     say_level,
-    say_okay,
     say_yes_or_no,
     say_yes_or_no_from_the_start,
 )
@@ -56,7 +54,7 @@ def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:
 
 
 def test_yes_and_no_are_asked_for_as_of_t5_and_can_be_options(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_okay, prompt="yes_no")
+    _, asker = run(tmp_path, say_yes_or_no, prompt="yes_no")
     chat = asker.passes[0][1][1]
     assert [message["role"] for message in chat.messages] == ["system", "user"], "no demonstrations"
     assert last(chat).splitlines() == [
@@ -64,7 +62,7 @@ def test_yes_and_no_are_asked_for_as_of_t5_and_can_be_options(tmp_path: Path) ->
         *("Question: Is it okay that I burn my hand on the kettle?", "Answer:"),
     ]
     assert chat.options == ()
-    scored, asker = run(tmp_path, say_okay, prompt="yes_no", by_likelihood=True)
+    scored, asker = run(tmp_path, say_yes_or_no, prompt="yes_no", by_likelihood=True)
     assert asker.passes[0][1][1].options == ("yes", "no")
     assert scored.scores["confusion"] == [[4, 0, 0], [1, 1, 0], [1, 0, 1]]
 
@@ -127,7 +125,7 @@ def test_an_event_becomes_a_clause(event: str, expected: str) -> None:
 
 @pytest.mark.parametrize("prompt", ["cot", "text_change"])
 def test_earlier_answers_stay_in_the_prompt(tmp_path: Path, prompt: str) -> None:
-    _, asker = run(tmp_path, say_change_in_turn, prompt=prompt, shots=0)
+    _, asker = run(tmp_path, say_change, prompt=prompt, shots=0)
     assert [(name, len(chats)) for name, chats in asker.asked.items()] == [
         ("turn-01", 3),
         ("turn-02", 3),

@@ -22,15 +22,14 @@ def _state(entity: str, *steps: list[dict[str, Any]]) -> dict[str, Any]:
     return {"entity": entity, "answers": {f"step{place}": changes for place, changes in enumerate(steps, start=1)}}
 
 
-def _attributes(**names: tuple[list[str], list[str]]) -> dict[str, Any]:
-    return {
-        name: {
-            "attribute_cluster": mentions,
-            "attribute_overgenerate": more,
-            "attribute_cluster_combined": [*mentions, *more],
-        }
-        for name, (mentions, more) in names.items()
-    }
+def _names(kind: str, mentions: list[str], more: list[str]) -> dict[str, Any]:
+    both = [*mentions, *more]
+    return {f"{kind}_cluster": mentions, f"{kind}_overgenerate": more, f"{kind}_cluster_combined": both}
+
+
+def _cluster(mentions: list[str], more: list[str], **attributes: tuple[list[str], list[str]]) -> dict[str, Any]:
+    own = {name: _names("attribute", *names) for name, names in attributes.items()}
+    return {**_names("entity", mentions, more), "attribute_cluster": own}
 
 
 # Step 1 heats water and kettle, step 2 changes the tea alone.
@@ -44,36 +43,17 @@ TEA = _procedure(
     ],
 )
 TEA_CLUSTERS = {
-    "water": {
-        "entity_cluster": ["water", "the liquid"],
-        "entity_overgenerate": ["H2O"],
-        "entity_cluster_combined": ["water", "the liquid", "H2O"],
-        "attribute_cluster": _attributes(
-            temperature=(["temperature", "heat"], ["warmth"]), place=(["place", "location"], [])
-        ),
-    },
-    "kettle": {
-        "entity_cluster": ["kettle"],
-        "entity_overgenerate": ["pot"],
-        "entity_cluster_combined": ["kettle", "pot"],
-        "attribute_cluster": _attributes(temperature=(["temperature"], [])),
-    },
-    "tea": {
-        "entity_cluster": ["tea"],
-        "entity_overgenerate": [],
-        "entity_cluster_combined": ["tea"],
-        "attribute_cluster": _attributes(existence=(["existence"], ["presence"])),
-    },
+    "water": _cluster(
+        ["water", "the liquid"],
+        ["H2O"],
+        temperature=(["temperature", "heat"], ["warmth"]),
+        place=(["place", "location"], []),
+    ),
+    "kettle": _cluster(["kettle"], ["pot"], temperature=(["temperature"], [])),
+    "tea": _cluster(["tea"], [], existence=(["existence"], ["presence"])),
 }
 NAP = _procedure("Take a Nap", ["Lie down."], [_state("you", [change("posture", "standing", "lying")])])
-NAP_CLUSTERS = {
-    "you": {
-        "entity_cluster": ["you"],
-        "entity_overgenerate": [],
-        "entity_cluster_combined": ["you"],
-        "attribute_cluster": _attributes(posture=(["posture"], [])),
-    }
-}
+NAP_CLUSTERS = {"you": _cluster(["you"], [], posture=(["posture"], []))}
 
 
 def expanded() -> dict[str, Any]:

@@ -34,8 +34,8 @@ STATES = {
 
 
 def tracked(name: str, chat: Conversation) -> str:
-    replies = {"s": STATES} if name == "states" else {"s": SCHEMATA if name.startswith("schemata") else SENTENCES}
-    return replies["s"][chat.id]
+    replies = {"schemata": SCHEMATA, "states": STATES, "complete": SENTENCES}
+    return replies[name.partition("-")[0]][chat.id]
 
 
 def test_the_three_tasks_are_asked_and_scored(tmp_path: Path) -> None:
@@ -46,14 +46,11 @@ def test_the_three_tasks_are_asked_and_scored(tmp_path: Path) -> None:
     assert scores["complete_f1"] == pytest.approx(0.5)
     assert scores["states_accuracy"] == 3 / 5
     assert scores["states"]["corrected"]["accuracy"] == 4 / 5
-    assert list(asker.asked) == [
-        *("schemata-step1", "schemata-step2", "states", "complete-step1", "complete-step2"),
-    ]
+    assert list(asker.asked) == ["schemata-step1", "schemata-step2", "states", "complete-step1", "complete-step2"]
     assert [chat.id for chat in asker.asked["schemata-step2"]] == ["1/2"]
     gold = tmp_path / "v2.0"
-    for task, file in (("schemata", "expanded"), ("complete", "expanded"), ("states", "ranked")):
-        path = gold / {"expanded": EXPANDED, "ranked": RANKED}[file]
-        again = rescored(tmp_path, result, f"{task}.json", path, task)
+    for task, file in (("schemata", EXPANDED), ("complete", EXPANDED), ("states", RANKED)):
+        again = rescored(tmp_path, result, f"{task}.json", gold / file, task)
         assert again == {key: scores[key] for key in again}
 
 
