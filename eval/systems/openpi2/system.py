@@ -24,25 +24,22 @@ from eval.systems.openpi2.states import States
 from eval.systems.openpi2.task import OpenPIOptions, ScorerOptions, Task
 from eval.systems.system import System, SystemCall, SystemResult
 
-_TRACKED: dict[str, Task[Any, Any]] = {"schemata": Schemata(), "states": States(), "complete": Complete()}
-# What a run asks, and what `d2e score` takes.
-RUNS: dict[str, Task[Any, Any]] = {
-    **_TRACKED,
+# What a run asks (`TaskName`), and what `d2e score` takes (`PredictionKind`).
+TASKS: dict[str, Task[Any, Any]] = {
+    "schemata": Schemata(),
+    "states": States(),
+    "complete": Complete(),
     "salience": Salience(),
     "clusters": Clusters(),
+    "entity_clusters": EntityClusters(),
+    "attribute_clusters": AttributeClusters(),
     "expansion": Expansion(),
     "crepe": CrepeDownstream(),
     "pddl": Pddl(),
 }
-KINDS: dict[str, Task[Any, Any]] = {
-    **_TRACKED,
-    "salience": Salience(),
-    "entity_clusters": EntityClusters(),
-    "attribute_clusters": AttributeClusters(),
-    "pddl": Pddl(),
-}
+_ALL = ("schemata", "states", "complete")
 # The official scripts of these take the n-th procedure of one file with the n-th of the other.
-_BY_POSITION = (*_TRACKED, "salience")
+_BY_POSITION = (*_ALL, "salience")
 
 
 class OpenPI2(System[Any, Any]):
@@ -58,8 +55,8 @@ class OpenPI2(System[Any, Any]):
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
         """Ask a model the questions of the tasks, and join their results."""
         folder = call.data if call.data.is_dir() else call.data.parent
-        names = _TRACKED if call.options.task == "all" else (call.options.task,)
-        results = [RUNS[name].run(replace(call, data=folder), asker) for name in names]
+        names = _ALL if call.options.task == "all" else (call.options.task,)
+        results = [TASKS[name].run(replace(call, data=folder), asker) for name in names]
         joined = SystemResult(
             {name: value for result in results for name, value in result.scores.items()},
             [table for result in results for table in result.tables],
@@ -76,7 +73,7 @@ class OpenPI2(System[Any, Any]):
                 + ", ".join(COLUMNS[options.task]),
                 remedy=f"name its task: --set task={task}",
             )
-        kind = KINDS[options.task]
+        kind = TASKS[options.task]
         result = _with_scorer_model(kind.score(predictions, gold, options), options)
         if options.task not in _BY_POSITION:
             return result
@@ -93,13 +90,13 @@ class OpenPI2(System[Any, Any]):
         return replace(result, warnings=[*result.warnings, warning])
 
     def template(self, gold: Any, options: ScorerOptions) -> Iterable[dict[str, Any]]:
-        return KINDS[options.task].template(gold, options)
+        return TASKS[options.task].template(gold, options)
 
     def read_gold(self, path: Path, options: ScorerOptions) -> Any:
-        return KINDS[options.task].read_gold(path, options)
+        return TASKS[options.task].read_gold(path, options)
 
     def gold_files(self, options: ScorerOptions) -> Sequence[str]:
-        return KINDS[options.task].gold_files(options)
+        return TASKS[options.task].gold_files(options)
 
 
 def _with_scorer_model(result: SystemResult, options: OpenPIOptions | ScorerOptions) -> SystemResult:

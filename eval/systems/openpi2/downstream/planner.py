@@ -56,7 +56,13 @@ def _judge(domain: str, problem: str, seconds: float) -> Verdict:
     if not domain or not problem:
         return Verdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
     try:
-        task = _read(domain, problem)
+        from unified_planning.io import PDDLReader
+
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / name for name in ("domain.pddl", "problem.pddl")]
+            for path, text in zip(paths, (domain, problem), strict=True):
+                path.write_text(text, encoding="utf-8")
+            task = PDDLReader().parse_problem(*map(str, paths))
     # The reader raises of its own, of pyparsing's and of Python's kinds, and by assertions: all mean the same here.
     except Exception as error:
         return Verdict("parse error", _shortened(error))
@@ -65,16 +71,6 @@ def _judge(domain: str, problem: str, seconds: float) -> Verdict:
     # So does the engine on what it does not support (numbers, time).
     except Exception as error:
         return Verdict("undecided", _shortened(error))
-
-
-def _read(domain: str, problem: str) -> Any:
-    from unified_planning.io import PDDLReader
-
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("domain.pddl", "problem.pddl")]
-        for path, text in zip(paths, (domain, problem), strict=True):
-            path.write_text(text, encoding="utf-8")
-        return PDDLReader().parse_problem(*map(str, paths))
 
 
 def _solve(task: Any, seconds: float) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from eval.systems.openpi2.system import KINDS, OPENPI2, RUNS
+from eval.systems.openpi2.system import OPENPI2, TASKS
 from eval.systems.openpi2.task import PredictionKind, TaskName
 from eval.systems.system import parse_options
 
@@ -15,5 +15,5 @@ def test_how_to_score_is_no_part_of_what_was_asked() -> None:
 
 
 def test_every_task_and_every_kind_of_predictions_can_be_named() -> None:
-    assert set(get_args(TaskName)) == {"all", *RUNS}
-    assert set(get_args(PredictionKind)) == set(KINDS)
+    assert {*get_args(TaskName), *get_args(PredictionKind)} == {"all", *TASKS}
+    assert set(get_args(PredictionKind)) == {name for name, task in TASKS.items() if hasattr(task, "kind")}
