@@ -29,7 +29,7 @@ from eval.systems.openpi2.metrics import (
     bertscore_table,
     best_scores,
     cell,
-    f1_measures,
+    f1_measure,
     mean,
     scored,
 )
@@ -128,7 +128,13 @@ def complete_result(gold: Procedures, predictions: Sentences, scorer: Scorer | N
     for kind, expanded in kinds.items():
         name = "complete F1" + " + expansion" * (kind == "expanded") + ", corrected"
         scorers[name] = partial(score_complete_corrected, gold, expanded=expanded)
-    return SystemResult(headline, tables, measures=f1_measures(scorers, digest_of(gold, predictions), predictions))
+    about = digest_of(gold, predictions)
+    measures = [
+        found
+        for name, score in scorers.items()
+        for found in f1_measure(name, about, {key: score({key: steps}) for key, steps in predictions.items()})
+    ]
+    return SystemResult(headline, tables, measures=measures)
 
 
 def _bertscore(gold: Procedures, predictions: Sentences, scorer: Scorer | None, expanded: bool) -> float | None:

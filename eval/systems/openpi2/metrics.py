@@ -67,17 +67,6 @@ def f1_measure(name: str, gold: str, figures: Mapping[str, PrecisionRecall]) -> 
     return measure(name, "f1", "procedures", gold, counts)
 
 
-def f1_measures(
-    scorers: Mapping[str, Callable[[Any], PrecisionRecall]], gold: str, predictions: Mapping[str, Any]
-) -> list[Measure]:
-    """Return F1 procedure by procedure, by each scorer of predictions, by name."""
-    return [
-        found
-        for name, scorer in scorers.items()
-        for found in f1_measure(name, gold, {key: scorer({key: own}) for key, own in predictions.items()})
-    ]
-
-
 @lru_cache(maxsize=1)  # several tasks of a run take the same
 def bert_scorer(model: str, layers: int | None = None) -> Scorer:
     """Load a scorer by a Hub name or a folder of a model; the paper's is `PAPER_MODEL`.
