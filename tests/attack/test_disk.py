@@ -74,7 +74,7 @@ def until_there_is_room(given: Attempt, command: Callable[[Path], list[str | Pat
         verb, *arguments = command(out)
         ended = finish(start(given.folder, arguments, None, verb=str(verb)))
         if ended.status:
-            said = ended.printed[-3000:]
+            said = " ".join(ended.printed.split())[-3000:]  # it is folded
             assert ended.status == 1, said
             assert "Traceback" not in said, said
             unfolded = " ".join(said.split())
