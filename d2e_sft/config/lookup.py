@@ -66,18 +66,13 @@ def bundled_recipes() -> list[str]:
 @cache
 def _model_section(folder: str, name: str) -> dict[str, Any]:
     """The `model` keys of a bundled file and of those of its folder that it extends."""
-    content = _content(folder, name)
+    content: dict[str, Any] = load_yaml((bundled("recipes") / folder / f"{name}.yaml").read_text(encoding="utf-8"))
     extended = content.get("extends") or []
     section: dict[str, Any] = {}
     for base in map(Path, [extended] if isinstance(extended, str) else extended):
         if base.parent.name == folder:
             section |= _model_section(folder, base.stem)
     return {**section, **(content.get("model") or {})}
-
-
-def _content(folder: str, name: str) -> dict[str, Any]:
-    content: dict[str, Any] = load_yaml((bundled("recipes") / folder / f"{name}.yaml").read_text(encoding="utf-8"))
-    return content
 
 
 def bundled_parts() -> list[str]:

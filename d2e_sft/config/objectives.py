@@ -129,17 +129,13 @@ def check_name(name: str) -> str:
         ValueError: it is neither an objective nor `module:function`; suggests the nearest one.
     """
     module, colon, function = name.partition(":")
-    if name in OBJECTIVES or (colon and _is_dotted(module) and function.isidentifier()):
+    if name in OBJECTIVES or (colon and all(map(str.isidentifier, [*module.split("."), function]))):
         return name
     known = ", ".join(OBJECTIVES)
     raise ValueError(
         f"d2e.objective={name}: no such objective.{did_you_mean(name, OBJECTIVES)} "
         f"Expected one of {known}, or your own function as module:function"
     )
-
-
-def _is_dotted(module: str) -> bool:
-    return all(part.isidentifier() for part in module.split("."))
 
 
 class D2ESection(Section):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -211,11 +211,15 @@ def _nearest_key(name: str, known: Mapping[str, FieldInfo]) -> str:
 def _known_keys(location: tuple[str, ...]) -> Mapping[str, FieldInfo]:
     fields: Mapping[str, FieldInfo] = Recipe.model_fields
     for step in location:
-        annotation = fields[step].annotation if step in fields else None
-        nested = [annotation, *getattr(annotation, "__args__", ())]
-        section = next((kind for kind in nested if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        section = section_in(fields[step].annotation) if step in fields else None
         fields = section.model_fields if section is not None else {}
     return fields
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """The class of the section that a key holds, as `model.lora` does; None for a plain value."""
+    kinds = [annotation, *get_args(annotation)]
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

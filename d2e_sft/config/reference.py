@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from d2e_sft.config.extends import EXTENDS
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.recipe import Recipe, section_in
 from d2e_sft.util.errors import UserError
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -121,7 +121,7 @@ def json_schema() -> dict[str, Any]:
 def _keys_of(section: type[BaseModel], prefix: str) -> Iterator[RecipeKey]:
     nested = []
     for name, field in section.model_fields.items():
-        inner = _section_in(field.annotation)
+        inner = section_in(field.annotation)
         if inner is None:
             yield _key(prefix + name, field)
             continue
@@ -148,11 +148,6 @@ def _key(name: str, field: FieldInfo) -> RecipeKey:
 def _number(bound: float) -> str:
     """10.0 as 10."""
     return f"{int(bound):,}" if bound == int(bound) else f"{bound:,}"
-
-
-def _section_in(annotation: Any) -> type[BaseModel] | None:
-    kinds = [annotation, *get_args(annotation)]
-    return next((kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, BaseModel)), None)
 
 
 def _kind(annotation: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from accelerate import PartialState
 
-from d2e_sft.config.recipe import LoraSection, Recipe
+from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.precision import precision_for
 from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all
@@ -49,7 +49,7 @@ def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(
     assert check_recipe(recipe(tmp_path, optim="sgd"), processes=1) == 4
 
 
-def test_random_weights_are_those_of_the_seed_and_take_no_adapter(tmp_path: Path) -> None:
+def test_random_weights_are_those_of_the_seed(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     write_samples(make_samples(4), tmp_path / "train.jsonl")
     state = PartialState(cpu=True)
@@ -62,10 +62,6 @@ def test_random_weights_are_those_of_the_seed_and_take_no_adapter(tmp_path: Path
     assert torch.equal(embeddings(1), embeddings(1))
     assert not torch.equal(embeddings(1), embeddings(2))
     assert torch.equal(embeddings(1, "pretrained"), embeddings(2, "pretrained"))
-    asked = recipe(tmp_path)
-    asked.model.weights, asked.model.lora = "random", LoraSection()
-    with pytest.raises(UserError, match=r"weights=random with model\.lora"):
-        check_recipe(asked, processes=1)
 
 
 def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> None:
