@@ -25,15 +25,15 @@ class SystemOptions(BaseModel):
     """Options of a benchmark; on the command line `--set NAME=VALUE`. A system derives its own, with defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    # Options that change what is made of the answers, and not the answers.
+    # Options that only change how answers are scored.
     scoring: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def variant(self) -> str:
-        """The options that are not the defaults, for the name of the results' folder; empty where all are.
+        """The options that differ from the defaults, for the name of the results' folder; may be empty.
 
-        Those of scoring are left out, since the answers are the same; so are fields with `exclude=True`, here and in
-        `scores.json`: they say how a file is opened.
+        Two kinds are left out: options in `scoring`, which do not change the answers, and fields with `exclude=True`,
+        which only say how a file is opened. The second kind is not in `scores.json` either.
         """
         default = {name: value for name, value in self.defaults().items() if name not in self.scoring}
         own = self.model_dump(include=set(default))
