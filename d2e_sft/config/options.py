@@ -15,5 +15,5 @@ class Number(click.FloatRange):
         """Convert to a number; a usage error for anything else, for NaN, and outside the range."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is not a number.", param, ctx)
+            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
         return number
