@@ -15,5 +15,8 @@ class Number(click.FloatRange):
         """Convert to a number; a usage error for anything else, for NaN, and outside the range."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
+            bounds = [
+                f"{word} {bound:g}" for word, bound in (("from", self.min), ("to", self.max)) if bound is not None
+            ]
+            self.fail(f"{value} is not a number in the range {' '.join(bounds)}.", param, ctx)
         return number
