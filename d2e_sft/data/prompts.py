@@ -12,13 +12,12 @@ import hashlib
 import re
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, field_validator
 
 from d2e_sft.config.recipe import View
 from d2e_sft.data.sample import EventSample, Format
@@ -27,6 +26,7 @@ from d2e_sft.util.files import load_yaml
 
 Setting = Literal["zero_shot", "few_shot", "cot"]
 SETTINGS: tuple[Setting, ...] = get_args(Setting)
+Demonstrate = Callable[[EventSample], Sequence[EventSample]]
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
 MCQ_SEPARATOR, DEFAULT, NEUTRAL = "; ", "default", "neutral"
 
@@ -55,7 +55,7 @@ class FormatPrompt(BaseModel):
 
 
 class PromptSet(BaseModel):
-    """A named wording for all formats except chat.
+    """A named wording for all formats except chat, in one setting (zero-shot unless `in_setting` is called).
 
     The bundled set `default` mentions events; for rows whose relation is `none` it uses `neutral`.
 
@@ -71,11 +71,30 @@ class PromptSet(BaseModel):
     zero_shot: dict[Format, FormatPrompt]
     few_shot: dict[Format, FormatPrompt] | None = None
     cot: dict[Format, FormatPrompt] | None = None
+    _setting: Setting = PrivateAttr("zero_shot")
+    _demonstrations: Demonstrate | None = PrivateAttr(None)
 
-    def messages(
-        self, sample: EventSample, view: View, *, context: str | None = None, setting: Setting = "zero_shot"
-    ) -> list[dict[str, str]]:
-        """Return the system and user messages of a view, without demonstrations.
+    def in_setting(self, setting: Setting, demonstrations: Demonstrate | None = None) -> PromptSet:
+        """Return the same set in another setting.
+
+        Args:
+            demonstrations: gives the solved samples that are shown before a sample, as turns of the conversation. They
+                keep their contexts in every view: the imagined view only removes the context of the sample itself.
+
+        Raises:
+            UserError: the set has no wording for the setting.
+        """
+        if setting == "cot" and self.cot is None:
+            raise UserError(
+                f"prompt set {self.name!r}: has no wording for the setting 'cot'",
+                remedy="add a section `cot` to it, with the keys of `zero_shot`, or use --prompt-set default",
+            )
+        other = self.model_copy()
+        other._setting, other._demonstrations = setting, demonstrations
+        return other
+
+    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
+        """Return the conversation up to the answer: system message, demonstrations and user message of a view.
 
         Args:
             context: replaces the view's own context (to shorten it).
@@ -85,25 +104,18 @@ class PromptSet(BaseModel):
         """
         text = view_context(sample, view) if context is None else context
         if sample.conversation is not None:
-            if setting != "zero_shot":
+            if self._setting != "zero_shot":
                 raise UserError(
-                    f"sample {sample.id!r} of {sample.dataset!r}: a conversation has no wording for {setting}",
+                    f"sample {sample.id!r} of {sample.dataset!r}: a conversation has no wording for {self._setting}",
                     remedy="use it without --setting",
                 )
             return sample.conversation.messages(text)
-        prompt = self._prompt(sample.format, setting, sample)
-        block = _fill(prompt.context, {"context": text}) if text.strip() else ""
-        fields = {
-            "context_block": block,
-            "question": sample.question,
-            "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
-        }
-        return [
-            {"role": "system", "content": prompt.system},
-            {"role": "user", "content": _fill(prompt.user, fields)},
-        ]
+        turns = []
+        for shown in self._demonstrations(sample) if self._demonstrations is not None else ():
+            turns += [self._user(shown, view_context(shown, "original")), _turn("assistant", self.response(shown))]
+        return [_turn("system", self._prompt(sample.format, sample).system), *turns, self._user(sample, text)]
 
-    def response(self, sample: EventSample, setting: Setting = "zero_shot") -> str:
+    def response(self, sample: EventSample) -> str:
         """Return the target text: the response form with the sample's answer."""
         if sample.conversation is not None:
             return sample.answers[0]
@@ -112,85 +124,51 @@ class PromptSet(BaseModel):
             answer = MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
         else:
             answer = sample.answers[0]
-        return _fill(self._prompt(sample.format, setting, sample).response, {"answer": answer})
-
-    def answer_start(self, sample: EventSample, setting: Setting = "zero_shot") -> int:
-        """Return where the answer begins in the `response` of a sample, in characters."""
-        if sample.conversation is not None:
-            return 0
-        return len(self._prompt(sample.format, setting, sample).response.removesuffix("{answer}"))
-
-    def marker(self, fmt: Format, setting: Setting = "zero_shot") -> str:
-        """Return the text before the answer in the response form of a format; empty for chat."""
-        return "" if fmt == "chat" else self._prompt(fmt, setting).marker
-
-    def digest(self, setting: Setting = "zero_shot") -> str:
-        """Return the SHA-256 of the wording of one setting."""
-        if setting != "zero_shot":
-            prompts = {fmt: self._prompt(fmt, setting).model_dump() for fmt in sorted(self._prompts(setting))}
-            return hashlib.sha256(repr((self.name, prompts)).encode()).hexdigest()
-        return hashlib.sha256(self.model_dump_json(include={"name", "zero_shot"}).encode()).hexdigest()
-
-    def _prompts(self, setting: Setting) -> dict[Format, FormatPrompt]:
-        if setting == "cot":
-            if self.cot is None:
-                raise UserError(
-                    f"prompt set {self.name!r}: has no wording for the setting 'cot'",
-                    remedy="add a section `cot` to it, with the keys of `zero_shot`, or use --prompt-set default",
-                )
-            return self.cot
-        return self.few_shot or self.zero_shot if setting == "few_shot" else self.zero_shot
-
-    def _prompt(self, fmt: Format, setting: Setting, sample: EventSample | None = None) -> FormatPrompt:
-        if sample is not None and sample.relation == "none" and self == load_prompt_set(DEFAULT):
-            return load_prompt_set(NEUTRAL)._prompt(fmt, setting)
-        prompts = self._prompts(setting)
-        if fmt not in prompts:
-            raise UserError(f"prompt set {self.name!r}: has no {setting} prompt for format {fmt!r}")
-        return prompts[fmt]
-
-
-@dataclass(frozen=True)
-class SettingPrompts:
-    """A prompt set in one setting.
-
-    Attributes:
-        demonstrations: solved samples shown before a sample, as turns of the conversation. They keep their contexts in
-            every view: the imagined view only removes the context of the sample itself.
-    """
-
-    prompt_set: PromptSet
-    setting: Setting = "zero_shot"
-    demonstrations: Callable[[EventSample], Sequence[EventSample]] = lambda sample: ()
-
-    def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
-        """Return the conversation up to the answer; arguments as for `PromptSet.messages`."""
-        messages = self.prompt_set.messages(sample, view, context=context, setting=self.setting)
-        if sample.conversation is not None:
-            return messages
-        turns = []
-        for shown in self.demonstrations(sample):
-            user = self.prompt_set.messages(shown, "original", setting=self.setting)[1]
-            turns += [user, {"role": "assistant", "content": self.response(shown)}]
-        return [messages[0], *turns, messages[1]]
-
-    def response(self, sample: EventSample) -> str:
-        """Return the response form with the sample's answer."""
-        return self.prompt_set.response(sample, self.setting)
+        return _fill(self._prompt(sample.format, sample).response, {"answer": answer})
 
     def answer_start(self, sample: EventSample) -> int:
         """Return where the answer begins in the `response` of a sample, in characters."""
-        return self.prompt_set.answer_start(sample, self.setting)
+        if sample.conversation is not None:
+            return 0
+        return len(self._prompt(sample.format, sample).response.removesuffix("{answer}"))
 
     def marker(self, fmt: Format) -> str:
-        """Return the text before the answer in the response form of a format."""
-        return self.prompt_set.marker(fmt, self.setting)
+        """Return the text before the answer in the response form of a format; empty for chat."""
+        return "" if fmt == "chat" else self._prompt(fmt).marker
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the wording in this setting."""
+        if self._setting != "zero_shot":
+            prompts = {fmt: prompt.model_dump() for fmt, prompt in sorted(self._prompts.items())}
+            return hashlib.sha256(repr((self.name, prompts)).encode()).hexdigest()
+        return hashlib.sha256(self.model_dump_json(include={"name", "zero_shot"}).encode()).hexdigest()
+
+    @property
+    def _prompts(self) -> dict[Format, FormatPrompt]:
+        return {"few_shot": self.few_shot, "cot": self.cot}.get(self._setting) or self.zero_shot
+
+    def _prompt(self, fmt: Format, sample: EventSample | None = None) -> FormatPrompt:
+        if sample is not None and sample.relation == "none" and vars(self) == vars(load_prompt_set(DEFAULT)):
+            return load_prompt_set(NEUTRAL).in_setting(self._setting)._prompt(fmt)
+        if fmt not in self._prompts:
+            raise UserError(f"prompt set {self.name!r}: has no {self._setting} prompt for format {fmt!r}")
+        return self._prompts[fmt]
+
+    def _user(self, sample: EventSample, context: str) -> dict[str, str]:
+        prompt = self._prompt(sample.format, sample)
+        fields = {
+            "context_block": _fill(prompt.context, {"context": context}) if context.strip() else "",
+            "question": sample.question,
+            "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
+        }
+        return _turn("user", _fill(prompt.user, fields))
 
 
-Wording = PromptSet | SettingPrompts  # a prompt set on its own means zero-shot
+def _turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
 
 
-def candidate_responses(wording: Wording, sample: EventSample) -> list[str]:
+def candidate_responses(wording: PromptSet, sample: EventSample) -> list[str]:
     """Return the response form with each of the sample's candidates as the answer."""
     return [wording.response(sample.model_copy(update={"answers": [option]})) for option in sample.candidates]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from d2e_sft.config.recipe import Overlong, View
 from d2e_sft.data.chat_template import ChatEncoder
-from d2e_sft.data.prompts import Wording, candidate_responses, view_context
+from d2e_sft.data.prompts import PromptSet, candidate_responses, view_context
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.turn_tokens import marks_turns, turn_tokens
 from d2e_sft.util.errors import UserError
@@ -47,7 +47,7 @@ class ViewEncoder:
     """
 
     def __init__(
-        self, tokenizer: Any, prompt_set: Wording, views: Sequence[View], *, encoder_decoder: bool = False
+        self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View], *, encoder_decoder: bool = False
     ) -> None:
         self.chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
         self.tokenizer = tokenizer

@@ -55,7 +55,7 @@ def fingerprint(
     return {
         **common_fingerprint(identity, config, config.decoding),
         "setting": options.setting,
-        "prompt_set": f"{prompts.name}, sha256 {prompts.digest(options.setting)}",
+        "prompt_set": f"{prompts.name}, sha256 {prompts.digest()}",
         "demonstrations": None if demonstrations is None else f"sha256 {demonstrations.digest()}",
         "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
         "subset": f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.bad_rows import BadRow, write_bad_rows
-from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import RELATIONS, EventSample, Relation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
@@ -78,8 +78,7 @@ def predict(
             f"{file}: rows without options, and --answer likelihood compares options; expected options in every row",
             remedy="generate the answers: --answer generate",
         )
-    wording = SettingPrompts(load_prompt_set(config.prompt_set), options.setting)
-    wording.prompt_set.digest(options.setting)  # a set without this setting is an error before a model is loaded
+    wording = load_prompt_set(config.prompt_set).in_setting(options.setting)
     rows = BenchmarkRows(list(samples), list(samples), list(bad), _digest(samples))
     asked = SamplePass(model, config, rows, wording, files)
     return asked.run(

@@ -17,7 +17,7 @@ from typing import Any
 
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.built import warn_if_changed
-from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.terminal import warn
@@ -86,13 +86,10 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     chosen = choose_per_group(askable, config.max_samples, options.seed)
     rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=len(samples) - len(askable))
     check_contrast(config, chosen)
-    prompt_set = load_prompt_set(config.prompt_set)
-    prompt_set.digest(options.setting)  # a set without this setting is an error before anything else is read
-    shown = None
-    wording = SettingPrompts(prompt_set, options.setting)
+    wording, shown = load_prompt_set(config.prompt_set).in_setting(options.setting), None
     if options.setting == "few_shot":
         shown = load_demonstrations(benchmark, chosen, samples, given=options.demonstrations, seed=options.seed)
-        wording = SettingPrompts(prompt_set, options.setting, shown.of)
+        wording = wording.in_setting(options.setting, shown.of)
     parts = (benchmark.name, options.setting, options.answer)
     name = "-".join(part for part in parts if part not in ("zero_shot", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
@@ -145,7 +142,7 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
         **(scored if evaluation.likelihood else {}),
         **decoding.record(),
         "setting": options.setting,
-        "prompt_set": evaluation.wording.prompt_set.name,
+        "prompt_set": evaluation.wording.name,
         "prompt_set_given": config.prompt_set,
         "max_new_tokens": None if evaluation.likelihood else decoding.max_new_tokens,
         "bench": ScoredBenchmark(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from d2e_sft.data.prompts import SettingPrompts
+from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.util.errors import UserError
@@ -39,7 +39,7 @@ class SamplePass:
     model: str
     config: EvalConfig
     rows: BenchmarkRows
-    wording: SettingPrompts
+    wording: PromptSet
     files: PassFiles
     demonstrations: Demonstrations | None = None
 
@@ -73,7 +73,7 @@ class SamplePass:
             self.files,
             processes,
             fingerprint=lambda: fingerprint(
-                identity_of(self.model, config), config, self.rows, self.wording.prompt_set, self.demonstrations
+                identity_of(self.model, config), config, self.rows, self.wording, self.demonstrations
             ),
             load_engine=lambda: load_engine(self.model, config, processes),
             overwrite=options.overwrite,

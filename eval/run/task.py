@@ -10,7 +10,7 @@ from typing import Any
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import View
 from d2e_sft.data.chat_template import ChatEncoder, Messages
-from d2e_sft.data.prompts import SettingPrompts
+from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
@@ -52,7 +52,7 @@ class SampleWording:
     """
 
     samples: Sequence[EventSample]
-    wording: SettingPrompts
+    wording: PromptSet
     truncate: bool = False
 
 
@@ -113,7 +113,7 @@ class Task:
 
 def sample_task(
     samples: Sequence[EventSample],
-    wording: SettingPrompts,
+    wording: PromptSet,
     decoding: DecodingConfig,
     *,
     likelihood: bool = False,

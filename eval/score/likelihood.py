@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from d2e_sft.data.prompts import Wording, candidate_responses
+from d2e_sft.data.prompts import PromptSet, candidate_responses
 from d2e_sft.data.sample import EventSample
 from eval.score.extract import Extraction
 from eval.score.predictions import Prediction, ScoredOption
@@ -31,7 +31,7 @@ def likeliest(options: Sequence[ScoredOption], normalise: Normalise) -> int:
 
 
 def score_likelihoods(
-    sample: EventSample, scores: Sequence[tuple[float, int]], wording: Wording, normalise: Normalise
+    sample: EventSample, scores: Sequence[tuple[float, int]], wording: PromptSet, normalise: Normalise
 ) -> Prediction:
     """Return the likeliest option as a scored prediction, with the scores of all options.
 

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from d2e_sft.data.built import warn_if_changed
-from d2e_sft.data.prompts import Setting, SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import Setting, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
@@ -109,7 +109,7 @@ def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs
             f"{lacking[0].id!r} of {lacking[0].dataset}",
             remedy="give them, or score only the others: --set missing=leave_out",
         )
-    wording = SettingPrompts(load_prompt_set(options.prompt_set), options.setting)
+    wording = load_prompt_set(options.prompt_set).in_setting(options.setting)
     predictions = [
         score_output(sample, said[key], wording.marker(sample.format), options.setting)
         for sample in samples

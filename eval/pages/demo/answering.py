@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from d2e_sft.config.recipe import recipe_of
-from d2e_sft.data.prompts import PromptSet, SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, PromptPair, stop_token_ids, stream
 from d2e_sft.decoding.pairs import TokenPair
@@ -117,9 +117,7 @@ def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> tuple
     limit = position_limit(config)
     # The imagined prompt is answered too, whatever the ratio.
     decoding = DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens)
-    task = sample_task(
-        [question.sample()], SettingPrompts(question.wording(model.prompt_set)), decoding, truncate=True
-    )
+    task = sample_task([question.sample()], question.wording(model.prompt_set), decoding, truncate=True)
     try:
         [pair], end_of_turn = encode(
             task, model.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit

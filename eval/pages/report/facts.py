@@ -183,7 +183,7 @@ def _wording(run: ScoredRun) -> PromptSet | None:
     record = read_record(PassFiles(run.folder, WITH_CONTEXT))
     try:
         prompts = load_prompt_set(name)
-        digest = prompts.digest(run.scores.setting)
+        digest = prompts.in_setting(run.scores.setting).digest()
     except UserError:
         return None  # a custom set that has disappeared
     used = str((record or {"fingerprint": {}})["fingerprint"].get("prompt_set", ""))

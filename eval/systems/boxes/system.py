@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.encrypted_zip import PASSWORD
 from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
@@ -109,11 +109,10 @@ def ask_about(questions: Sequence[Question], options: BoxesOptions, asker: Asker
     tokens = _MAX_NEW_TOKENS[options.prompt]
     if options.prompt == "trained":
         prompts = load_prompt_set(asker.config.prompt_set)
-        marker = SettingPrompts(prompts).marker("qa")
         replies = asker.ask(
             "answers", [as_trained(question, prompts) for question in questions], max_new_tokens=tokens
         )
-        found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)
+        found = (extract_answer(reply, fmt="qa", options=(), marker=prompts.marker("qa")).answers for reply in replies)
         return [answers[0] if answers else None for answers in found]
     cloze, shown = options.form == "cloze", (options.demonstrations, options.form)
     if options.prompt == "all_boxes":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from d2e_sft.data.prompts import PromptSet, Setting, SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import PromptSet, Setting, load_prompt_set
 from d2e_sft.data.sample import WORDED, EventSample, Format
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
@@ -26,13 +26,8 @@ def prompts() -> PromptSet:
     return load_prompt_set("default")
 
 
-def few_shot(prompts: PromptSet) -> SettingPrompts:
-    return SettingPrompts(prompts, "few_shot", show)
-
-
-def test_zero_shot_is_what_training_shows(prompts: PromptSet) -> None:
-    for view in ("original", "imagined", "refined"):
-        assert SettingPrompts(prompts).messages(ASKED, view) == prompts.messages(ASKED, view)
+def few_shot(prompts: PromptSet) -> PromptSet:
+    return prompts.in_setting("few_shot", show)
 
 
 def test_demonstrations_are_solved_turns_before_the_question(prompts: PromptSet) -> None:
@@ -62,7 +57,7 @@ def test_chain_of_thought_asks_for_steps_and_keeps_the_response_form(prompts: Pr
     options = ["a", "b"] if fmt in ("scq", "mcq") else []
     answer = {"nli": "positive", "qa": "rain"}.get(fmt, "a")
     sample = make_sample(format=fmt, options=options, answers=[answer])
-    cot = SettingPrompts(prompts, "cot")
+    cot = prompts.in_setting("cot")
     system, user = cot.messages(sample, "original")
     assert "step by step" in user["content"]
     assert cot.marker(fmt) in system["content"], "the last line must be what is looked for"
@@ -80,13 +75,13 @@ def test_a_set_without_few_shot_wording_takes_its_zero_shot_one(prompts: PromptS
 def test_a_set_without_chain_of_thought_says_so(prompts: PromptSet) -> None:
     bare = PromptSet(name="mine", zero_shot=prompts.zero_shot)
     with pytest.raises(UserError, match=r"'mine': has no wording for the setting 'cot'[\s\S]*add a section `cot`"):
-        SettingPrompts(bare, "cot").messages(ASKED, "original")
+        bare.in_setting("cot")
 
 
 def test_the_digest_of_a_setting_depends_only_on_its_wording(prompts: PromptSet) -> None:
     bare = PromptSet(name=prompts.name, zero_shot=prompts.zero_shot)
     assert bare.digest() == prompts.digest(), "else a run trained before there was `cot` could not be resumed"
-    assert len({prompts.digest(setting) for setting in ("zero_shot", "few_shot", "cot")}) == 3
+    assert len({prompts.in_setting(setting).digest() for setting in ("zero_shot", "few_shot", "cot")}) == 3
 
 
 def test_the_prompts_of_a_group_share_a_prefix(prompts: PromptSet) -> None:
@@ -114,9 +109,10 @@ def test_prompts_encoded_together_equal_those_encoded_separately(prompts: Prompt
 @pytest.mark.parametrize("setting", ["zero_shot", "cot"])
 def test_prompts_of_rows_without_a_relation_do_not_mention_events(prompts: PromptSet, setting: Setting) -> None:
     sample = make_sample(1, relation="none")
-    system, user = prompts.messages(sample, "original", setting=setting)
+    asked = prompts.in_setting(setting)
+    system, user = asked.messages(sample, "original")
     assert "event" not in system["content"]
-    told = prompts.messages(make_sample(1), "original", setting=setting)
+    told = asked.messages(make_sample(1), "original")
     assert "event" in told[0]["content"]
     assert user == told[1]
     own = prompts.model_copy(update={"name": "mine"})
@@ -125,7 +121,7 @@ def test_prompts_of_rows_without_a_relation_do_not_mention_events(prompts: Promp
 
 def test_a_conversation_has_its_own_words_and_no_demonstrations(prompts: PromptSet) -> None:
     sample = chat_sample()
-    said = SettingPrompts(prompts).messages(sample, "refined")
+    said = prompts.messages(sample, "refined")
     assert said[0]["content"] == "<context>Bring the receipt.</context> How long?"
     assert (prompts.response(sample), prompts.marker("chat"), prompts.answer_start(sample)) == ("The receipt.", "", 0)
     with pytest.raises(UserError, match="a conversation has no wording for few_shot"):

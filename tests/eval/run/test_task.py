@@ -10,7 +10,7 @@ import pytest
 from tokenizers import normalizers
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation, Task, encode, sample_task
 from tests.command import d2e, refusal_of
@@ -18,7 +18,7 @@ from tests.factories import QUICK, bench_row, save_bench, scores_of
 from tests.tiny import tiny_tokenizer
 
 LONG = "The road was closed. " * 60
-WORDING = SettingPrompts(load_prompt_set("default"))
+WORDING = load_prompt_set("default")
 
 
 def turn(text: str) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from d2e_sft.data.chat_template import ChatEncoder
-from d2e_sft.data.prompts import SettingPrompts, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from eval.run.engines import in_process
@@ -48,7 +48,7 @@ def asker(world: Path, tmp_path: Path) -> Callable[..., Asker]:
 
 
 def conversations(count: int = len(ROWS)) -> list[Conversation]:
-    wording = SettingPrompts(load_prompt_set("default"))
+    wording = load_prompt_set("default")
     return [
         Conversation(
             dataset=row.dataset,
