@@ -64,7 +64,6 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Publish": {
         "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM, debiased."),
         "export": ("d2e_sft.commands.hub", "export", "Write a run as a plain checkpoint folder."),
-        "merge": ("d2e_sft.commands.hub", "merge", "Merge a run's LoRA adapter into its base model."),
         "push": ("d2e_sft.commands.hub", "push", "Publish a run on the Hub, with a card filled from it."),
         "pull": ("d2e_sft.commands.hub", "pull", "Download a model from the Hub."),
     },

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -221,6 +222,13 @@ class _Handler(QuietHandler):
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """A running stand-in, and a token for it."""
+    with running_hub(monkeypatch) as server:
+        yield server
+
+
+@contextmanager
+def running_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """The same for fixtures of a wider scope."""
     with HubServer() as server:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
         template = server.url + "/{repo_id}/resolve/{revision}/{filename}"

@@ -1,4 +1,4 @@
-"""`d2e export`, `d2e merge`, `d2e push`, `d2e pull`: runs as plain checkpoint folders, and on the Hub."""
+"""`d2e export`, `d2e push`, `d2e pull`: runs as plain checkpoint folders, and on the Hub."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ def export(run: Path, out: Path, **options: Any) -> None:
     model card, the recipe, the scores, and custom_generate/generate.py, with which transformers decodes debiased. It
     appears when it is complete.
 
+    --merge writes a LoRA adapter and its base as one model, and checks that its logits equal those of base and
+    adapter: to 1e-3 of the largest logit in float32, 1e-2 in float16, 5e-2 in bfloat16.
+
     Example: d2e export runs/d2e-mini exports/d2e-mini --merge --dtype bfloat16
     """
     from d2e_sft.hub.card import portable_adapter
@@ -47,33 +50,6 @@ def export(run: Path, out: Path, **options: Any) -> None:
     base = base_of_adapter(out)
     if base is not None and not portable_adapter(out):
         click.echo(f"warning: its base {base!r} has no name on the Hub; for use elsewhere, add --merge", err=True)
-
-
-@click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="A new folder.")
-@click.option(
-    "--dtype",
-    type=click.Choice(("float32", "bfloat16", "float16")),
-    help="Dtype; default: model.dtype.",
-)
-def merge(run: Path, out: Path, dtype: str | None) -> None:
-    """Merge the LoRA adapter of RUN into its base, and write one whole model.
-
-    RUN is a run folder or one of its checkpoints. Its tokenizer, generation config, card, recipe, prompts and scores
-    are copied, as with `d2e export --merge`, so `d2e eval` and `d2e serve` decode DIR like RUN. DIR appears once its
-    logits equal those of base and adapter: to 1e-3 of the largest logit in float32, 1e-2 in float16, 5e-2 in bfloat16.
-
-    Example: d2e merge runs/lora --out models/lora-merged --dtype bfloat16
-    """
-    from d2e_sft.hub.merge import merge as write
-
-    merged = write(run, out, dtype=dtype)
-    click.echo(f"merged {run} into {merged.base}, {merged.dtype}: {out} ({len(merged.files)} files)")
-    click.echo(
-        f"logits equal the adapter's: they differ by {merged.difference:.1e} of the largest one, at most "
-        f"{merged.tolerance:g}"
-    )
 
 
 @click.command()

@@ -13,11 +13,18 @@ from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX
 
 def check_attentions() -> Iterator[Finding]:
     """Report the attention for packed rows, whether flex_attention is available, and transformers' implementations."""
-    flex = _flex()
-    chosen = FLEX if torch.cuda.is_available() and flex.status == "ok" else BY_BRANCH
+    from transformers.utils import is_torch_flex_attn_available
+
+    cuda, flex = torch.cuda.is_available(), _flex()
+    chosen = FLEX if cuda and flex.status == "ok" else BY_BRANCH
     yield Finding("packed rows", "ok", f"this device uses {chosen}; {', '.join(DENSE)} use a dense mask")
     yield flex
-    yield Finding("transformers", "ok", ", ".join(_transformers_offers()))
+    others = {
+        "flash_attention_2": cuda and installed_version("flash-attn") is not None,
+        "flex_attention": is_torch_flex_attn_available(),
+    }
+    names = [*DENSE, *(f"{name} (not for packed rows)" for name, installed in others.items() if installed)]
+    yield Finding("transformers", "ok", ", ".join(names))
 
 
 def _flex() -> Finding:
@@ -27,18 +34,5 @@ def _flex() -> Finding:
 
     if flex_agrees(torch.device("cuda"), heads=4, key_heads=2, width=64):
         return Finding(FLEX, "ok", "compiles; its outputs and gradients equal attention by segments")
-    return Finding(
-        FLEX, "warn", f"does not compile or disagrees; {BY_BRANCH} is used", "install triton and a C compiler"
-    )
-
-
-def _transformers_offers() -> list[str]:
-    """Return the installed values of model.attention other than d2e's own."""
-    names = [*DENSE]
-    if installed_version("flash-attn") is not None and torch.cuda.is_available():
-        names.append("flash_attention_2 (not for packed rows)")
-    from transformers.utils import is_torch_flex_attn_available
-
-    if is_torch_flex_attn_available():
-        names.append("flex_attention (not for packed rows)")
-    return names
+    problem = f"does not compile or disagrees; {BY_BRANCH} is used"
+    return Finding(FLEX, "warn", problem, "install triton and a C compiler")

@@ -60,12 +60,8 @@ def check_launchers() -> Iterator[Finding]:
     for name in launchers():
         yield _launcher(name, devices, compiler)
     if compiler is None:
-        yield Finding(
-            "C++ compiler",
-            "warn",
-            "none found; train.compile_layers on a CPU and the offload launchers need one",
-            "install g++",
-        )
+        what = "none found; train.compile_layers on a CPU and the offload launchers need one"
+        yield Finding("C++ compiler", "warn", what, "install g++")
     else:
         yield Finding("C++ compiler", "ok", compiler)
     for command, use in (("sbatch", "launch/slurm/*.sbatch"), ("sky", "launch/sky/train.yaml")):

@@ -40,16 +40,15 @@ def check_network() -> Iterator[Finding]:
 
 def services(environment: Mapping[str, str]) -> list[Service]:
     """Return the services that training and data builders use in this environment."""
-    hub = environment.get("HF_ENDPOINT") or "https://huggingface.co"
-    hub_off = next(
-        (name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if environment.get(name, "").lower() in _ON), ""
-    )
+    switches = [
+        name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if environment.get(name, "").lower() in _ON
+    ]
     mode = environment.get("WANDB_MODE", "")
     found = [
         Service(
             "Hub",
-            hub,
-            f"{hub_off}={environment[hub_off]}" if hub_off else "",
+            environment.get("HF_ENDPOINT") or "https://huggingface.co",
+            f"{switches[0]}={environment[switches[0]]}" if switches else "",
             "set HTTPS_PROXY, or HF_ENDPOINT for a mirror; offline, set HF_HUB_OFFLINE=1 and use folders or builtin:…",
         ),
         Service(

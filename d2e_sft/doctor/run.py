@@ -52,10 +52,8 @@ def lines(found: Iterable[Finding]) -> Iterator[tuple[str, str]]:
 def summary(found: Iterable[Finding]) -> str:
     """Return `31 ok, 2 warnings, no failures`."""
     counts: Counter[str] = Counter(finding.status for finding in found)
-    words = [
-        f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}"
-        for status, name in (("warn", "warning"), ("fail", "failure"))
-    ]
+    named = (("warn", "warning"), ("fail", "failure"))
+    words = [f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}" for status, name in named]
     return ", ".join([f"{counts['ok']} ok", *words])
 
 

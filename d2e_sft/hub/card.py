@@ -1,10 +1,8 @@
-"""The model card: a run's method, data and scores as the Hub's README.md.
-
-Everything comes from the run folder and the manifest next to its data, so the same run gives the same bytes.
-"""
+"""The model card: a run's method, data and scores as the Hub's README.md; the same run gives the same bytes."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,14 +20,13 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.hub.results import BenchmarkResult, benchmark_results, eval_results
 from d2e_sft.hub.training import TrainingData, training_data
-from d2e_sft.hub.usage import Usage, style_of
+from d2e_sft.hub.usage import PLACEHOLDER, example_prompts, style_of
 from d2e_sft.model.loading import BUILTIN, BUILTIN_HUB_NAME, base_of_adapter, load_tokenizer
 from d2e_sft.util.markup import harmless_markdown, inline_code, one_line
 from d2e_sft.util.table import Table
 
 CARD_NAME = "README.md"
 PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via Debiasing-Distillation Enhanced Tuning"
-_TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
 
 def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: bool, licence: str | None = None) -> str:
@@ -45,21 +42,17 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
     results = benchmark_results(run)
     data = training_data(run, recipe)
     tokenizer, encoder_decoder = load_tokenizer(str(run))
-    example = _example_format(prompt_set, results)
-    usage = Usage(
-        prompt_set,
-        example,
-        recipe.decoding,
-        adapter,
-        encoder_decoder,
-        style_of(tokenizer),
-        "none" if data.relations == {"none"} else "causal",
-        data.chat,
+    style = style_of(tokenizer)
+    system, prompts = example_prompts(prompt_set, data, _example_format(prompt_set, results), style)
+    if not recipe.decoding.alpha:
+        del prompts["imagined"]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=False
     )
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
     environment.filters["harmless"] = harmless_markdown
+    environment.filters["literal"] = lambda value: json.dumps(value, ensure_ascii=False)
     d2e = recipe.d2e
-    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    text = environment.get_template("card.md.jinja").render(
         card_data=_card_data(run, recipe, adapter, licence, results, data).to_yaml(),
         title=_title(run),
         version=__version__,
@@ -73,7 +66,12 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         adapter=adapter,
         local_base=adapter and not portable_adapter(run),
         alpha=recipe.decoding.alpha,
-        code=usage.code(),
+        encoder_decoder=encoder_decoder,
+        style=style,
+        max_new_tokens=recipe.decoding.max_new_tokens,
+        placeholder=PLACEHOLDER,
+        system=system,
+        prompts=prompts,
         formats=_formats(prompt_set) if data.chat is None else "",
         wording="" if data.chat is None else _chat_wording(data.chat),
         results=results,
@@ -140,8 +138,7 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
     if lora is not None and not adapter:
         tuned += "; merged here"
     divergence = "KL({} ‖ {})".format(*d2e.kl_direction.split("_"))
-    if not d2e.distils_both_ways:
-        divergence = "KL(refined, detached ‖ original)"
+    divergence = divergence if d2e.distils_both_ways else "KL(refined, detached ‖ original)"
     base = f"`{hub_base(recipe) or Path(recipe.model.name).name}`"
     if recipe.model.weights == "random":
         base = f"none: random weights of the architecture of `{recipe.model.name}`"
@@ -186,11 +183,8 @@ def _chat_wording(chat: Mapping[str, Any]) -> str:
 
 
 def _formats(prompt_set: PromptSet) -> str:
-    columns = ("format", "context line", "prompt")
-    rows = [(fmt, _code(wording.context), _code(wording.user)) for fmt, wording in prompt_set.zero_shot.items()]
-    return Table.of(columns, rows).markdown(escape=False)
-
-
-def _code(template: str) -> str:
-    text = template.replace("\n", "⏎")
-    return inline_code(one_line(text))
+    rows = [
+        (fmt, *(inline_code(one_line(text.replace("\n", "⏎"))) for text in (wording.context, wording.user)))
+        for fmt, wording in prompt_set.zero_shot.items()
+    ]
+    return Table.of(("format", "context line", "prompt"), rows).markdown(escape=False)

@@ -1,7 +1,6 @@
 """The Hub behind a small interface: one commit, one download, and one kind of error.
 
-A push is one commit, so readers of the repository see all of it or nothing. Large files are uploaded before the commit
-and known to the Hub by their checksum, so a repeated push sends only what is missing.
+Large files are uploaded before the commit and known by their checksum, so a repeated push sends only what is missing.
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ def hub_errors(name: str, endpoint: str, *, reading: bool = False, kept: Path | 
     again = "the same command resumes" + (f" ({kept} keeps what has arrived)" if kept else "")
     try:
         yield
-    except (HTTPError, HFValidationError, OfflineModeIsEnabled, LocalEntryNotFoundError, RuntimeError) as error:
+    except (HTTPError, OfflineModeIsEnabled, LocalEntryNotFoundError, RuntimeError) as error:
         cause: BaseException = error
         # The client wraps the Hub's answer if a file cannot be sent or fetched.
         while isinstance(cause, RuntimeError | LocalEntryNotFoundError) and cause.__cause__ is not None:
@@ -184,10 +183,6 @@ def hub_errors(name: str, endpoint: str, *, reading: bool = False, kept: Path | 
             reason = "server error" if status >= 500 else (cause.server_message or "no reason given")
             reason, remedy = (_READ_ERRORS if reading else _WRITE_ERRORS).get(status, (reason, again))
             what = f"the Hub at {endpoint} answered {status}: {reason}"
-        elif isinstance(cause, HFValidationError):
-            what, remedy = f"not the name of a repository; expected OWNER/NAME ({cause})", "check the name"
         elif isinstance(cause, OfflineModeIsEnabled):
             what, remedy = "HF_HUB_OFFLINE is set, so the Hub is not used", "unset HF_HUB_OFFLINE"
-        elif isinstance(cause, RuntimeError):
-            what, remedy = f"the connection to the Hub at {endpoint} broke ({cause})", again
         raise UserError(f"{name}: {what}", remedy) from error

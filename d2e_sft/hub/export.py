@@ -1,7 +1,6 @@
 """A run as a self-contained folder: checkpoint, tokenizer, card, recipe, scores and `custom_generate`.
 
-It appears when it is complete. It contains no paths of this machine, except the base of an adapter that was trained on
-a local folder.
+It contains no paths of this machine, except the base of an adapter that was trained on a local folder.
 """
 
 from __future__ import annotations
@@ -39,7 +38,12 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
     Raises:
         UserError: there is no run or no finished model in it, `out` is not empty, or an option is unsupported.
     """
-    recipe = _recipe(run)
+    recipe = recipe_of(str(run))
+    if recipe is None:
+        raise UserError(
+            f"{run}: no run (no {RECIPE_FILE}); expected a folder that `d2e train` wrote",
+            remedy="name the run folder, or one of its checkpoint-N folders",
+        )
     check_new_folder(out)
     for path in run.glob("eval/*/*"):
         check_no_link(path, run)
@@ -78,18 +82,6 @@ def exported_files(folder: Path) -> list[str] | None:
     return files
 
 
-def _recipe(run: Path) -> Recipe:
-    if not run.is_dir():
-        raise UserError(f"{run}: no such folder; expected a run", "name the folder that `d2e train` wrote")
-    recipe = recipe_of(str(run))
-    if recipe is None:
-        raise UserError(
-            f"{run}: has no {RECIPE_FILE}, so it is not a run; expected a folder of `d2e train`",
-            remedy="name the run folder, or one of its checkpoint-N folders",
-        )
-    return recipe
-
-
 def _write_generate(out: Path, alpha: float) -> None:
     """Write this package's file with the run's α as its default."""
     source = (Path(str(custom_generate.__file__)).parent / "generate.py").read_text(encoding="utf-8")
@@ -102,11 +94,10 @@ def _write_generate(out: Path, alpha: float) -> None:
 
 def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -> None:
     """Write recipe, scores and wording, so the card can be verified and the model evaluated again."""
-    text = yaml.safe_dump(_portable(recipe.model_dump()), sort_keys=False, allow_unicode=True)
-    (out / RECIPE_FILE).write_text(text, encoding="utf-8")
     wording = prompt_set.model_dump(exclude_none=True)
-    text = yaml.safe_dump(wording, sort_keys=False, allow_unicode=True, width=100)
-    (out / PROMPT_SET_FILE).write_text(text, encoding="utf-8")
+    for name, content, width in ((RECIPE_FILE, _portable(recipe.model_dump()), 80), (PROMPT_SET_FILE, wording, 100)):
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=width)
+        (out / name).write_text(text, encoding="utf-8")
     for path in sorted(run.glob(f"eval/*/{SCORES_FILE}")):
         write_json(out / path.relative_to(run), _portable(json.loads(path.read_text(encoding="utf-8"))))
 

@@ -91,9 +91,8 @@ def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
         return
     # Next to the run, so unchanged weights can be hard links.
     run = run.absolute()
-    if not run.parent.is_dir():
-        raise UserError(f"{run}: no such folder; expected a run", "name the folder that `d2e train` wrote")
-    with tempfile.TemporaryDirectory(prefix=f".{run.name}.push-", dir=run.parent) as place:
+    place_for = run.parent if run.parent.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix=f".{run.name}.push-", dir=place_for) as place:
         folder = Path(place) / "export"
         export(run, folder, replace(options, link=True))
         yield folder

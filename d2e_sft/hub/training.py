@@ -1,7 +1,4 @@
-"""The training data in a model card: the datasets and their licences, from the data's manifest.
-
-The manifest next to the training file lists it with its checksum. Of other files nothing is known.
-"""
+"""The training data in a model card: datasets and licences, from the manifest that lists the file's checksum."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class TrainingData:
     """
 
     text: str
-    described: bool
+    described: bool = False
     relations: frozenset[str] = frozenset()
     chat: Mapping[str, Any] | None = None
 
@@ -40,15 +37,13 @@ class TrainingData:
 def training_data(run: Path, recipe: Recipe) -> TrainingData:
     """Return what is known about a run's training data."""
     train = Path(recipe.data.train)
-    holder = run.parent if run.name.startswith("checkpoint-") else run
-    record = _json(holder / DATA_FILE) or {}
+    record = _json((run.parent if run.name.startswith("checkpoint-") else run) / DATA_FILE) or {}
     source = record.get("source", {})
     sha256 = source.get("train_sha256") or (sha256_of(train) if train.is_file() else None)
     samples, rows = record.get("samples"), source.get("rows")
     count = "Samples" if samples is None else f"{samples:,} samples"
-    if samples is not None and rows not in (None, samples):
-        count += f" of {rows:,} rows"
-    begin = f"{count} of `{'/'.join(train.parts[-2:])}`."
+    of_rows = f" of {rows:,} rows" if samples is not None and rows not in (None, samples) else ""
+    begin = f"{count}{of_rows} of `{'/'.join(train.parts[-2:])}`."
     manifest = _json(train.parent / MANIFEST_NAME)
     entries = {}
     for name, entry in (manifest or {}).get("datasets", {}).items():
@@ -63,7 +58,7 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     elif not entries:
         unknown = "the manifest next to the file lists none of its rows"
     if unknown:
-        return TrainingData(f"{begin} Licences: unknown ({unknown}).", described=False)
+        return TrainingData(f"{begin} Licences: unknown ({unknown}).")
     table = Table.of(_COLUMNS, [_cells(name, entry) for name, entry in entries.items()]).markdown(escape=False)
     text = f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
     relations = {name for entry in entries.values() for name in entry.get("rows_by_relation", {})}

@@ -1,24 +1,20 @@
-"""The Python code in a model card that decodes the model as it was trained: wording, chat template and α."""
+"""The example of the Python code in a model card: worded as in training, with and without its context."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import jinja2
 
-from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import merged_system
 from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import EventSample, Format, Relation
+from d2e_sft.data.sample import EventSample, Format
+from d2e_sft.hub.training import TrainingData
 
 PLACEHOLDER = "OWNER/NAME"  # in an exported card; a push replaces it by the repository's name
 Style = Literal["system", "merged", "plain"]
-_TEMPLATE = Path(__file__).with_name("usage.py.jinja")
 _CONTEXT = "The dam broke at noon. By one the road was gone."
 _EXAMPLES: dict[Format, dict[str, Any]] = {
     "qa": {"question": "Why was the road gone?", "answers": ["the dam broke"]},
@@ -37,58 +33,24 @@ _EXAMPLES: dict[Format, dict[str, Any]] = {
 _POLICY, _ASKED = "Goods may be returned within 30 days.", "How long may I return the lamp?"
 
 
-@dataclass(frozen=True)
-class Usage:
-    """The properties of a model that its code depends on.
+def example_prompts(
+    prompt_set: PromptSet, data: TrainingData, fmt: Format, style: Style
+) -> tuple[str | None, dict[str, Any]]:
+    """Return the system message and, for the original and the imagined view, the user message.
 
-    Attributes:
-        adapter: loaded into its base model, which does not know this repository's `generate`.
-        style: how a conversation becomes text.
-        fmt: the format of the example.
-        relation: of the example; `none` has a wording without events.
-        chat: the description of the wording, if the model was trained on conversations (see `OwnSpec` of the data
-            builders).
+    Models that were trained on conversations have whole conversations in its place, and no system message.
     """
-
-    prompt_set: PromptSet
-    fmt: Format
-    decoding: DecodingConfig
-    adapter: bool
-    encoder_decoder: bool
-    style: Style
-    relation: Relation = "causal"
-    chat: Mapping[str, Any] | None = None
-
-    def code(self) -> str:
-        """Return the program, which prints the answer to an example."""
-        system, prompts = self._conversation() if self.chat is not None else self._question()
-        if not self.decoding.alpha:
-            del prompts["imagined"]
-        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
-        environment.filters["literal"] = lambda value: json.dumps(value, ensure_ascii=False)
-        return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-            **{name: getattr(self, name) for name in ("adapter", "encoder_decoder", "style")},
-            alpha=self.decoding.alpha,
-            max_new_tokens=self.decoding.max_new_tokens,
-            placeholder=PLACEHOLDER,
-            system=system,
-            prompts=prompts,
-        )
-
-    def _question(self) -> tuple[str, dict[str, Any]]:
-        sample = EventSample(
-            id="example", dataset="example", split="test", relation=self.relation, format=self.fmt, context=_CONTEXT,
-            refined_context=None, **{"options": [], **_EXAMPLES[self.fmt]},
-        )  # fmt: skip
-        system, original = (turn["content"] for turn in self.prompt_set.messages(sample, "original"))
-        return system, {"original": original, "imagined": self.prompt_set.messages(sample, "imagined")[1]["content"]}
-
-    def _conversation(self) -> tuple[None, dict[str, Any]]:
-        conversation = example_conversation(self.chat or {})
+    if data.chat is not None:
+        conversation = example_conversation(data.chat)
         views = {"original": conversation.messages(_POLICY), "imagined": conversation.messages("")}
-        if self.style == "merged":
-            views = {name: merged_system(turns) for name, turns in views.items()}
-        return None, views
+        return None, {view: merged_system(turns) if style == "merged" else turns for view, turns in views.items()}
+    sample = EventSample(
+        id="example", dataset="example", split="test", relation="none" if data.relations == {"none"} else "causal",
+        format=fmt, context=_CONTEXT, **_EXAMPLES[fmt],
+    )  # fmt: skip
+    system, original = prompt_set.messages(sample, "original")
+    imagined = prompt_set.messages(sample, "imagined")[1]
+    return system["content"], {"original": original["content"], "imagined": imagined["content"]}
 
 
 def example_conversation(chat: Mapping[str, Any]) -> Conversation:
@@ -104,8 +66,7 @@ def example_conversation(chat: Mapping[str, Any]) -> Conversation:
         return Conversation(turns=[asked], context_turn=0, context_block=f"{place}{CONTEXT}</{place[1:]}\n")
     if place == "none":
         return Conversation(turns=[asked])
-    turns = [Turn.model_validate({"role": place, "content": ""}), asked]
-    return Conversation(turns=turns, context_turn=0)
+    return Conversation(turns=[Turn.model_validate({"role": place, "content": ""}), asked], context_turn=0)
 
 
 def style_of(tokenizer: Any) -> Style:

@@ -12,6 +12,7 @@ from typing import Any
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
 from d2e_sft.hub.client import check_no_link
+from d2e_sft.hub.merge import check_merged
 from d2e_sft.model.loading import base_of_adapter, load_model, load_tokenizer, resolve_name
 from d2e_sft.util.errors import UserError
 
@@ -28,7 +29,7 @@ class ExportOptions:
     """How a run becomes a folder.
 
     Attributes:
-        merge: merge an adapter into its base model.
+        merge: merge an adapter into its base model, and check its logits.
         dtype: of the weights; None keeps them, and merges in the recipe's `model.dtype`.
         licence: the Hub's name of the weights' licence.
         link: unchanged files may be hard links to the run's.
@@ -47,26 +48,34 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
     """Write weights, configuration, tokenizer and generation config.
 
     Raises:
-        UserError: the run contains no model, cannot be loaded or has a link to outside, or a dtype is given for an
-            unmerged adapter.
+        UserError: the run contains no model, cannot be loaded or has a link to outside, a dtype is given for an
+            unmerged adapter, or merging changes the logits.
     """
     resolve_name(str(run))
-    base, dtype = base_of_adapter(run), options.dtype
-    if base is not None and not options.merge and dtype is not None:
+    base, dtype = base_of_adapter(run), options.dtype or recipe.model.dtype
+    if base is not None and not options.merge and options.dtype is not None:
         raise UserError(
             f"--dtype {dtype}: {run} is an adapter, which is exported as it was trained",
             remedy="add --merge for a whole model, or leave --dtype out",
         )
-    if (options.merge and base is not None) or dtype is not None:
-        loaded = load_model(str(run), dtype=dtype or recipe.model.dtype)
+    if (options.merge and base is not None) or options.dtype is not None:
+        loaded = load_model(str(run), dtype=dtype)
         loaded.model.save_pretrained(out)
         loaded.tokenizer.save_pretrained(out)
+        del loaded  # the check loads it again
         for path in out.glob("*.safetensors"):  # written readable only for their owner
             path.chmod(0o644)
+        if base is not None:
+            check_merged(out, run, base, dtype)
     else:
         _copy(run, out, (*(_FULL if base is None else _ADAPTER), *_TOKENIZER), link=options.link)
     _write_generation_config(run, out)
-    _enable_cache(out / "config.json")
+    # Training turns the cache off in the model's configuration; decoding needs it.
+    path = out / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if config.get("use_cache") is False:
+        path.unlink()  # it may be a link to the run's
+        path.write_text(json.dumps({**config, "use_cache": True}, indent=2) + "\n", encoding="utf-8")
 
 
 def _copy(run: Path, out: Path, patterns: tuple[str, ...], *, link: bool) -> None:
@@ -96,14 +105,6 @@ def _write_generation_config(run: Path, out: Path) -> None:
     path = out / "generation_config.json"
     path.unlink(missing_ok=True)  # it may be a link to the run's
     path.write_text(config.to_json_string(use_diff=True), encoding="utf-8")
-
-
-def _enable_cache(path: Path) -> None:
-    """Turn the cache, which training turns off in the model's configuration, on for decoding."""
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if config.get("use_cache") is False:
-        path.unlink()  # it may be a link to the run's
-        path.write_text(json.dumps({**config, "use_cache": True}, indent=2) + "\n", encoding="utf-8")
 
 
 def _generation_config(run: Path, out: Path) -> Any:

@@ -59,16 +59,16 @@ def cpu_multiplies_bfloat16_fast() -> bool:
     first: many would take seconds with emulation.
     """
     many, few = 256, 8
-    [float32] = _seconds_of_products(many, torch.float32)
-    [some] = _seconds_of_products(few, torch.bfloat16)
+    [float32] = seconds_of_products(many, torch.float32)
+    [some] = seconds_of_products(few, torch.bfloat16)
     if some * many / few > 8 * float32:
         return False
-    float32, bfloat16 = _seconds_of_products(many, torch.float32, torch.bfloat16)
+    float32, bfloat16 = seconds_of_products(many, torch.float32, torch.bfloat16)
     return bfloat16 < float32 * 2 / 3
 
 
-def _seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
-    """Time the product of a small model's layer on `rows` tokens, per dtype; the fastest of three."""
+def seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
+    """Time the product of a small model's layer on `rows` tokens on the CPU, per dtype; the fastest of three."""
     left, right = torch.ones(rows, 576), torch.ones(576, 1536)
     pairs = {dtype: (left.to(dtype), right.to(dtype)) for dtype in dtypes}
     seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in dtypes}

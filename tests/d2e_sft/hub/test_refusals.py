@@ -1,4 +1,4 @@
-"""What `d2e export`, `merge`, `push` and `pull` refuse, each with one message and nothing written or sent."""
+"""What `d2e export`, `push` and `pull` refuse, each with one message and nothing written or sent."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ NO_NAMES = ("a/b/c", "team/", "team/with blank", "-tiny", "https://hub/team/tiny
 REFUSALS = [
     *((f"push RUN -- {name!r}", f"{name!r}: not the name of a repository; expected OWNER/NAME") for name in NO_NAMES),
     ("pull -- 'team/..' NEW", "'team/..': not the name of a repository; expected OWNER/NAME"),
-    ("export MISSING NEW", "missing: no such folder; expected a run"),
-    ("export PLAIN NEW", "has no recipe.yaml, so it is not a run"),
+    ("export MISSING NEW", "missing: no run (no recipe.yaml); expected a folder that `d2e train` wrote"),
+    ("export PLAIN NEW", "plain: no run (no recipe.yaml)"),
+    ("push MISSING team/tiny", "missing: no run (no recipe.yaml)"),
     ("export BROKEN NEW", "the folder contains no model"),
     ("export RUN FULL", "full: already exists; expected a new folder"),
     ("export ADAPTER NEW --dtype float16", "--dtype float16: "),
-    ("merge RUN --out NEW", "tiny: a whole model, with nothing to merge; expected an adapter"),
-    ("merge MISSING --out NEW", "no such folder; expected a run with an adapter"),
-    ("merge PLAIN --out NEW", "the folder contains no model"),
-    ("merge ADAPTER --out FULL", "already exists; expected a new folder"),
     ("pull team/tiny FULL", "already exists; expected a new folder"),
+    ("pull team/none NEW", "there is no such repository or revision"),
 ]
 
 
@@ -57,24 +55,19 @@ def test_a_refusal_is_one_message(hub: HubServer, world: Path, command: str, mes
 
 
 @pytest.mark.parametrize(
-    ("refused", "status", "arguments", "message"),
+    ("refused", "status", "message"),
     [
-        ("/api/repos/create", 401, ("push",), "answered 401: the token is not valid"),
-        ("/api/repos/create", 403, ("push",), "answered 403: the token may not write there"),
-        ("/store", 403, ("push",), "answered 403: the token may not write there"),
-        ("", 404, ("pull", "team/none"), "there is no such repository or revision"),
+        ("/api/repos/create", 401, "answered 401: the token is not valid"),
+        ("/api/repos/create", 403, "answered 403: the token may not write there"),
+        ("/store", 403, "answered 403: the token may not write there"),
     ],
 )
 def test_the_hub_refuses_with_one_message(
-    hub: HubServer, world: Path, tmp_path: Path, refused: str, status: int,
-    arguments: tuple[str, ...], message: str,
-) -> None:  # fmt: skip
-    if refused:
-        hub.refuse[refused] = status
-    words = ("push", world / "runs" / "tiny", NAME) if arguments == ("push",) else (*arguments, tmp_path / "out")
-    assert message in refusal_of(*words)
+    hub: HubServer, world: Path, refused: str, status: int, message: str
+) -> None:
+    hub.refuse[refused] = status
+    assert message in refusal_of("push", world / "runs" / "tiny", NAME)
     assert not hub.files
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("verb", ["push", "pull"])

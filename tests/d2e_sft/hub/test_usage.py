@@ -22,9 +22,8 @@ from d2e_sft.model.loading import load_model
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.d2e_sft.hub.padded import answers, pairs
 from tests.d2e_sft.hub.runs import card_code, make_run, run_elsewhere
-from tests.hub_server import HubServer
+from tests.hub_server import running_hub
 
-OFFLINE = {"HF_HUB_OFFLINE": "1"}
 SHOW = "\nprint('TOKENS', output.tolist())\n"
 DECODE = """
 import torch
@@ -69,13 +68,6 @@ def expected_answer(run: Path, alpha: float) -> list[int]:
     return debiased
 
 
-def assert_ends_with(output: list[list[int]], expected: list[int]) -> None:
-    """Compare the last tokens, without a stop token."""
-    ids = output[0]
-    end = len(ids) - (ids[-1] == 1)
-    assert ids[end - len(expected) : end] == expected
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs and their exports: NAME/runs/tiny and NAME/out."""
@@ -98,16 +90,25 @@ def outputs(world: Path) -> dict[str, Any]:
     call = f", custom_generate={qwen2}, trust_remote_code=True"
     programs["custom batch"] = DECODE.format(load=qwen2, call=call, inputs=inputs)
     denied = "try:\n    import d2e_sft\nexcept ModuleNotFoundError:\n    output = torch.zeros(1)\n"
-    texts = [*programs.values(), "import torch\n" + denied]
-    printed = run_elsewhere("".join(text + SHOW for text in texts), world / "elsewhere", **OFFLINE)
-    *found, refused = tokens_of(printed)
+    with pytest.MonkeyPatch.context() as patch, running_hub(patch) as hub:
+        push(world / "qwen2" / "runs" / "tiny", "team/tiny")
+        (world / "README.md").write_bytes(hub.files["team/tiny"]["README.md"])
+        programs["qwen2"] = card_code(world)
+        assert 'NAME = "team/tiny"' in programs["qwen2"], "it is loaded from the Hub"
+        text = "".join(program + SHOW for program in (*programs.values(), "import torch\n" + denied))
+        environment = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
+        *found, refused = tokens_of(run_elsewhere(text, world / "elsewhere", **environment))
     assert refused == [0], "this package can be imported"
     return dict(zip(programs, found, strict=True))
 
 
-@pytest.mark.parametrize("name", ["llama", "t5", "adapter", "merged"])
+@pytest.mark.parametrize("name", ["llama", "t5", "adapter", "merged", "qwen2"])
 def test_the_cards_program_gives_the_answer_of_this_package(world: Path, outputs: dict[str, Any], name: str) -> None:
-    assert_ends_with(outputs[name], expected_answer(world / name / "runs" / "tiny", 0.8 if name == "llama" else 0.5))
+    """Compare the last tokens, without a stop token."""
+    ids = outputs[name][0]
+    end = len(ids) - (ids[-1] == 1)
+    expected = expected_answer(world / name / "runs" / "tiny", 0.8 if name == "llama" else 0.5)
+    assert ids[end - len(expected) : end] == expected
 
 
 def test_the_default_alpha_is_that_of_the_run(outputs: dict[str, Any]) -> None:
@@ -124,15 +125,7 @@ def test_a_padded_batch_gives_the_tokens_of_generate_debiased(
     assert answers(torch.tensor(outputs[name]), width, [1]) == ours
 
 
-def test_a_model_is_loaded_from_the_hub_by_its_name(hub: HubServer, world: Path, tmp_path: Path) -> None:
-    run = world / "qwen2" / "runs" / "tiny"
-    push(run, "team/tiny")
-    (tmp_path / "README.md").write_bytes(hub.files["team/tiny"]["README.md"])
-    program = card_code(tmp_path)
-    assert 'NAME = "team/tiny"' in program
-    environment = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
-    [printed] = tokens_of(run_elsewhere(program + SHOW, tmp_path / "elsewhere", **environment))
-    assert_ends_with(printed, expected_answer(run, 0.5))
+ASKED = "How long may I return the lamp?"
 
 
 @pytest.mark.parametrize(
@@ -140,20 +133,12 @@ def test_a_model_is_loaded_from_the_hub_by_its_name(hub: HubServer, world: Path,
     [
         (
             {"prompt": "Policy: {context}\nCustomer: {question}", "system": "Be kind."},
-            ["Be kind.", "Policy: P.\nCustomer: How long may I return the lamp?"],
-            ["Be kind.", "Customer: How long may I return the lamp?"],
+            ["Be kind.", f"Policy: P.\nCustomer: {ASKED}"],
+            ["Be kind.", f"Customer: {ASKED}"],
         ),
-        (
-            {"context_in": "<doc>"},
-            ["<doc>P.</doc>\nHow long may I return the lamp?"],
-            ["How long may I return the lamp?"],
-        ),
-        ({"context_in": "system"}, ["P.", "How long may I return the lamp?"], ["How long may I return the lamp?"]),
-        (
-            {"columns": {"context": "policy"}},
-            ["P.\n\nHow long may I return the lamp?"],
-            ["How long may I return the lamp?"],
-        ),
+        ({"context_in": "<doc>"}, [f"<doc>P.</doc>\n{ASKED}"], [ASKED]),
+        ({"context_in": "system"}, ["P.", ASKED], [ASKED]),
+        ({"columns": {"context": "policy"}}, [f"P.\n\n{ASKED}"], [ASKED]),
     ],
 )
 def test_a_card_of_chat_data_words_its_example_as_the_data(

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GenerationConfig
 
+from d2e_sft.hub import weights
 from d2e_sft.hub.export import export
 from d2e_sft.hub.weights import ExportOptions
-from d2e_sft.model.loading import load_model
-from tests.command import call, output_of
-from tests.d2e_sft.hub.runs import make_run
-from tests.tiny import tiny_model
+from d2e_sft.model.loading import LoadedModel, load_model
+from tests.command import call, output_of, refusal_of
+from tests.d2e_sft.hub.runs import content_of, make_run
+from tests.tiny import tiny_model, tiny_tokenizer
 
 
 def test_the_generation_config_stops_where_answers_ended_in_training(tmp_path: Path) -> None:
@@ -44,6 +46,22 @@ def test_a_merged_adapter_is_the_base_with_its_products_added(tmp_path: Path) ->
     assert not (tmp_path / "out" / "adapter_config.json").exists()
 
 
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_a_merge_that_changes_the_logits_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    run = make_run(tmp_path, kind, lora=True)
+    before = content_of(tmp_path)
+    without_adapter = LoadedModel(tiny_model(kind, seed=1), tiny_tokenizer())
+    with monkeypatch.context() as patch:
+        patch.setattr(weights, "load_model", lambda *_, **__: without_adapter)
+        message = refusal_of("export", run, tmp_path / "out", "--merge")
+    assert "the merged model's logits differ from the adapter's by " in message
+    assert "expected at most 0.001 in float32, so nothing was written" in message
+    assert content_of(tmp_path) == before
+    output_of("export", run, tmp_path / "out", "--merge")
+
+
 def test_an_adapter_stays_one_unless_it_is_merged(tmp_path: Path) -> None:
     run = make_run(tmp_path, lora=True)
     warning = call("export", run, tmp_path / "out").err
@@ -58,7 +76,12 @@ def test_an_adapter_stays_one_unless_it_is_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lora", [False, True])
 def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> None:
     run = make_run(tmp_path, lora=lora)
-    output_of("export", run, tmp_path / "out", "--merge", "--dtype", "bfloat16")
+    if lora:  # weights of a usual size: sharp ones are another model in 8 bits of mantissa
+        for file in (tmp_path / "base" / "model.safetensors", run / "adapter_model.safetensors"):
+            scaled = {name: weight / 8 if weight.dim() > 1 else weight for name, weight in load_file(file).items()}
+            save_file(scaled, file, {"format": "pt"})
+    output_of("export", run, tmp_path / "out", "--merge", "--dtype", "bfloat16", "--license", "mit")
+    assert ModelCard.load(tmp_path / "out" / "README.md").data.license == "mit"
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
     assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o044, "others may read it"
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
