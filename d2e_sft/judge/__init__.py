@@ -4,7 +4,7 @@
     messages.py, templates.py              prompts and replies; a job's prompts and their verdicts
     judge.py                               the engine that all jobs share
     openai_backend.py, local_backend.py    answer its prompts
-    completions.py, http_client.py         reads the answers of an endpoint; bounds their time and size
+    http_client.py                         bounds and reads the answers of an endpoint
     cache.py, usage.py                     replies on disk; their cost
 
 The jobs are in `data_builders` and `eval`, next to what they judge. With rules only, `make_judge` returns None, and a

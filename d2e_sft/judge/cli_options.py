@@ -56,7 +56,7 @@ _JUDGE: dict[str, dict[str, Any]] = {
     "max_tokens": {"type": _COUNT, "help": "Longest reply, in tokens."},
     "dtype": {
         "type": click.Choice(get_args(JudgeOptions.model_fields["dtype"].annotation)),
-        "help": "Of a local model's weights.",
+        "help": "Data type of a local model's weights.",
     },
     "cache": {
         "type": click.Path(file_okay=False, path_type=Path),

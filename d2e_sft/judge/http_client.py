@@ -1,4 +1,4 @@
-"""An HTTP client for the `openai` package whose answers are bounded in time and size, with a hook for each attempt.
+"""An HTTP client for the `openai` package whose answers are bounded in time and size, and the reading of answers.
 
 The timeout of an HTTP client is that between two pieces of an answer: one byte a second never exceeds it, and an
 endless body fills the memory. Redirects are not followed, since a key and texts are meant for one address only.
@@ -6,6 +6,7 @@ endless body fills the memory. Redirects are not followed, since a key and texts
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -13,8 +14,9 @@ from types import ModuleType
 from typing import Any
 
 import httpx
+from pydantic import BaseModel, Field, ValidationError
 
-from d2e_sft.judge.messages import Listener
+from d2e_sft.judge.messages import Listener, Reply
 from d2e_sft.util.errors import UserError
 
 LARGEST = 16 << 20  # bytes of an answer; a reply of 100,000 tokens has less than one of them
@@ -49,15 +51,15 @@ class Requests:
     def begin(self, *, retry: bool) -> None:
         if self.stopped.is_set():
             raise StopError
-        if retry:
-            self.listener.retried()
         try:
-            self.listener.sending(self.place.index)
+            self.listener.sending(self.place.index, retry=retry)
         except UserError as error:
             raise StopError(error) from None
 
-    def refused(self) -> None:
-        self.listener.refused(self.place.index)
+
+def is_without_credit(status: int, body: bytes) -> bool:
+    """Return whether a refusal is for an account without credit; OpenAI sends it with the status of throttling."""
+    return status == 402 or (status == 429 and b"insufficient_quota" in body)
 
 
 def bounded_client(openai: ModuleType, timeout: float, requests: Requests) -> Any:
@@ -78,14 +80,14 @@ def bounded_client(openai: ModuleType, timeout: float, requests: Requests) -> An
             finally:
                 response.close()
             if response.status_code >= 400:
-                requests.refused()
+                requests.listener.refused(requests.place.index)
             # As bytes, since a server may send any header; without those about how the body was transferred.
-            headers = [
-                pair
-                for pair in response.headers.raw
-                if pair[0].lower() not in (b"transfer-encoding", b"content-length")
-            ]
-            return type(response)(response.status_code, headers=headers, content=content, request=request)
+            left_out = (b"transfer-encoding", b"content-length")
+            headers = [pair for pair in response.headers.raw if pair[0].lower() not in left_out]
+            answer = type(response)(response.status_code, headers=headers, content=content, request=request)
+            if is_without_credit(response.status_code, content):
+                answer.headers["x-should-retry"] = "false"  # read by the client
+            return answer
 
     return BoundedClient(headers={"Accept-Encoding": "identity"})
 
@@ -102,3 +104,50 @@ def _read(response: Any, until: float) -> bytes:
         if time.monotonic() > until:
             raise UnboundedAnswerError(f"sends its answer too slowly, {len(content):,} bytes so far")
     return bytes(content)
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: Any = None
+
+
+def read_completion(body: bytes) -> Reply | None:
+    """Return the reply in the bytes of a chat completion; None if they are anything else."""
+    try:
+        completion = _Completion.model_validate_json(body)
+    except ValidationError:
+        return None
+    choice = completion.choices[0]
+    return Reply(
+        text=choice.message.content or "",
+        prompt_tokens=_count(completion.usage, "prompt_tokens"),
+        completion_tokens=_count(completion.usage, "completion_tokens"),
+        cut_off=choice.finish_reason == "length",
+    )
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """Return a number of tokens; None, so that it is guessed, for anything odd and for 0, which some proxies send."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if type(value) is int and value > 0 else None
+
+
+def server_message(body: bytes) -> str:
+    """Return what a refusal says, on one line: OpenAI's form, the forms of other servers, or the whole body."""
+    text = body.decode("utf-8", errors="replace")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return " ".join(text.split())
+    while isinstance(content, dict):
+        content = next((content[key] for key in ("error", "message", "detail") if content.get(key)), str(content))
+    return " ".join(str(content).split())

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from d2e_sft.judge.cache import ReplyCache
 from d2e_sft.judge.messages import Backend, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.judge.usage import Estimate, Usage
+from d2e_sft.judge.usage import Usage
 from d2e_sft.util.errors import UserError
 
 T = TypeVar("T")
@@ -80,29 +80,26 @@ class Judge:
         self.usage.undecided += sum(reading is None for reading in readings)
         return readings
 
-    def estimate(self, prompts: Sequence[Prompt]) -> Estimate:
-        """Return the requests and the cost that the prompts would take; asks nothing."""
+    def estimate(self, prompts: Sequence[Prompt]) -> str:
+        """Return the requests, tokens and highest cost that the prompts would take; asks nothing."""
         unique = list(dict.fromkeys(prompts))
         missing = [prompt for prompt in unique if self.cache.get(prompt, 1) is None]
-        prompt_tokens = sum(self._backend.prompt_tokens(prompt) for prompt in missing)
-        completion_tokens = len(missing) * self.usage.max_tokens
-        return Estimate(
-            requests=len(missing),
-            cached=len(unique) - len(missing),
-            prompt_tokens=prompt_tokens,
-            most_completion_tokens=completion_tokens,
-            counted=self._backend.counts_tokens,
-            most_cost=None if self.usage.prices is None else self.usage.cost(prompt_tokens, completion_tokens),
+        asked = sum(self._backend.prompt_tokens(prompt) for prompt in missing)
+        answered = len(missing) * self.usage.max_tokens
+        counted = self._backend.counts_tokens
+        cost = "a local model" if counted else "no price given (--judge-price)"
+        if self.usage.prices is not None:
+            cost = f"at most ${self.usage.cost(asked, answered):.4f}"
+        return (
+            f"{len(missing):,} requests ({len(unique) - len(missing):,} replies already cached), {asked:,} prompt "
+            f"tokens ({'counted' if counted else 'guessed at 4 characters per token'}), at most {answered:,} reply "
+            f"tokens; {cost}; a malformed reply costs one request more"
         )
 
     @property
     def address(self) -> str | None:
         """Address of the endpoint; None for a local model."""
         return self._backend.identity.get("base_url")
-
-    def describe_usage(self) -> str:
-        """Return counts of everything asked so far on one line, with the cost if prices are known."""
-        return self.usage.describe()
 
     def _read(
         self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], asking: int, what: str
@@ -114,7 +111,10 @@ class Judge:
     def _replies(self, prompts: Sequence[Prompt], asking: int, what: str) -> dict[Prompt, Reply | None]:
         replies: dict[Prompt, Reply | None] = {prompt: self.cache.get(prompt, asking) for prompt in prompts}
         missing = [prompt for prompt, reply in replies.items() if reply is None]
-        self._report_damage()
+        if damaged := self.cache.damaged:
+            files = "1 kept reply is" if len(damaged) == 1 else f"{len(damaged):,} kept replies are"
+            tqdm.write(f"{files} damaged, such as {min(damaged)}; their prompts are asked again", sys.stderr)
+            damaged.clear()
         self.usage.cached += len(prompts) - len(missing)
         if not missing:
             return replies
@@ -135,12 +135,6 @@ class Judge:
                 tqdm.write(f"{what}: stopped; {self._kept(replies)}", file=sys.stderr)
                 raise
         return replies
-
-    def _report_damage(self) -> None:
-        if damaged := self.cache.damaged:
-            files = "1 kept reply is" if len(damaged) == 1 else f"{len(damaged):,} kept replies are"
-            tqdm.write(f"{files} damaged, such as {min(damaged)}; their prompts are asked again", sys.stderr)
-            damaged.clear()
 
     def _kept(self, replies: dict[Prompt, Reply | None]) -> str:
         kept = sum(reply is not None for reply in replies.values())
@@ -176,19 +170,17 @@ class _Keeper:
                 spent = judge.usage.spent()
                 print(f"{self.what}: {self.done:,} of {len(self.prompts):,} replies, {spent}", file=sys.stderr)
 
-    def sending(self, index: int) -> None:
+    def sending(self, index: int, *, retry: bool) -> None:
         with self.lock:
+            if retry:
+                self.judge.usage.retried += 1
+                self._show()
+                self.bar.refresh()  # otherwise a throttled run looks dead
             self.judge.usage.reserve(self.prompts[index])
 
     def refused(self, index: int) -> None:
         with self.lock:
             self.judge.usage.release(self.prompts[index])
-
-    def retried(self) -> None:
-        with self.lock:
-            self.judge.usage.retried += 1
-            self._show()
-            self.bar.refresh()  # otherwise a throttled run looks dead
 
     def _show(self) -> None:
         usage = self.judge.usage

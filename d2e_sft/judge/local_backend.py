@@ -25,9 +25,17 @@ class LocalBackend:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
+        from d2e_sft.model.loading import resolve_name
+
+        source = resolve_name(self.model)
+        folder = Path(source)
+        model: list[Any] = [source]
+        if folder.is_dir():  # its weights may change
+            files = ((file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file())
+            model = [str(folder.resolve()), *([name, found.st_size, found.st_mtime_ns] for name, found in files)]
         return {
             "backend": "local",
-            "model": _fingerprint(self.model),
+            "model": model,
             "dtype": self._options.dtype,
             "max_tokens": self._options.max_tokens,
         }
@@ -43,7 +51,14 @@ class LocalBackend:
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
         encoded = [self._encode(prompt) for prompt in prompts]
-        self._check_lengths(prompts, encoded)
+        limit, longest = position_limit(model.config), max(range(len(prompts)), key=lambda i: len(encoded[i]))
+        if limit is not None and len(encoded[longest]) + self._options.max_tokens > limit:
+            raise UserError(
+                f"judge {self.model!r}: the prompt for {prompts[longest].label or 'a sample'} has "
+                f"{len(encoded[longest]):,} tokens and its reply may have {self._options.max_tokens:,}; "
+                f"expected at most {limit:,} together",
+                remedy="lower --judge-max-tokens, or use a model with a longer context",
+            )
         model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
         def receive(indices: list[int], answers: list[list[int]]) -> None:
@@ -80,26 +95,3 @@ class LocalBackend:
         tokenizer = self._loaded.tokenizer
         # The template writes the BOS token itself if the model needs one.
         return tokenizer(chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
-
-    def _check_lengths(self, prompts: Sequence[Prompt], encoded: Sequence[Sequence[int]]) -> None:
-        limit = position_limit(self._loaded.model.config)
-        longest = max(range(len(prompts)), key=lambda i: len(encoded[i]))
-        if limit is not None and len(encoded[longest]) + self._options.max_tokens > limit:
-            raise UserError(
-                f"judge {self.model!r}: the prompt for {prompts[longest].label or 'a sample'} has "
-                f"{len(encoded[longest]):,} tokens and its reply may have {self._options.max_tokens:,}; "
-                f"expected at most {limit:,} together",
-                remedy="lower --judge-max-tokens, or use a model with a longer context",
-            )
-
-
-def _fingerprint(name: str) -> list[Any]:
-    """Return what identifies a model: for a folder its files, since its weights may change; for the Hub its name."""
-    from d2e_sft.model.loading import resolve_name
-
-    source = resolve_name(name)
-    folder = Path(source)
-    if not folder.is_dir():
-        return [source]
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    return [str(folder.resolve()), *([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files)]

@@ -68,8 +68,8 @@ class Listener(Protocol):
     def received(self, index: int, reply: Reply | None) -> None:
         """Called with the reply to the prompt at `index`; None if it was unusable."""
 
-    def sending(self, index: int) -> None:
-        """Called before each request for the prompt at `index`.
+    def sending(self, index: int, *, retry: bool) -> None:
+        """Called before each request for the prompt at `index`; `retry` if it repeats another.
 
         Raises:
             UserError: the request could exceed the cost limit.
@@ -77,9 +77,6 @@ class Listener(Protocol):
 
     def refused(self, index: int) -> None:
         """Called if the last request for the prompt at `index` was refused, which costs nothing."""
-
-    def retried(self) -> None:
-        """Called before a request that repeats another."""
 
 
 class Backend(Protocol):

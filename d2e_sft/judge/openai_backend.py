@@ -17,8 +17,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from d2e_sft.judge.completions import read_completion, server_message
-from d2e_sft.judge.http_client import PATIENCE, Requests, StopError, UnboundedAnswerError, bounded_client
+from d2e_sft.judge.http_client import (
+    PATIENCE,
+    Requests,
+    StopError,
+    UnboundedAnswerError,
+    bounded_client,
+    is_without_credit,
+    read_completion,
+    server_message,
+)
 from d2e_sft.judge.messages import Conversation, Listener, Prompt, Reply
 from d2e_sft.judge.options import JUDGE, Caller, EndpointOptions, find_endpoint
 from d2e_sft.util.errors import UserError
@@ -48,7 +56,14 @@ class OpenAIBackend:
         self._options = options
         self._caller = caller
         self._endpoint = find_endpoint(options, caller)
-        self._openai = _import_openai(caller)
+        try:
+            import openai
+        except ImportError:
+            raise UserError(
+                f"the {caller.name} 'openai' needs the package `openai`, which is not installed",
+                remedy="pip install 'd2e-sft[judge]'",
+            ) from None
+        self._openai: ModuleType = openai
         self._unusable = 0  # unusable replies in a row
         self._lock = threading.Lock()
         self._limit = _LIMIT
@@ -150,15 +165,29 @@ class OpenAIBackend:
         return raw.http_response.content
 
     def _refused(self, status: int, body: bytes, prompt: Conversation) -> UserError:
-        about = f" to {prompt.label}" if prompt.label and status not in (401, 403, 404) else ""
+        flags = self._caller
         if 300 <= status < 400:
             return UserError(
                 f"{self._named()}: answered {status}, a redirect, which is not followed with a key and your texts",
-                remedy=f"give the address that it leads to as {self._caller.url}, if you trust it",
+                remedy=f"give the address that it leads to as {flags.url}, if you trust it",
             )
-        return UserError(
-            f"{self._named()}: answered {status}{about}: {self._shown(body)}", remedy=_remedy(status, self._caller)
-        )
+        remedies = {
+            401: f"check the key in OPENAI_API_KEY, or in the variable that {flags.prefix}key-env names",
+            403: f"the key may not use this model; check {flags.model} and {flags.prefix}key-env",
+            404: f"check {flags.model}, and {flags.url}, which usually ends in /v1",
+        }
+        about = f" to {prompt.label}" if prompt.label and status not in remedies else ""
+        if is_without_credit(status, body):
+            remedy = "the account has no credit; add some, then run again"
+        elif status == 429 or status >= 500:
+            remedy = f"run again later, lower {flags.prefix}concurrency, or raise {flags.prefix}attempts"
+        else:
+            remedy = remedies.get(
+                status,
+                f"check {flags.model}, {flags.max_tokens} and {flags.prefix}temperature against what the server "
+                "accepts, and whether the sample's context is too long for the model",
+            )
+        return UserError(f"{self._named()}: answered {status}{about}: {self._shown(body)}", remedy)
 
     def _unanswered(self, error: Exception) -> UserError:
         cause = error.__cause__ or error
@@ -192,33 +221,3 @@ def _wait(replies: Any, seconds: float) -> None:
             return
         except UserError:
             continue  # another request failed, too
-
-
-def _import_openai(caller: Caller) -> ModuleType:
-    try:
-        import openai
-    except ImportError:
-        raise UserError(
-            f"the {caller.name} 'openai' needs the package `openai`, which is not installed",
-            remedy="pip install 'd2e-sft[judge]'",
-        ) from None
-    return openai
-
-
-def _remedy(status: int, flags: Caller) -> str:
-    if status == 429 or status >= 500:
-        return (
-            f"the server throttles or fails, or the account has no credit: run again later, lower {flags.prefix}"
-            f"concurrency, or raise {flags.prefix}attempts"
-        )
-    remedies = {
-        401: f"check the key: it is read from OPENAI_API_KEY, or from the variable that {flags.prefix}key-env names",
-        402: "the account has no credit; add some, then run again",
-        403: f"the key may not use this model; check {flags.model} and {flags.prefix}key-env",
-        404: f"check {flags.model}, and {flags.url}, which usually ends in /v1",
-    }
-    return remedies.get(
-        status,
-        f"check {flags.model}, {flags.max_tokens} and {flags.prefix}temperature against what the server accepts, and "
-        "whether the sample's context is too long for the model",
-    )

@@ -55,10 +55,6 @@ class EndpointOptions(BaseModel):
     temperature: float | None = Field(default=0, ge=0)
 
 
-def _split_prices(value: object) -> object:
-    return value.split(",") if isinstance(value, str) else value
-
-
 class JudgeOptions(EndpointOptions):
     """Options of the judge; on the command line `--judge…`.
 
@@ -77,7 +73,10 @@ class JudgeOptions(EndpointOptions):
     """
 
     backend: BackendName = "rules"
-    prices: Annotated[tuple[NonNegativeFloat, NonNegativeFloat] | None, BeforeValidator(_split_prices)] = None
+    prices: Annotated[
+        tuple[NonNegativeFloat, NonNegativeFloat] | None,
+        BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value),
+    ] = None
     max_cost: float | None = Field(default=None, gt=0)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     cache: Path | None = None
@@ -141,27 +140,21 @@ def find_endpoint(options: EndpointOptions, caller: Caller = JUDGE) -> Endpoint:
         UserError: the address is not an http address or contains a password; the key is missing or malformed.
     """
     url = (options.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).strip().rstrip("/")
-    _check_url(url, caller)
-    return Endpoint(url, _find_key(url, options.key_env, caller))
-
-
-def _check_url(url: str, caller: Caller) -> None:
-    remedy = f"give {caller.url}, or OPENAI_BASE_URL, as http://HOST:PORT/v1"
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # Messages show the address, and manifests record it.
+        secret = parts.username or parts.password or parts.query or parts.fragment
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not secret
     except ValueError:
         valid = False
     if not valid:
         raise UserError(
-            f"{caller.name}'s address {public_address(url)!r}: expected http:// or https://, a host and a path", remedy
+            f"{caller.name}'s address {public_address(url)!r}: expected http:// or https://, a host and a path, "
+            "without user name, password, '?' and '#'",
+            remedy=f"give {caller.url}, or OPENAI_BASE_URL, as http://HOST:PORT/v1, and the key in the environment "
+            f"variable that {caller.prefix}key-env names",
         )
-    # The address is shown in messages and kept in manifests.
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise UserError(
-            f"{caller.name}'s address at {parts.hostname!r}: contains a user name, password, '?' or '#'",
-            f"{remedy}; a key belongs in the environment variable that {caller.prefix}key-env names",
-        )
+    return Endpoint(url, _find_key(url, options.key_env, caller))
 
 
 def _find_key(url: str, variable: str, caller: Caller) -> str:

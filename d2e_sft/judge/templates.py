@@ -6,8 +6,9 @@ A job has one task, and for each format a note and a template for the sample.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -44,10 +45,26 @@ class JobTemplates(BaseModel):
     reminder: str
     formats: dict[Format, FormatTemplate]
 
-    def prompt(self, fmt: Format, fields: Mapping[str, str], label: str) -> Prompt:
-        """Return the prompt for one sample; braces in a field are text, not placeholders."""
-        template = self.formats[fmt]
+    def prompt(self, asked: Any, what: str, answers: Sequence[str], **more: str) -> Prompt:
+        """Return the prompt about a sample or prediction; braces in its texts are not placeholders.
+
+        Args:
+            asked: An `EventSample`, or an object with the same context, question, options, format, dataset and id.
+            what: The kind of object, for the label.
+            answers: The correct answers; with options, those that are options.
+            more: Fields besides `context`, `question`, `options` and `answer`.
+        """
+        options = [(option, render_option(place, option)) for place, option in enumerate(asked.options)]
+        fields = {
+            "context": asked.context,
+            "question": asked.question,
+            "options": "\n".join(line for _, line in options),
+            "answer": "\n".join([line for option, line in options if option in answers] if options else answers),
+            **more,
+        }
+        template = self.formats[asked.format]
         user = _PLACEHOLDER.sub(lambda match: fields[match[1]], template.sample)
+        label = f"{what} {asked.id!r} of {asked.dataset!r}"
         return Prompt(system=f"{self.task}\n\n{template.note}", user=user, label=label)
 
 
@@ -55,18 +72,6 @@ def load_templates(path: Path) -> dict[str, JobTemplates]:
     """Return the jobs in a YAML file, by name."""
     content = load_yaml(path.read_text(encoding="utf-8"))
     return {job: JobTemplates.model_validate(templates) for job, templates in content.items()}
-
-
-def render_options(options: Sequence[str]) -> str:
-    """Return the options with their letters, one per line."""
-    return "\n".join(render_option(i, option) for i, option in enumerate(options))
-
-
-def render_answers(options: Sequence[str], answers: Sequence[str]) -> str:
-    """Return the answers, one per line, with the letters of those that are options."""
-    if not options:
-        return "\n".join(answers)
-    return "\n".join(render_option(i, option) for i, option in enumerate(options) if option in answers)
 
 
 def closing_value(reply: str, name: str) -> str | None:

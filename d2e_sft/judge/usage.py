@@ -94,35 +94,3 @@ class Usage:
             f"{about}{self.prompt_tokens:,} prompt + {self.completion_tokens:,} reply tokens"
             + ("" if self.prices is None else f", {self.spent()}")
         )
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The highest cost of a list of prompts, without repeated questions after malformed replies.
-
-    Attributes:
-        requests: Prompts to be asked, each once.
-        cached: Prompts whose reply is cached.
-        prompt_tokens: Prompt tokens of the requests.
-        most_completion_tokens: Reply tokens if every reply reaches its limit.
-        counted: Whether prompt tokens were counted with the model's tokenizer instead of estimated.
-        most_cost: Highest cost in USD; None without prices.
-    """
-
-    requests: int
-    cached: int
-    prompt_tokens: int
-    most_completion_tokens: int
-    counted: bool
-    most_cost: float | None
-
-    def __str__(self) -> str:
-        how = "counted" if self.counted else "guessed at 4 characters per token"
-        cost = "a local model" if self.counted else "no price given (--judge-price)"
-        if self.most_cost is not None:
-            cost = f"at most ${self.most_cost:.4f}"
-        return (
-            f"{self.requests:,} requests ({self.cached:,} replies already cached), {self.prompt_tokens:,} prompt "
-            f"tokens ({how}), at most {self.most_completion_tokens:,} reply tokens; {cost}; "
-            "a malformed reply costs one request more"
-        )

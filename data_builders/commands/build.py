@@ -162,7 +162,7 @@ def build(
     finally:
         if options.judge is not None:
             # Also after a failed build, since it was paid for.
-            click.echo(f"judge: {options.judge.describe_usage()}", err=True)
+            click.echo(f"judge: {options.judge.usage.describe()}", err=True)
 
 
 def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[str]]:

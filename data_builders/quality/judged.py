@@ -14,7 +14,7 @@ from pathlib import Path
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, render_answers, render_options
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates
 from data_builders.text.stems import stem, words
 
 # Grammatical words of an answer, without negations: "not sold" is not "sold".
@@ -55,19 +55,7 @@ def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[V
 
 def quality_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
     """Return the prompts of `judge_quality`, also to estimate its cost."""
-    return [
-        _templates().prompt(
-            sample.format,
-            {
-                "context": sample.context,
-                "question": sample.question,
-                "options": render_options(sample.options),
-                "answer": render_answers(sample.options, sample.answers),
-            },
-            label=f"sample {sample.id!r} of {sample.dataset!r}",
-        )
-        for sample in samples
-    ]
+    return [_templates().prompt(sample, "sample", sample.answers) for sample in samples]
 
 
 def read_verdict(reply: str) -> Verdict | None:

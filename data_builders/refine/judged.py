@@ -19,7 +19,7 @@ from pathlib import Path
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, render_answers, render_options
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates
 from data_builders.text.sentences import keep_sentences, split_sentences
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
@@ -93,7 +93,11 @@ def judge_refine(
 
 def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
     """Return the prompts of `judge_refine`, for an estimate of its cost."""
-    return [_prompt(sample) for sample in samples if _needs_a_choice(sample)]
+    prompts = []
+    for sample in filter(_needs_a_choice, samples):
+        numbered = (f"[{number}] {sentence}" for number, sentence in enumerate(split_sentences(sample.context), 1))
+        prompts.append(_templates().prompt(sample, "sample", sample.answers, sentences="\n".join(numbered)))
+    return prompts
 
 
 def read_choice(reply: str) -> list[int] | None:
@@ -134,20 +138,6 @@ def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:
 
 def _needs_a_choice(sample: EventSample) -> bool:
     return sample.refined_context is None and len(split_sentences(sample.context)) > 1
-
-
-def _prompt(sample: EventSample) -> Prompt:
-    numbered = (f"[{number}] {sentence}" for number, sentence in enumerate(split_sentences(sample.context), start=1))
-    return _templates().prompt(
-        sample.format,
-        {
-            "sentences": "\n".join(numbered),
-            "question": sample.question,
-            "options": render_options(sample.options),
-            "answer": render_answers(sample.options, sample.answers),
-        },
-        label=f"sample {sample.id!r} of {sample.dataset!r}",
-    )
 
 
 def _with(sample: EventSample, refined: str | None, refiner: str) -> EventSample:

@@ -68,7 +68,7 @@ def errors(
         answers = {key: prediction.answer for key, prediction in found.items()}
     judged = find_error_patterns(wrong, asked, without_context=answers)
     click.echo(error_pattern_table(wrong, judged, len(scored.predictions)).terminal())
-    click.echo("\n" + filled(_BY_RULE if asked is None else asked.describe_usage()))
+    click.echo("\n" + filled(_BY_RULE if asked is None else asked.usage.describe()))
     click.echo(f"wrote {write_patterns(scored, wrong, judged, judge)}")
     from eval.pages.report.patterns import WrongAnswer, write_error_report
 

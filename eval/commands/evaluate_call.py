@@ -141,7 +141,7 @@ def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> Non
         click.echo(f"\n{table.terminal()}")
     if without := verdicts.count(None):
         click.echo(f"answers without a verdict in the requested form: {without}")
-    click.echo(filled(asked.describe_usage()))
+    click.echo(filled(asked.usage.describe()))
     click.echo(f"wrote verdicts with reasons: {scored.folder / JUDGED_FILE}")
 
 

@@ -20,14 +20,7 @@ from pydantic import BaseModel, ValidationError
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.judge.templates import (
-    JobTemplates,
-    closing_value,
-    load_templates,
-    render_answers,
-    render_options,
-    without_closing,
-)
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import write_json
 from eval.compare.runs import ScoredRun
@@ -89,20 +82,7 @@ def find_error_patterns(
 
 def error_prompts(wrong: Sequence[Prediction]) -> list[Prompt]:
     """The prompt that `find_error_patterns` sends for each prediction."""
-    return [
-        _templates().prompt(
-            prediction.format,
-            {
-                "context": prediction.context,
-                "question": prediction.question,
-                "options": render_options(prediction.options),
-                "output": prediction.output,
-                "answer": render_answers(prediction.options, prediction.gold),
-            },
-            label=f"prediction {prediction.id!r} of {prediction.dataset!r}",
-        )
-        for prediction in wrong
-    ]
+    return [_templates().prompt(one, "prediction", one.gold, output=one.output) for one in wrong]
 
 
 def read_error(reply: str) -> JudgedError | None:

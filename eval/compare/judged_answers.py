@@ -110,19 +110,7 @@ def read_verdict(reply: str) -> Verdict | None:
 
 
 def _prompts(free: Sequence[Prediction]) -> list[Prompt]:
-    return [
-        _templates().prompt(
-            "chat",
-            {
-                "context": prediction.context,
-                "question": prediction.question,
-                "output": " ".join(prediction.answer),
-                "answer": "\n".join(prediction.gold),
-            },
-            label=f"answer {prediction.id!r} of {prediction.dataset!r}",
-        )
-        for prediction in free
-    ]
+    return [_templates().prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
 
 
 def _digest(prediction: Prediction) -> str:

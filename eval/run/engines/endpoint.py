@@ -130,15 +130,12 @@ class _Listener:
             self._received(self._indices[index], reply)
             self.answered.add(self._indices[index])
 
-    def sending(self, index: int) -> None:
-        """No limit on the cost of an evaluation."""
+    def sending(self, index: int, *, retry: bool) -> None:
+        with self._lock:
+            self._counts["retried"] += retry
 
     def refused(self, index: int) -> None:
         """Nothing to count."""
-
-    def retried(self) -> None:
-        with self._lock:
-            self._counts["retried"] += 1
 
 
 class _Logprobs(BaseModel):

@@ -53,9 +53,8 @@ def test_the_estimate_counts_and_a_second_run_does_not_even_load_the_same_weight
     judge = local(model)
     estimate = judge.estimate(PROMPTS)
     first = ask(judge)
-    assert estimate.counted
-    assert estimate.prompt_tokens == judge.usage.prompt_tokens
-    assert judge.usage.completion_tokens <= estimate.most_completion_tokens == 6 * len(PROMPTS)
+    assert f"5 requests (0 replies already cached), {judge.usage.prompt_tokens} prompt tokens (counted)" in estimate
+    assert "at most 30 reply tokens" in estimate
     with monkeypatch.context() as patch:
         patch.setattr("d2e_sft.model.loading.load_model", lambda *_, **__: pytest.fail("loaded"))
         again = local(model)

@@ -53,19 +53,16 @@ def test_a_malformed_key_is_rejected_and_no_key_is_shown(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("url", "message"),
+    "url",
     [
-        *(
-            (url, "expected http:// or https://")
-            for url in ("localhost:8000", "ftp://host/v1", "http://", "http://[::1")
-        ),
-        ("http://host:port/v1", "expected http:// or https://"),
-        ("https://me:hunter2@host/v1", "contains a user name, password"),
-        ("https://host/v1?key=hunter2", "contains a user name, password"),
+        "localhost:8000", "ftp://host/v1", "http://", "http://[::1", "http://host:port/v1",
+        "https://me:hunter2@host/v1", "https://host/v1?key=hunter2",
     ],
-)
-def test_a_wrong_address_is_rejected_and_no_password_is_shown(url: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
+)  # fmt: skip
+def test_a_wrong_address_is_rejected_and_no_password_is_shown(url: str) -> None:
+    with pytest.raises(
+        UserError, match="expected http:// or https://, a host and a path, without user name"
+    ) as caught:
         find_endpoint(options(base_url=url))
     assert "hunter2" not in str(caught.value)
 

@@ -68,6 +68,7 @@ def test_an_unreachable_server_is_named(judge: MakeJudge) -> None:
         (403, b'{"message": "not yours"}', "answered 403: not yours", "--judge-model"),
         (404, b"<h1>Not\n Found</h1>", "answered 404: <h1>Not Found</h1>", "ends in /v1"),
         (422, b'{"error": "no"}', "answered 422 to sample s0: no", "--judge-max-tokens"),
+        (429, b'{"error": {"message": "Over quota", "code": "insufficient_quota"}}', "Over quota", "add some"),
     ],
 )
 def test_a_refusal_ends_the_run_at_once(

@@ -19,38 +19,34 @@ def test_cost_is_tokens_times_price(server: JudgeServer, judge: MakeJudge) -> No
     priced = judge(prices=(2.5, 10))
     ask(priced, prompts(4))  # each has 10 prompt tokens, and 3 of reply: echo, word and the number
     assert (priced.usage.prompt_tokens, priced.usage.completion_tokens) == (40, 12)
-    assert priced.describe_usage().endswith("; 40 prompt + 12 reply tokens, $0.0002")
+    assert priced.usage.describe().endswith("; 40 prompt + 12 reply tokens, $0.0002")
     server.finish_reason = "length"
     ask(priced, prompts(6))
-    assert "2 cut off (raise --judge-max-tokens)" in priced.describe_usage()
+    assert "2 cut off (raise --judge-max-tokens)" in priced.usage.describe()
     unpriced = judge()
     ask(unpriced, prompts(4))
-    assert unpriced.describe_usage().endswith("0 prompt + 0 reply tokens")
+    assert unpriced.usage.describe().endswith("0 prompt + 0 reply tokens")
 
 
 def test_tokens_that_a_server_does_not_count_are_guessed_and_said_so(server: JudgeServer, judge: MakeJudge) -> None:
     server.usage = False
     priced = judge(prices=(1e6, 1e6))
     ask(priced, prompts(1))  # "Repeat." and "word 0" are 2 tokens each, "echo: word 0" is 3
-    assert priced.describe_usage().endswith("about 4 prompt + 3 reply tokens, about $7.0000")
+    assert priced.usage.describe().endswith("about 4 prompt + 3 reply tokens, about $7.0000")
 
 
 def test_the_estimate_bounds_what_is_then_used(server: JudgeServer, judge: MakeJudge) -> None:
     ask(judge(), prompts(3))
     priced = judge(prices=(2, 8), max_tokens=512)
-    estimate = priced.estimate([*prompts(10), *prompts(10)])
-    assert (estimate.requests, estimate.cached) == (7, 3)
-    assert len(server.requests) == 3
-    assert (estimate.prompt_tokens, estimate.most_completion_tokens) == (7 * 4, 7 * 512)
-    assert estimate.most_cost == pytest.approx((28 * 2 + 7 * 512 * 8) / 1e6)
-    ask(priced, prompts(10))
-    assert priced.usage.asked == estimate.requests
-    assert priced.usage.completion_tokens <= estimate.most_completion_tokens
-    assert str(estimate).startswith(
+    # 7 times 4 and 512 tokens: (28 * 2 + 7 * 512 * 8) / 1e6
+    assert priced.estimate([*prompts(10), *prompts(10)]).startswith(
         "7 requests (3 replies already cached), 28 prompt tokens (guessed at 4 characters per token), at most 3,584 "
         "reply tokens; at most $0.0287;"
     )
-    assert "no price given" in str(judge().estimate(prompts(1)))
+    assert len(server.requests) == 3
+    ask(priced, prompts(10))
+    assert priced.usage.asked == 7
+    assert "no price given" in judge().estimate(prompts(1))
 
 
 def test_progress_shows_what_it_has_cost(
