@@ -20,6 +20,8 @@ from d2e_sft.config.lookup import (
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import collector_paused
 
+_COUNT = click.IntRange(min=1)
+
 
 @click.command()
 @click.argument("recipe", required=False, shell_complete=complete_recipe)
@@ -53,8 +55,8 @@ from d2e_sft.util.startup import collector_paused
     metavar="NAME",
     help="Train on several processes: ddp, fsdp2, zero2, zero3, zero2-offload or zero3-offload.",
 )
-@click.option("--processes", type=int, metavar="N", help="Processes on this machine; default: one an accelerator.")
-@click.option("--machines", type=int, metavar="N", help="Machines that train together; each runs this command.")
+@click.option("--processes", type=_COUNT, metavar="N", help="Processes on this machine; default: one per accelerator.")
+@click.option("--machines", type=_COUNT, metavar="N", help="Machines that train together; each runs this command.")
 @click.option("--machine-rank", type=int, metavar="R", help="Which of the machines this one is, from 0.")
 @click.option("--main-address", metavar="HOST:PORT", help="Where the machines meet: a free port of machine 0.")
 def train(
@@ -100,7 +102,7 @@ def train(
         from d2e_sft.train.launch import Machines, launch, launch_command
 
         flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
-        meeting = Machines(1 if machines is None else machines, place["machine_rank"] or 0, place["main_address"])
+        meeting = Machines(machines or 1, place["machine_rank"] or 0, place["main_address"])
         command = launch_command(launcher, [source.name, *overrides, *flags], processes=processes, machines=meeting)
         sys.exit(launch(command))
     with collector_paused():
@@ -140,7 +142,4 @@ def _check_launch_options(launcher: str | None, place: dict[str, Any]) -> None:
             raise UserError(f"{option}: needs --launch", remedy="add --launch NAME, for example ddp")
         if name != "processes" and place["machines"] is None:
             # Without it each machine would train by itself, all of them into the same folder.
-            raise UserError(
-                f"{option}: needs --machines",
-                remedy="add --machines N, the number of machines",
-            )
+            raise UserError(f"{option}: needs --machines", remedy="add --machines N, the number of machines")

@@ -74,7 +74,8 @@ class DecodingConfig:
     def __post_init__(self) -> None:
         name, options = parse_decoder(self.decoder)
         object.__setattr__(self, "alpha", options.pop("alpha", self.alpha) if name == "d2e" else 0.0)
-        object.__setattr__(self, "decoder", _written_out(name, options))
+        texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
+        object.__setattr__(self, "decoder", f"{name}:{','.join(texts)}" if texts else name)
         check_alpha(self.alpha)
         if self.num_beams != 1:
             raise UserError(
@@ -181,11 +182,6 @@ def _number(decoder: str, key: str, text: str) -> float:
     if not (low <= value <= high and math.isfinite(value)):
         raise UserError(f"decoder {decoder!r}: {key}={text}: out of range; expected {expected}")
     return value
-
-
-def _written_out(name: str, options: Mapping[str, float]) -> str:
-    texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
-    return ":".join([name, ",".join(texts)]) if texts else name
 
 
 def check_alpha(alpha: Any) -> None:

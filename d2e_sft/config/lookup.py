@@ -1,26 +1,31 @@
-"""Find the files of a recipe by its name.
+"""Find the files of a recipe by its name, and read them with the files they extend.
 
     qwen3-0.6b/d2e-lora               recipes/models/qwen3-0.6b.yaml, overlaid by recipes/methods/d2e-lora.yaml
     qwen3-0.6b                        the same with the method `sft`
     mine.yaml                         that file
     recipes/methods/d2e-lora.yaml     a bundled file, also without a clone of the repository
 
-A file on disk comes before a bundled recipe.
+A file on disk comes before a bundled recipe. `extends` takes a file or a list of files; later files override earlier
+ones.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.util.errors import UserError, did_you_mean
+import yaml
+
+from d2e_sft.util.errors import UserError, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml
 from d2e_sft.util.paths import bundled
 
 DEFAULT_METHOD = "sft"
+EXTENDS = "extends"
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,25 @@ class RecipeSource:
     name: str
     files: tuple[Path, ...]
     method: str | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The sections of one file, without those of the files it extends."""
+
+    file: Path
+    sections: dict[str, Any]
+
+    def sets(self, keys: tuple[str, ...]) -> bool:
+        """Return whether the file has a value at these keys, from the section on, or at the first of them."""
+        values: Any = self.sections
+        for key in keys:
+            if not isinstance(values, dict):
+                break
+            if key not in values:
+                return False
+            values = values[key]
+        return not isinstance(values, dict)
 
 
 def bundled_models() -> list[str]:
@@ -65,25 +89,15 @@ def bundled_recipes() -> list[str]:
 
 @cache
 def _model_section(folder: str, name: str) -> dict[str, Any]:
-    """The `model` keys of a bundled file and of those of its folder that it extends."""
-    content: dict[str, Any] = load_yaml((bundled("recipes") / folder / f"{name}.yaml").read_text(encoding="utf-8"))
-    extended = content.get("extends") or []
-    section: dict[str, Any] = {}
-    for base in map(Path, [extended] if isinstance(extended, str) else extended):
-        if base.parent.name == folder:
-            section |= _model_section(folder, base.stem)
-    return {**section, **(content.get("model") or {})}
+    """The `model` keys of a bundled file and of those it extends."""
+    file = bundled("recipes") / folder / f"{name}.yaml"
+    return merged(read_recipe(RecipeSource(name, (file,)))).get("model") or {}
 
 
 def bundled_parts() -> list[str]:
     """Names of the files that bundled recipes consist of, for `extends`."""
     root = bundled("recipes")
     return sorted(f"recipes/{file.relative_to(root).as_posix()}" for file in root.rglob("*.yaml"))
-
-
-def is_bundled(path: Path) -> bool:
-    """Return whether a file belongs to the bundled recipes."""
-    return path.resolve().is_relative_to(bundled("recipes").resolve())
 
 
 def compose(model: str, method: str = DEFAULT_METHOD) -> RecipeSource:
@@ -109,11 +123,20 @@ def find_recipe(name: str | Path, *, bundled_first: bool = False) -> RecipeSourc
     Args:
         bundled_first: look among the bundled recipes first, as for a bundled file that extends another.
     """
-    path = Path(name)
+    path, root = Path(name), bundled("recipes")
     on_disk = RecipeSource(str(path), (path,)) if path.is_file() else None
     if on_disk is not None and (path.is_absolute() or not bundled_first):
         return on_disk
-    return _find_bundled(path) or on_disk
+    names = [path.as_posix().removeprefix("recipes/")]
+    if path.resolve().is_relative_to(root.resolve()):  # from within the clone: ../recipes/…, or the whole path
+        names.append(path.resolve().relative_to(root.resolve()).as_posix())
+    for found in names:
+        if (root / found).is_file():
+            return RecipeSource(str(root / found), (root / found,))
+        model, _, method = found.partition("/")
+        if model in bundled_models() and (method or DEFAULT_METHOD) in bundled_methods():
+            return compose(model, method or DEFAULT_METHOD)
+    return on_disk
 
 
 def require_recipe(name: str | Path) -> RecipeSource:
@@ -125,13 +148,13 @@ def require_recipe(name: str | Path) -> RecipeSource:
     found = find_recipe(name)
     if found is None:
         raise UserError(
-            f"{name}: no such recipe.{nearest_recipe(str(name))}",
+            f"{name}: no such recipe.{_nearest(str(name))}",
             remedy="give a YAML file, or one of the bundled recipes that `d2e recipes list` shows",
         )
     return found
 
 
-def nearest_recipe(name: str) -> str:
+def _nearest(name: str) -> str:
     """`" Did you mean 'x'?"` for the nearest bundled recipe or part, else the empty string."""
     below = name.removeprefix("recipes/")
     if below.startswith(("models/", "methods/", "shared/")):
@@ -141,15 +164,79 @@ def nearest_recipe(name: str) -> str:
     return did_you_mean(below.removesuffix(".yaml"), bundled_recipes())
 
 
-def _find_bundled(path: Path) -> RecipeSource | None:
-    root = bundled("recipes")
-    names = [path.as_posix().removeprefix("recipes/")]
-    if is_bundled(path):  # from within the clone: ../recipes/…, or the whole path
-        names.append(path.resolve().relative_to(root.resolve()).as_posix())
-    for name in names:
-        if (root / name).is_file():
-            return RecipeSource(str(root / name), (root / name,))
-        model, _, method = name.partition("/")
-        if model in bundled_models() and (method or DEFAULT_METHOD) in bundled_methods():
-            return compose(model, method or DEFAULT_METHOD)
-    return None
+def read_recipe(source: RecipeSource, above: tuple[Path, ...] = ()) -> list[Layer]:
+    """Read a recipe's files and those they extend; later layers override earlier ones, and `extends` is resolved.
+
+    Args:
+        above: the chain of files that extend this recipe.
+
+    Raises:
+        UserError: a file is not YAML or has no sections, a base does not exist, or files extend each other.
+    """
+    layers = [layer for file in source.files for layer in _read_file(file, above)]
+    if source.method is not None:
+        run = f"{merged(layers)['train']['output_dir']}/{source.method}"
+        layers.append(Layer(source.files[0], {"train": {"output_dir": run}}))
+    return layers
+
+
+def merged(layers: Iterable[Layer]) -> dict[str, Any]:
+    """Merge layers key by key; any value but a section, also a list or null, replaces the one below."""
+    sections: dict[str, Any] = {}
+    for layer in layers:
+        sections = _merge(sections, layer.sections)
+    return sections
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
+    here = path.resolve()
+    if here in above:
+        ring = [*above[above.index(here) :], here]
+        raise UserError(
+            f"{above[0]}: extends itself: {' → '.join(str(file) for file in ring)}",
+            remedy="remove one of these `extends`",
+        )
+    try:
+        own = load_yaml(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: not a YAML file ({error})") from None
+    if not isinstance(own, dict):
+        raise UserError(f"{path}: holds {type(own).__name__}; expected the sections of a recipe, as `train: {{}}`")
+    given = own.pop(EXTENDS, None) or []
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) and name and name.isprintable() for name in names):
+        raise UserError(
+            f"{path}: {EXTENDS}: got {shortened(given)}; expected a recipe file or a list of them",
+            remedy=f"for example `{EXTENDS}: recipes/shared/piper-10k.yaml`",
+        )
+    # In YAML a section without keys is null; it leaves the base's section as it is.
+    own = {section: {} if value is None else value for section, value in own.items()}
+    bases = (read_recipe(_find_base(path, name), (*above, here)) for name in names)
+    return [*(layer for base in bases for layer in base), Layer(path, own)]
+
+
+def _find_base(path: Path, name: str) -> RecipeSource:
+    """A file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
+    given = Path(name).expanduser()
+    beside = path.parent / given
+    within = path.resolve().is_relative_to(bundled("recipes").resolve())
+    try:
+        if beside.is_file():
+            return RecipeSource(str(beside), (beside,))
+        found = find_recipe(given, bundled_first=within) or find_recipe(beside)
+    except OSError:  # too long for a file name
+        found = None
+    if found is None:
+        raise UserError(
+            f"{path}: {EXTENDS}: {name!r}: no such file.{_nearest(name)}",
+            remedy=f"give a path from {path.parent}, or a name that `d2e recipes list --parts` shows",
+        )
+    return found

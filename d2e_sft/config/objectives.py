@@ -141,8 +141,9 @@ def check_name(name: str) -> str:
 class D2ESection(Section):
     """The objective, by name (see `d2e_sft/objective/objectives.py`) or your own function, `module:function`.
 
-    An objective ignores options that it does not use. It sets the defaults of `debias`, `distill`, `imagined_weight`
-    and `view_gradients`, which are resolved here.
+    The objective sets the defaults of `debias`, `distill`, `imagined_weight` and `view_gradients`. Values of `debias`,
+    `distill`, `view_gradients` and `bias_model` that contradict it are errors; it ignores other options that it does
+    not use.
     """
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"

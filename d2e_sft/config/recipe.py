@@ -1,6 +1,6 @@
 """The recipe: all settings of a run, typed, in one YAML file.
 
-It has five sections: `model`, `data`, `d2e`, `train` and `eval`. A file may extend others (`d2e_sft.config.extends`),
+It has five sections: `model`, `data`, `d2e`, `train` and `eval`. A file may extend others (`d2e_sft.config.lookup`),
 and the command line overrides values as `section.key=value`. The resolved recipe is saved in the run folder; training
 from that file repeats the run.
 """
@@ -16,8 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.config.extends import EXTENDS, Keys, read_recipe
-from d2e_sft.config.lookup import RecipeSource, require_recipe
+from d2e_sft.config.lookup import EXTENDS, RecipeSource, merged, read_recipe, require_recipe
 from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection, Section, View  # noqa: F401  (part of the recipe, too)
 from d2e_sft.config.sections import (  # noqa: F401  (the same)
     DataSection,
@@ -52,25 +51,18 @@ class Recipe(Section):
     """Defaults of `d2e eval` for the trained run."""
 
     @model_validator(mode="after")
-    def _evaluations_need_rows(self) -> Self:
-        dev, probe = self.data.dev, self.data.probe
+    def _check_evaluations(self) -> Self:
+        train, dev, either = self.train, self.data.dev, self.data.dev or self.data.probe
         needing = {
-            "train.eval_steps": (self.train.eval_steps, dev or probe, "data.dev"),
+            "train.eval_steps": (train.eval_steps, either, "data.dev"),
+            "train.load_best_model_at_end": (train.load_best_model_at_end or None, either, "data.dev"),
+            "train.early_stopping_patience": (train.early_stopping_patience, either, "data.dev"),
             "data.max_dev_samples": (self.data.max_dev_samples, dev, "data.dev"),
-            "data.max_probe_samples": (self.data.max_probe_samples, probe, "data.probe"),
+            "data.max_probe_samples": (self.data.max_probe_samples, self.data.probe, "data.probe"),
         }
         for key, (value, rows, setting) in needing.items():
             if value is not None and rows is None:
                 raise ValueError(f"{key}={value} needs held-out rows to evaluate on; set {setting}=FILE")
-        return self
-
-    @model_validator(mode="after")
-    def _the_best_is_saved(self) -> Self:
-        train = self.train
-        if not (self.data.dev or self.data.probe):
-            for key in ("load_best_model_at_end", "early_stopping_patience"):
-                if value := getattr(train, key):
-                    raise ValueError(f"train.{key}={value} needs held-out rows to evaluate on; set data.dev=FILE")
         evaluated, saved = train.eval_steps, train.save_steps
         if train.load_best_model_at_end and not (evaluated and saved and saved % evaluated == 0):
             raise ValueError(
@@ -103,24 +95,30 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
             names the recipe, the key, the value and what was expected.
     """
     source = recipe if isinstance(recipe, RecipeSource) else require_recipe(recipe)
-    read = read_recipe(source)
-    content = dict(read.sections)
+    layers = read_recipe(source)
+    content = merged(layers)
     before = content.get("d2e") or {}
     overridden = {_apply_override(content, override) for override in overrides}
     if ("d2e", "objective") in overridden and isinstance(before, dict):
         content["d2e"] = _without_options_of(before, content["d2e"], overridden)
     content = {section: {} if value is None else value for section, value in content.items()}
+
+    def describe(item: Mapping[str, Any]) -> str:
+        keys = tuple(map(str, item["loc"]))
+        file = next((layer.file for layer in reversed(layers) if layer.sets(keys)), None)
+        is_own = file is None or (source.method is None and file == source.files[0])
+        is_own |= any(keys[:n] in overridden for n in range(1, len(keys) + 1))
+        return _describe(item, keys) + ("" if is_own else f" (in {file}, which it extends)")
+
     try:
         return Recipe.model_validate(content)
     except ValidationError as error:
-        own = source.files[0] if source.method is None else None
-        elsewhere = {keys: file for keys, file in read.origins.items() if file != own and keys not in overridden}
-        raise UserError(f"{source.name}: {_describe(error, elsewhere)}") from None
+        raise UserError(f"{source.name}: {describe_validation_error(error, describe)}") from None
 
 
 def unresolved_yaml(source: RecipeSource) -> str:
     """A recipe with all files it extends as the text of one file, without defaults."""
-    sections = read_recipe(source).sections
+    sections = merged(read_recipe(source))
     ordered = {name: sections[name] for name in Recipe.model_fields if name in sections}
     return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True)
 
@@ -138,7 +136,8 @@ def recipe_of(model: str) -> Recipe | None:
     return next((load_recipe(file) for file in files if file.is_file()), None)
 
 
-def _apply_override(content: dict[str, Any], override: str) -> Keys:
+def _apply_override(content: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Set the value in the content, and return its keys."""
     key, equals, text = override.partition("=")
     if key == EXTENDS:
         raise UserError(
@@ -162,7 +161,9 @@ def _apply_override(content: dict[str, Any], override: str) -> Keys:
     return (*sections, last)
 
 
-def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], overridden: set[Keys]) -> dict[str, Any]:
+def _without_options_of(
+    before: Mapping[str, Any], d2e: dict[str, Any], overridden: set[tuple[str, ...]]
+) -> dict[str, Any]:
     """Drop options that equal the former objective's defaults, after an override of the objective.
 
     A saved recipe contains `debias: true` for `d2e`, which must not become an option of `teacher`.
@@ -178,24 +179,20 @@ def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], overridd
     }
 
 
-def _describe(error: ValidationError, extended: Mapping[Keys, Path]) -> str:
-    def describe(item: Mapping[str, Any]) -> str:
-        location = tuple(map(str, item["loc"]))
-        name = ".".join(location)
-        if item["type"] == "extra_forbidden":
-            known = _known_keys(location[:-1])
-            where = ".".join(location[:-1]) or "a recipe"
-            value = "not shown" if names_a_secret(name) else shortened(item["input"])
-            hint = _nearest_key(location[-1], known)
-            text = f"unknown key {name!r} (value {value}); {where} has {', '.join(known)}.{hint}"
-        elif item["type"] == "value_error":
-            text = item["msg"].removeprefix("Value error, ")
-        else:
-            text = describe_problem(item)
-        file = next((extended[location[:n]] for n in range(len(location), 0, -1) if location[:n] in extended), None)
-        return text if file is None else f"{text} (in {file}, which it extends)"
-
-    return describe_validation_error(error, describe)
+def _describe(item: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    if item["type"] == "value_error":
+        return str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] != "extra_forbidden":
+        return describe_problem(item)
+    known: Mapping[str, FieldInfo] = Recipe.model_fields
+    for step in keys[:-1]:
+        section = section_in(known[step].annotation)
+        known = section.model_fields if section is not None else {}
+    value = "not shown" if names_a_secret(".".join(keys)) else shortened(item["input"])
+    return (
+        f"unknown key {'.'.join(keys)!r} (value {value}); {'.'.join(keys[:-1]) or 'a recipe'} has {', '.join(known)}."
+        + _nearest_key(keys[-1], known)
+    )
 
 
 def _nearest_key(name: str, known: Mapping[str, FieldInfo]) -> str:
@@ -206,14 +203,6 @@ def _nearest_key(name: str, known: Mapping[str, FieldInfo]) -> str:
         if len(words) > 3 and (words in key.replace("_", " ") or words in meaning):
             return f" Did you mean {key!r}?"
     return did_you_mean(name, known)
-
-
-def _known_keys(location: tuple[str, ...]) -> Mapping[str, FieldInfo]:
-    fields: Mapping[str, FieldInfo] = Recipe.model_fields
-    for step in location:
-        section = section_in(fields[step].annotation) if step in fields else None
-        fields = section.model_fields if section is not None else {}
-    return fields
 
 
 def section_in(annotation: Any) -> type[BaseModel] | None:

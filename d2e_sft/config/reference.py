@@ -5,7 +5,6 @@ It is the source of `d2e recipes explain KEY`, the page docs/recipe-keys.md and 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import textwrap
 import types
@@ -15,14 +14,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from d2e_sft.config.extends import EXTENDS
+from d2e_sft.config.lookup import EXTENDS
 from d2e_sft.config.recipe import Recipe, section_in
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _WORDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "NoneType": "null"}
+_YAML = {"None": "null", "True": "true", "False": "false"}
 _WIDTH = 100  # of a terminal
 _ABOUT_PAGE = """\
 # Recipe keys
@@ -80,18 +79,18 @@ def explain(name: str) -> list[RecipeKey]:
     found = found or [key for key in keys if key.name.endswith(f".{name}")]
     if found:
         return found
-    whole = {key.name: key.name for key in keys}
-    by_end = {key.name.rpartition(".")[2]: key.name for key in keys}
-    known = whole if "." in name else by_end
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {known[near[0]]!r}?" if near else ""
-    raise UserError(f"{name}: no such recipe key.{hint}", remedy="`d2e recipes explain` lists all keys")
+    known = [key.name if "." in name else key.name.rpartition(".")[2] for key in keys]
+    raise UserError(
+        f"{name}: no such recipe key.{did_you_mean(name, known)}", remedy="`d2e recipes explain` lists all keys"
+    )
 
 
 def as_markdown() -> str:
     """The reference as a Markdown page with a table per section."""
     lines = [_ABOUT_PAGE]
     for key in recipe_keys():
+        kind, meaning = (text.replace("|", "\\|") for text in (key.kind, key.meaning))
+        default = "required" if key.default is None else f"`{key.default}`"
         if key.is_section:
             lines += [
                 f"\n## {key.name}\n",
@@ -100,8 +99,7 @@ def as_markdown() -> str:
                 "|---|---|---|---|",
             ]
         else:
-            default = "required" if key.default is None else f"`{key.default}`"
-            lines.append(f"| `{key.name}` | {_cell(key.kind)} | {default} | {_cell(key.meaning)} |")
+            lines.append(f"| `{key.name}` | {kind} | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
@@ -135,19 +133,17 @@ def _keys_of(section: type[BaseModel], prefix: str) -> Iterator[RecipeKey]:
 
 def _key(name: str, field: FieldInfo) -> RecipeKey:
     bounds = [
-        f"{word} {_number(getattr(mark, sign))}"
+        f"{word} {getattr(mark, sign):,.12g}"
         for mark in field.metadata
         for sign, word in _BOUNDS.items()
         if hasattr(mark, sign)
     ]
-    kind = ", ".join([_kind(field.annotation), *bounds])
-    default = None if field.is_required() else _yaml(field.get_default(call_default_factory=True))
-    return RecipeKey(name, kind, default, " ".join((field.description or "").split()))
-
-
-def _number(bound: float) -> str:
-    """10.0 as 10."""
-    return f"{int(bound):,}" if bound == int(bound) else f"{bound:,}"
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
+    text = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else _YAML.get(str(value), str(value))
+    meaning = " ".join((field.description or "").split())
+    return RecipeKey(
+        name, ", ".join([_kind(field.annotation), *bounds]), None if field.is_required() else text, meaning
+    )
 
 
 def _kind(annotation: Any) -> str:
@@ -161,14 +157,3 @@ def _kind(annotation: Any) -> str:
     if origin is list:
         return f"list of {_kind(parts[0])}"
     return _WORDS.get(annotation.__name__, annotation.__name__)
-
-
-def _yaml(value: Any) -> str:
-    assert value is not PydanticUndefined
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

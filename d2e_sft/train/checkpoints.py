@@ -30,21 +30,17 @@ _NAME = re.compile(r"checkpoint-[0-9]+")
 _HASHING_THREADS = 8
 
 
-def checkpoints_of(run: Path) -> list[Path]:
-    """The run's sealed `checkpoint-N` folders, newest first, damaged ones included."""
-    return [path for path in _folders(run) if (path / CHECKSUMS_FILE).is_file()]
-
-
-def unsealed_checkpoints(run: Path) -> list[Path]:
-    """`checkpoint-N` folders whose save was interrupted, newest first."""
-    return [path for path in _folders(run) if not (path / CHECKSUMS_FILE).is_file()]
+def checkpoints_of(run: Path, *, sealed: bool = True) -> list[Path]:
+    """The run's `checkpoint-N` folders, newest first: the sealed ones, damaged or not, or those never sealed."""
+    return [path for path in _folders(run) if (path / CHECKSUMS_FILE).is_file() is sealed]
 
 
 def seal(checkpoint: Path) -> None:
     """Sync every file of a complete checkpoint to disk, and write size and SHA-256 of each to `checksums.json`."""
     files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != CHECKSUMS_FILE)
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing leaves the interpreter lock to the other threads
-        digests = list(pool.map(_sync_and_hash, files))
+        list(pool.map(sync, files))
+        digests = list(pool.map(sha256_of, files))
     sums = {
         path.relative_to(checkpoint).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
         for path, digest in zip(files, digests, strict=True)
@@ -143,7 +139,7 @@ def explaining_full_disk(trainer: Any, run: Path) -> Iterator[None]:
         if not is_disk_full(error, run):
             raise
         remove_leftovers(run)
-        for checkpoint in unsealed_checkpoints(run):
+        for checkpoint in checkpoints_of(run, sealed=False):
             _remove(checkpoint)
         disk, reason = shutil.disk_usage(run), str(error).strip().split("\n")[0][:120]
         last = next((path.name for path in checkpoints_of(run)), "none yet")
@@ -179,11 +175,6 @@ def _place(args: Any, state: Any) -> Path:
 def _folders(run: Path) -> list[Path]:
     folders = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
     return sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
-
-
-def _sync_and_hash(path: Path) -> str:
-    sync(path)
-    return sha256_of(path)
 
 
 def _move_model(source: Path, target: Path) -> None:

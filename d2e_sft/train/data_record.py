@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # training on tokens does without
     import datasets
 
 DATA_FILE = "data.json"
-_OTHER_DATA_REMEDY = "resume with the original data, or train into another train.output_dir"
 _PACKAGES = ("torch", "transformers", "accelerate", "peft")
 
 
@@ -56,22 +55,6 @@ class DataSource(BaseModel):
             dev=recipe.data.dev,
             dev_sha256=None if recipe.data.dev is None else sha256_of(file_of(recipe.data.dev, "dev")),
         )
-
-    def changes(self, now: DataSource) -> list[str]:
-        """One line for each difference in content; a file that moved is not one."""
-        lines = []
-        if self.train_sha256 != now.train_sha256:
-            lines += [
-                _line("data.train", self.train, now.train),
-                _line("data.train, SHA-256", self.train_sha256, now.train_sha256),
-                _line("data.train, rows", self.rows, now.rows),
-            ]
-        if self.prompt_set_sha256 != now.prompt_set_sha256:
-            lines += [
-                _line("data.prompt_set", self.prompt_set, now.prompt_set),
-                _line("data.prompt_set, SHA-256", self.prompt_set_sha256, now.prompt_set_sha256),
-            ]
-        return lines
 
 
 class DataRecord(BaseModel):
@@ -140,9 +123,21 @@ def refuse_other_source(recipe: Recipe, run: Path) -> None:
     """
     if not file_of(recipe.data.train).is_file():
         return  # reading it gives a better error
-    changed = _load(run).source.changes(DataSource.of(recipe))
+    before, now = _load(run).source, DataSource.of(recipe)
+    parts = {
+        "train_sha256": ("data.train", "{0.train} ({0.rows} rows, SHA-256 {0.train_sha256})"),
+        "prompt_set_sha256": ("data.prompt_set", "{0.prompt_set} (SHA-256 {0.prompt_set_sha256})"),
+    }
+    changed = [
+        _line(key, text.format(before), text.format(now))
+        for digest, (key, text) in parts.items()
+        if getattr(before, digest) != getattr(now, digest)
+    ]
     if changed:
-        raise UserError("\n  ".join([f"{run}: was started with other data", *changed]), remedy=_OTHER_DATA_REMEDY)
+        raise UserError(
+            "\n  ".join([f"{run}: was started with other data", *changed]),
+            remedy="resume with the original data, or train into another train.output_dir",
+        )
 
 
 def _load(run: Path) -> DataRecord:

@@ -70,15 +70,22 @@ def launch_command(
         UserError: an unknown name, a launcher that is not supported here, a wrong number of processes, or an
             incomplete address of the machines.
     """
-    _refuse_unknown(name)
-    found = accelerators()
-    _refuse_missing(name, found)
-    here = _processes(processes, found)
-    machines = machines or Machines()
+    _check_name(name)
+    found, machines = accelerators(), machines or Machines()
+    if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
+        raise UserError(
+            f"--launch {name}: needs DeepSpeed, which is not installed",
+            remedy="pip install 'd2e-sft[train-gpu]', or use --launch fsdp2 or ddp",
+        )
+    if name == "fsdp2" and not found:
+        raise UserError(
+            "--launch fsdp2: needs GPUs; accelerate ignores FSDP2 on a CPU",
+            remedy="use --launch ddp or zero3, which run on a CPU",
+        )
     return [
         sys.executable, "-m", "d2e_sft.train.launch",
         "--config_file", str(_configurations() / f"{name}.yaml"),
-        "--num_processes", str(here * machines.count),
+        "--num_processes", str(_processes(processes, found) * machines.count),
         *_meeting_point(machines),
         "-m", module, *arguments,
     ]  # fmt: skip
@@ -90,10 +97,8 @@ def planned_processes(name: str, wanted: int | None, machines: int | None) -> in
     Raises:
         UserError: an unknown name, or no number of processes on a machine without accelerators.
     """
-    _refuse_unknown(name)
-    count = 1 if machines is None else machines
-    _refuse_no_machine(count)
-    return count * _processes(wanted, 0 if wanted else accelerators())
+    _check_name(name)
+    return (machines or 1) * _processes(wanted, 0 if wanted else accelerators())
 
 
 def launch(command: Sequence[str]) -> int:
@@ -131,24 +136,11 @@ def accelerators() -> int:
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
-def _refuse_unknown(name: str) -> None:
+def _check_name(name: str) -> None:
     if name not in launchers():
         raise UserError(
             f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",
             remedy=f"choose one of {', '.join(launchers())}",
-        )
-
-
-def _refuse_missing(name: str, found: int) -> None:
-    if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
-        raise UserError(
-            f"--launch {name}: needs DeepSpeed, which is not installed",
-            remedy="pip install 'd2e-sft[train-gpu]', or use --launch fsdp2 or ddp",
-        )
-    if name == "fsdp2" and not found:
-        raise UserError(
-            "--launch fsdp2: needs GPUs; accelerate ignores FSDP2 on a CPU",
-            remedy="use --launch ddp or zero3, which run on a CPU",
         )
 
 
@@ -158,8 +150,6 @@ def _processes(wanted: int | None, found: int) -> int:
             "--launch: needs the number of processes, as this machine has no accelerator",
             remedy="add --processes N",
         )
-    if wanted is not None and wanted < 1:
-        raise UserError(f"--processes {wanted}: expected a number from 1 on")
     if wanted is not None and found and wanted > found:
         raise UserError(
             f"--processes {wanted}: this machine has {found} accelerators, and each process needs one",
@@ -168,13 +158,7 @@ def _processes(wanted: int | None, found: int) -> int:
     return wanted or found
 
 
-def _refuse_no_machine(count: int) -> None:
-    if count < 1:
-        raise UserError(f"--machines {count}: expected a number from 1 on")
-
-
 def _meeting_point(machines: Machines) -> list[str]:
-    _refuse_no_machine(machines.count)
     if not 0 <= machines.rank < machines.count:
         raise UserError(
             f"--machine-rank {machines.rank}: expected 0 to {machines.count - 1}, as there are {machines.count} "

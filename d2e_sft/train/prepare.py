@@ -1,4 +1,4 @@
-"""Checks, model, held-out rows and steps of a run, shared by training and the dry run."""
+"""Checks, model, precision and steps of a run, shared by training and the dry run."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import BASE
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.recipe import Precision, Recipe
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
+from d2e_sft.model.device import automatic_dtype, has_bfloat16
 from d2e_sft.model.loading import LoadedModel, load_model, resolve_name, untrained_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.own import function_of
-from d2e_sft.train.precision import precision_for
-from d2e_sft.train.rows import TokenRows, read_rows
+from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import warn
 
 # Names of optimisers → the module that transformers imports for them, and its package.
 _OPTIMIZER_PACKAGES = {
@@ -101,6 +101,48 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
     return accumulation_steps(recipe.train, processes)
 
 
+def precision_for(recipe: Recipe) -> Precision:
+    """The recipe's precision; with `train.bf16=null` bfloat16 if the device is fast in it, otherwise float32.
+
+    Fast are CUDA devices with native bfloat16, and CPUs that multiply faster in it (measured).
+
+    Raises:
+        UserError: the device or the engine does not support the precision, or weights in float16.
+    """
+    wanted, cuda = recipe.train.precision, torch.cuda.is_available()
+    if wanted == "auto" and _only_float32():
+        return "float32"
+    if recipe.model.dtype == "float16":
+        raise UserError(
+            "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
+            remedy="keep model.dtype=float32 and set train.fp16=true for mixed precision",
+        )
+    if wanted == "auto":
+        return automatic_precision()
+    if wanted == "float16" and not cuda:
+        raise UserError("train.fp16=true: needs a CUDA device, and this machine has none", "use train.fp16=false")
+    if wanted == "bfloat16":
+        refused = {
+            "this CUDA device has no bfloat16": cuda and not has_bfloat16(cuda_only=True),
+            "not supported on MPS": torch.backends.mps.is_available(),
+            "DeepSpeed without an accelerator trains in float32 only": _only_float32(),
+        }
+        for reason, applies in refused.items():
+            if applies:
+                raise UserError(f"train.bf16=true: {reason}", "use train.bf16=null, or false for float32")
+    return wanted
+
+
+def automatic_precision() -> Precision:
+    """The precision of `train.bf16=null` on this machine."""
+    return "float32" if _only_float32() else automatic_dtype()
+
+
+def _only_float32() -> bool:
+    """Whether the engine is DeepSpeed without an accelerator."""
+    return asked_for("DEEPSPEED") and not torch.accelerator.is_available()
+
+
 def check_optimizer(name: str) -> None:
     """Check that the package of an optimiser is installed.
 
@@ -115,20 +157,6 @@ def check_optimizer(name: str) -> None:
             f"train.optim={name}: needs the package {package}, which is not installed",
             remedy=f"pip install {package}, or use train.optim=adamw_torch_fused",
         )
-
-
-def held_out_rows(recipe: Recipe, loaded: LoadedModel, *, progress: bool) -> TokenRows | None:
-    """The rows of `data.dev`; None without that key.
-
-    Raises:
-        UserError: as `read_rows`.
-    """
-    data = recipe.data
-    if data.dev is None:
-        return None
-    if progress and Path(data.dev).resolve() == Path(data.train).resolve():
-        warn(f"data.dev={data.dev} is also data.train, so nothing is held out")
-    return read_rows(recipe, "dev", loaded, progress=progress)
 
 
 def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:

@@ -22,6 +22,7 @@ from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.positions import check_positions
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import warn
 
 if TYPE_CHECKING:  # training on tokens does without
     import datasets
@@ -67,6 +68,8 @@ def read_rows(
     data, bad_rows = recipe.data, list[BadRow]()
     file, limit = (data.train, data.max_samples) if split == "training" else (data.dev, data.max_dev_samples)
     assert file is not None
+    if split == "dev" and progress and Path(file).resolve() == Path(data.train).resolve():
+        warn(f"data.dev={file} is also data.train, so nothing is held out")
     samples = read_samples(
         file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
     )

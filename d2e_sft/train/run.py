@@ -15,7 +15,7 @@ from d2e_sft.train.checkpoints import remove_leftovers
 from d2e_sft.train.data_record import check_resumed_data, tokens_digest
 from d2e_sft.train.evaluation.callbacks import trackers
 from d2e_sft.train.evaluation.probe import probe_samples
-from d2e_sft.train.prepare import adapter_config, check_recipe, held_out_rows, load_on_all
+from d2e_sft.train.prepare import adapter_config, check_recipe, load_on_all
 from d2e_sft.train.rows import read_rows
 from d2e_sft.train.run_folder import clear_run, starting_point
 from d2e_sft.train.trainer import D2ETrainer
@@ -65,7 +65,7 @@ def _train(recipe: Recipe, state: PartialState, termination: Termination, *, res
         check_compiler(state.device)
     loaded = load_on_all(recipe, state)
     training = read_rows(recipe, "training", loaded, progress=state.is_main_process)
-    held_out = held_out_rows(recipe, loaded, progress=state.is_main_process)
+    held_out = read_rows(recipe, "dev", loaded, progress=state.is_main_process) if recipe.data.dev else None
     probed = probe_samples(recipe) if recipe.data.probe is not None else None
     dataset, run = training.dataset, Path(recipe.train.output_dir)
     same_everywhere(state, "the training tokens", tokens_digest(dataset))

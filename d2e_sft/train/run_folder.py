@@ -12,13 +12,7 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
-from d2e_sft.train.checkpoints import (
-    ASIDE,
-    CHECKSUMS_FILE,
-    checkpoints_of,
-    unsealed_checkpoints,
-    verify_checkpoint,
-)
+from d2e_sft.train.checkpoints import ASIDE, CHECKSUMS_FILE, checkpoints_of, verify_checkpoint
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.train.evaluation.callbacks import PREDICTIONS_FILE
 from d2e_sft.train.steps.safeguards import NON_FINITE_FILE
@@ -28,42 +22,16 @@ from d2e_sft.util.terminal import warn
 
 _TRAINER_STATE = "trainer_state.json"
 _LEFT_BY_TRAINING = (
-    "checkpoint-*",
-    "adapter_*",
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "chat_template.jinja",
-    "training_args.bin",
-    _TRAINER_STATE,
-    RECIPE_FILE,
-    f"{RECIPE_FILE}.partial",
-    DATA_FILE,
-    f"{DATA_FILE}.partial",
-    BAD_ROWS_FILE,
-    PREDICTIONS_FILE,
-    NON_FINITE_FILE,
-    ASIDE,
-    "eval",
+    *("checkpoint-*", "adapter_*", "*.safetensors", "*.safetensors.index.json", "config.json", ASIDE, "eval"),
+    *("generation_config.json", "tokenizer*", "chat_template.jinja", "training_args.bin", _TRAINER_STATE),
+    *(RECIPE_FILE, f"{RECIPE_FILE}.partial", DATA_FILE, f"{DATA_FILE}.partial"),
+    *(BAD_ROWS_FILE, PREDICTIONS_FILE, NON_FINITE_FILE),
 )
 # Keys that a resumed run may change, since they do not change a step. Data and prompt set are compared by content.
 _FREE_TO_CHANGE = (
-    "data.train",
-    "data.prompt_set",
-    "data.dev",
-    "data.max_dev_samples",
-    "data.probe",
-    "data.max_probe_samples",
-    "eval.",
-    "train.output_dir",
-    "train.logging_steps",
-    "train.save_",
-    "train.eval_steps",
-    "train.sample_predictions",
-    "train.project",
-    "train.report_to",
+    *("data.train", "data.prompt_set", "data.dev", "data.max_dev_samples", "data.probe", "data.max_probe_samples"),
+    *("eval.", "train.output_dir", "train.logging_steps", "train.save_", "train.eval_steps"),
+    *("train.sample_predictions", "train.project", "train.report_to"),
 )
 
 
@@ -76,7 +44,7 @@ def last_checkpoint(run: Path) -> Path | None:
     Raises:
         UserError: there are complete checkpoints, and all are damaged.
     """
-    for checkpoint in unsealed_checkpoints(run):
+    for checkpoint in checkpoints_of(run, sealed=False):
         warn(f"{checkpoint}: {CHECKSUMS_FILE} is missing, so its save was interrupted; it is ignored")
     damaged: list[str] = []
     for checkpoint in checkpoints_of(run):
@@ -107,10 +75,9 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
         raise UserError(f"train.output_dir={str(run)!r}: is a file; expected a folder for the run")
     if resume:
         return _resuming_point(recipe, run)
-    used = any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", _TRAINER_STATE))
     if overwrite:
         _refuse_to_clear(recipe, run)
-    if used and not overwrite:
+    elif any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", _TRAINER_STATE)):
         raise UserError(
             f"{run}: already contains a run",
             remedy="continue it with --resume, start over with --overwrite, or choose another train.output_dir",
@@ -132,7 +99,17 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
             f"{run}: contains checkpoints but no {RECIPE_FILE}, so its recipe is unknown",
             remedy="copy the file from where the run was started, or train into another train.output_dir",
         )
-    _refuse_changed_recipe(recipe, run)
+    before, now = (dict(flat(one.model_dump())) for one in (load_recipe(run / RECIPE_FILE), recipe))
+    changed = [
+        f"{key}: {before.get(key)!r} → {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and not key.startswith(_FREE_TO_CHANGE)
+    ]
+    if changed:
+        raise UserError(
+            "\n  ".join([f"{run}: was started with another recipe", *changed]),
+            remedy="resume with the original recipe, or train into another train.output_dir",
+        )
     refuse_other_source(recipe, run)
     found = last_checkpoint(run)
     if found is None:
@@ -165,18 +142,3 @@ def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
                 f"{key}={value!r}: is inside train.output_dir={str(run)!r}, which --overwrite would clear",
                 remedy="choose another train.output_dir",
             )
-
-
-def _refuse_changed_recipe(recipe: Recipe, run: Path) -> None:
-    before = dict(flat(load_recipe(run / RECIPE_FILE).model_dump()))
-    now = dict(flat(recipe.model_dump()))
-    changed = [
-        f"{key}: {before.get(key)!r} → {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not key.startswith(_FREE_TO_CHANGE)
-    ]
-    if changed:
-        raise UserError(
-            "\n  ".join([f"{run}: was started with another recipe", *changed]),
-            remedy="resume with the original recipe, or train into another train.output_dir",
-        )

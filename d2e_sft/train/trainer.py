@@ -57,7 +57,7 @@ class D2ETrainer(Trainer):
         options: Further options of transformers' Trainer (`callbacks`, `optimizers`, …).
 
     Raises:
-        UserError: as `load_inputs`, `UserInputs.of`, `choose_layout` and `attach_objective`.
+        UserError: as `load_inputs`, `UserInputs`, `choose_layout` and `attach_objective`.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
@@ -87,7 +87,7 @@ class D2ETrainer(Trainer):
         args = D2EConfig("trainer_output") if args is None else copy.copy(D2EConfig.of(args))
         name = name_of(model) if recipe is None else recipe.model.name
         loaded = load_inputs(model, args, processing_class, name, peft_config)
-        self.inputs = given = UserInputs.of(loaded, args, train_dataset, eval_dataset, refiner, name)
+        self.inputs = given = UserInputs(loaded, args, name, train_dataset, eval_dataset, refiner)
         evaluated = given.evaluation_strategy(probe_dataset)
         checkpoints = WholeCheckpoints(self, args.save_total_limit)
         args.save_total_limit = None

@@ -118,7 +118,12 @@ if TYPE_CHECKING:
 @engine_options
 @judge_options
 @click.option("--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows.")
-@click.option("--processes", type=int, metavar="N", help="Processes on this machine. [default: one per accelerator]")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes on this machine. [default: one per accelerator]",
+)
 def evaluate(
     model: str,
     *,

@@ -51,9 +51,11 @@ def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]
     known = {*TrainSection.model_fields, *D2ESection.model_fields, *FROM_OTHER_SECTIONS, *_WITHOUT_KEY}
     defaults = {one.name: one.default for one in fields(args) if one.default is not MISSING}
     unsaid = sorted(n for n, default in defaults.items() if n not in known and args.given.get(n, default) != default)
-    for key in _without_effect(data, content["train"]):
-        if content["train"].pop(key, None):
-            unsaid.append(key)
+    # A recipe refuses keys about evaluations without held-out rows, and about a best model that is not saved.
+    without_effect = ["eval_steps", "load_best_model_at_end", "early_stopping_patience"]
+    if data.get("dev") or data.get("probe"):
+        without_effect = [] if {"eval_steps", "save_steps"} <= content["train"].keys() else ["load_best_model_at_end"]
+    unsaid += [key for key in without_effect if content["train"].pop(key, None)]
     try:
         return Recipe.model_validate(content), unsaid
     except ValidationError as error:
@@ -68,24 +70,14 @@ def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:
     if adapter is None:
         return None, []
     given, usual = adapter.to_dict(), type(adapter)().to_dict()
-    said = {name: _listed(given[name]) for name in LoraSection.model_fields if name in given}
+    said = {name: given[name] for name in LoraSection.model_fields if given.get(name) is not None}
+    said |= {name: sorted(value) for name, value in said.items() if isinstance(value, set)}
     unsaid = [
         f"peft_config.{name}"
         for name, value in given.items()
         if name not in LoraSection.model_fields and name not in _OF_ANY_ADAPTER and value != usual.get(name)
     ]
     try:
-        return LoraSection.model_validate({name: value for name, value in said.items() if value is not None}), unsaid
+        return LoraSection.model_validate(said), unsaid
     except ValidationError as error:
         return LoraSection(), [*unsaid, *(f"peft_config.{item['loc'][0]}" for item in error.errors())]
-
-
-def _listed(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set) else dict(value) if isinstance(value, Mapping) else value
-
-
-def _without_effect(data: Mapping[str, Any], train: Mapping[str, Any]) -> list[str]:
-    """Keys that a recipe refuses: about evaluations without held-out rows, or about a best model not saved."""
-    if not (data.get("dev") or data.get("probe")):
-        return ["eval_steps", "load_best_model_at_end", "early_stopping_patience"]
-    return [] if {"eval_steps", "save_steps"} <= train.keys() else ["load_best_model_at_end"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import torch
 from pydantic import ValidationError
@@ -18,12 +18,11 @@ from transformers import TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.config.objectives import D2ESection
+from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection
 from d2e_sft.config.recipe import Recipe, load_recipe
-from d2e_sft.config.sections import DataSection, EvalSection, Precision, TrainSection
+from d2e_sft.config.sections import Precision, TrainSection
 from d2e_sft.model.micro_batch import checkpointing_argument
-from d2e_sft.train.precision import automatic_precision
-from d2e_sft.train.prepare import accumulation_steps
+from d2e_sft.train.prepare import accumulation_steps, automatic_precision
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError, describe_validation_error
 
@@ -45,15 +44,32 @@ _UNSUPPORTED = {
 }
 
 
-_SECTIONS = (EvalSection, DataSection, D2ESection, TrainSection)
-_DEFAULT = {name: field.default for section in _SECTIONS for name, field in section.model_fields.items()}
+def _with_recipe_keys(cls: type) -> type:
+    """Add the keys of a recipe as fields: `train`, `d2e` and `FROM_OTHER_SECTIONS`, with their defaults and meanings.
+
+    A default is None if the objective sets it. The type is that of TrainingArguments if it has the field.
+    """
+    sections: Any = Recipe.model_fields
+    keys = {**TrainSection.model_fields, **D2ESection.model_fields}
+    keys |= {name: sections[part].annotation.model_fields[key] for name, (part, key) in FROM_OTHER_SECTIONS.items()}
+    theirs = get_type_hints(TrainingArguments)
+    for name, key in keys.items():
+        if name not in cls.__annotations__ and not key.is_required() and key.default_factory is None:
+            default = None if name in OF_THE_OBJECTIVE else key.default
+            meaning = (key.description or "").replace("%", "%%")  # argparse formats it
+            kind: Any = theirs.get(name, key.annotation)
+            cls.__annotations__[name] = kind | None
+            setattr(cls, name, field(default=default, metadata={"help": meaning}))
+    return cls
 
 
 @dataclass
+@_with_recipe_keys
 class D2EConfig(TrainingArguments):
-    """Arguments of a `D2ETrainer`: those of transformers' TrainingArguments, and those below.
+    """Arguments of a `D2ETrainer`: those of transformers' TrainingArguments, recipe keys, and those below.
 
-    Defaults are a recipe's. `d2e recipes explain KEY` describes each argument that is a recipe key.
+    Recipe keys are those of the sections `train` and `d2e`, and `FROM_OTHER_SECTIONS`, with a recipe's defaults;
+    `d2e recipes explain KEY` describes each.
 
     Args:
         batch_size: global batch; `gradient_accumulation_steps` follows from it. An explicit
@@ -68,76 +84,48 @@ class D2EConfig(TrainingArguments):
         UserError: an unsupported argument, with the reason, or a batch that the processes cannot share.
     """
 
-    seed: int = _DEFAULT["seed"]
-    learning_rate: float = _DEFAULT["learning_rate"]
-    num_train_epochs: float = _DEFAULT["num_train_epochs"]
-    batch_size: int = _DEFAULT["batch_size"]
-    per_device_train_batch_size: int = _DEFAULT["per_device_train_batch_size"]
     gradient_accumulation_steps: int | None = None
-    per_device_eval_batch_size: int | None = None
-    micro_batch_tokens: int | None = None
-    lr_scheduler_type: str = _DEFAULT["lr_scheduler_type"]
-    warmup_steps: float = _DEFAULT["warmup_steps"]
-    optim: str = _DEFAULT["optim"]
-    logging_steps: float = _DEFAULT["logging_steps"]
     logging_first_step: bool = True
     logging_nan_inf_filter: bool | None = None
     save_strategy: str | None = None
-    save_steps: float | None = None
-    save_total_limit: int | None = _DEFAULT["save_total_limit"]
     eval_strategy: str | None = None
-    bf16: bool | None = None
     remove_unused_columns: bool | None = False  # the batch holds views and answers, not the model's own columns
-    project: str = _DEFAULT["project"]
     run_name: str | None = None
     data_seed: int | None = None
     use_cpu: bool = False
     ddp_backend: str | None = None
-    metric_for_best_model: str | None = None
-    greater_is_better: bool | None = None
-    packing: str = _DEFAULT["packing"]
-    compile_layers: bool = False
-    sample_predictions: int = _DEFAULT["sample_predictions"]
-    early_stopping_patience: int | None = None
-    early_stopping_threshold: float = _DEFAULT["early_stopping_threshold"]
-    objective: str = _DEFAULT["objective"]
-    alpha: float = _DEFAULT["alpha"]
-    debias: bool | None = None
-    distill: bool | None = None
-    kl_weight: float = _DEFAULT["kl_weight"]
-    kl_direction: str = _DEFAULT["kl_direction"]
-    view_gradients: str | None = None
-    product_weight: float = _DEFAULT["product_weight"]
-    imagined_weight: float | None = None
-    alpha_weight: str = _DEFAULT["alpha_weight"]
     own_views: list[str] | None = None
-    bias_model: str | None = None
-    attention: str | None = None
-    prompt_set: str = _DEFAULT["prompt_set"]
-    max_length: int = _DEFAULT["max_length"]
-    overlong: str = _DEFAULT["overlong"]
-    decoding_alpha: float | None = None
-    max_new_tokens: int = _DEFAULT["max_new_tokens"]
     model_init_kwargs: dict[str, Any] | None = None
+
+    if TYPE_CHECKING:  # recipe keys are fields, too
+
+        def __init__(self, output_dir: str | Path | None = None, **arguments: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __post_init__(self) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
         self.given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        args: Any = self  # whose recipe keys type checkers do not know
         self._reject_unsupported()
         self.d2e  # noqa: B018  (a wrong objective raises here)
-        if self.bf16 is None:
-            self.bf16 = not self.fp16 and automatic_precision() == "bfloat16"
-        if self.logging_nan_inf_filter is None:  # otherwise a NaN must be seen, not replaced by the running mean
-            self.logging_nan_inf_filter = bool(self.fp16)
+        if args.bf16 is None:
+            args.bf16 = not args.fp16 and automatic_precision() == "bfloat16"
+        if args.logging_nan_inf_filter is None:  # otherwise a NaN must be seen, not replaced by the running mean
+            args.logging_nan_inf_filter = bool(args.fp16)
         checkpointing = checkpointing_argument()
-        setattr(self, checkpointing, bool(getattr(self, checkpointing) or self.gradient_checkpointing))
-        self.save_strategy = self.save_strategy or ("steps" if self.save_steps else "no")
-        self.save_steps = self.save_steps or 500
-        self.eval_strategy = self.eval_strategy or ("steps" if self.eval_steps else "no")
-        self.run_name = self.run_name or Path(self.output_dir or "").name
-        self.data_seed = self.seed if self.data_seed is None else self.data_seed
-        if self.early_stopping_patience is not None or self.load_best_model_at_end:
-            self._choose_the_best()
+        setattr(args, checkpointing, bool(getattr(args, checkpointing) or args.gradient_checkpointing))
+        args.save_strategy = args.save_strategy or ("steps" if args.save_steps else "no")
+        args.save_steps = args.save_steps or 500
+        args.eval_strategy = args.eval_strategy or ("steps" if args.eval_steps else "no")
+        args.run_name = args.run_name or Path(args.output_dir or "").name
+        args.data_seed = args.seed if args.data_seed is None else args.data_seed
+        if args.early_stopping_patience is not None or args.load_best_model_at_end:
+            args.metric_for_best_model = args.metric_for_best_model or "loss"
+            if args.greater_is_better is None:
+                args.greater_is_better = args.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
+            # Otherwise a resumed run would restart the count of evaluations without improvement.
+            args.restore_callback_states_from_checkpoint = args.early_stopping_patience is not None
         self._choose_device()
         with _without_launcher_precision():
             super().__post_init__()
@@ -192,13 +180,6 @@ class D2EConfig(TrainingArguments):
         """Whether neither `eval_strategy` nor `eval_steps` was given: held-out rows are evaluated after each epoch."""
         return self.given["eval_strategy"] is None and self.given["eval_steps"] is None
 
-    def _choose_the_best(self) -> None:
-        self.metric_for_best_model = self.metric_for_best_model or "loss"
-        if self.greater_is_better is None:
-            self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
-        # Otherwise a resumed run would restart the count of evaluations without improvement.
-        self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
-
     def _choose_device(self) -> None:
         on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
         # TrainingArguments accepts bfloat16 on a CPU only with use_cpu, which DeepSpeed must not see (process_state).
@@ -209,19 +190,20 @@ class D2EConfig(TrainingArguments):
 
     def _share_batch(self) -> None:
         """Split the global batch over processes, and set transformers' arguments accordingly."""
-        size, processes = self.per_device_train_batch_size, self.world_size
-        self.per_device_eval_batch_size = self.per_device_eval_batch_size or size
-        if self.gradient_accumulation_steps is not None:
-            self.batch_size = size * self.gradient_accumulation_steps * processes
-        if self.micro_batch_tokens is not None and (self.gradient_accumulation_steps or 1) > 1:
+        args: Any = self
+        size, processes = args.per_device_train_batch_size, args.world_size
+        args.per_device_eval_batch_size = args.per_device_eval_batch_size or size
+        if args.gradient_accumulation_steps is not None:
+            args.batch_size = size * args.gradient_accumulation_steps * processes
+        if args.micro_batch_tokens is not None and (args.gradient_accumulation_steps or 1) > 1:
             raise UserError(
-                f"micro_batch_tokens={self.micro_batch_tokens} with gradient_accumulation_steps="
-                f"{self.gradient_accumulation_steps}: the number of micro-batches follows from their tokens",
+                f"micro_batch_tokens={args.micro_batch_tokens} with gradient_accumulation_steps="
+                f"{args.gradient_accumulation_steps}: the number of micro-batches follows from their tokens",
                 remedy="leave gradient_accumulation_steps out, and set batch_size to the samples of a step",
             )
-        self.gradient_accumulation_steps = accumulation_steps(self, processes)
-        if self.micro_batch_tokens is not None:  # the loader yields a process's share of a step at once
-            self.per_device_train_batch_size = self.batch_size // processes
+        args.gradient_accumulation_steps = accumulation_steps(args, processes)
+        if args.micro_batch_tokens is not None:  # the loader yields a process's share of a step at once
+            args.per_device_train_batch_size = args.batch_size // processes
 
     def _reject_unsupported(self) -> None:
         for name, reason in _UNSUPPORTED.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import set_seed
@@ -39,58 +38,36 @@ def refined_by_rule(samples: list[EventSample]) -> list[EventSample]:
     return found
 
 
-@dataclass(frozen=True)
 class UserInputs:
     """Model and rows, ready for transformers' Trainer.
 
-    Attributes:
+    Args:
         loaded: the model, in its adapter if it has one, and its tokenizer, which may be None if rows are tokens.
+        name: the model's name.
+        rows, held_out, refiner: as of `D2ETrainer`.
+
+    Attributes:
         training, held_out: rows with their samples; None without rows, or if they are tokens.
         train_dataset, eval_dataset: tokens; a dict for several held-out sets.
-        adapter: the adapter's configuration, with the layers it found; None without one.
-        name: the model's name.
+
+    Raises:
+        UserError: as `samples_of` and `encode_rows`.
     """
 
-    args: D2EConfig
-    refiner: Refiner | None
-    loaded: LoadedModel
-    training: TokenRows | None
-    held_out: TokenRows | None
-    train_dataset: Any
-    eval_dataset: Any
-    adapter: Any
-    name: str
-
-    @classmethod
-    def of(
-        cls,
-        loaded: LoadedModel,
-        args: D2EConfig,
-        train_dataset: Any,
-        eval_dataset: Any,
-        refiner: Refiner | None,
-        name: str,
-    ) -> UserInputs:
-        """Encode the rows, unless they are tokens; arguments as of `D2ETrainer`.
-
-        Raises:
-            UserError: as `samples_of` and `encode_rows`.
-        """
-        training, train_tokens = _encoded(train_dataset, "train_dataset", loaded, args, refiner)
-        if isinstance(eval_dataset, Mapping):
-            each = {
-                key: _encoded(rows, f"eval_dataset[{key!r}]", loaded, args, refiner)
-                for key, rows in eval_dataset.items()
-            }
-            held_out, eval_tokens = None, {key: tokens for key, (_, tokens) in each.items()}
+    def __init__(
+        self, loaded: LoadedModel, args: D2EConfig, name: str, rows: Any, held_out: Any, refiner: Refiner | None
+    ) -> None:
+        self.loaded, self.args, self.name, self.refiner = loaded, args, name, refiner
+        self.training, self.train_dataset = self._encoded(rows, "train_dataset")
+        self.held_out: TokenRows | None = None
+        if isinstance(held_out, Mapping):
+            self.eval_dataset: Any = {key: self.tokens(one, f"eval_dataset[{key!r}]") for key, one in held_out.items()}
         else:
-            held_out, eval_tokens = _encoded(eval_dataset, "eval_dataset", loaded, args, refiner)
-        adapter = getattr(loaded.model, "peft_config", {}).get("default")
-        return cls(args, refiner, loaded, training, held_out, train_tokens, eval_tokens, adapter, name)
+            self.held_out, self.eval_dataset = self._encoded(held_out, "eval_dataset")
 
     def tokens(self, rows: Any, name: str) -> Any:
         """Other rows as tokens, by the same wording; tokens are returned as they are."""
-        return _encoded(rows, name, self.loaded, self.args, self.refiner)[1]
+        return self._encoded(rows, name)[1]
 
     def evaluation_strategy(self, probe: Any) -> IntervalStrategy:
         """When to evaluate; by default after each epoch if there is anything to evaluate on.
@@ -116,6 +93,24 @@ class UserInputs:
             args.eval_strategy = IntervalStrategy.NO
         return strategy
 
+    def _encoded(self, rows: Any, name: str) -> tuple[TokenRows | None, Any]:
+        if isinstance(rows, TokenRows):
+            return rows, rows.dataset
+        columns = getattr(rows, "column_names", None) if hasattr(rows, "__len__") else None  # a datasets.Dataset
+        if columns is None and isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
+            columns = rows[0]
+        if rows is None or (columns is not None and {"original", "answer"} <= set(columns)):  # tokens
+            return None, rows
+        samples, d2e = samples_of(rows, name), self.args.d2e
+        if self.loaded.tokenizer is None:
+            raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
+        unrefined = "refined" in d2e.views and any(sample.refined_context is None for sample in samples)
+        if self.refiner is not None and unrefined:
+            samples = self.refiner(samples)
+        shown = not (self.args.disable_tqdm or self.args.process_index > 0)
+        found = encode_rows(samples, self.loaded, self.args, name=name, progress=shown)
+        return found, found.dataset
+
 
 def name_of(model: Any) -> str:
     """The name that a model was loaded by, or that is loaded; empty if it has none."""
@@ -134,7 +129,7 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
     if model is None:
         raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
     function_of(args.d2e)
-    check_optimizer(args.optim.value)  # type: ignore[attr-defined]
+    check_optimizer(args.optim.value)
     if isinstance(model, str):
         # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
         attention = None if args.attention in IMPLEMENTATIONS else args.attention
@@ -159,28 +154,3 @@ def _loading_options(given: Mapping[str, Any]) -> dict[str, Any]:
             )
         options[_LOADING[name]] = str(value).removeprefix("torch.") if _LOADING[name] == "dtype" else value
     return options
-
-
-def are_tokens(rows: Any) -> bool:
-    """Whether rows are tokens: a column of prompt ids for each view, and `answer`."""
-    if hasattr(rows, "column_names") and hasattr(rows, "__len__"):  # a datasets.Dataset
-        return {"original", "answer"} <= set(rows.column_names)
-    first = rows[0] if isinstance(rows, list) and rows else None
-    return isinstance(first, Mapping) and {"original", "answer"} <= first.keys()
-
-
-def _encoded(
-    rows: Any, name: str, loaded: LoadedModel, args: D2EConfig, refiner: Refiner | None
-) -> tuple[TokenRows | None, Any]:
-    if isinstance(rows, TokenRows):
-        return rows, rows.dataset
-    if rows is None or are_tokens(rows):
-        return None, rows
-    samples, d2e = samples_of(rows, name), args.d2e
-    if loaded.tokenizer is None:
-        raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
-    if refiner is not None and "refined" in d2e.views and any(sample.refined_context is None for sample in samples):
-        samples = refiner(samples)
-    shown = not (args.disable_tqdm or args.process_index > 0)
-    found = encode_rows(samples, loaded, args, name=name, progress=shown)
-    return found, found.dataset

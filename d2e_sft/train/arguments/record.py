@@ -9,11 +9,10 @@ from transformers import TrainerCallback
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.data.rows import samples_of
-from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.train.arguments.as_recipe import lora_section, to_recipe
 from d2e_sft.train.data_record import record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
-from d2e_sft.train.evaluation.probe import of_both_subsets
 from d2e_sft.train.rows import announce_rows
 from d2e_sft.util.terminal import warn
 
@@ -32,26 +31,16 @@ class RecordRun(TrainerCallback):
 
     Attributes:
         recipe: the run's.
-        probe: samples or a file; None without one.
+        probe: its samples; None without one.
     """
 
     def __init__(self, trainer: Any, rows: Any, held_out: Any, probe: Any, recipe: Recipe | None) -> None:
         self.trainer, self.inputs = trainer, trainer.inputs
-        self.probe = probe if probe is None or isinstance(probe, str | Path) else samples_of(probe, "probe_dataset")
+        self.probe = None if probe is None else samples_of(probe, "probe_dataset")
         self.unsaid: list[str] = []
         self._written: dict[str, list[EventSample]] = {}
         self._derives = recipe is None
-        self.recipe = recipe or self._derived(rows, held_out)
-
-    def probe_samples(self) -> list[EventSample]:
-        """The aligned and conflict samples of the probe.
-
-        Raises:
-            UserError: its rows are no samples, or lack one of the two subsets.
-        """
-        assert self.probe is not None
-        samples = self.probe if isinstance(self.probe, list) else read_samples(self.probe)
-        return of_both_subsets(samples, "probe_dataset")
+        self.recipe = recipe or self._derived(rows, held_out, probe)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write and announce, once the model is on its device; after the trackers' own callbacks."""
@@ -74,13 +63,13 @@ class RecordRun(TrainerCallback):
         if self._derives:
             self.trainer.save_state()
 
-    def _derived(self, rows: Any, held_out: Any) -> Recipe:
+    def _derived(self, rows: Any, held_out: Any, probe: Any) -> Recipe:
         inputs = self.inputs
-        lora, unsaid = lora_section(inputs.adapter)
+        lora, unsaid = lora_section(getattr(inputs.loaded.model, "peft_config", {}).get("default"))
         files = {
             "train": self._file(rows, TRAIN_ROWS, inputs.training),
             "dev": self._file(held_out, DEV_ROWS, inputs.held_out),
-            "probe": self._file(self.probe, PROBE_ROWS, self.probe),
+            "probe": self._file(probe, PROBE_ROWS, self.probe),
         }
         model = {"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora}
         recipe, more = to_recipe(inputs.args, model, files)
@@ -99,7 +88,7 @@ class RecordRun(TrainerCallback):
         announce_rows(recipe, "training", inputs.training)
         if inputs.held_out is not None:
             announce_rows(recipe, "dev", inputs.held_out)
-        if isinstance(self.probe, list):
+        if self.probe is not None:
             print(f"probe: {len(self.probe)} samples of {recipe.data.probe}", flush=True)
         train, objective = recipe.train, recipe.d2e.objective
         named = "" if objective == "d2e" else f"objective: {objective}; "

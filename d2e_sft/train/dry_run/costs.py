@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,10 +11,20 @@ import torch
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.train.dry_run.memory import estimate_memory
-from d2e_sft.train.dry_run.sharding import on_each_device
+from d2e_sft.train.dry_run.memory import MemoryEstimate, estimate_memory
 from d2e_sft.train.dry_run.speed import Drawn, Speed, hours, seconds_in_all
 from d2e_sft.train.prepare import Steps
+
+# Launcher → the parts that it divides among its processes, and those that it keeps in host memory.
+SHARDED: dict[str, tuple[str, ...]] = {
+    "ddp": (),
+    "fsdp2": ("weights", "gradients", "optimizer"),
+    "zero2": ("gradients", "optimizer"),
+    "zero2-offload": ("gradients", "optimizer"),
+    "zero3": ("weights", "gradients", "optimizer"),
+    "zero3-offload": ("weights", "gradients", "optimizer"),
+}
+ON_HOST: dict[str, tuple[str, ...]] = {"zero2-offload": ("optimizer",), "zero3-offload": ("weights", "optimizer")}
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,29 @@ def _estimated_lines(plan: Plan) -> list[str]:
             "MALLOC_MMAP_THRESHOLD_=131072 in the environment prevents that and is slower"
         )
     return lines
+
+
+def on_each_device(whole: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
+    """One process's share under a launcher, and its bytes in host memory.
+
+    Computed from the sizes. It includes DDP's communication buffers, which are as large as the gradients, and leaves
+    out other engines' buffers and their copies of weights in another precision.
+
+    Args:
+        launcher: a key of `SHARDED`.
+    """
+    if processes == 1:
+        return whole, 0
+    sizes = {"weights": whole.weights, "gradients": whole.gradients, "optimizer": whole.optimizer}
+    sizes |= {part: -(-sizes[part] // processes) for part in SHARDED[launcher]}
+    if launcher == "ddp":
+        sizes["gradients"] *= 2
+    on_host = ON_HOST.get(launcher, ())
+    host = sum(sizes[part] for part in on_host)
+    sizes |= dict.fromkeys(on_host, 0)
+    if "weights" in SHARDED[launcher]:
+        sizes["weights"] += whole.largest_layer  # gathered while it is computed
+    return replace(whole, **sizes), host
 
 
 def _heaviest_line(plan: Plan) -> str:

@@ -7,6 +7,8 @@ from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import EncodedSample
@@ -51,13 +53,9 @@ def length_table(whole: Sequence[EncodedSample]) -> list[str]:
     head = "".join(f"{'max' if p == 100 else f'p{p}':>7}" for p in PERCENTILES)
     lines = [f"{'tokens':<24}{head}"]
     for name, lengths in rows.items():
-        lines.append(f"{name:<24}" + "".join(f"{percentile(lengths, p):>7}" for p in PERCENTILES))
+        ranked = np.percentile(lengths, PERCENTILES, method="inverted_cdf")  # nearest ranks
+        lines.append(f"{name:<24}" + "".join(f"{value:>7}" for value in ranked))
     return lines
-
-
-def percentile(values: Sequence[int], percent: int) -> int:
-    """The smallest value that at least `percent` per cent of the values do not exceed (nearest rank)."""
-    return sorted(values)[max(-(-len(values) * percent // 100), 1) - 1]
 
 
 def example_lines(rows: TokenRows, tokenizer: Any) -> list[str]:

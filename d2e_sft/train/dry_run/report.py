@@ -21,15 +21,8 @@ from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
 from d2e_sft.train.dry_run.costs import Plan, memory_lines, time_lines
 from d2e_sft.train.dry_run.data import describe_overlong, example_lines, length_table
-from d2e_sft.train.dry_run.speed import Speed, average_tokens, draw, measure_speed
-from d2e_sft.train.prepare import (
-    adapter_config,
-    check_recipe,
-    count_steps,
-    held_out_rows,
-    load_on_all,
-    wrapped_in_adapter,
-)
+from d2e_sft.train.dry_run.speed import Speed, draw, measure_speed
+from d2e_sft.train.prepare import adapter_config, check_recipe, count_steps, load_on_all, wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, dataset_row, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
@@ -75,8 +68,10 @@ def dry_run(
     section("samples (| prompt, not trained on; > answer, trained on)", example_lines(training, loaded.tokenizer))
     section("lengths", _length_lines(recipe, training, loaded))
     steps = count_steps(recipe.train, len(training.samples), processes)
-    drawn = draw(recipe, rows, training.encoded.kept, layout, steps)
-    laid_out, apart, batches = average_tokens(rows, collate, drawn.micro_batches)
+    drawn = draw(recipe, rows, layout, steps)
+    batches = [collate([rows[i] for i in part]) for part in drawn.micro_batches]
+    laid_out = sum(batch["input_ids"].numel() for batch in batches) / len(batches)
+    apart = sum(batch["view_tokens"] for batch in batches) / len(batches)
     tokens = (
         f"average tokens of a micro-batch: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
         f"({laid_out / apart:.2f} ×)"
@@ -124,11 +119,13 @@ def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[
     if rows.bad_rows:
         lines.append(f"bad rows that training would skip: {len(rows.bad_rows)}")
     lines += [*describe_overlong(recipe, rows), *length_table(rows.encoded.whole)]
-    try:
-        held_out = held_out_rows(recipe, loaded, progress=False)
-    except UserError as error:
-        return [*lines, f"training would stop: {error}"]
-    return lines if held_out is None else [*lines, f"held-out samples: {len(held_out.samples)} in {recipe.data.dev}"]
+    if recipe.data.dev:
+        try:
+            held_out = read_rows(recipe, "dev", loaded, progress=False)
+        except UserError as error:
+            return [*lines, f"training would stop: {error}"]
+        lines.append(f"held-out samples: {len(held_out.samples)} in {recipe.data.dev}")
+    return lines
 
 
 def _step_lines(plan: Plan) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from d2e_sft.config.recipe import Recipe, TrainSection
-from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import PeakMemory, timed, usable_device
 from d2e_sft.model.micro_batch import forward_backward, model_inputs
@@ -87,45 +86,24 @@ class Drawn:
 
     micro_batches: list[list[int]]
     of_a_step: float  # average micro-batches per optimiser step and process
-    heaviest: list[int]  # rows of the micro-batch that takes the most memory
+    heaviest: list[int]  # rows of the micro-batch with the most tokens as laid out
 
 
-def draw(recipe: Recipe, rows: Sequence[Row], kept: Sequence[EncodedSample], layout: Layout, steps: Steps) -> Drawn:
+def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> Drawn:
     """Draw the first micro-batches of a run, shuffled, and the one that takes the most memory."""
-    train = recipe.train
+    train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e.step_views)
     if train.micro_batch_tokens is None:
         size, order = train.per_device_train_batch_size, list(range(len(rows)))
+        longest = sorted(order, key=lambda i: costs.tokens[i], reverse=True)
         random.Random(0).shuffle(order)
         found = [order[start : start + size] for start in range(0, len(rows), size)]
-        return Drawn(found[:_DRAWS], steps.accumulation, heaviest_micro_batch(kept, layout, size))
-    costs = TokenCosts.of(rows, layout, recipe.d2e.step_views)
+        return Drawn(found[:_DRAWS], steps.accumulation, longest[:size])
     plan = TokenBudgetSteps(
         costs, train.batch_size, train.micro_batch_tokens, seed=train.seed, processes=steps.processes
     )
     epoch = list(plan)
     found = [part for step in epoch for part in step if part]
     return Drawn(found[:_DRAWS], len(found) / len(epoch), max(found, key=costs.of_micro_batch))
-
-
-def heaviest_micro_batch(kept: Sequence[EncodedSample], layout: Layout, size: int) -> list[int]:
-    """The rows of the micro-batch that takes the most memory: the longest by their widest view if rows are padded,
-    otherwise by the tokens of all views."""
-
-    def weight(i: int) -> int:
-        padded = layout.packing in ("batched", "encoder_decoder")
-        return kept[i].longest if padded else sum(map(len, kept[i].prompts.values()))
-
-    return sorted(range(len(kept)), key=weight, reverse=True)[:size]
-
-
-def average_tokens(
-    rows: Sequence[Row], collate: Callable[[list[Row]], dict[str, Any]], micro_batches: Sequence[Sequence[int]]
-) -> tuple[float, float, list[dict[str, Any]]]:
-    """Average tokens of a micro-batch, as laid out and as separate views, and the collated micro-batches."""
-    batches = [collate([rows[i] for i in part]) for part in micro_batches]
-    laid_out = sum(batch["input_ids"].numel() for batch in batches) / len(batches)
-    apart = sum(batch["view_tokens"] for batch in batches) / len(batches)
-    return laid_out, apart, batches
 
 
 def seconds_in_all(speed: Speed, steps: Steps, cut: float = 1.0) -> float:

@@ -71,11 +71,14 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
     Args:
         values: of `ObjectiveMetrics`.
     """
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if trainer.args.device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated(trainer.args.device)
     return {
         **values,
         "alpha": trainer.d2e.effective_alpha,
         "tokens_per_second": round(tokens_per_second, 1),
-        "memory_gib": round(_largest_memory(trainer.args.device) / 2**30, 3),
+        "memory_gib": round(memory / 2**30, 3),
         **{_SHARES[part]: round(share, 4) for part, share in trainer.laps.shares().items()},
     }
 
@@ -134,10 +137,3 @@ def keep_sums_in_float32(state: Any) -> None:
     policy = getattr(plugin, "mixed_precision_policy", None)
     if policy is not None and getattr(plugin, "fsdp_version", 1) == 2:
         plugin.mixed_precision_policy = replace(policy, output_dtype=torch.float32)
-
-
-def _largest_memory(device: torch.device) -> int:
-    """Peak bytes of an accelerator's allocator, or of the process as the system counts them."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

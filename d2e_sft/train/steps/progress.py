@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers.trainer_callback import ProgressCallback
 
-from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
+from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.table import percent
 
 _TERMS = ("ce", "refined_ce", "imagined_ce", "kl")
@@ -38,7 +38,16 @@ class LossLines(ProgressCallback):
         """A log as lines of text: of a training step, of an evaluation, of the probe, or of the end."""
         if "train_runtime" in logs:
             return [f"{step:,} steps in {logs['train_runtime']:,.0f} s; mean loss {logs['train_loss']:.4g}"]
-        probed = [_probe_line(step, logs)] if f"{PREFIX}{PLAIN}_conflict" in logs else []
+        probed = []
+        if f"{PREFIX}{PLAIN}_conflict" in logs:
+            plain, debiased, imagined = (
+                " / ".join(f"{100 * logs[f'{PREFIX}{name}_{subset}']:.0f}" for subset in PROBED)
+                for name in (PLAIN, DEBIASED, IMAGINED)
+            )
+            probed = [
+                f"step {step:,}, aligned / conflict: plainly {plain}, debiased {debiased}, without the context "
+                f"{imagined} %"
+            ]
         if "eval_loss" in logs:
             values = {name.removeprefix("eval_"): value for name, value in logs.items()}
             told = ", ".join(f"{name} {value}" for name, value in _cells(values).items() if value)
@@ -63,13 +72,3 @@ def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
     if "tokens_per_second" in logs:
         found["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
     return found
-
-
-def _probe_line(step: int, logs: Mapping[str, Any]) -> str:
-    def both(name: str) -> str:
-        return " / ".join(f"{100 * logs[f'{PREFIX}{name}_{subset}']:.0f}" for subset in ("aligned", "conflict"))
-
-    return (
-        f"step {step:,}, aligned / conflict: plainly {both(PLAIN)}, debiased {both(DEBIASED)}, without the context "
-        f"{both(IMAGINED)} %"
-    )

@@ -6,7 +6,7 @@ processes, otherwise at a log or a checkpoint. So the last checkpoint is always 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -145,13 +145,15 @@ class StepGuard(TrainerCallback):
 
     def _too_large(self, rows: Tensor | None, error: BaseException) -> tuple[str, str]:
         trainer, names = self.trainer, self._names(rows)
-        lengths = [_lengths(trainer.train_dataset[n]) for n in rows.tolist()] if rows is not None else []
-        longest = sorted(zip(lengths, names, strict=True), key=lambda pair: -sum(pair[0].values()))
-        lines = [
-            f"{name}: {', '.join(f'{view} {n}' for view, n in of.items())}" for of, name in longest[:_NAMED_SAMPLES]
-        ]
-        if len(longest) > _NAMED_SAMPLES:
-            lines.append(f"… and {len(longest) - _NAMED_SAMPLES} shorter ones")
+        lengths: list[tuple[int, str]] = []
+        for name, n in zip(names, [] if rows is None else rows.tolist(), strict=True):
+            row = trainer.train_dataset[n]
+            views = {key: len(row[key]) + len(row["answer"]) for key in trainer.d2e.views if key in row}
+            by_length = sorted(views.items(), key=lambda view: -view[1])
+            lengths.append((sum(views.values()), f"{name}: {', '.join(f'{view} {n}' for view, n in by_length)}"))
+        lines = [line for _, line in sorted(lengths, reverse=True)[:_NAMED_SAMPLES]]
+        if len(lengths) > _NAMED_SAMPLES:
+            lines.append(f"… and {len(lengths) - _NAMED_SAMPLES} shorter ones")
         accelerator = trainer.accelerator
         process = f"process {accelerator.process_index}: " if accelerator.num_processes > 1 else ""
         reason = str(error).strip().split("\n")[0][:200]
@@ -164,12 +166,3 @@ class StepGuard(TrainerCallback):
             "data.max_length; or set train.gradient_checkpointing=true; or use --method sft-lora, or on several GPUs "
             "--launch zero3 or fsdp2. --dry-run shows the memory. --resume continues from the last checkpoint"
         )
-
-
-def _lengths(row: Mapping[str, Any]) -> dict[str, int]:
-    """Tokens of each view of a row with its answer, the largest first."""
-    views = {
-        name: len(ids) for name, ids in row.items() if isinstance(ids, list) and name not in ("answer", "content")
-    }
-    answer = len(row["answer"])
-    return {name: n + answer for name, n in sorted(views.items(), key=lambda view: -view[1])}

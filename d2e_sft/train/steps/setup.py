@@ -16,7 +16,7 @@ from d2e_sft.objective.terms import Objective
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints
 from d2e_sft.train.evaluation.callbacks import SamplePredictions
-from d2e_sft.train.evaluation.probe import ReadingProbe
+from d2e_sft.train.evaluation.probe import ReadingProbe, of_both_subsets
 from d2e_sft.train.steps.loop import StepActions, apply_liger, keep_sums_in_float32
 from d2e_sft.train.steps.progress import LossLines
 from d2e_sft.train.steps.safeguards import NumberedBatches
@@ -44,26 +44,19 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     trainer.data_collator = collator or collator_for(layout, d2e, model.config, padding)
     head = None if bias is None else bias.head
     objective = attach_objective(model, d2e, through_logits=layout.through_logits, bias_head=head)
-    if bias is not None:
-        _keep_states(trainer, bias, padding)
-    elif hasattr(trainer.train_dataset, "__len__"):
-        trainer.train_dataset = numbered(trainer.train_dataset)
+    rows, held_out = trainer.train_dataset, trainer.eval_dataset
+    if hasattr(rows, "__len__"):
+        trainer.train_dataset = numbered(rows)
+    if bias is not None:  # its states for all rows are computed here, and added to batches
+        given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
+        trainer.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
+        with trainer.compute_loss_context_manager():
+            states = bias.states(d2e, given, pad_token_id=padding, batch_size=args.per_device_eval_batch_size)
+        trainer.data_collator = FrozenCollator(trainer.data_collator, states)
     trainer.data_collator = NumberedBatches(trainer.data_collator)
     if args.compile_layers:
         compile_layers(model)
     return objective
-
-
-def _keep_states(trainer: Any, bias: BiasModel, padding: int) -> None:
-    """Compute the states of the bias model for all rows, and add them to batches."""
-    rows, held_out = trainer.train_dataset, trainer.eval_dataset
-    given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
-    trainer.train_dataset = None if rows is None else numbered(rows)
-    trainer.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
-    with trainer.compute_loss_context_manager():
-        batch_size = trainer.args.per_device_eval_batch_size
-        states = bias.states(trainer.d2e, given, pad_token_id=padding, batch_size=batch_size)
-    trainer.data_collator = FrozenCollator(trainer.data_collator, states)
 
 
 def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints) -> None:
@@ -86,6 +79,6 @@ def add_record(trainer: Any, record: RecordRun) -> None:
     if inputs.held_out is not None and record.recipe.train.sample_predictions:
         trainer.held_out.measures.append(SamplePredictions(trainer, record.recipe, inputs.held_out.samples).measure)
     if record.probe is not None:
-        probe = ReadingProbe(trainer, record.recipe, record.probe_samples())
+        probe = ReadingProbe(trainer, record.recipe, of_both_subsets(record.probe, "probe_dataset"))
         trainer.add_callback(probe)
         trainer.held_out.measures.append(probe.measure)

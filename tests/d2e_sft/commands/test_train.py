@@ -1,17 +1,16 @@
-"""`d2e train`: what it trains, and `--auto-resume` for jobs that may be started several times with one command."""
+"""`d2e train`: the recipe that it trains, the processes that it starts, and the calls that it refuses."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from d2e_sft import cli
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.train import launch
 from d2e_sft.train import run as train
+from tests.command import d2e, refusal_of
 
 
 @pytest.fixture
@@ -21,102 +20,93 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_it_continues_a_run_that_was_begun_and_begins_another(
-    recipe: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, bool]]:
+    """The recipes that were trained, and whether they were resumed; nothing is done."""
+    calls: list[tuple[Recipe, bool]] = []
 
-    def trained(loaded: Any, *, resume: bool, overwrite: bool) -> Path:
-        asked.append(resume)
-        return recipe.parent
+    def record(loaded: Recipe, *, resume: bool, overwrite: bool) -> Path:
+        calls.append((loaded, resume))
+        return Path(loaded.train.output_dir)
 
-    monkeypatch.setattr(train, "train_recipe", trained)
-    if begun:
-        load_recipe(recipe).save(recipe.parent / "run")
-    cli.main(["train", str(recipe), "--auto-resume"])
-    assert asked == [begun]
+    monkeypatch.setattr(train, "train_recipe", record)
+    return calls
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_launcher_decides_once_for_all_its_processes(
-    recipe: Path, begun: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that were launched on a machine with eight accelerators; nothing is started."""
     commands: list[list[str]] = []
     monkeypatch.setattr(launch, "accelerators", lambda: 8)
     monkeypatch.setattr(launch, "launch", lambda command: commands.append(command) or 0)
     monkeypatch.setattr(subprocess, "Popen", None)
+    return commands
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_auto_resume_continues_a_run_that_was_begun_and_begins_another(
+    recipe: Path, begun: bool, trained: list[tuple[Recipe, bool]], launched: list[list[str]]
+) -> None:
     if begun:
         load_recipe(recipe).save(recipe.parent / "run")
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["train", str(recipe), "--auto-resume", "--launch", "ddp"])
-    assert stop.value.code == 0
-    assert ("--resume" in commands[0]) is begun
-    assert "--auto-resume" not in commands[0]
-
-
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
-    """The recipes that were trained, with nothing done."""
-    recipes: list[Recipe] = []
-
-    def record(loaded: Recipe, **_: bool) -> Path:
-        recipes.append(loaded)
-        return Path(loaded.train.output_dir)
-
-    monkeypatch.setattr(train, "train_recipe", record)
-    return recipes
+    assert d2e("train", recipe, "--auto-resume") == 0
+    assert [resume for _, resume in trained] == [begun]
+    assert d2e("train", recipe, "--auto-resume", "--launch", "ddp") == 0
+    assert ("--resume" in launched[0]) is begun, "decided once for all processes"
+    assert "--auto-resume" not in launched[0]
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "name", "overrides"),
     [
-        ["--model", "qwen3-0.6b", "--method", "d2e-lora", "train.num_train_epochs=1", "d2e.alpha=0.7"],
-        ["train.num_train_epochs=1", "--model", "qwen3-0.6b", "d2e.alpha=0.7", "--method", "d2e-lora"],
-        ["qwen3-0.6b/d2e-lora", "train.num_train_epochs=1", "d2e.alpha=0.7"],
+        ("--model qwen3-0.6b --method d2e-lora train.seed=1 d2e.alpha=0.7", "qwen3-0.6b/d2e-lora", True),
+        ("train.seed=1 --model qwen3-0.6b d2e.alpha=0.7 --method d2e-lora", "qwen3-0.6b/d2e-lora", True),
+        ("qwen3-0.6b/d2e-lora train.seed=1 d2e.alpha=0.7", "qwen3-0.6b/d2e-lora", True),
+        ("--model qwen3-0.6b", "qwen3-0.6b/sft", False),
     ],
 )
-def test_a_model_and_a_method_are_one_recipe(trained: list[Recipe], words: list[str]) -> None:
-    cli.main(["train", *words])
-    assert trained == [load_recipe("qwen3-0.6b/d2e-lora", ["train.num_train_epochs=1", "d2e.alpha=0.7"])]
-
-
-def test_a_model_alone_is_trained_by_plain_sft(trained: list[Recipe]) -> None:
-    cli.main(["train", "--model", "qwen3-0.6b"])
-    assert trained == [load_recipe("qwen3-0.6b/sft")]
+def test_a_model_and_a_method_are_one_recipe(
+    trained: list[tuple[Recipe, bool]], words: str, name: str, overrides: bool
+) -> None:
+    assert d2e("train", *words.split()) == 0
+    assert trained == [(load_recipe(name, ["train.seed=1", "d2e.alpha=0.7"] if overrides else []), False)]
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "said"),
     [
-        (["--model", "qwen3-0.5b"], 1, "--model qwen3-0.5b: no such model. Did you mean 'qwen3-0.6b'?"),
-        (["--model", "qwen3-0.6b", "--method", "d2e-loar"], 1, "d2e-loar: no such method. Did you mean 'd2e-lora'?"),
-        (["--method", "d2e-lora"], 1, "--method d2e-lora: needs --model NAME"),
         (
-            ["mine.yaml", "--model", "qwen3-0.6b"],
-            1,
+            "--model qwen3-0.5b",
+            "--model qwen3-0.5b: no such model. Did you mean 'qwen3-0.6b'?\n  remedy: choose one of",
+        ),
+        ("--model x", "--model x: no such model.\n"),
+        ("--model qwen3-0.6b --method d2e-loar", "--method d2e-loar: no such method. Did you mean 'd2e-lora'?"),
+        ("--method d2e-lora", "--method d2e-lora: needs --model NAME"),
+        (
+            "mine.yaml --model qwen3-0.6b",
             "mine.yaml: expected SECTION.KEY=VALUE, since --model qwen3-0.6b is the recipe",
         ),
-        (["mine.yaml", "--method", "d2e-lora"], 1, "`extends: [RECIPE, recipes/methods/d2e-lora.yaml]`"),
-        ([], 2, "Missing argument 'RECIPE', or --model NAME."),
+        ("mine.yaml --method d2e-lora", "`extends: [RECIPE, recipes/methods/d2e-lora.yaml]`"),
+        ("", "Missing argument 'RECIPE', or --model NAME."),
+        ("RECIPE --processes 2", "--processes 2: needs --launch"),
+        ("RECIPE --machine-rank 0", "--machine-rank 0: needs --launch"),
+        ("RECIPE --launch ddp --processes 0", "Invalid value for '--processes': 0"),
+        ("RECIPE --launch ddp --machines 0", "Invalid value for '--machines': 0"),
+        ("RECIPE --launch ddp --processes 2 d2e.aplha=1", "unknown key 'd2e.aplha'"),
+        ("RECIPE --launch ddp --processes 2 --main-address h:1", "--main-address h:1: needs --machines"),
+        ("RECIPE --launch dpd --processes 2", "--launch dpd: no such launcher. Did you mean 'ddp'?"),
+        ("RECIPE --dry-run --launch dpd --processes 2", "--launch dpd: no such launcher. Did you mean 'ddp'?"),
+        ("RECIPE --dry-run --processes 2", "--processes 2: needs --launch"),
     ],
 )
-def test_a_call_that_names_no_recipe_or_two_is_explained(
-    words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_call_is_reported_once_and_starts_nothing(
+    recipe: Path, words: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["train", *words])
-    assert stop.value.code == status
-    assert said in capsys.readouterr().err
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert refusal_of("train", *words.replace("RECIPE", str(recipe)).split()).count(said) == 1
 
 
-def test_the_launched_processes_are_given_the_recipe_by_its_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
-    monkeypatch.setattr(launch, "launch", lambda command: commands.append(command) or 0)
-    for words in (
-        ["--model", "smollm2-135m-mini", "--method", "d2e", "train.output_dir=runs/d2e-mini"],
-        ["recipes/smollm2-135m/d2e-mini.yaml"],
-    ):
-        with pytest.raises(SystemExit):
-            cli.main(["train", *words, "--launch", "ddp", "--processes", "2"])
-        assert commands[-1][-2:] == ["smollm2-135m-mini/d2e", "train.output_dir=runs/d2e-mini"]
+def test_launched_processes_are_given_one_name_for_a_model_and_a_method(launched: list[list[str]]) -> None:
+    words = ("--model", "smollm2-135m-mini", "--method", "d2e", "train.output_dir=runs/d2e-mini")
+    assert d2e("train", *words, "--launch", "ddp", "--processes", "2") == 0
+    assert launched[0][-2:] == ["smollm2-135m-mini/d2e", "train.output_dir=runs/d2e-mini"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from d2e_sft.config.extends import deep_merge
+from d2e_sft.config.lookup import Layer, merged
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.util.errors import UserError
 
@@ -83,20 +83,17 @@ def test_a_base_may_be_a_bundled_recipe(tmp_path: Path) -> None:
 def test_merging_takes_values_from_above_and_leaves_both_as_they_are() -> None:
     below: dict[str, Any] = {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
     above: dict[str, Any] = {"train": {"num_train_epochs": [3]}, "data": None}
-    assert deep_merge(below, above) == {"train": {"num_train_epochs": [3], "seed": 2}, "data": None}
+    result = merged([Layer(Path("below"), below), Layer(Path("above"), above)])
+    assert result == {"train": {"num_train_epochs": [3], "seed": 2}, "data": None}
     assert below == {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
     assert above == {"train": {"num_train_epochs": [3]}, "data": None}
 
 
-def test_overrides_come_last_and_leave_the_file_as_it_is(tmp_path: Path) -> None:
-    own = write(tmp_path, base=BASE, own="extends: base.yaml\n")
-    assert load_recipe(own, ["train.num_train_epochs=9", "model.lora=null"]).model.lora is None
-    assert load_recipe(own).model.lora is not None
-
-
-def test_the_saved_recipe_stands_alone(tmp_path: Path) -> None:
+def test_the_saved_recipe_stands_alone_and_overrides_leave_the_file_as_it_is(tmp_path: Path) -> None:
     own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {num_train_epochs: 5}\n")
+    assert load_recipe(own, ["train.num_train_epochs=9", "model.lora=null"]).model.lora is None
     recipe = load_recipe(own)
+    assert recipe.model.lora is not None
     recipe.save(tmp_path / "run")
     (tmp_path / "base.yaml").unlink()
     saved = tmp_path / "run" / "recipe.yaml"
@@ -133,14 +130,10 @@ def test_what_cannot_be_extended_is_explained(tmp_path: Path, text: str, said: s
         load_recipe(own)
 
 
-def test_an_overridden_value_is_not_blamed_on_a_base(tmp_path: Path) -> None:
+def test_an_override_is_not_blamed_on_a_base_and_cannot_extend(tmp_path: Path) -> None:
     own = write(tmp_path, base=BASE, own="extends: base.yaml\n")
     with pytest.raises(UserError) as refused:
         load_recipe(own, ["train.num_train_epochs=many"])
     assert "which it extends" not in str(refused.value)
-
-
-def test_what_a_recipe_extends_is_no_override(tmp_path: Path) -> None:
-    own = write(tmp_path, own=BASE)
     with pytest.raises(UserError, match="what a recipe extends is part of its file"):
         load_recipe(own, ["extends=recipes/methods/d2e-lora.yaml"])

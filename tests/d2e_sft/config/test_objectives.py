@@ -74,12 +74,6 @@ def test_a_step_does_not_run_a_frozen_view() -> None:
     assert D2ESection().step_views == D2ESection().views
 
 
-@pytest.mark.parametrize("more", ["d2e: {alpha: 0.5, debias: true, distill: false}"])
-def test_a_recipe_of_a_version_without_objectives_is_d2es(recipe_file: Path, more: str) -> None:
-    d2e = load_recipe(recipe_file).d2e
-    assert (d2e.objective, d2e.views) == ("d2e", ("original", "imagined"))
-
-
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -143,8 +137,3 @@ def test_what_a_recipe_says_against_its_objectives_defaults_holds_for_another_ob
 ) -> None:
     d2e = load_recipe(recipe_file, ["d2e.objective=weighted"]).d2e
     assert (d2e.debias, d2e.distill, d2e.view_gradients) == (True, False, "original")
-
-
-def test_an_unknown_objective_in_python_is_a_validation_error() -> None:
-    with pytest.raises(ValidationError, match="no such objective"):
-        D2ESection(objective="d3e")

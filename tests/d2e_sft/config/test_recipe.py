@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.config.lookup import bundled_recipes
 from d2e_sft.config.recipe import D2ESection, load_recipe, recipe_of
 from d2e_sft.util.errors import UserError
 
@@ -69,16 +68,6 @@ def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp
 def test_a_wrong_override_is_explained(recipe_file: Path, override: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         load_recipe(recipe_file, [override])
-
-
-def test_a_missing_recipe_names_those_that_exist() -> None:
-    with pytest.raises(UserError, match=r"Did you mean 'smollm2-135m-mini/d2e'\?"):
-        load_recipe("smollm2-135m-mni/d2e")
-
-
-@pytest.mark.parametrize("name", bundled_recipes())
-def test_every_bundled_recipe_loads(name: str) -> None:
-    load_recipe(name)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_key_is_found_by_its_name_its_end_and_its_section() -> None:
     ("asked", "told"),
     [
         ("train.optin", "train.optin: no such recipe key. Did you mean 'train.optim'?"),
-        ("learing_rate", "learing_rate: no such recipe key. Did you mean 'train.learning_rate'?"),
+        ("learing_rate", "learing_rate: no such recipe key. Did you mean 'learning_rate'?"),
         ("zzzz", "zzzz: no such recipe key.\n"),
     ],
 )

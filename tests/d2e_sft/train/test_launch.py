@@ -107,8 +107,6 @@ def test_processes_are_counted_over_all_machines(accelerators: pytest.MonkeyPatc
         ("zero4", 2, Machines(), "--launch zero4: no such launcher. Did you mean 'zero"),
         ("fsdp2", 2, Machines(), "needs GPUs"),
         ("ddp", None, Machines(), "add --processes N"),
-        ("ddp", 0, Machines(), "--processes 0: expected a number from 1 on"),
-        ("ddp", 2, Machines(0), "--machines 0: expected"),
         ("ddp", 2, Machines(2, 2, "host:1"), "--machine-rank 2: expected 0 to 1"),
         ("ddp", 2, Machines(2, 0), "--main-address (not given): expected HOST:PORT"),
         ("ddp", 2, Machines(2, 0, "host"), "--main-address host: expected HOST:PORT"),
@@ -124,35 +122,6 @@ def test_zero_without_deepspeed_names_the_extra(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs DeepSpeed, which is not installed[\s\S]*d2e-sft\[train-gpu\]"):
         launch_command("zero2", ["recipe.yaml"], processes=2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--processes", "2"], "--processes 2: needs --launch"),
-        (["--machine-rank", "0"], "--machine-rank 0: needs --launch"),
-        (["--launch", "ddp", "--processes", "2", "d2e.aplha=1"], "unknown key 'd2e.aplha'"),
-        (["--launch", "ddp", "--processes", "2", "--main-address", "h:1"], "--main-address h:1: needs --machines"),
-        (["--launch", "dpd", "--processes", "2"], "Did you mean 'ddp'?"),
-    ],
-)
-def test_a_wrong_call_is_reported_once_and_starts_nothing(
-    recipe: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    said: str,
-) -> None:
-    def started(*args: object, **kwargs: object) -> None:
-        raise AssertionError("no process may be started")
-
-    monkeypatch.setattr(subprocess, "Popen", started)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["train", str(recipe), *arguments])
-    assert stop.value.code == 1
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert printed.err.count("error:") == 1
 
 
 def test_the_launchers_exit_status_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +210,7 @@ def test_an_engine_that_was_asked_for_and_is_not_met_is_refused(
 
 def test_bfloat16_under_deepspeed_needs_an_accelerator(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from d2e_sft.config.recipe import load_recipe
-    from d2e_sft.train.precision import precision_for
+    from d2e_sft.train.prepare import precision_for
 
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")

@@ -11,8 +11,7 @@ from accelerate import PartialState
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.precision import precision_for
-from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all
+from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all, precision_for
 from d2e_sft.train.rows import read_rows
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, save_tiny_model

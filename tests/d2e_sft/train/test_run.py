@@ -247,9 +247,13 @@ def _write_other_wording(run: Path) -> None:
         (
             _write_other_rows,
             ["data.train={out}/other.jsonl"],
-            ["was started with other data", "train.jsonl → {out}/other.jsonl", "data.train, rows: 11 → 12"],
+            ["was started with other data", "train.jsonl (11 rows, ", " → {out}/other.jsonl (12 rows, "],
         ),
-        (_write_other_wording, ["data.prompt_set={out}/other.yaml"], ["data.prompt_set: default → {out}/other.yaml"]),
+        (
+            _write_other_wording,
+            ["data.prompt_set={out}/other.yaml"],
+            ["data.prompt_set: default (", " → {out}/other.yaml ("],
+        ),
         (lambda run: (run / "recipe.yaml").unlink(), [], ["no recipe.yaml, so its recipe is unknown"]),
         (lambda run: (run / "data.json").unlink(), [], ["no data.json, so its training data are unknown"]),
         (lambda run: os.truncate(run / "data.json", 9), [], ["its data.json is not readable"]),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import TrainingArguments
+from transformers import HfArgumentParser, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Recipe, TrainSection
 from d2e_sft.train.arguments.as_recipe import to_recipe
@@ -52,6 +52,12 @@ def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
     again, unsaid = to_recipe(args, {"name": "m"}, {"train": "rows.parquet", "dev": "dev.parquet"})
     assert again == told
     assert unsaid == []
+
+
+def test_transformers_parser_takes_recipe_keys_as_options(tmp_path: Path) -> None:
+    words = ["--output_dir", str(tmp_path), "--objective", "teacher", "--debias", "false", "--save_steps", "0.5"]
+    (args,) = HfArgumentParser(D2EConfig).parse_args_into_dataclasses(words)  # type: ignore[arg-type]
+    assert (args.d2e, args.save_steps) == (D2ESection(objective="teacher", debias=False), 0.5)
 
 
 @pytest.mark.parametrize("of_launcher", [None, "bf16"])

@@ -9,7 +9,7 @@ import pytest
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.dry_run.data import describe_overlong, percentile, render_example
+from d2e_sft.train.dry_run.data import describe_overlong, length_table, render_example
 from d2e_sft.train.rows import read_rows
 from tests.tiny import make_sample, tiny_tokenizer
 
@@ -33,9 +33,11 @@ def test_samples_are_shown_as_the_model_sees_them() -> None:
     ]
 
 
-@pytest.mark.parametrize(("percent", "value"), [(50, 5), (90, 9), (95, 10), (100, 10)])
-def test_percentiles_are_nearest_ranks(percent: int, value: int) -> None:
-    assert percentile([3, 1, 2, 4, 10, 9, 8, 7, 6, 5], percent) == value
+def test_percentiles_are_nearest_ranks() -> None:
+    whole = [EncodedSample({"original": [0] * (n - 1)}, [0]) for n in (3, 1, 2, 4, 10, 9, 8, 7, 6, 5)]
+    head, longest, *_ = length_table(whole)
+    assert head.split() == ["tokens", "p50", "p90", "p95", "p99", "max"]
+    assert longest.split()[-5:] == ["5", "9", "10", "10", "10"]
 
 
 @pytest.mark.parametrize(

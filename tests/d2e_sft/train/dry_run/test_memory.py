@@ -17,13 +17,13 @@ from d2e_sft.model.attention.registry import FLEX, register
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
+from d2e_sft.train.dry_run.costs import SHARDED, on_each_device
 from d2e_sft.train.dry_run.memory import (
     MemoryEstimate,
     TensorBytes,
     estimate_memory,
     optimizer_bytes,
 )
-from d2e_sft.train.dry_run.sharding import SHARDED, on_each_device
 from d2e_sft.train.dry_run.speed import Speed
 from d2e_sft.train.launch import launchers
 from tests.factories import write_recipe

@@ -12,10 +12,10 @@ import torch
 
 from d2e_sft import cli
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.train.dry_run.report import dry_run
-from d2e_sft.train.dry_run.speed import heaviest_micro_batch
+from d2e_sft.train.dry_run.speed import draw
+from d2e_sft.train.prepare import count_steps
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 
@@ -121,7 +121,6 @@ def test_a_launcher_divides_memory_and_time(recipe_file: Path) -> None:
         (["data.max_length=20"], "all 18 samples exceed data.max_length=20"),
         (["--launch", "zero9", "--processes", "2"], "--launch zero9: no such launcher"),
         (["--launch", "ddp", "--processes", "3"], "cannot be split into micro-batches"),
-        (["--launch", "ddp", "--processes", "2", "--machines", "0"], "--machines 0: expected a number from 1 on"),
         (["--processes", "3"], "needs --launch"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -166,11 +165,16 @@ def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pyte
     assert "activations" in section(text, "memory per device")
 
 
-def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout() -> None:
-    wide = EncodedSample({"original": [1] * 50, "imagined": [1] * 10}, [1])
-    full = EncodedSample({"original": [1] * 40, "imagined": [1] * 40}, [1])
-    assert heaviest_micro_batch([full, wide], Layout("batched", "sdpa"), 1) == [1]
-    assert heaviest_micro_batch([wide, full], Layout("shared_batch", "d2e_by_branch"), 1) == [1]
+@pytest.mark.parametrize(("packing", "heaviest"), [("batched", "wide"), ("shared_batch", "full")])
+def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
+    recipe_file: Path, packing: str, heaviest: str
+) -> None:
+    wide = {"original": [1] * 50, "imagined": [2] * 10, "refined": [3] * 10, "answer": [4]}
+    full = {"original": [1] * 40, "imagined": [2] * 40, "refined": [3] * 40, "answer": [4]}
+    recipe = load_recipe(recipe_file, ["train.batch_size=1", "train.per_device_train_batch_size=1"])
+    steps = count_steps(recipe.train, 2, 1)
+    drawn = draw(recipe, [wide, full], Layout(packing, "sdpa"), steps)  # type: ignore[arg-type]
+    assert drawn.heaviest == [["wide", "full"].index(heaviest)]
 
 
 def test_micro_batches_by_tokens_are_told_as_the_run_will_cut_them(recipe_file: Path) -> None:
