@@ -51,12 +51,6 @@ class Steps:
     total: int
     warmup: int
 
-    @property
-    def micro_batches_in_all(self) -> int:
-        """Micro-batches per process; the last step of an epoch may have fewer than the others."""
-        epochs, rest = divmod(self.total, self.per_epoch)
-        return epochs * self.micro_batches + min(rest * self.accumulation, self.micro_batches)
-
 
 def count_steps(train: Any, samples: int, processes: int) -> Steps:
     """Steps of a run over `samples` rows, by a `TrainSection` or a `D2EConfig`.

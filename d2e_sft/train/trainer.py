@@ -29,9 +29,8 @@ from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, nam
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, save_model_whole
 from d2e_sft.train.evaluation.held_out import HeldOut, check_best_metric
-from d2e_sft.train.steps.loop import logged_values, step_loader, stopped_early
+from d2e_sft.train.steps import setup
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard
-from d2e_sft.train.steps.setup import add_callbacks, add_record, prepare_model
 
 
 class D2ETrainer(Trainer):
@@ -103,12 +102,12 @@ class D2ETrainer(Trainer):
         self.d2e = args.d2e
         self.laps = LapTimer(args.device)
         self.guard = StepGuard(self)
-        objective = prepare_model(self, options.get("data_collator"))
+        objective = setup.prepare_model(self, options.get("data_collator"))
         self._metrics = ObjectiveMetrics(self.d2e, objective.weights, args.device)
         self.held_out = HeldOut(self.d2e, objective.weights, args.device)
-        add_callbacks(self, checkpoints)
+        setup.add_callbacks(self, checkpoints)
         if given.training is not None:
-            add_record(self, RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe))
+            setup.add_record(self, RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe))
 
     def train(self, *args: Any, **options: Any) -> Any:
         """Like transformers'; raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN."""
@@ -129,7 +128,7 @@ class D2ETrainer(Trainer):
         """Like transformers'; with `micro_batch_tokens` a loader of whole steps, cut into micro-batches."""
         if self.args.micro_batch_tokens is None:
             return super().get_train_dataloader()
-        loader, self.token_steps = step_loader(self)
+        loader, self.token_steps = setup.step_loader(self)
         return loader
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
@@ -207,7 +206,7 @@ class D2ETrainer(Trainer):
             values, tokens = self._metrics.compute(self.accelerator)
             seconds = self.held_out.trained()[0] - (self._metrics_start or 0.0)
             self._metrics_start = None
-            logs |= logged_values(self, values, tokens / seconds)
+            logs |= setup.logged_values(self, values, tokens / seconds)
         super().log(logs, start_time)
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
@@ -243,7 +242,7 @@ class D2ETrainer(Trainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.
-        if self.state.global_step >= self.state.max_steps or stopped_early(self.callback_handler.callbacks):
+        if self.state.global_step >= self.state.max_steps or setup.stopped_early(self.callback_handler.callbacks):
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)

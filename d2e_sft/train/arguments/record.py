@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from transformers import TrainerCallback
 
+from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
+from d2e_sft.config.sections import LoraSection, TrainSection
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_samples
-from d2e_sft.train.arguments.as_recipe import lora_section, to_recipe
+from d2e_sft.model.micro_batch import checkpointing_argument
+from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
 from d2e_sft.train.data_record import record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import announce_rows
 from d2e_sft.util.terminal import warn
 
 TRAIN_ROWS, DEV_ROWS, PROBE_ROWS = "train_rows.parquet", "dev_rows.parquet", "probe_rows.parquet"
+# Arguments that follow from recipe keys, or that do not change what is trained.
+_WITHOUT_KEY = {
+    *("gradient_accumulation_steps", "save_strategy", "eval_strategy", "run_name", "data_seed"),
+    *("activation_checkpointing", "restore_callback_states_from_checkpoint", "dataloader_pin_memory", "ddp_backend"),
+    *("disable_tqdm", "do_train", "do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs"),
+}
+_OF_ANY_ADAPTER = {
+    *("task_type", "peft_type", "base_model_name_or_path", "inference_mode", "revision", "auto_mapping"),
+    "peft_version",
+}
 
 
 class RecordRun(TrainerCallback):
@@ -106,3 +122,60 @@ class RecordRun(TrainerCallback):
                 f"{samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an "
                 f"epoch repeats {at_once - samples % at_once} samples of its beginning"
             )
+
+
+def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
+    """The recipe of a run with these arguments, and the arguments that no recipe key can express.
+
+    Args:
+        model, data: further keys of these sections: the model's name and adapter, the files of rows.
+    """
+    given = {
+        **args.given,
+        "output_dir": str(args.output_dir),
+        "batch_size": args.batch_size,
+        "bf16": args.bf16,
+        "gradient_checkpointing": bool(getattr(args, checkpointing_argument())),
+        "report_to": args.report_to,
+        "save_steps": args.save_steps if args.save_strategy == "steps" else None,
+        "eval_steps": args.eval_steps if args.eval_strategy == "steps" and not args.evaluates_by_default else None,
+    }
+    content: dict[str, dict[str, Any]] = {"model": dict(model), "data": dict(data), "eval": {}}
+    for section, keys in (("train", TrainSection.model_fields), ("d2e", D2ESection.model_fields)):
+        found = {key: getattr(given[key], "value", given[key]) for key in keys}
+        content[section] = {key: value for key, value in found.items() if value is not None}
+    for name, (section, key) in FROM_OTHER_SECTIONS.items():
+        content[section][key] = given[name]
+    known = {*TrainSection.model_fields, *D2ESection.model_fields, *FROM_OTHER_SECTIONS, *_WITHOUT_KEY}
+    defaults = {one.name: one.default for one in fields(args) if one.default is not MISSING}
+    unsaid = sorted(n for n, default in defaults.items() if n not in known and args.given.get(n, default) != default)
+    # A recipe refuses keys about evaluations without held-out rows, and about a best model that is not saved.
+    without_effect = ["eval_steps", "load_best_model_at_end", "early_stopping_patience"]
+    if data.get("dev") or data.get("probe"):
+        without_effect = [] if {"eval_steps", "save_steps"} <= content["train"].keys() else ["load_best_model_at_end"]
+    unsaid += [key for key in without_effect if content["train"].pop(key, None)]
+    try:
+        return Recipe.model_validate(content), unsaid
+    except ValidationError as error:
+        for section, key in {tuple(map(str, item["loc"][:2])) for item in error.errors()}:
+            del content[section][key]
+            unsaid.append(f"{section}.{key}")
+        return Recipe.model_validate(content), unsaid
+
+
+def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:
+    """An adapter's configuration as a recipe has it, and the settings that a recipe has no key for."""
+    if adapter is None:
+        return None, []
+    given, usual = adapter.to_dict(), type(adapter)().to_dict()
+    said = {name: given[name] for name in LoraSection.model_fields if given.get(name) is not None}
+    said |= {name: sorted(value) for name, value in said.items() if isinstance(value, set)}
+    unsaid = [
+        f"peft_config.{name}"
+        for name, value in given.items()
+        if name not in LoraSection.model_fields and name not in _OF_ANY_ADAPTER and value != usual.get(name)
+    ]
+    try:
+        return LoraSection.model_validate(said), unsaid
+    except ValidationError as error:
+        return LoraSection(), [*unsaid, *(f"peft_config.{item['loc'][0]}" for item in error.errors())]

@@ -1,43 +1,58 @@
-"""Memory and time of a planned run, as lines of text."""
+"""Memory and time of a planned run: measured on a few real micro-batches and one optimiser step, or estimated."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.model.device import usable_device
+from d2e_sft.model.collation import Row
+from d2e_sft.model.device import PeakMemory, timed, usable_device
+from d2e_sft.model.forward import bare_model
+from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.train.dry_run.memory import MemoryEstimate, estimate_memory
-from d2e_sft.train.dry_run.speed import Drawn, Speed, hours, seconds_in_all
+from d2e_sft.model.token_budget import TokenBudgetSteps, TokenCosts
+from d2e_sft.objective.attach import attach_objective
+from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
 from d2e_sft.train.prepare import Steps
+from d2e_sft.util.errors import UserError
 
-# Launcher → the parts that it divides among its processes, and those that it keeps in host memory.
-SHARDED: dict[str, tuple[str, ...]] = {
-    "ddp": (),
-    "fsdp2": ("weights", "gradients", "optimizer"),
-    "zero2": ("gradients", "optimizer"),
-    "zero2-offload": ("gradients", "optimizer"),
-    "zero3": ("weights", "gradients", "optimizer"),
-    "zero3-offload": ("weights", "gradients", "optimizer"),
-}
-ON_HOST: dict[str, tuple[str, ...]] = {"zero2-offload": ("optimizer",), "zero3-offload": ("weights", "optimizer")}
+_ENOUGH_S = 10.0  # no further micro-batch is timed after this
+_DRAWS = 32  # micro-batches whose tokens are averaged
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that is shown: its model with the layout and steps, and the micro-batches that are tried."""
+    """A run that is shown.
+
+    Attributes:
+        batches: Micro-batches from the start of the run.
+        heaviest: The micro-batch with the most tokens as laid out.
+        of_a_step: Average micro-batches per optimiser step and process.
+    """
 
     recipe: Recipe
     model: Any
     layout: Layout
     steps: Steps
-    drawn: Drawn
-    heaviest: dict[str, Any]  # the micro-batch that takes the most memory
+    batches: list[dict[str, Any]]
+    heaviest: dict[str, Any]
+    of_a_step: float
     launcher: str | None
+
+    @property
+    def average_tokens(self) -> tuple[float, float]:
+        """Tokens of a micro-batch, as laid out and as separate views."""
+        laid_out = sum(batch["input_ids"].numel() for batch in self.batches)
+        return laid_out / len(self.batches), sum(batch["view_tokens"] for batch in self.batches) / len(self.batches)
 
     @property
     def device_name(self) -> str:
@@ -45,22 +60,109 @@ class Plan:
         return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
+@dataclass(frozen=True)
+class Speed:
+    """Seconds, and peak bytes, on this machine's device."""
+
+    per_micro_batch: float
+    per_step: float  # the optimiser's own part
+    micro_batches: int  # timed
+    peak: int | None = None  # on a CPU the growth of the process, with its weights; None if not measurable
+
+
+def draw(
+    recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps
+) -> tuple[list[list[int]], list[int], float]:
+    """Draw the first micro-batches of a run, shuffled.
+
+    Returns:
+        row indices of the micro-batches and of the heaviest one, and the average micro-batches per optimiser step.
+    """
+    train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e.step_views)
+    if train.micro_batch_tokens is None:
+        size, order = train.per_device_train_batch_size, list(range(len(rows)))
+        longest = sorted(order, key=lambda i: costs.tokens[i], reverse=True)
+        random.Random(0).shuffle(order)
+        found = [order[start : start + size] for start in range(0, len(rows), size)]
+        return found[:_DRAWS], longest[:size], steps.accumulation
+    plan = TokenBudgetSteps(
+        costs, train.batch_size, train.micro_batch_tokens, seed=train.seed, processes=steps.processes
+    )
+    epoch = list(plan)
+    found = [part for step in epoch for part in step if part]
+    return found[:_DRAWS], max(found, key=costs.of_micro_batch), len(found) / len(epoch)
+
+
+def measure_speed(plan: Plan) -> Speed | None:
+    """Time some micro-batches and an optimiser step, which changes the weights; None if they do not fit the device."""
+    attach_objective(plan.model, plan.recipe.d2e, through_logits=plan.layout.through_logits)
+    if plan.recipe.train.gradient_checkpointing:
+        enable_checkpointing(plan.model)
+    try:
+        return _measured(plan)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        plan.model.zero_grad()
+        del bare_model(plan.model).forward  # the objective's
+
+
+def _measured(plan: Plan) -> Speed:
+    device, model, train = usable_device(), plan.model, plan.recipe.train
+    memory: PeakMemory | None = None
+    with suppress(UserError):  # not available on this device or system
+        memory = PeakMemory()
+    model.to(device).train()
+    first, *others = [*plan.batches, *plan.batches][:4]
+    forward_backward(model, model_inputs(first, device), train.precision, device)  # a warm-up
+    seconds, tokens, measured = 0.0, 0, 0
+    for batch in others:
+        inputs = model_inputs(batch, device)
+        seconds += timed(partial(forward_backward, model, inputs, train.precision, device), device)[1]
+        tokens += batch["input_ids"].numel()
+        measured += 1
+        if seconds > _ENOUGH_S:
+            break
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, fused=True)
+
+    def step() -> None:
+        nn.utils.clip_grad_norm_(trained, train.max_grad_norm)
+        optimizer.step()
+
+    step()  # makes the moments
+    per_step = timed(step, device)[1]
+    # Last, while gradients and moments are in memory.
+    forward_backward(model, model_inputs(plan.heaviest, device), train.precision, device)
+    peak = None if memory is None else int(memory.peak_mb() * 2**20)
+    if peak is not None and device.type == "cpu":  # the process held them before
+        peak += sum(tensor.untyped_storage().nbytes() for tensor in (*model.parameters(), *model.buffers()))
+    return Speed(seconds / tokens * plan.average_tokens[0], per_step, measured, peak)
+
+
 def memory_lines(plan: Plan, speed: Speed | None) -> list[str]:
     """The measured peak, if the run fits this machine and is meant for it; otherwise an estimate."""
+    batch, samples = plan.heaviest, f"{len(plan.heaviest['labels'])} samples"
+    if not plan.recipe.train.micro_batch_tokens:
+        samples = f"the {len(batch['labels'])} longest samples"
+    heaviest = (
+        f"for the heaviest micro-batch, {samples}: {batch['input_ids'].numel()} tokens laid out, "
+        f"{batch['view_tokens']} as separate views"
+    )
     if plan.launcher is not None or speed is None or speed.peak is None:
-        return _estimated_lines(plan)
+        return _estimated_lines(plan, heaviest)
     optim, on_cpu = plan.recipe.train.optim, usable_device().type == "cpu"
     of = "growth of this process, with its weights" if on_cpu else "of torch's allocator"
     moments = "" if "adamw_torch" in optim else f"; with AdamW's moments, not those of {optim}"
     return [
         f"{'at the peak':<16}{gibibytes(speed.peak):>12}  measured: {of}, on {plan.device_name}, 1 process",
         f"over some micro-batches, an optimiser step and the heaviest micro-batch{moments}",
-        _heaviest_line(plan),
+        heaviest,
     ]
 
 
-def _estimated_lines(plan: Plan) -> list[str]:
-    accumulation = math.ceil(plan.drawn.of_a_step)
+def _estimated_lines(plan: Plan, heaviest: str) -> list[str]:
+    accumulation = math.ceil(plan.of_a_step)
     try:
         one = estimate_memory(plan.model, plan.recipe.d2e, plan.layout, plan.heaviest, plan.recipe.train, accumulation)
     except (RuntimeError, NotImplementedError, TypeError) as error:
@@ -77,7 +179,7 @@ def _estimated_lines(plan: Plan) -> list[str]:
     lines.append(f"{'at the peak':<16}{gibibytes(memory.total):>12}  estimated, on {plan.device_name}")
     if on_host:
         lines.append(f"{'in host memory':<16}{gibibytes(on_host):>12}  per process")
-    lines += [_heaviest_line(plan), "plus Python and its libraries, about 0.5 GiB, and on a GPU its context"]
+    lines += [heaviest, "plus Python and its libraries, about 0.5 GiB, and on a GPU its context"]
     if usable_device().type == "cpu":
         lines.append(
             "glibc keeps freed blocks, so a process grows further, most with an adapter; "
@@ -86,46 +188,18 @@ def _estimated_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def on_each_device(whole: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
-    """One process's share under a launcher, and its bytes in host memory.
-
-    Computed from the sizes. It includes DDP's communication buffers, which are as large as the gradients, and leaves
-    out other engines' buffers and their copies of weights in another precision.
-
-    Args:
-        launcher: a key of `SHARDED`.
-    """
-    if processes == 1:
-        return whole, 0
-    sizes = {"weights": whole.weights, "gradients": whole.gradients, "optimizer": whole.optimizer}
-    sizes |= {part: -(-sizes[part] // processes) for part in SHARDED[launcher]}
-    if launcher == "ddp":
-        sizes["gradients"] *= 2
-    on_host = ON_HOST.get(launcher, ())
-    host = sum(sizes[part] for part in on_host)
-    sizes |= dict.fromkeys(on_host, 0)
-    if "weights" in SHARDED[launcher]:
-        sizes["weights"] += whole.largest_layer  # gathered while it is computed
-    return replace(whole, **sizes), host
-
-
-def _heaviest_line(plan: Plan) -> str:
-    batch, budget = plan.heaviest, plan.recipe.train.micro_batch_tokens
-    samples = f"{len(batch['labels'])} samples" if budget else f"the {len(batch['labels'])} longest samples"
-    laid_out, apart = batch["input_ids"].numel(), batch["view_tokens"]
-    return f"for the heaviest micro-batch, {samples}: {laid_out} tokens laid out, {apart} as separate views"
-
-
 def gibibytes(size: int) -> str:
     """`1.25 GiB`; small sizes in MiB."""
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"
 
 
 def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
+    """The time of the run, and what it was computed from."""
     steps = plan.steps
     if speed is None:
         return [f"not measured: a micro-batch does not fit {plan.device_name}"]
-    cut = plan.drawn.of_a_step if plan.recipe.train.micro_batch_tokens else 1.0
+    # `steps` counts the share of a step as one micro-batch if it is cut by tokens.
+    cut = plan.of_a_step if plan.recipe.train.micro_batch_tokens else 1.0
     lines = [
         f"{hours(seconds_in_all(speed, steps, cut))} in all, without loading and saving",
         f"a micro-batch {speed.per_micro_batch:.2f} s, the optimiser's step {speed.per_step:.2f} s",
@@ -134,3 +208,22 @@ def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
     if steps.processes > 1:
         lines.append(f"the total is this machine's time divided by {steps.processes} processes (linear scaling)")
     return lines
+
+
+def seconds_in_all(speed: Speed, steps: Steps, cut: float = 1.0) -> float:
+    """Seconds of a run whose processes are all as fast as the measured one.
+
+    Args:
+        cut: average micro-batches into which one counted by `steps` is split.
+    """
+    epochs, rest = divmod(steps.total, steps.per_epoch)  # the last step of an epoch may have fewer micro-batches
+    micro_batches = epochs * steps.micro_batches + min(rest * steps.accumulation, steps.micro_batches)
+    return micro_batches * cut * speed.per_micro_batch + steps.total * speed.per_step
+
+
+def hours(seconds: float) -> str:
+    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,17 @@ from d2e_sft.objective.attach import attach_objective
 _FLEX_SHAPES = "d2e_flex_shapes"
 # Part of an optimiser's name → number of state tensors per parameter; all others have two.
 _MOMENTS = {"schedule_free_sgd": 1, "sgd": 0, "adagrad": 1, "rmsprop": 1, "lion": 1, "ademamix": 3, "grokadamw": 3}
+
+# Launcher → the parts that it divides among its processes, and those that it keeps in host memory.
+SHARDED: dict[str, tuple[str, ...]] = {
+    "ddp": (),
+    "fsdp2": ("weights", "gradients", "optimizer"),
+    "zero2": ("gradients", "optimizer"),
+    "zero2-offload": ("gradients", "optimizer"),
+    "zero3": ("weights", "gradients", "optimizer"),
+    "zero3-offload": ("weights", "gradients", "optimizer"),
+}
+ON_HOST: dict[str, tuple[str, ...]] = {"zero2-offload": ("optimizer",), "zero3-offload": ("weights", "optimizer")}
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,12 @@ def estimate_memory(
     """
     device = usable_device()
     inputs = model_inputs(batch)
-    _make_plans(inputs.get("forest"))
+    forest = inputs.get("forest")
+    if forest is not None:  # makes its own small tensors while tensors still have values, which the model reads
+        _ = forest.position_ids, forest.segment_ids, forest.is_above
+        for start, end in ((0, forest.length), (0, forest.lead), (forest.lead, forest.length)):
+            if start < end:
+                _ = forest.plan(start, end).blocks
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with FakeCopyMode(fake):
         shadow = copy.deepcopy(model)
@@ -131,28 +147,38 @@ def estimate_memory(
     return MemoryEstimate(weights, gradients, optimizer, activations, _largest_layer(shadow))
 
 
+def on_each_device(whole: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
+    """One process's share under a launcher, and its bytes in host memory.
+
+    Computed from the sizes. It includes DDP's communication buffers, which are as large as the gradients, and leaves
+    out other engines' buffers and their copies of weights in another precision.
+
+    Args:
+        launcher: a key of `SHARDED`.
+    """
+    if processes == 1:
+        return whole, 0
+    sizes = {"weights": whole.weights, "gradients": whole.gradients, "optimizer": whole.optimizer}
+    sizes |= {part: -(-sizes[part] // processes) for part in SHARDED[launcher]}
+    if launcher == "ddp":
+        sizes["gradients"] *= 2
+    on_host = ON_HOST.get(launcher, ())
+    host = sum(sizes[part] for part in on_host)
+    sizes |= dict.fromkeys(on_host, 0)
+    if "weights" in SHARDED[launcher]:
+        sizes["weights"] += whole.largest_layer  # gathered while it is computed
+    return replace(whole, **sizes), host
+
+
 def optimizer_bytes(name: str, parameter: Tensor) -> int:
     """Bytes of an optimiser's state for a parameter: its moments, in the weights' dtype or in 8 or 4 bits."""
     if name == "adafactor":  # a factored second moment: a row and a column of each matrix
-        shape = parameter.shape
-        elements = (
-            parameter.numel() if len(shape) < 2 else parameter.numel() // shape[-1] + parameter.numel() // shape[-2]
-        )
-        return elements * parameter.element_size()
+        size, shape = parameter.numel(), parameter.shape
+        return (size if len(shape) < 2 else size // shape[-1] + size // shape[-2]) * parameter.element_size()
     moments = next((count for family, count in _MOMENTS.items() if family in name), 2)
     if name.endswith(("_8bit", "_4bit")):
         return int(moments * parameter.numel() * (1 if name.endswith("_8bit") else 0.5))
     return moments * _bytes(parameter)
-
-
-def _make_plans(forest: Any) -> None:
-    """Make the forest's own small tensors while tensors still have values, which the model reads."""
-    if forest is None:
-        return
-    _ = forest.position_ids, forest.segment_ids, forest.is_above
-    for start, end in ((0, forest.length), (0, forest.lead), (forest.lead, forest.length)):
-        if start < end:
-            _ = forest.plan(start, end).blocks
 
 
 def _move(model: nn.Module, device: torch.device) -> None:
@@ -161,11 +187,8 @@ def _move(model: nn.Module, device: torch.device) -> None:
     for module in list(model.modules()):
         for name, parameter in module._parameters.items():
             if parameter is not None and parameter.device != device:
-                new = moved.get(id(parameter))
-                if new is None:
-                    new = nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
-                    moved[id(parameter)] = new
-                module._parameters[name] = new
+                new = nn.Parameter(parameter.detach().to(device), parameter.requires_grad)
+                module._parameters[name] = moved.setdefault(id(parameter), new)
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = buffer.to(device)
@@ -193,14 +216,11 @@ def _without_compilation(model: Any) -> None:
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-    AttentionInterface.register(_FLEX_SHAPES, partial(attend, _flex_shapes))
+    AttentionInterface.register(
+        _FLEX_SHAPES, partial(attend, lambda query, key, value, *_: _FlexShapes.apply(query, key, value))
+    )
     AttentionMaskInterface.register(_FLEX_SHAPES, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
     causal.set_attn_implementation(_FLEX_SHAPES)
-
-
-def _flex_shapes(query: Tensor, key: Tensor, value: Tensor, *unused: Any) -> Tensor:
-    output: Tensor = _FlexShapes.apply(query, key, value)
-    return output
 
 
 class _FlexShapes(torch.autograd.Function):

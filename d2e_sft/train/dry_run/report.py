@@ -6,27 +6,30 @@ Sections come in the order of their cost: data first, then a few real micro-batc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby, takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import pad_id
-from d2e_sft.model.forward import bare_model
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.loading import LoadedModel
-from d2e_sft.model.micro_batch import enable_checkpointing
+from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
-from d2e_sft.train.dry_run.costs import Plan, memory_lines, time_lines
-from d2e_sft.train.dry_run.data import describe_overlong, example_lines, length_table
-from d2e_sft.train.dry_run.speed import Speed, draw, measure_speed
+from d2e_sft.train.dry_run.costs import Plan, draw, measure_speed, memory_lines, time_lines
 from d2e_sft.train.prepare import adapter_config, check_recipe, count_steps, load_on_all, wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, dataset_row, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import filled, terminal_width
+
+PERCENTILES = (50, 90, 95, 99, 100)
 
 
 def dry_run(
@@ -68,35 +71,20 @@ def dry_run(
     section("samples (| prompt, not trained on; > answer, trained on)", example_lines(training, loaded.tokenizer))
     section("lengths", _length_lines(recipe, training, loaded))
     steps = count_steps(recipe.train, len(training.samples), processes)
-    drawn = draw(recipe, rows, layout, steps)
-    batches = [collate([rows[i] for i in part]) for part in drawn.micro_batches]
-    laid_out = sum(batch["input_ids"].numel() for batch in batches) / len(batches)
-    apart = sum(batch["view_tokens"] for batch in batches) / len(batches)
+    micro_batches, longest, of_a_step = draw(recipe, rows, layout, steps)
+    batches = [collate([rows[i] for i in part]) for part in micro_batches]
+    heaviest = collate([rows[i] for i in longest])
+    plan = Plan(recipe, model, layout, steps, batches, heaviest, of_a_step, launcher)
+    laid_out, apart = plan.average_tokens
     tokens = (
         f"average tokens of a micro-batch: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
         f"({laid_out / apart:.2f} ×)"
     )
-    plan = Plan(recipe, model, layout, steps, drawn, collate([rows[i] for i in drawn.heaviest]), launcher)
     section("layout", [layout.describe(), tokens])
     section("steps", _step_lines(plan))
-    speed = _measured(plan, batches, laid_out)
+    speed = measure_speed(plan)
     section(f"memory per device{where}", memory_lines(plan, speed))
     section(f"time{where}", time_lines(plan, speed))
-
-
-def _measured(plan: Plan, batches: list[dict[str, Any]], tokens_each: float) -> Speed | None:
-    """Try a few micro-batches; None if one does not fit the device."""
-    recipe, model = plan.recipe, plan.model
-    attach_objective(model, recipe.d2e, through_logits=plan.layout.through_logits)
-    if recipe.train.gradient_checkpointing:
-        enable_checkpointing(model)
-    try:
-        return measure_speed(model, [*batches, *batches][:4], plan.heaviest, tokens_each, recipe.train)
-    except torch.OutOfMemoryError:
-        return None
-    finally:
-        model.zero_grad()
-        del bare_model(model).forward  # the objective's
 
 
 def _count_processes(processes: int) -> str:
@@ -129,13 +117,13 @@ def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[
 
 
 def _step_lines(plan: Plan) -> list[str]:
-    train, data, steps, drawn = plan.recipe.train, plan.recipe.data, plan.steps, plan.drawn
+    train, data, steps = plan.recipe.train, plan.recipe.data, plan.steps
     if train.micro_batch_tokens is None:
         cut = f"{steps.accumulation} micro-batches of {train.per_device_train_batch_size}"
     else:
-        samples = sum(map(len, drawn.micro_batches)) / len(drawn.micro_batches)
+        samples = sum(len(batch["labels"]) for batch in plan.batches) / len(plan.batches)
         cut = (
-            f"{drawn.of_a_step:.3g} micro-batches of at most {train.micro_batch_tokens} tokens ({samples:.3g} samples "
+            f"{plan.of_a_step:.3g} micro-batches of at most {train.micro_batch_tokens} tokens ({samples:.3g} samples "
             "on average)"
         )
     saving = f"every {train.save_steps} steps, the last {train.save_total_limit} kept" if train.save_steps else "none"
@@ -148,3 +136,79 @@ def _step_lines(plan: Plan) -> list[str]:
         f"logs every {train.logging_steps} steps; checkpoints: {saving}",
         f"evaluations: {f'{evaluating}, on {data.dev}' if data.dev else 'none (data.dev is not set)'}",
     ]
+
+
+def describe_overlong(recipe: Recipe, rows: TokenRows) -> list[str]:
+    """Lines that say how many rows are too long and what training would do about them.
+
+    Args:
+        rows: read without refusing any.
+    """
+    encoded, limit, rule = rows.encoded, recipe.data.max_length, recipe.data.overlong
+    over, refused = sum(item.longest > limit for item in encoded.whole), len(encoded.dropped)
+    lines = [f"longer than data.max_length={limit}: {over} of {len(encoded.whole)} samples"]
+    if not over:
+        return lines
+    if rule == "drop":
+        return [*lines, f"  data.overlong=drop: training would leave out {refused}"]
+    if rule == "truncate_context":
+        lines.append(f"  data.overlong=truncate_context: training would cut the context of {len(encoded.truncated)}")
+    if refused:
+        longest = max(item.longest for item in encoded.whole)
+        lines.append(
+            f"  training would stop: data.overlong={rule} allows no sample over the limit, and {refused} are; "
+            f"raise data.max_length to {longest}, or set data.overlong=drop"
+            + (" or truncate_context" if rule == "error" else "")
+        )
+    return lines
+
+
+def length_table(whole: Sequence[EncodedSample]) -> list[str]:
+    """Percentiles of token counts before the length rule, as lines of a table."""
+    rows: dict[str, list[int]] = {"longest view + answer": [item.longest for item in whole]}
+    for view in whole[0].prompts:
+        rows[f"prompt, {view}"] = [len(item.prompts[view]) for item in whole]
+    rows["answer"] = [len(item.answer) for item in whole]
+    head = "".join(f"{'max' if p == 100 else f'p{p}':>7}" for p in PERCENTILES)
+    lines = [f"{'tokens':<24}{head}"]
+    for name, lengths in rows.items():
+        ranked = np.percentile(lengths, PERCENTILES, method="inverted_cdf")  # nearest ranks
+        lines.append(f"{name:<24}" + "".join(f"{value:>7}" for value in ranked))
+    return lines
+
+
+def example_lines(rows: TokenRows, tokenizer: Any) -> list[str]:
+    """Three samples as lines: the first, one of middle length, and the longest."""
+    kept, lines = rows.encoded.kept, []
+    by_length = sorted(range(len(kept)), key=lambda i: kept[i].longest)
+    for which, i in (("first", 0), ("of middle length", by_length[len(kept) // 2]), ("longest", by_length[-1])):
+        lines += [*render_example(which, rows.samples[i], kept[i], tokenizer), ""]
+    return lines[:-1]
+
+
+def render_example(which: str, sample: EventSample, encoded: EncodedSample, tokenizer: Any) -> list[str]:
+    """A sample as lines: each view's tokens decoded, special tokens too, and what of them is trained on."""
+    sequences = [[*prompt, *encoded.answer] for prompt in encoded.prompts.values()]
+    separate = sum(map(len, sequences))
+    lines = [f"{which}: {sample.id} ({sample.dataset}, {sample.format})"]
+    if len(sequences) > 1:
+        shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*sequences, strict=False)))
+        packed = len(pack([sequences]).tokens)
+        lines.append(
+            f"  the views begin with {shared} tokens in common; {separate} tokens apart, {packed} in a packed row"
+        )
+    marks = encoded.trained or [True] * len(encoded.answer)
+    pairs = groupby(zip(marks, encoded.answer, strict=True), key=itemgetter(0))
+    runs = [(trained, _decoded(tokenizer, [token for _, token in run])) for trained, run in pairs]
+    for view, prompt in encoded.prompts.items():
+        lines.append(f"  {view}: prompt {len(prompt)} + answer {len(encoded.answer)} tokens")
+        for trained, text in [(False, _decoded(tokenizer, prompt)), *runs]:
+            mark, width = "    > " if trained else "    | ", terminal_width()
+            for line in text.split("\n"):
+                lines.append(f"{mark}{line}" if len(mark + line) <= width else filled(line, lead=mark))
+    return lines
+
+
+def _decoded(tokenizer: Any, ids: list[int]) -> str:
+    text: str = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return text

@@ -99,20 +99,15 @@ class SamplePredictions:
 
     def measure(self) -> dict[str, float]:
         """Decode and write the rows of this step; return the mean `em` and `f1`."""
-        state = self.trainer.state
         answers = {"plain": self._decode(replace(self.decoding, alpha=0.0))}
         if self.decoding.needs_imagined:
             answers["debiased"] = self._decode(self.decoding)
-        if state.is_world_process_zero:
-            self._keep(answers, state.global_step)
-        return self._scores(answers.get("debiased", answers["plain"]))
-
-    def _scores(self, texts: Sequence[str]) -> dict[str, float]:
+        if self.trainer.state.is_world_process_zero:
+            self._keep(answers, self.trainer.state.global_step)
         wording = load_prompt_set(self.recipe.data.prompt_set)
         scores = []
-        for text, sample in zip(texts, self.samples, strict=True):
-            start = wording.answer_start(sample)
-            response = wording.response(sample)
+        for text, sample in zip(answers.get("debiased", answers["plain"]), self.samples, strict=True):
+            start, response = wording.answer_start(sample), wording.response(sample)
             form = response[:start].strip()
             said = text.rpartition(form)[2] if form else text
             golds = [response[start:], *sample.answers]  # a choice with its letter, or only its text
@@ -121,14 +116,11 @@ class SamplePredictions:
         return {"em": sum(exact) / len(scores), "f1": sum(shared) / len(scores)}
 
     def _keep(self, answers: dict[str, list[str]], step: int) -> None:
+        kept_keys = {"id", "dataset", "relation", "format", "question"}
         rows = [
             {
                 "step": step,
-                "id": sample.id,
-                "dataset": sample.dataset,
-                "relation": sample.relation,
-                "format": sample.format,
-                "question": sample.question,
+                **sample.model_dump(include=kept_keys),
                 "answer": sample.answers[0],
                 **{name: texts[i] for name, texts in answers.items()},
             }

@@ -1,15 +1,24 @@
-"""Parts of the set-up of a `D2ETrainer`: its model and rows, its callbacks, and the record of its run."""
+"""Parts of a `D2ETrainer`: its model and rows, its callbacks, its loader of steps, and the values of its logs."""
 
 from __future__ import annotations
 
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from transformers import EarlyStoppingCallback
+import torch
+from torch.utils.data import DataLoader
+from transformers import EarlyStoppingCallback, TrainerCallback
+from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_utils import IntervalStrategy
 
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.model.token_budget import MicroBatchRows, StepCollator, TokenBudgetSteps, TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.objective.terms import Objective
@@ -17,9 +26,17 @@ from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints
 from d2e_sft.train.evaluation.callbacks import SamplePredictions
 from d2e_sft.train.evaluation.probe import ReadingProbe, of_both_subsets
-from d2e_sft.train.steps.loop import StepActions, apply_liger, keep_sums_in_float32
 from d2e_sft.train.steps.progress import LossLines
 from d2e_sft.train.steps.safeguards import NumberedBatches
+from d2e_sft.util.terminal import warn
+
+# Part of the loop → name of its share of the time in a log.
+_SHARES = {
+    "model": "time_in_model",
+    "optimizer": "time_in_optimizer",
+    "data": "time_in_data",
+    "elsewhere": "time_elsewhere",
+}
 
 
 def prepare_model(trainer: Any, collator: Any) -> Objective:
@@ -34,8 +51,10 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     args, model, d2e = trainer.args, trainer.model, trainer.d2e
     trainer.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
     keep_sums_in_float32(trainer.accelerator.state)
-    if args.use_liger_kernel:
-        apply_liger(model, args)
+    if args.use_liger_kernel:  # before packing is checked for exactness
+        losses = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+        apply_liger_kernel(model, {**(args.liger_kernel_config or {}), **losses})
+        args.use_liger_kernel = False  # otherwise training would apply them again, with its own choice
     tokenizer = trainer.processing_class
     with trainer.compute_loss_context_manager():
         trainer.layout = layout = choose_layout(model, d2e, args.packing, args.attention)
@@ -82,3 +101,108 @@ def add_record(trainer: Any, record: RecordRun) -> None:
         probe = ReadingProbe(trainer, record.recipe, of_both_subsets(record.probe, "probe_dataset"))
         trainer.add_callback(probe)
         trainer.held_out.measures.append(probe.measure)
+
+
+class StepActions(TrainerCallback):
+    """Logs and evaluates after the last step too, even if logging_steps or eval_steps does not divide it.
+
+    Logs at a checkpoint, which does not hold the sums of a half-filled logging window. A resumed run takes its
+    intervals from its arguments instead of the checkpoint.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.token_steps is not None:
+            self.trainer.token_steps.set_epoch(int(state.epoch or 0))
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.laps.enter("elsewhere")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        ends = state.global_step >= state.max_steps
+        control.should_log |= ends or control.should_save
+        if ends:
+            control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
+        return control
+
+
+def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: float) -> dict[str, float]:
+    """The values that a log adds to the Trainer's own, over the steps since the last one.
+
+    - the objective's terms (`ce`, `kl`, …, nats per token; `loss` is their sum, with `kl` times kl_weight);
+    - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
+      decoded and by the original view only;
+    - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
+    - `sample_weight`: mean over answer tokens, if rows have weights (the loss is Σ weight · loss / answer tokens);
+    - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and `memory_gib`,
+      the peak so far of this device, or of this process on a CPU;
+    - shares of the time: `time_in_model` (forward and backward), `time_in_optimizer` (clipping included),
+      `time_in_data` (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation).
+
+    Args:
+        values: of `ObjectiveMetrics`.
+    """
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if trainer.args.device.type == "cuda":
+        memory = torch.cuda.max_memory_allocated(trainer.args.device)
+    return {
+        **values,
+        "alpha": trainer.d2e.effective_alpha,
+        "tokens_per_second": round(tokens_per_second, 1),
+        "memory_gib": round(memory / 2**30, 3),
+        **{_SHARES[part]: round(share, 4) for part, share in trainer.laps.shares().items()},
+    }
+
+
+def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
+    """A loader of whole steps, each cut into micro-batches within `micro_batch_tokens`, and its sampler."""
+    if trainer.train_dataset is None:
+        raise ValueError("training needs rows: pass train_dataset to the trainer")
+    args, accelerator, budget = trainer.args, trainer.accelerator, trainer.args.micro_batch_tokens
+    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.d2e.step_views)
+    larger = sum(costs.of_micro_batch([i]) > budget for i in range(len(costs.tokens)))
+    if larger and accelerator.is_main_process:
+        warn(
+            f"{larger} of {len(costs.tokens)} samples have more than micro_batch_tokens={budget} tokens; each of them "
+            "is a micro-batch by itself"
+        )
+    steps = TokenBudgetSteps(
+        costs,
+        args.per_device_train_batch_size * accelerator.num_processes,
+        budget,
+        seed=args.data_seed,
+        rank=accelerator.process_index,
+        processes=accelerator.num_processes,
+    )
+    loader = DataLoader(
+        MicroBatchRows(trainer.train_dataset),
+        batch_sampler=steps,
+        collate_fn=StepCollator(trainer.data_collator),
+        num_workers=args.dataloader_num_workers,
+        pin_memory=args.dataloader_pin_memory,
+        # Its own generator: without one an iteration draws from the global one, as dropout does.
+        generator=torch.Generator(),
+    )
+    return loader, steps
+
+
+def stopped_early(callbacks: Sequence[TrainerCallback]) -> bool:
+    """Whether a resumed run had stopped for lack of improvement."""
+    return any(
+        isinstance(callback, EarlyStoppingCallback)
+        and callback.early_stopping_patience_counter >= callback.early_stopping_patience
+        for callback in callbacks
+    )
+
+
+def keep_sums_in_float32(state: Any) -> None:
+    """Make FSDP2 return float32: it casts outputs to the policy's dtype, and ours are sums of losses, not logits."""
+    plugin: Any = getattr(state, "fsdp_plugin", None)
+    policy = getattr(plugin, "mixed_precision_policy", None)
+    if policy is not None and getattr(plugin, "fsdp_version", 1) == 2:
+        plugin.mixed_precision_policy = replace(policy, output_dtype=torch.float32)

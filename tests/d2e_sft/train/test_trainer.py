@@ -18,7 +18,7 @@ from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.token_budget import REPEATED
 from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.steps.loop import keep_sums_in_float32
+from d2e_sft.train.steps.setup import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer

@@ -11,8 +11,8 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Recipe, TrainSection
-from d2e_sft.train.arguments.as_recipe import to_recipe
 from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.arguments.record import to_recipe
 from d2e_sft.util.errors import UserError
 
 

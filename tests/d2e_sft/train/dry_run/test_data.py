@@ -9,7 +9,7 @@ import pytest
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.dry_run.data import describe_overlong, length_table, render_example
+from d2e_sft.train.dry_run.report import describe_overlong, length_table, render_example
 from d2e_sft.train.rows import read_rows
 from tests.tiny import make_sample, tiny_tokenizer
 

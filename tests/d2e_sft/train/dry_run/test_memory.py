@@ -17,14 +17,15 @@ from d2e_sft.model.attention.registry import FLEX, register
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
-from d2e_sft.train.dry_run.costs import SHARDED, on_each_device
+from d2e_sft.train.dry_run.costs import Speed
 from d2e_sft.train.dry_run.memory import (
+    SHARDED,
     MemoryEstimate,
     TensorBytes,
     estimate_memory,
+    on_each_device,
     optimizer_bytes,
 )
-from d2e_sft.train.dry_run.speed import Speed
 from d2e_sft.train.launch import launchers
 from tests.factories import write_recipe
 from tests.tiny import VOCAB_SIZE, make_samples, tiny_model, tiny_tokenizer

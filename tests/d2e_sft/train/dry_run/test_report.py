@@ -13,8 +13,8 @@ import torch
 from d2e_sft import cli
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.model.packing_support import Layout
+from d2e_sft.train.dry_run.costs import draw
 from d2e_sft.train.dry_run.report import dry_run
-from d2e_sft.train.dry_run.speed import draw
 from d2e_sft.train.prepare import count_steps
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
@@ -151,7 +151,7 @@ def test_memory_that_cannot_be_measured_is_estimated(recipe_file: Path, monkeypa
     def untold() -> None:
         raise UserError("memory cannot be measured")
 
-    monkeypatch.setattr("d2e_sft.train.dry_run.speed.PeakMemory", untold)
+    monkeypatch.setattr("d2e_sft.train.dry_run.costs.PeakMemory", untold)
     assert re.search(r"at the peak .* estimated", section(shown(recipe_file), "memory per device"))
 
 
@@ -159,7 +159,7 @@ def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pyte
     def too_much(*arguments: Any, **options: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("d2e_sft.train.dry_run.speed.forward_backward", too_much)
+    monkeypatch.setattr("d2e_sft.train.dry_run.costs.forward_backward", too_much)
     text = shown(recipe_file)
     assert "not measured: a micro-batch does not fit cpu" in section(text, "time")
     assert "activations" in section(text, "memory per device")
@@ -173,8 +173,8 @@ def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
     full = {"original": [1] * 40, "imagined": [2] * 40, "refined": [3] * 40, "answer": [4]}
     recipe = load_recipe(recipe_file, ["train.batch_size=1", "train.per_device_train_batch_size=1"])
     steps = count_steps(recipe.train, 2, 1)
-    drawn = draw(recipe, [wide, full], Layout(packing, "sdpa"), steps)  # type: ignore[arg-type]
-    assert drawn.heaviest == [["wide", "full"].index(heaviest)]
+    _, heaviest_rows, _ = draw(recipe, [wide, full], Layout(packing, "sdpa"), steps)  # type: ignore[arg-type]
+    assert heaviest_rows == [["wide", "full"].index(heaviest)]
 
 
 def test_micro_batches_by_tokens_are_told_as_the_run_will_cut_them(recipe_file: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d2e_sft.config.recipe import TrainSection
-from d2e_sft.train.dry_run.speed import Speed, hours, seconds_in_all
+from d2e_sft.train.dry_run.costs import Speed, hours, seconds_in_all
 from d2e_sft.train.prepare import count_steps
 
 
