@@ -89,7 +89,6 @@ class D2EConfig(TrainingArguments):
     logging_nan_inf_filter: bool | None = None
     save_strategy: str | None = None
     eval_strategy: str | None = None
-    remove_unused_columns: bool | None = False  # the batch holds views and answers, not the model's own columns
     run_name: str | None = None
     data_seed: int | None = None
     use_cpu: bool = False
@@ -119,6 +118,7 @@ class D2EConfig(TrainingArguments):
         args.save_steps = args.save_steps or 500
         args.eval_strategy = args.eval_strategy or ("steps" if args.eval_steps else "no")
         args.run_name = args.run_name or Path(args.output_dir or "").name
+        args.remove_unused_columns = False  # the batch holds views and answers, not the model's own columns
         args.data_seed = args.seed if args.data_seed is None else args.data_seed
         if args.early_stopping_patience is not None or args.load_best_model_at_end:
             args.metric_for_best_model = args.metric_for_best_model or "loss"

@@ -62,12 +62,25 @@ def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp
         ("train.per_device_train_batch_size=7", r"64 is not a multiple of train.per_device_train_batch_size=7"),
         ("train.report_to=wnadb", r"train.report_to.0: got 'wnadb'; Input should be 'wandb'"),
         ("d2e.alpha", r"override 'd2e.alpha': expected section.key=value"),
+        ("train.eval_steps=2", r"train.eval_steps=2 needs held-out rows to evaluate on; set data.dev=FILE"),
+        ("train.early_stopping_patience=2", r"patience=2 needs held-out rows to evaluate on; set data.dev=FILE"),
+        ("train.load_best_model_at_end=true", r"load_best_model_at_end=True needs held-out rows"),
+        ("data.max_dev_samples=3", r"data.max_dev_samples=3 needs held-out rows"),
+        ("data.max_probe_samples=2", r"data.max_probe_samples=2 needs held-out rows .*; set data.probe=FILE"),
         ("data.train.deeper=1", r"'train' is a value, not a section"),
     ],
 )
 def test_a_wrong_override_is_explained(recipe_file: Path, override: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         load_recipe(recipe_file, [override])
+
+
+def test_the_best_model_must_be_evaluated_and_saved(recipe_file: Path) -> None:
+    changes = ["data.dev=dev.parquet", "train.load_best_model_at_end=true", "train.eval_steps=2"]
+    for saved in ("null", "3"):
+        with pytest.raises(UserError, match="expected both, save_steps a multiple of eval_steps"):
+            load_recipe(recipe_file, [*changes, f"train.save_steps={saved}"])
+    assert load_recipe(recipe_file, [*changes, "train.save_steps=4"]).train.load_best_model_at_end
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,11 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"train.jsonl: no such file"):
         check_recipe(recipe(tmp_path), processes=1)
     write_samples(make_samples(2), tmp_path / "train.jsonl")
+    for key in ("dev", "probe"):
+        asked = recipe(tmp_path)
+        setattr(asked.data, key, "none.jsonl")
+        with pytest.raises(UserError, match=r"none.jsonl: no such file"):
+            check_recipe(asked, processes=1)
     with pytest.raises(
         UserError, match=r"cannot be split into micro-batches of train.per_device_train_batch_size=2 on 3 processes"
     ):

@@ -10,77 +10,51 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from transformers import TrainingArguments
 
-from d2e_sft.config.recipe import D2ESection, Packing
-from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.token_budget import REPEATED
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.steps.setup import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
-from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+from tests.naive import encoded_rows
+from tests.tiny import tiny_model
 
-SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1}
-
-
-def _dataset(config: D2ESection, count: int = 8) -> datasets.Dataset:
-    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
-    encoded = encode_samples(make_samples(count), encoder, max_length=1000)
-    return datasets.Dataset.from_list([{**item.prompts, "answer": item.answer} for item in encoded.kept])
+SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1,
+       "logging_first_step": False}  # fmt: skip
 
 
 def _trainer(
-    folder: Path,
-    config: D2ESection,
-    *,
-    micro: int,
-    accumulation: int,
-    model: Any = None,
-    packing: Packing = "auto",
-    micro_batch_tokens: int | None = None,
-    **options: Any,
+    folder: Path, config: D2ESection, *, micro: int, accumulation: int = 1, model: Any = None, **options: Any
 ) -> D2ETrainer:
-    args = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=accumulation,
-        save_strategy=options.pop("save_strategy", "no"),
-        report_to="none",
-        remove_unused_columns=False,
-        disable_tqdm=True,
-        use_cpu=True,
-        **{**SGD, **options},
-    )
-    config_args = {"packing": packing, "micro_batch_tokens": micro_batch_tokens, **config.model_dump()}
-    return D2ETrainer(model or tiny_model(seed=3), D2EConfig.of(args, **config_args), train_dataset=_dataset(config))
+    batch = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": accumulation}
+    args = D2EConfig(str(folder), bf16=False, disable_tqdm=True, **{**batch, **SGD, **config.model_dump(), **options})
+    rows = datasets.Dataset.from_list(encoded_rows(config, 8))
+    return D2ETrainer(model or tiny_model(seed=3), args, train_dataset=rows)
 
 
 def _weights(trainer: D2ETrainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
 
 
-def _one_step(
-    folder: Path, config: D2ESection, micro: int, accumulation: int
-) -> tuple[torch.Tensor, dict[str, float]]:
-    trainer = _trainer(folder, config, micro=micro, accumulation=accumulation, max_steps=1)
+def _step(trainer: D2ETrainer) -> tuple[torch.Tensor, dict[str, float]]:
+    """The change of the weights in one step, and its log."""
     start = _weights(trainer).clone()
     trainer.train()
     return _weights(trainer) - start, trainer.state.log_history[0]
 
 
-@pytest.mark.parametrize(("micro", "accumulation"), [(1, 8), (2, 4)])
-def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path, micro: int, accumulation: int) -> None:
+def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> None:
     # Answers differ in length, so a mean of micro-batch means would differ.
-    config = D2ESection()
-    whole, whole_log = _one_step(tmp_path, config, 8, 1)
-    cut, cut_log = _one_step(tmp_path, config, micro, accumulation)
+    whole, whole_log = _step(_trainer(tmp_path, D2ESection(), micro=8, max_steps=1))
     assert whole.abs().max() > 1e-3
-    torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
-    for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
-        assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+    for micro, accumulation in ((1, 8), (2, 4)):
+        trainer = _trainer(tmp_path, D2ESection(), micro=micro, accumulation=accumulation, max_steps=1)
+        cut, cut_log = _step(trainer)
+        torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
+        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
+            assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
 
 
 def test_weights_of_samples_multiply_their_losses(tmp_path: Path) -> None:
@@ -88,9 +62,7 @@ def test_weights_of_samples_multiply_their_losses(tmp_path: Path) -> None:
         trainer = _trainer(tmp_path, D2ESection(), micro=2, accumulation=4, max_steps=1, packing="shared_prefix")
         if weights is not None:
             trainer.train_dataset = trainer.train_dataset.add_column("weight", weights)
-        start = _weights(trainer).clone()
-        trainer.train()
-        return _weights(trainer) - start, trainer.state.log_history[0]
+        return _step(trainer)
 
     plain, plain_log = step(None)
     assert "sample_weight" not in plain_log
@@ -128,19 +100,22 @@ def test_ligers_kernels_come_before_packed_rows_are_asked_for_and_leave_the_loss
     for user in ("transformers.integrations.liger", "d2e_sft.train.arguments.config"):
         monkeypatch.setattr(f"{user}.is_liger_kernel_available", lambda: True)
     options: dict[str, Any] = {"use_liger_kernel": True, "liger_kernel_config": {"cross_entropy": True, "rope": False}}
-    trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=1, max_steps=1, **options)
+    trainer = _trainer(tmp_path, D2ESection(), micro=4, max_steps=1, **options)
     assert trainer.layout.packing == packing
     trainer.train()
     assert asked == [{"rope": False, "cross_entropy": False, "fused_linear_cross_entropy": False}]
 
 
-def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Path) -> None:
+def test_a_log_has_the_terms_of_the_loss_over_its_window_and_where_the_time_went(tmp_path: Path) -> None:
     config = D2ESection(kl_weight=0.5)
     trainer = _trainer(tmp_path, config, micro=2, accumulation=2, num_train_epochs=2, logging_steps=3)
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert [entry["step"] for entry in logs] == [3, 4], "the last, shorter window is logged too"
+    times = ("time_in_model", "time_in_optimizer", "time_in_data", "time_elsewhere")
     for entry in logs:
+        assert sum(entry[name] for name in times) == pytest.approx(1, abs=1e-3)
+        assert entry["time_in_model"] > 0.2
         assert entry["loss"] == pytest.approx(entry["ce"] + 0.5 * entry["kl"], rel=1e-4)
         assert entry["kl"] > 0
         for share in ("debiased_accuracy", "plain_accuracy", "bias_share"):
@@ -152,7 +127,7 @@ def test_logged_loss_is_ce_plus_weighted_kl_over_the_logging_window(tmp_path: Pa
 
 def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
     config = D2ESection(debias=False, distill=False)
-    trainer = _trainer(tmp_path, config, micro=8, accumulation=1)
+    trainer = _trainer(tmp_path, config, micro=8)
     rows = list(trainer.train_dataset)
     batch = trainer.data_collator(rows)
     whole = left_pad([row["original"] + row["answer"] for row in rows], 0)
@@ -164,8 +139,8 @@ def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: P
 
 
 def test_resuming_micro_batches_by_tokens_ends_with_the_same_weights(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"micro": 4, "accumulation": 1, "micro_batch_tokens": 300}
-    options |= {"num_train_epochs": 3, "save_strategy": "steps", "save_steps": 3}
+    options: dict[str, Any] = {"micro": 4, "micro_batch_tokens": 300}
+    options |= {"num_train_epochs": 3, "save_steps": 3}
     straight = _trainer(tmp_path / "straight", D2ESection(), **options)
     straight.train()
     again = _trainer(tmp_path / "again", D2ESection(), model=tiny_model(seed=9), **options)
@@ -186,7 +161,7 @@ def test_fsdp2_returns_the_sums_in_float32() -> None:
 
 
 def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"micro": 4, "accumulation": 1, "num_train_epochs": 2}
+    options: dict[str, Any] = {"micro": 4, "num_train_epochs": 2}
     whole = _trainer(tmp_path / "whole", D2ESection(), **options)
     whole.train()
     cut = _trainer(tmp_path / "cut", D2ESection(), micro_batch_tokens=300, **options)
@@ -202,7 +177,7 @@ def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> No
 
 
 def test_a_repeated_micro_batch_counts_for_nothing(tmp_path: Path) -> None:
-    trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=1)
+    trainer = _trainer(tmp_path, D2ESection(), micro=4)
     batch = trainer.data_collator(list(trainer.train_dataset)[:2])
     trainer.model.train()
     assert trainer.compute_loss(trainer.model, {**batch, REPEATED: True}) == 0
@@ -212,13 +187,3 @@ def test_a_repeated_micro_batch_counts_for_nothing(tmp_path: Path) -> None:
 def test_tokens_beside_accumulation_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"micro_batch_tokens=300 with gradient_accumulation_steps=2"):
         _trainer(tmp_path, D2ESection(), micro=4, accumulation=2, micro_batch_tokens=300)
-
-
-def test_logs_say_where_the_time_went(tmp_path: Path) -> None:
-    trainer = _trainer(tmp_path, D2ESection(), micro=4, accumulation=2, max_steps=2)
-    trainer.train()
-    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    names = ("time_in_model", "time_in_optimizer", "time_in_data", "time_elsewhere")
-    for entry in logs:
-        assert sum(entry[name] for name in names) == pytest.approx(1, abs=1e-3)
-        assert entry["time_in_model"] > 0.2

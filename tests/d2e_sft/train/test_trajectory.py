@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.train.arguments.config import D2EConfig
@@ -27,23 +26,12 @@ OBJECTIVES = {"d2e": D2ESection(), "sft": D2ESection(debias=False, distill=False
 
 def losses(folder: Path, d2e: D2ESection, steps: int = 20) -> dict[str, list[float]]:
     """`loss`, `ce` and `kl` (nats a token) of each step, unrounded."""
-    args = TrainingArguments(
-        output_dir=str(folder),
-        max_steps=steps,
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=2,
-        learning_rate=1e-3,
-        lr_scheduler_type="constant",
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        remove_unused_columns=False,
-        disable_tqdm=True,
-        use_cpu=True,
-    )
-    trainer = D2ETrainer(
-        tiny_model("llama"), D2EConfig.of(args, **d2e.model_dump()), train_dataset=encoded_rows(d2e, 8)
-    )
+    args = D2EConfig(
+        str(folder), max_steps=steps, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        learning_rate=1e-3, lr_scheduler_type="constant", warmup_steps=0, weight_decay=0.0, seed=42, logging_steps=1,
+        bf16=False, disable_tqdm=True, use_cpu=True, **d2e.model_dump(),
+    )  # fmt: skip
+    trainer = D2ETrainer(tiny_model("llama"), args, train_dataset=encoded_rows(d2e, 8))
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     return {name: [entry[name] for entry in logged] for name in ("loss", "ce", "kl")}

@@ -100,6 +100,7 @@ def test_the_global_batch_and_accumulation_follow_from_each_other(given: dict[st
 def test_transformers_own_arguments_are_completed() -> None:
     args = D2EConfig.of(TrainingArguments("run", learning_rate=0.5, per_device_train_batch_size=3, use_cpu=True))
     assert (args.learning_rate, args.per_device_train_batch_size, args.bf16, args.alpha) == (0.5, 3, False, 0.5)
+    assert not args.remove_unused_columns, "views are no columns of a model's forward"
     assert D2EConfig.of(args) is args
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft import cli
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.model.packing_support import Layout
-from d2e_sft.train.dry_run.costs import draw
-from d2e_sft.train.dry_run.report import dry_run
-from d2e_sft.train.prepare import count_steps
+from d2e_sft.data.views import EncodedSample
+from d2e_sft.model.loading import load_model
+from d2e_sft.train.dry_run.report import describe_overlong, dry_run, length_table, render_example
+from d2e_sft.train.rows import read_rows
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
+from tests.command import output_of, refusal_of
+from tests.tiny import make_sample, tiny_tokenizer
 
 
 def shown(recipe_file: Path, *overrides: str, **options: Any) -> str:
@@ -36,11 +37,10 @@ def whole(recipe_file: Path) -> str:
 
 
 def test_the_command_shows_every_section_and_writes_nothing(
-    recipe_file: Path, capsys: pytest.CaptureFixture[str]
+    recipe_file: Path,
 ) -> None:
     before = sorted(recipe_file.parent.rglob("*"))
-    cli.main(["train", str(recipe_file), "train.num_train_epochs=2", "--dry-run"])
-    printed = capsys.readouterr().out
+    printed = output_of("train", recipe_file, "train.num_train_epochs=2", "--dry-run")
     for title in ("recipe", "run folder", "samples", "lengths", "layout", "steps", "memory per device", "time"):
         assert f"== {title}" in printed, title
     assert "num_train_epochs: 2" in section(printed, "recipe")
@@ -119,19 +119,12 @@ def test_a_launcher_divides_memory_and_time(recipe_file: Path) -> None:
         (["model.name=./nowhere"], "no such folder"),
         (["data.train=none.parquet"], "none.parquet: no such file"),
         (["data.max_length=20"], "all 18 samples exceed data.max_length=20"),
-        (["--launch", "zero9", "--processes", "2"], "--launch zero9: no such launcher"),
         (["--launch", "ddp", "--processes", "3"], "cannot be split into micro-batches"),
-        (["--processes", "3"], "needs --launch"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_training_refuses_is_refused(
-    recipe_file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["train", str(recipe_file), "--dry-run", *arguments])
-    assert stop.value.code == 1
-    assert said in capsys.readouterr().err
+def test_what_training_refuses_is_refused(recipe_file: Path, arguments: list[str], said: str) -> None:
+    assert said in refusal_of("train", recipe_file, "--dry-run", *arguments)
     assert not (recipe_file.parent / "run").exists()
 
 
@@ -165,21 +158,67 @@ def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pyte
     assert "activations" in section(text, "memory per device")
 
 
-@pytest.mark.parametrize(("packing", "heaviest"), [("batched", "wide"), ("shared_batch", "full")])
-def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
-    recipe_file: Path, packing: str, heaviest: str
-) -> None:
-    wide = {"original": [1] * 50, "imagined": [2] * 10, "refined": [3] * 10, "answer": [4]}
-    full = {"original": [1] * 40, "imagined": [2] * 40, "refined": [3] * 40, "answer": [4]}
-    recipe = load_recipe(recipe_file, ["train.batch_size=1", "train.per_device_train_batch_size=1"])
-    steps = count_steps(recipe.train, 2, 1)
-    _, heaviest_rows, _ = draw(recipe, [wide, full], Layout(packing, "sdpa"), steps)  # type: ignore[arg-type]
-    assert heaviest_rows == [["wide", "full"].index(heaviest)]
-
-
 def test_micro_batches_by_tokens_are_told_as_the_run_will_cut_them(recipe_file: Path) -> None:
     text = shown(recipe_file, "train.micro_batch_tokens=1000")
     assert re.search(r"a step: [\d.]+ micro-batches of at most 1000 tokens \([\d.]+ samples on average\)", text)
     found = re.search(r"for the heaviest micro-batch, \d+ samples: (\d+) tokens laid out", text)
     assert found is not None
     assert 476 < int(found.group(1)) <= 1000
+
+
+def test_samples_are_shown_as_the_model_sees_them() -> None:
+    tokenizer = tiny_tokenizer()
+    prompts = {
+        "original": tokenizer("<|user|>rain, then what?<|end|><|assistant|>")["input_ids"],
+        "imagined": tokenizer("<|user|>then what?<|end|><|assistant|>")["input_ids"],
+    }
+    encoded = EncodedSample(prompts=prompts, answer=tokenizer("flood\nno<|end|>")["input_ids"])  # type: ignore[arg-type]
+    lines = render_example("first", make_sample(3), encoded, tokenizer)
+    assert lines[0] == "first: s3 (made-up, qa)"
+    # <|user|> alone is common: r and t differ. 18 + 9 and 12 + 9 tokens, all kept: one token is not worth sharing.
+    assert lines[1] == f"  the views begin with 1 tokens in common; {19 + 13 + 18} tokens apart, 50 in a packed row"
+    assert lines[2:6] == [
+        "  original: prompt 19 + answer 9 tokens",
+        "    | <|user|>rain, then what?<|end|><|assistant|>",
+        "    > flood",
+        "    > no<|end|>",
+    ]
+
+
+def test_percentiles_are_nearest_ranks() -> None:
+    whole = [EncodedSample({"original": [0] * (n - 1)}, [0]) for n in (3, 1, 2, 4, 10, 9, 8, 7, 6, 5)]
+    head, longest, *_ = length_table(whole)
+    assert head.split() == ["tokens", "p50", "p90", "p95", "p99", "max"]
+    assert longest.split()[-5:] == ["5", "9", "10", "10", "10"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit", "said", "kept"),
+    [
+        ("drop", 310, "data.overlong=drop: training would leave out {refused}", None),
+        ("truncate_context", 300, "training would cut the context of {cut}", 18),
+        ("truncate_context", 239, "training would stop: data.overlong=truncate_context", None),
+    ],
+)
+def test_what_the_length_rule_does_is_counted(
+    recipe_file: Path, rule: str, limit: int, said: str, kept: int | None
+) -> None:
+    recipe = load_recipe(recipe_file, [f"data.overlong={rule}", f"data.max_length={limit}"])
+    rows = read_rows(recipe, "training", load_model(recipe.model.name), progress=False, refuse=False)
+    encoded, refused, cut = rows.encoded, len(rows.encoded.dropped), len(rows.encoded.truncated)
+    assert all(item.longest <= limit for item in encoded.kept)
+    assert len(encoded.kept) == 18 - refused
+    assert kept is None or (len(encoded.kept) == kept and cut > 0)
+    assert said.format(refused=refused, cut=cut) in "\n".join(describe_overlong(recipe, rows))
+
+
+def test_a_long_line_of_a_sample_continues_below_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer("<|user|>" + "the rain fell, the river rose " * 6)["input_ids"]
+    encoded = EncodedSample(prompts={"original": ids}, answer=tokenizer("flood<|end|>")["input_ids"])
+    (shown,) = (line for line in render_example("first", make_sample(3), encoded, tokenizer) if "rain" in line)
+    lines = shown.split("\n")
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 100
+    assert lines[1].startswith("      ")

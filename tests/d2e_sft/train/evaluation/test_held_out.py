@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -100,13 +101,7 @@ def test_processes_share_the_rows_and_take_equally_many_batches(rows: int, size:
 def test_values_are_means_over_the_answer_tokens_of_all_rows(tmp_path: Path, debias: bool) -> None:
     d2e = D2ESection(kl_weight=0.5, debias=debias, distill=debias)
     rows = encoded_rows(d2e, 7)
-    args = TrainingArguments(
-        output_dir=str(tmp_path),
-        per_device_eval_batch_size=2,
-        report_to="none",
-        remove_unused_columns=False,
-        use_cpu=True,
-    )
+    args = TrainingArguments(str(tmp_path), per_device_eval_batch_size=2, report_to="none", use_cpu=True)
     held = datasets.Dataset.from_list(rows)
     found = D2ETrainer(tiny_model(seed=3), D2EConfig.of(args, **d2e.model_dump()), eval_dataset=held).evaluate()
     tokens = sum(len(row["answer"]) for row in rows)
@@ -201,38 +196,15 @@ def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monke
     assert 3 * entry["tokens_per_second"] + 2 * first["tokens_per_second"] == pytest.approx(tokens, abs=0.5)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["data.dev=null"], "train.eval_steps=2 needs held-out rows to evaluate on; set data.dev=FILE"),
-        (
-            ["data.dev=null", "train.eval_steps=null", "data.max_dev_samples=3"],
-            "data.max_dev_samples=3 needs held-out",
-        ),
-        (["data.dev=none.jsonl"], "none.jsonl: no such file"),
-    ],
-)
-@pytest.mark.parametrize("begin", [train_recipe, dry_run])
-def test_evaluations_without_rows_are_refused(
-    world: Path, tmp_path: Path, begin: Callable[..., object], overrides: list[str], expected: str
-) -> None:
-    with pytest.raises(UserError, match=expected.replace(".", r"\.")):
-        begin(recipe_for(world, tmp_path / "none", *overrides), **({"echo": print} if begin is dry_run else {}))
-
-
-def test_what_is_wrong_with_held_out_rows_names_their_file(world: Path, tmp_path: Path) -> None:
+def test_a_dry_run_counts_held_out_rows_and_wrong_ones_are_named_with_their_file(world: Path, tmp_path: Path) -> None:
     write_samples([make_sample(30, split="dev", refined_context=None)], tmp_path / "unrefined.jsonl")
     dev = f"data.dev={tmp_path}/unrefined.jsonl"
     with pytest.raises(UserError, match=r"unrefined\.jsonl: sample 's30' .*refined_context is missing"):
         trained(world, tmp_path / "none", dev)
     shown: list[str] = []
     dry_run(recipe_for(world, tmp_path / "none", dev), shown.append)
-    assert "training would stop:" in "".join(shown)
-    assert "unrefined.jsonl: sample 's30'" in "".join(shown)
-
-
-def test_a_dry_run_counts_held_out_rows(world: Path, tmp_path: Path) -> None:
-    shown: list[str] = []
+    assert re.search(r"training would stop: .*unrefined\.jsonl: sample 's30'", "".join(shown))
+    shown.clear()
     dry_run(recipe_for(world, tmp_path / "none", "data.max_dev_samples=4"), shown.append)
     assert f"held-out samples: 4 in {world}/dev.jsonl" in "".join(shown)
     assert f"evaluations: every 2 steps, on {world}/dev.jsonl" in "".join(shown)

@@ -104,12 +104,6 @@ def test_rows_without_a_subset_are_refused(world: Path, tmp_path: Path, lacking:
         train_recipe(recipe)
 
 
-def test_settings_without_rows_to_evaluate_on_are_refused(world: Path, tmp_path: Path) -> None:
-    for key in ("data.max_probe_samples", "train.eval_steps"):
-        with pytest.raises(UserError, match=f"{key}=2 needs held-out rows"):
-            recipe_for(world, tmp_path / "run", "data.probe=null", "train.eval_steps=null", f"{key}=2")
-
-
 def test_from_python_the_same_values_are_logged_and_the_rows_kept(world: Path, tmp_path: Path) -> None:
     train_recipe(recipe_for(world, tmp_path / "recipe", "train.eval_steps=2"))
     given = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 4, "learning_rate": 1e-2}
