@@ -6,12 +6,14 @@ in a fraction of a second; it is `d2e train` or `d2e eval` that runs in them, an
 
 from __future__ import annotations
 
+import gc
 import io
 import multiprocessing
 import os
 import pkgutil
 import signal
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,10 +120,22 @@ def start(
     verb: str = "train",
 ) -> tuple[Any, Path]:
     """As `train`, without waiting for the end."""
+    return _start(_run, folder, [verb, *map(str, arguments)], kill, environment or {})
+
+
+def launch(folder: Path, launcher: str, *arguments: str | Path) -> Ended:
+    """Call a launcher, given as `module:function`; it and the processes that it starts are forked, without GPUs.
+
+    torch's launcher, which accelerate's calls, takes its options from `PET_…`.
+    """
+    environment = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork", "CUDA_VISIBLE_DEVICES": ""}
+    return finish(_start(_launch, folder, launcher, [*map(str, arguments)], environment), timeout=300)
+
+
+def _start(target: Callable[..., None], folder: Path, *arguments: Any) -> tuple[Any, Path]:
     output = folder / f"printed-{len(list(folder.glob('printed-*')))}.txt"
     output.touch()
-    line = [verb, *(str(argument) for argument in arguments)]
-    process = _FORKS.Process(target=_run, args=(line, kill, environment or {}, output))
+    process = _FORKS.Process(target=target, args=(*arguments, output))
     process.start()
     return process, output
 
@@ -138,16 +152,27 @@ def finish(started: tuple[Any, Path], timeout: float = 60) -> Ended:
 
 
 def _run(arguments: list[str], kill: Kill | None, environment: dict[str, str], output: Path) -> None:
+    _enter(environment, output)
+    if kill:
+        _arm(kill)
+    cli.main(arguments)
+
+
+def _launch(launcher: str, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+    _enter(environment, output)
+    sys.argv[1:] = arguments
+    pkgutil.resolve_name(launcher)()
+
+
+def _enter(environment: dict[str, str], output: Path) -> None:
     target = os.open(output, os.O_WRONLY | os.O_APPEND)
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.environ.update(environment)
-    if kill:
-        _arm(kill)
+    gc.freeze()  # imported modules are no garbage
     import torch
 
     torch.set_num_threads(1)  # a sum over several threads may be rounded otherwise from run to run
-    cli.main(arguments)
 
 
 def _arm(kill: Kill) -> None:

@@ -6,36 +6,23 @@ is tested in test_engines.py, where there are two GPUs.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.command import launch
 from tests.d2e_sft.distributed.one_step import OBJECTIVES, decode, samples, take_step, trainer_for
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes found."""
     folder = tmp_path_factory.mktemp("fsdp2")
-    launched = subprocess.run(
-        [
-            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-            str(Path(__file__).with_name("fsdp2_worker.py")), str(folder),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )  # fmt: skip
-    assert launched.returncode == 0, launched.stderr[-3000:]
+    worker = Path(__file__).with_name("fsdp2_worker.py")
+    ended = launch(folder, "torch.distributed.run:main", "--standalone", "--nproc-per-node", "2", worker, folder)
+    assert ended.status == 0, ended.printed[-3000:]
     return [torch.load(folder / f"rank-{rank}.pt") for rank in (0, 1)]
 
 
