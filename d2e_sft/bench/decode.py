@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
+from d2e_sft.bench.tables import fields_table
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import TokenPair, token_pairs
@@ -227,6 +228,4 @@ _COLUMNS = {
 
 def as_table(measured: Sequence[Measured]) -> Table:
     """Return the rows as a table, with the columns that the engine has."""
-    shown = {name: column for name, column in _COLUMNS.items() if getattr(measured[0], column[0]) is not None}
-    rows = [[form.format(getattr(row, field)) for field, form in shown.values()] for row in measured]
-    return Table.of(list(shown), rows, keys=3)
+    return fields_table(_COLUMNS, [vars(row) for row in measured], keys=3)

@@ -120,16 +120,14 @@ def _collated(
     return step(model, objective_of(model, d2e), inputs.pop("targets"), inputs)["loss"]
 
 
-_batched = partial(_collated, packing="batched")
 _shared_prefix = partial(_collated, packing="shared_prefix")
 _shared_batch = partial(_collated, packing="shared_batch")
-
 ENGINES = (
     Engine("sft_plain", "sft_plain", shares_samples=False, loss=_plain_sft, packed=False, is_sft=True, elsewhere=True),
     Engine("sft", "sft", shares_samples=False, loss=_shared_prefix, packed=True, is_sft=True),
     Engine("sft_shared", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True, is_sft=True),
     Engine("three_forwards", "sft", shares_samples=False, loss=_three_forwards, packed=False),
-    Engine("batched", "sft", shares_samples=False, loss=_batched, packed=False),
+    Engine("batched", "sft", shares_samples=False, loss=partial(_collated, packing="batched"), packed=False),
     Engine("shared_prefix", "sft", shares_samples=False, loss=_shared_prefix, packed=True),
     Engine("shared_batch", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True),
 )

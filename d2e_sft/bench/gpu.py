@@ -11,7 +11,8 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from d2e_sft.bench.decode import measure_decoding
 from d2e_sft.bench.engines import ENGINES, PREFIX, QUESTION
 from d2e_sft.bench.gpu_report import Report
-from d2e_sft.bench.shapes import SHAPES, Deadline, Peaks, Work, measure_peaks, random_model, work_of
+from d2e_sft.bench.shapes import SHAPES, Peaks, Work, measure_peaks, random_model, work_of
 from d2e_sft.bench.step_rows import compare
 from d2e_sft.bench.train import Run, cases_of, measure
 from d2e_sft.bench.trl_peer import trl_engines, trl_is_missing
@@ -37,7 +38,6 @@ class Plan:
     """What to measure: a micro-batch to train on for each shape, and batches to decode."""
 
     training: dict[str, tuple[int, int]]  # shape → samples, tokens of a context
-    decoding: tuple[str, ...]
     batches: tuple[int, ...]
     prompt: int
     new_tokens: int
@@ -48,7 +48,6 @@ class Plan:
 # Micro-batches of 3 to 9 thousand tokens: enough to fill an accelerator of 80 GB and up, weights in float32.
 ACCELERATOR = Plan(
     training={"smollm2-135m": (16, 350), "qwen1.5-7b": (8, 350), "qwen3-0.6b": (16, 350), "qwen3-4b": (8, 350)},
-    decoding=("smollm2-135m", "qwen1.5-7b", "qwen3-0.6b", "qwen3-4b"),
     batches=(8, 32),
     prompt=600,
     new_tokens=32,
@@ -56,8 +55,8 @@ ACCELERATOR = Plan(
     precision="bfloat16",
 )
 REHEARSAL = Plan(
-    training={"tiny": (3, 30)}, decoding=("tiny",), batches=(2,), prompt=PREFIX + QUESTION + 20, new_tokens=4,
-    repeats=2, precision="float32",
+    training={"tiny": (3, 30)}, batches=(2,), prompt=PREFIX + QUESTION + 20, new_tokens=4, repeats=2,
+    precision="float32",
 )  # fmt: skip
 
 
@@ -82,28 +81,27 @@ def bench_gpu(
     """
     started, device = time.monotonic(), usable_device()
     plan = _plan(device, shapes, rehearse)
-    deadline = Deadline(seconds)
-    report = Report(measure_peaks(device), _versions())
+    versions = {name: version(name) for name in _PACKAGES if find_spec(name) is not None}
+    report = Report(measure_peaks(device), {"python": platform.python_version(), **versions})
     missing = trl_is_missing()
     if missing is not None:
         report.skipped.append({"case": "training, TRL", "reason": missing})
     tasks: list[tuple[str, Callable[[], Any]]] = [
-        (f"training, {shape}", lambda shape=shape: _train(report, plan, shape, device, deadline))  # type: ignore[misc]
+        (f"training, {shape}", lambda shape=shape: _train(report, plan, shape, device, started + seconds))  # type: ignore[misc]
         for shape in plan.training
     ]
     tasks += [
         (f"decoding, {shape}, batch {batch}", lambda s=shape, b=batch: _decode(report, plan, s, b, device))  # type: ignore[misc]
-        for shape in plan.decoding
+        for shape in plan.training
         for batch in plan.batches
     ]
     for name, act in tasks:
-        reason = f"the {seconds:.0f} s were over" if deadline.left <= 0 else _attempt(act)
+        is_over = time.monotonic() >= started + seconds
+        reason = f"the {seconds:.0f} s were over" if is_over else _attempt(act)
         if reason is not None:
             report.skipped.append({"case": name, "reason": reason})
-        progress(
-            f"{name}: {'measured' if reason is None else f'skipped, {reason}'} ({time.monotonic() - started:.0f} s)"
-        )
         report.seconds = round(time.monotonic() - started, 1)
+        progress(f"{name}: {'measured' if reason is None else f'skipped, {reason}'} ({report.seconds:.0f} s)")
         report.save(file)
     return report
 
@@ -119,10 +117,8 @@ def _plan(device: torch.device, shapes: Sequence[str], rehearse: bool) -> Plan:
             "d2e bench gpu: there is no accelerator that torch can use here",
             remedy="D2E_DEVICE=cpu or --rehearse runs tiny shapes; d2e bench train and decode measure on a CPU",
         )
-    if not shapes:
-        return ACCELERATOR
-    training = {shape: ACCELERATOR.training.get(shape, (8, 350)) for shape in shapes}
-    return replace(ACCELERATOR, training=training, decoding=tuple(shapes))
+    known = ACCELERATOR.training
+    return replace(ACCELERATOR, training={shape: known.get(shape, (8, 350)) for shape in shapes or known})
 
 
 def _attempt(act: Callable[[], Any]) -> str | None:
@@ -132,7 +128,7 @@ def _attempt(act: Callable[[], Any]) -> str | None:
     except torch.OutOfMemoryError:
         return "out of memory"
     except Exception as error:  # a compiler, a driver or another library may raise anything
-        return f"failed: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        return f"failed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     finally:
         gc.collect()
         if torch.cuda.is_available():
@@ -140,7 +136,7 @@ def _attempt(act: Callable[[], Any]) -> str | None:
     return None
 
 
-def _train(report: Report, plan: Plan, shape: str, device: torch.device, deadline: Deadline) -> None:
+def _train(report: Report, plan: Plan, shape: str, device: torch.device, end: float) -> None:
     memory = PeakMemory()
     model = random_model(shape, device).train()
     layout = choose_layout(model, D2ESection(), "shared_batch")
@@ -149,7 +145,7 @@ def _train(report: Report, plan: Plan, shape: str, device: torch.device, deadlin
     others = () if trl_is_missing() else trl_engines(plan.precision)
     cases = list(cases_of(model, [*ENGINES, *others], True, samples, context))
     for repeat in measure(Run(model, layout.attention, plan.precision, memory), cases, plan.repeats):
-        if repeat and deadline.left <= 0:
+        if repeat and time.monotonic() >= end:
             break
     best = report.device.best_flops
     for case, row in zip(cases, compare(cases, context, samples), strict=True):
@@ -188,13 +184,3 @@ def _decoding_floor(model: Any, prompt: int, batch: int, new_tokens: int, peaks:
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     prompts = Work(batch * prompt, 0, batch * prompt * (prompt + 1) // 2).flops(model) / 3
     return prompts / peaks.best_flops + (new_tokens - 1) * size / peaks.bytes_per_s
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -7,7 +7,6 @@ tokens; recomputation is not counted.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +34,12 @@ SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
 _DATA_SHEETS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
 
 
-def config_of(shape: str, *, layers: int | None = None, vocabulary: int | None = None, positions: int = 16_384) -> Any:
+def config_of(shape: str, layers: int | None = None) -> Any:
     """Return a model's configuration.
 
     Args:
         shape: a key of `SHAPES`.
-        layers, vocabulary: replace the model's own.
+        layers: replaces the model's own.
     """
     from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
@@ -49,26 +48,20 @@ def config_of(shape: str, *, layers: int | None = None, vocabulary: int | None =
     return build(
         hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers or depth,
         num_attention_heads=heads, num_key_value_heads=key_heads, head_dim=width,
-        vocab_size=vocabulary or words, tie_word_embeddings=tied,
-        max_position_embeddings=positions, bos_token_id=None, eos_token_id=1, pad_token_id=0,
+        vocab_size=words, tie_word_embeddings=tied,
+        max_position_embeddings=16_384, bos_token_id=None, eos_token_id=1, pad_token_id=0,
     )  # fmt: skip
 
 
 def random_model(
     shape: str, device: torch.device, dtype: torch.dtype = torch.float32, *, layers: int | None = None
 ) -> Any:
-    """Make a causal language model with random weights on the device.
-
-    Args:
-        layers: replaces the shape's own.
-    """
+    """Make a causal language model with random weights on the device; `layers` replaces the shape's own."""
     from transformers import AutoModelForCausalLM
 
     with torch.random.fork_rng(), device:
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(
-            config_of(shape, layers=layers), dtype=dtype, attn_implementation="sdpa"
-        )
+        model = AutoModelForCausalLM.from_config(config_of(shape, layers), dtype=dtype, attn_implementation="sdpa")
     return model.to(device)
 
 
@@ -158,15 +151,3 @@ def measure_peaks(device: torch.device) -> Peaks:
     name = torch.cuda.get_device_name(device) if on_cuda else device.type
     sheet = next((flops for part, flops in _DATA_SHEETS.items() if part in name), None)
     return Peaks(name, 2 * size**3 / product, 2 * copied / copy, sheet)
-
-
-class Deadline:
-    """A time budget in seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        """Return the seconds left; negative after the deadline."""
-        return self.end - time.monotonic()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.autograd import DeviceType
@@ -42,7 +41,9 @@ def time_by_kind(act: Callable[[], object], device: torch.device) -> dict[str, f
         act()
         if on_cuda:
             torch.cuda.synchronize(device)
-    return shares(_own_times(profiled.key_averages(), on_cuda))
+    # On CUDA an operation includes the time of its kernels, which the profiler also lists on their own.
+    events = [event for event in profiled.key_averages() if event.device_type == DeviceType.CPU]
+    return shares([(e.key, float(e.self_device_time_total if on_cuda else e.self_cpu_time_total)) for e in events])
 
 
 def shares(times: Sequence[tuple[str, float]]) -> dict[str, float]:
@@ -61,12 +62,3 @@ def kind_of(name: str) -> str:
         if any(lower.endswith(part) if part in _WHOLE else part in lower for part in parts):
             return kind
     return _ELEMENTWISE if "::" in lower and not lower.startswith("autograd::") else _REST
-
-
-def _own_times(averages: Iterable[Any], on_cuda: bool) -> list[tuple[str, float]]:
-    # On CUDA an operation includes the time of its kernels, which the profiler also lists on their own.
-    return [
-        (event.key, float(event.self_device_time_total if on_cuda else event.self_cpu_time_total))
-        for event in averages
-        if event.device_type == DeviceType.CPU
-    ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from d2e_sft.bench.engines import Engine, token_floor, view_tokens
 from d2e_sft.bench.step_profile import KINDS
+from d2e_sft.bench.tables import fields_table
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Row
@@ -88,23 +89,25 @@ def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measu
         )
 
 
+_COLUMNS = {
+    "context": ("context", "{}"),
+    "samples": ("samples", "{}"),
+    "engine": ("engine", "{}"),
+    "view gradients": ("view_gradients", "{}"),
+    "tokens": ("tokens", "{:,}"),
+    "median ms": ("median_ms", "{:,.0f}"),
+    "/ sft": ("ratio_to_sft", "{:.2f}"),
+    "floor": ("floor_ratio", "{:.2f}"),
+    "/ sft_plain": ("ratio_to_sft_plain", "{:.2f}"),
+    "peak MB": ("peak_mb", "{:,.0f}"),
+    "peak / sft_plain": ("peak_to_sft_plain", "{:.2f}"),
+    "/ trl": ("ratio_to_trl", "{:.2f}"),
+}
+
+
 def as_table(measured: Sequence[Measured]) -> Table:
     """The rows as a table."""
-    with_trl = any(row.ratio_to_trl is not None for row in measured)
-    columns = (
-        "context", "samples", "engine", "view gradients", "tokens", "median ms",
-        "/ sft", "floor", "/ sft_plain", "peak MB", "peak / sft_plain", *(["/ trl"] if with_trl else []),
-    )  # fmt: skip
-    lines = [
-        [
-            str(row.context), str(row.samples), row.engine, row.view_gradients, f"{row.tokens:,}",
-            f"{row.median_ms:,.0f}", f"{row.ratio_to_sft:.2f}", f"{row.floor_ratio:.2f}",
-            _ratio(row.ratio_to_sft_plain), f"{row.peak_mb:,.0f}", _ratio(row.peak_to_sft_plain),
-            *([_ratio(row.ratio_to_trl)] if with_trl else []),
-        ]
-        for row in measured
-    ]  # fmt: skip
-    return Table.of(columns, lines, keys=4)
+    return fields_table(_COLUMNS, [vars(row) for row in measured], keys=4)
 
 
 def profile_table(measured: Sequence[Measured]) -> Table:
@@ -113,7 +116,3 @@ def profile_table(measured: Sequence[Measured]) -> Table:
     profiles = [row.time_by_kind for row in measured if row.time_by_kind is not None]
     lines = [[kind, *(f"{100 * by_kind[kind]:.1f}" for by_kind in profiles)] for kind in KINDS]
     return Table.of(columns, lines)
-
-
-def _ratio(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

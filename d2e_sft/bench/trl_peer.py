@@ -7,7 +7,8 @@ before the timed steps. A timed step runs its collator, `compute_loss` and the b
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -97,33 +98,31 @@ def _trainer(model: Any, rows: Sequence[Row], packing: bool, precision: Precisio
         disable_tqdm=True,
         dataset_num_proc=None,
     )
-    forward = model.__dict__.get("forward")
-    trainer = SFTTrainer(
-        model=model, args=config, train_dataset=Dataset.from_list(labelled), processing_class=_tokenizer()
-    )
-    # Each trainer wraps the model's forward: restore it, and let only this trainer call the wrapper.
-    wrapped = model.__dict__.get("forward")
-    if forward is None:
-        model.__dict__.pop("forward", None)
-    else:
-        model.forward = forward
-    trainer.compute_loss = _with_forward(trainer.compute_loss, wrapped)
+    with _own_forward(model):
+        trainer = SFTTrainer(
+            model=model, args=config, train_dataset=Dataset.from_list(labelled), processing_class=_tokenizer()
+        )
+        wrapped, compute_loss = model.forward, trainer.compute_loss
+
+    # Each trainer wraps the model's forward: only this trainer may call the wrapper.
+    def compute(model: Any, inputs: dict[str, Any]) -> Any:
+        with _own_forward(model):
+            model.forward = wrapped
+            return compute_loss(model, inputs)
+
+    trainer.compute_loss = compute
     return trainer
 
 
-def _with_forward(compute_loss: Any, wrapped: Any) -> Any:
-    def compute(model: Any, inputs: dict[str, Any]) -> Any:
-        own = model.__dict__.get("forward")
-        model.forward = wrapped
-        try:
-            return compute_loss(model, inputs)
-        finally:
-            if own is None:
-                del model.forward
-            else:
-                model.forward = own
-
-    return compute
+@contextmanager
+def _own_forward(model: Any) -> Iterator[None]:
+    """Restore the model's forward at the end."""
+    before = {name: own for name, own in vars(model).items() if name == "forward"}
+    try:
+        yield
+    finally:
+        vars(model).pop("forward", None)
+        vars(model).update(before)
 
 
 def _tokenizer() -> Any:

@@ -26,13 +26,9 @@ def token_f1(prediction: str, golds: Iterable[str]) -> float:
 
     If one side normalises to nothing, the score is 1 if both do, otherwise 0 (SQuAD 2.0's script).
     """
-    tokens = normalise(prediction).split()
-    return max((_f1(tokens, normalise(gold).split()) for gold in golds), default=0.0)
-
-
-def _f1(predicted: list[str], gold: list[str]) -> float:
-    if not predicted or not gold:
-        return float(predicted == gold)
-    shared = (Counter(predicted) & Counter(gold)).total()
-    # 2PR/(P+R) with P = shared/|predicted| and R = shared/|gold|
-    return 2 * shared / (len(predicted) + len(gold))
+    tokens, best = normalise(prediction).split(), 0.0
+    for gold in (normalise(gold).split() for gold in golds):
+        shared = (Counter(tokens) & Counter(gold)).total()
+        # 2PR/(P+R) with P = shared/|tokens| and R = shared/|gold|
+        best = max(best, 2 * shared / (len(tokens) + len(gold)) if tokens and gold else float(tokens == gold))
+    return best

@@ -34,7 +34,11 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
             remedy="use launch/accelerate/ddp.yaml or zero3.yaml, or a machine with GPUs",
         )
     if on_cpu and asked_for("DEEPSPEED") and "LOCAL_RANK" in os.environ:
-        _deepspeed_over_gloo()
+        # DeepSpeed would compile collectives of its own, which takes a minute and a C++ compiler.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         # cpu=True would select DDP over gloo; without a backend each process would be rank 0 of 1.
         state = PartialState(backend="gloo")
     else:
@@ -100,11 +104,3 @@ def decided_by_main(state: PartialState, decide: Callable[[], T]) -> T:
     if isinstance(answer, UserError | OSError):
         raise answer
     return answer  # type: ignore[return-value]
-
-
-def _deepspeed_over_gloo() -> None:
-    """Keep DeepSpeed on torch's collectives; compiling its own takes a minute and a C++ compiler."""
-    os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    import deepspeed
-
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

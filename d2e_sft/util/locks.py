@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -16,40 +17,44 @@ LOCK_FILE = ".lock"
 
 @contextmanager
 def only_one(
-    folder: Path, what: str, remedy: str, in_main: Callable[[Callable[[], Any]], Any] | None = None
-) -> Iterator[None]:
-    """Hold the folder's lock. The folder is made, and removed if it stays empty; so is the lock file in it.
+    folder: Path,
+    what: str,
+    remedy: str,
+    in_main: Callable[[Callable[[], Any]], Any] | None = None,
+    patience: float = 0.0,
+) -> Iterator[int]:
+    """Hold the folder's lock and yield its descriptor. The folder is made, and removed if it stays empty.
 
-    The operating system releases the lock when the process ends, so a crash leaves at most the file. On a file system
-    without locks nothing is locked.
+    The operating system releases the lock when the process ends, and all processes that inherited the descriptor. So a
+    crash leaves at most the file. On a file system without locks nothing is locked.
 
     Args:
         what: the work that holds the lock.
         remedy: what a second process should do.
         in_main: calls a function in the main process, which holds the lock for all processes.
+        patience: seconds to wait for the lock.
 
     Raises:
         UserError: another process holds the lock.
     """
     with ExitStack() as held:
 
-        def enter() -> None:
-            held.enter_context(_lock(folder, what, remedy))
+        def enter() -> int:
+            return held.enter_context(_lock(folder, what, remedy, patience))
 
-        enter() if in_main is None else in_main(enter)
-        yield
+        yield enter() if in_main is None else in_main(enter)
 
 
 @contextmanager
-def _lock(folder: Path, what: str, remedy: str) -> Iterator[None]:
+def _lock(folder: Path, what: str, remedy: str, patience: float) -> Iterator[int]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
-    descriptor = _acquire(path, what, remedy)
+    descriptor = _acquire(path, what, remedy, time.monotonic() + patience)
     try:
         os.truncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
-        yield
+        yield descriptor
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
@@ -58,7 +63,7 @@ def _lock(folder: Path, what: str, remedy: str) -> Iterator[None]:
                 place.rmdir()
 
 
-def _acquire(path: Path, what: str, remedy: str) -> int:
+def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
     """Open the lock file and lock it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -67,7 +72,10 @@ def _acquire(path: Path, what: str, remedy: str) -> int:
         except BlockingIOError:
             holder = os.read(descriptor, 200).decode(errors="replace").strip() or "unknown process"
             os.close(descriptor)
-            raise UserError(f"{path.parent}: {what} is at work there ({holder})", remedy) from None
+            if time.monotonic() > deadline:
+                raise UserError(f"{path.parent}: {what} is at work there ({holder})", remedy) from None
+            time.sleep(0.1)
+            continue
         except OSError:
             pass  # a file system without locks
         with suppress(FileNotFoundError):

@@ -63,8 +63,11 @@ def claim_packages() -> None:
     for name in _OTHER_PACKAGES:
         loaded = sys.modules.get(name)
         if loaded is None:
-            _import(name)
-            continue
+            spec = PathFinder.find_spec(name, [str(ROOT)])
+            if spec is None or spec.loader is None:
+                raise UserError(f"the package {name!r} is missing; expected it in {ROOT}", "reinstall d2e-sft")
+            sys.modules[name] = loaded = module_from_spec(spec)
+            spec.loader.exec_module(loaded)
         folders = list(getattr(loaded, "__path__", []))
         if not folders or Path(folders[0]).resolve() != ROOT / name:
             where = getattr(loaded, "__file__", None) or ", ".join(folders) or "a module without a file"
@@ -72,12 +75,3 @@ def claim_packages() -> None:
                 f"the name {name!r} is taken by {where}; expected the package {ROOT / name}, which is part of d2e-sft",
                 remedy=f"rename that file, or run d2e in a process that has not imported it (import {name})",
             )
-
-
-def _import(name: str) -> None:
-    spec = PathFinder.find_spec(name, [str(ROOT)])
-    if spec is None or spec.loader is None:
-        raise UserError(f"the package {name!r} is missing; expected it in {ROOT}", "reinstall d2e-sft")
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)

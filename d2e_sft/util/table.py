@@ -1,4 +1,4 @@
-"""Tables: a pandas DataFrame of cells with a caption, written for the terminal, Markdown, HTML, LaTeX and JSON.
+"""Tables: a pandas DataFrame of cells with a caption, written for the terminal, Markdown, HTML and LaTeX.
 
 Rows with the same index form a block. A named index is shown: as headings in the terminal, as the first column
 elsewhere. Columns with two levels have a heading over several columns. Columns of numbers are aligned right. In their
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,6 @@ class Table:
         rows: Sequence[Sequence[Any]],
         caption: str = "",
         *,
-        blocks: tuple[str, Sequence[str]] | None = None,
         notes: Sequence[str] = (),
         keys: int = 1,
     ) -> Table:
@@ -71,15 +70,28 @@ class Table:
 
         Args:
             columns: names, or pairs of a heading over several columns and a name.
-            blocks: the index: its name (empty to hide it) and the block of each row.
         """
+        return cls.in_blocks("", columns, [("", row) for row in rows], caption, notes=notes, keys=keys)
+
+    @classmethod
+    def in_blocks(
+        cls,
+        name: str,
+        columns: Sequence[Any],
+        rows: Iterable[tuple[str, Sequence[Any]]],
+        caption: str = "",
+        *,
+        notes: Sequence[str] = (),
+        keys: int = 1,
+    ) -> Table:
+        """Make a table from pairs of a block and the cells of a row; `name` is the index's, empty to hide it."""
         import pandas as pd
 
-        name, index = blocks or ("", [""] * len(rows))
+        pairs = list(rows)
         header = pd.MultiIndex.from_tuples(columns) if isinstance(columns[0], tuple) else pd.Index(columns)
-        cells = [[*map(_text, row)] for row in rows]
-        made = pd.Index([*index], name=name, dtype=object)
-        return cls(pd.DataFrame(cells, made, header, dtype=object), caption, notes, keys)
+        cells = [[*map(_text, row)] for _, row in pairs]
+        index = pd.Index([block for block, _ in pairs], name=name, dtype=object)
+        return cls(pd.DataFrame(cells, index, header, dtype=object), caption, notes, keys)
 
     def header(self) -> list[list[str]]:
         """The header rows, from the top."""
@@ -97,27 +109,17 @@ class Table:
         ):
             yield str(name), [row for _, row in pairs]
 
-    def with_index(self) -> Table:
-        """The table with a named index as its first column."""
-        name = self.frame.index.name
-        if not name:
-            return self
-        frame = self.frame.reset_index(drop=True)
-        frame.insert(0, name, list(self.frame.index), allow_duplicates=True)
-        return Table(frame, self.caption, self.notes, self.keys + 1)
-
-    def records(self) -> list[dict[str, str]]:
-        """The rows as JSON objects: column → cell."""
-        frame = self.with_index().frame
-        return [dict(zip(frame.columns, map(str, row), strict=True)) for row in frame.to_numpy()]
-
     def markdown(self, *, escape: bool = True) -> str:
         """The table as Markdown, its columns padded.
 
         Args:
             escape: False keeps Markdown in cells of text.
         """
-        flat = self.with_index()
+        flat = self
+        if self.frame.index.name:  # a named index is the first column
+            frame = self.frame.reset_index(drop=True)
+            frame.insert(0, self.frame.index.name, list(self.frame.index), allow_duplicates=True)
+            flat = Table(frame)
         *over, names = flat.header()
         right = flat.numeric()
         escapes = [escape and not number for number in right]

@@ -7,12 +7,14 @@ import re
 import shutil
 import sys
 import textwrap
+from typing import Any
 
 import click
 
 WIDTH = 100  # characters of a line when the output is piped
 _LEAST = 40
 _INDENT = 4  # for the continuation of a folded line
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 _LEAD = re.compile(r"\s*(?:remedy: |then: )?")
 _COMMAND = re.compile(r"(?:[A-Z][A-Z0-9_]*=\S+ )*(?:d2e|pip|python|make|git|accelerate) ")
 _PROSE = re.compile(r"[,;:.] |[,;:.…)]$")  # marks a sentence that begins with a command
@@ -29,18 +31,9 @@ def filled(text: str, width: int | None = None, *, lead: str = "") -> str:
     Args:
         width: None is the terminal's width.
     """
-    return (
-        lead.rstrip()
-        if not text
-        else textwrap.fill(
-            text,
-            max(width or terminal_width(), len(lead) + 20),
-            initial_indent=lead,
-            subsequent_indent=" " * len(lead),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    )
+    room = max(width or terminal_width(), len(lead) + 20)
+    indent = " " * len(lead)
+    return textwrap.fill(text, room, initial_indent=lead, subsequent_indent=indent, **_WHOLE_WORDS) or lead.rstrip()
 
 
 def folded(message: str) -> str:
@@ -74,7 +67,6 @@ def _fold(line: str, width: int) -> str:
         line,
         width - 2 * is_command,
         subsequent_indent=" " * (len(line) - len(line.lstrip()) + _INDENT),
-        break_long_words=False,
-        break_on_hyphens=False,
+        **_WHOLE_WORDS,
     )
     return (" \\\n" if is_command else "\n").join(lines)

@@ -11,7 +11,7 @@ from d2e_sft.data.prompts import PromptSet, View
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.pages import page_environment
+from d2e_sft.util.html.pages import render_page
 from data_builders.text.sentences import sentence_spans
 
 
@@ -79,8 +79,7 @@ def write_rows_page(title: str, samples: Sequence[EventSample], wording: PromptS
         }
         for sample in samples
     ]
-    template = page_environment(Path(__file__).parent).get_template("rows_page.html")
-    write_whole(out, template.render(title=title, rows=shown))
+    write_whole(out, render_page(Path(__file__).with_name("rows_page.html"), title=title, rows=shown))
 
 
 def _views(sample: EventSample) -> list[View]:

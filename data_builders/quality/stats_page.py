@@ -15,9 +15,8 @@ from matplotlib.figure import Figure
 
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.html import pages
 from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg, legend_name
-from d2e_sft.util.html.pages import page_environment
-from d2e_sft.util.table import percent
 from data_builders.quality.stats import GroupStats, Lengths, Stats
 
 _INK = "#222222"
@@ -39,9 +38,8 @@ def write_page(stats: Stats, out: Path) -> None:
 def render_page(stats: Stats) -> str:
     """The page of `write_page` as text."""
     rows = _named(stats.groups)
-    environment = page_environment(Path(__file__).parent)
-    environment.filters.update(count=lambda number: f"{number:,.0f}", percent=percent)
-    return environment.get_template("stats_page.html").render(
+    return pages.render_page(
+        Path(__file__).with_name("stats_page.html"),
         title=f"Event-reasoning data: {', '.join(dict.fromkeys(group.group.data for group in stats.groups))}",
         stats=stats,
         rows=rows,

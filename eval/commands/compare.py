@@ -9,8 +9,7 @@ import click
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.table import Table
-from eval.compare.compare import Comparison, compare_runs
-from eval.compare.measures.comparison import MeasureComparison
+from eval.compare.compare import compare_runs
 from eval.compare.measures.runs import compare_runs_by_measures, load_measured
 from eval.compare.measures.tables import measures_text
 from eval.compare.runs import load_runs, only_subset, reference_first
@@ -62,17 +61,17 @@ def compare(
 
     Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
     """
-    comparison: Comparison | MeasureComparison
     measured = load_measured(runs, bench)
     if measured is not None:
         if subset is not None:
             raise UserError(f"--subset {subset}: {measured[0].bench} has no subsets", remedy="drop it")
-        comparison = compare_runs_by_measures(reference_first(measured, reference))
-        text = measures_text(comparison, Table.markdown if wide else Table.terminal)
+        by_measures = compare_runs_by_measures(reference_first(measured, reference))
+        text, content = measures_text(by_measures, Table.markdown if wide else Table.terminal), by_measures.to_json()
     else:
         loaded = reference_first(load_runs(runs, bench), reference)
         comparison = compare_runs(loaded if subset is None else only_subset(loaded, subset))
         text = markdown_text(comparison) if wide else terminal_text(comparison, groups=groups)
+        content = comparison.to_json()
     click.echo(text)
     if json_file is not None:
-        write_json(json_file, comparison.to_json())
+        write_json(json_file, content)

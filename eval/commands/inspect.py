@@ -9,7 +9,7 @@ import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
 
 
@@ -63,10 +63,13 @@ def inspect(
     """
     if (bench is None) == (context is None and question is None):
         raise UserError("expected either --bench, or --context and --question", "name rows, or ask your own question")
+    from eval.pages.demo.question import Question
     from eval.pages.inspection.inspect import InspectOptions, inspect_samples
 
     if bench is None:
-        samples = [_own(context, question, fmt)]
+        if not (context and context.strip() and question and question.strip()):
+            raise UserError("--context and --question: expected both, with text")
+        samples = [Question(fmt, context, question).sample()]
         if options["along"] == "gold":
             raise UserError("--along gold: your own question has no gold answer", "use --along decoded")
     else:
@@ -75,18 +78,3 @@ def inspect(
         samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
     inspect_samples(model, samples, out, InspectOptions(**options, graded=bench is not None))
     click.echo(f"wrote {out}")
-
-
-def _own(context: str | None, question: str | None, fmt: Any) -> EventSample:
-    if not (context and context.strip() and question and question.strip()):
-        raise UserError("--context and --question: expected both, with text")
-    return EventSample(
-        id="own",
-        dataset="own",
-        split="test",
-        relation="causal",
-        format=fmt,
-        context=context,
-        question=question,
-        answers=["positive" if fmt == "nli" else "(not known)"],
-    )

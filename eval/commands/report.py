@@ -14,6 +14,8 @@ from eval.compare.measures.tables import measure_verdicts
 from eval.compare.runs import load_runs, reference_first
 from eval.compare.verdicts import closing_lines
 
+_WRITTEN = "wrote {} ({:.1f} MB)"
+
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -77,7 +79,7 @@ def report(
         if no_texts_of:
             raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {measured[0].bench} holds no texts", "drop it")
         compared = write_measures_page(reference_first(measured, reference), out, title)
-        click.echo(folded("\n".join([_written(out), *measure_verdicts(compared)])))
+        click.echo(folded("\n".join([_WRITTEN.format(out, out.stat().st_size / 1e6), *measure_verdicts(compared)])))
         return
     from eval.compare.error_patterns import read_patterns
     from eval.pages.report.page import ReportOptions, write_report
@@ -88,14 +90,10 @@ def report(
     left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
     comparison = compare_runs(loaded)
     write_report(loaded, out, ReportOptions(samples, browse, left_out, title), comparison)
-    click.echo(_written(out))
+    click.echo(_WRITTEN.format(out, out.stat().st_size / 1e6))
     lacking = [run for run in loaded if read_patterns(run) is None]
     if lacking:
         click.echo(f"without error patterns of {', '.join(run.label for run in lacking)}; to find them by rule first:")
         click.echo("\n".join(f"  {command}" for run in lacking for command in commands_for(run)))
     if lines := closing_lines(comparison):
         click.echo(folded("\n".join(["", *lines])))
-
-
-def _written(page: Path) -> str:
-    return f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB)"

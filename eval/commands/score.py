@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.terminal import warn
-from eval.compare.measures.comparison import MeasureComparison
 from eval.compare.measures.tables import measures_latex
 from eval.systems.flat.templates import write_template
 from eval.systems.registry import SYSTEM_NAMES
@@ -27,6 +25,7 @@ _STDOUT = "-"
 @click.argument("files", metavar="[PREDICTIONS]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--predictions",
+    "more",
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE|DIR",
@@ -56,7 +55,7 @@ _STDOUT = "-"
 def score(
     system: str,
     files: tuple[Path, ...],
-    predictions: tuple[Path, ...],
+    more: tuple[Path, ...],
     gold: Path,
     names: str | None,
     given: tuple[str, ...],
@@ -78,19 +77,19 @@ def score(
       d2e score crepe runs/d2e --gold data/raw/crepe --json -
       d2e score rows outputs.jsonl --gold data/habit --out runs/theirs
     """
-    given_files = [*files, *predictions]
+    files += more
     if template is not None:
-        if given_files:
+        if files:
             raise UserError(f"--template {template}: writes a file to fill in; expected no PREDICTIONS")
         click.echo(f"wrote {template} ({write_template(system, gold, given, template)})")
         return
-    if not given_files:
+    if not files:
         raise UserError(
             "no PREDICTIONS",
             remedy=f"name a file, or write one to fill in: d2e score {system} --template FILE --gold …",
         )
-    _check_output(given_files, json_out, latex, plot, out)
-    scored = score_files(system, given_files, gold, given, None if names is None else names.split(","))
+    _check_output(files, json_out, latex, plot, out)
+    scored = score_files(system, files, gold, given, None if names is None else names.split(","))
     for one in scored:
         for warning in one.warnings:
             warn(warning)
@@ -108,7 +107,7 @@ def _check_output(
     if json_out == latex == _STDOUT:
         raise UserError("--json - and --latex -: only one can be printed", remedy="write one of them to a file")
     if plot is not None:
-        from eval.compare.measures.plot import check_plot
+        from eval.pages.report.plots import check_plot
 
         check_plot(plot)
 
@@ -119,7 +118,14 @@ def _print(scored: Sequence[ScoredFile], json_out: str | None, latex: str | None
     if _STDOUT not in (json_out, latex):
         click.echo(scored[0].text if len(scored) == 1 or comparison is None else comparison_text(scored, comparison))
     if json_out is not None:
-        _write_json(json_out, _content(scored, comparison))
+        content = scored[0].scores
+        if len(scored) > 1 and comparison is not None:
+            content = {"comparison": comparison.to_json(), "scores": {one.label: one.scores for one in scored}}
+        if json_out == _STDOUT:
+            click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        else:
+            write_json(Path(json_out), content)
+            click.echo(f"scores: {json_out}")
     if comparison is not None and latex is not None:
         text = measures_latex(comparison)
         if latex == _STDOUT:
@@ -128,21 +134,7 @@ def _print(scored: Sequence[ScoredFile], json_out: str | None, latex: str | None
             write_whole(Path(latex), text)
             click.echo(f"table: {latex}", err=json_out == _STDOUT)
     if comparison is not None and plot is not None:
-        from eval.compare.measures.plot import write_plot  # matplotlib takes a second
+        from eval.pages.report.plots import write_plot  # matplotlib takes a second
 
         write_plot(comparison, plot)
         click.echo(f"plot: {plot}", err=_STDOUT in (json_out, latex))
-
-
-def _content(scored: Sequence[ScoredFile], comparison: MeasureComparison | None) -> dict[str, Any]:
-    if len(scored) == 1 or comparison is None:
-        return scored[0].scores
-    return {"comparison": comparison.to_json(), "scores": {one.label: one.scores for one in scored}}
-
-
-def _write_json(file: str, content: dict[str, Any]) -> None:
-    if file == _STDOUT:
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
-        return
-    write_json(Path(file), content)
-    click.echo(f"scores: {file}")

@@ -48,7 +48,13 @@ def sweep(
       d2e sweep launch/habit.yaml objective=sft,product strength=0.95 --jobs 2
     """
     stem = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe.replace("/", "-")
-    planned = plan_sweep(_with_options(recipe, given), words, out, stem)
+    spec = read_spec(recipe)
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value}
+    if {"bench", "suite"} & changes.keys():  # the call's benchmark replaces the file's, arguments are added
+        changes = {"bench": None, "suite": None, **changes}
+    for key in ("train_args", "eval_args"):
+        changes[key] = f"{getattr(spec, key)} {given[key]}".strip()
+    planned = plan_sweep(spec.model_copy(update=changes), words, out, stem)
     check_inputs(planned)
     _check_passed_on(planned)
     rows = read_rows(planned.results)
@@ -64,17 +70,6 @@ def sweep(
         _list(planned)
     else:
         _run(planned, jobs)
-
-
-def _with_options(recipe: str, given: dict[str, Any]) -> Any:
-    """Return the file's content with the options of the call; a benchmark replaces the file's, arguments are added."""
-    spec = read_spec(recipe)
-    changes = {key: value for key, value in given.items() if value}
-    if {"bench", "suite"} & changes.keys():
-        changes = {"bench": None, "suite": None, **changes}
-    for key in ("train_args", "eval_args"):
-        changes[key] = f"{getattr(spec, key)} {given[key]}".strip()
-    return spec.model_copy(update=changes)
 
 
 def _check_passed_on(planned: Sweep) -> None:

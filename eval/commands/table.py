@@ -10,7 +10,6 @@ import click
 
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
-from eval.compare.measures.comparison import MeasureComparison
 from eval.compare.measures.runs import compare_runs_by_measures, load_measured
 from eval.compare.measures.tables import measures_latex, measures_text
 from eval.compare.paper_entries import read_table
@@ -51,11 +50,19 @@ def table(
 
     Example: d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
     """
-    form = form or (_TEXT if out is None else _format_of(out))
+    if form is None:
+        endings = {f".{ending}": name for name, ending in ENDINGS.items()}
+        form = _TEXT if out is None else endings.get(out.suffix.lower(), "markdown")
     by_rows = layout is not None or (bench is None and all(map(row_benches, runs)))
     measured = None if by_rows else load_measured(runs, bench)
     if measured is not None:
-        text = _measures(compare_runs_by_measures(measured), form)
+        comparison = compare_runs_by_measures(measured)
+        if form == "json":
+            text = json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n"
+        elif form == "latex":
+            text = measures_latex(comparison)
+        else:
+            text = measures_text(comparison, Table.terminal if form == _TEXT else Table.markdown) + "\n"
     else:
         text = read_table(runs, layout or "piper", bench).render(form)
     if out is None:
@@ -63,16 +70,3 @@ def table(
         return
     write_whole(out, text)
     click.echo(f"wrote {out}")
-
-
-def _measures(comparison: MeasureComparison, form: str) -> str:
-    if form == "json":
-        return json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n"
-    if form == "latex":
-        return measures_latex(comparison)
-    return measures_text(comparison, Table.terminal if form == _TEXT else Table.markdown) + "\n"
-
-
-def _format_of(out: Path) -> str:
-    ending = out.suffix.removeprefix(".").lower()
-    return next((form for form, own in ENDINGS.items() if own == ending), "markdown")

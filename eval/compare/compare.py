@@ -13,14 +13,14 @@ from typing import Any
 
 from eval.compare.context_use import ContextUse, context_use, without_context
 from eval.compare.faithfulness import Faithfulness, compare_faithfulness
+from eval.compare.paired import corrected
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_comparison import SubsetComparison, compare_subsets
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of
-from eval.score.statistics import Difference, Interval, bootstrap_average, holm, paired_average
-
-AVERAGE = "average"  # stands for the dataset in a row that averages a relation's datasets
+from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average
+from eval.score.subsets import AVERAGE
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class Row:
 
     Attributes:
         dataset: the group's dataset, `average` or `all`.
-        cells: one for each run.
-        gains: one for each run after the first.
+        cells, gains: one for each run, and one for each run after the first.
         context_use: one for each run; None if it was not asked without the contexts.
         gold_shares: shares of the labels among the gold answers; nli only.
     """
@@ -145,19 +144,17 @@ def _cell(run: ScoredRun, key: GroupKey, groups: Sequence[Sequence[Prediction]],
         scores = run.scores.overall if key == ALL else next(group for group in run.scores.groups if group.key == key)
         return Cell(*(getattr(scores, field) for field in Cell.__dataclass_fields__))
     mean, exact, f1 = (bootstrap_average(_values(groups, metric), seed=seed) for metric in METRICS)
-    return Cell(mean, exact, f1, None, {mode: _mean_share(groups, mode) for mode in MODES}, None)
-
-
-def _mean_share(groups: Sequence[Sequence[Prediction]], mode: Mode) -> float:
-    return sum(sum(p.extraction == mode for p in group) / len(group) for group in groups) / len(groups)
+    shares = {mode: sum(sum(p.extraction == mode for p in own) / len(own) for own in groups) for mode in MODES}
+    return Cell(mean, exact, f1, None, {mode: share / len(groups) for mode, share in shares.items()}, None)
 
 
 def _gain(before: Sequence[Sequence[Prediction]], after: Sequence[Sequence[Prediction]], seed: int) -> Gain:
-    mean, exact, f1 = (paired_average(_values(before, m), _values(after, m), seed=seed) for m in METRICS)
-    sets = None
-    if len(before) == 1 and all(prediction.format == "mcq" for prediction in before[0]):
-        sets = paired_average(_values(before, "set_accuracy"), _values(after, "set_accuracy"), seed=seed)
-    return Gain(mean, exact, f1, sets)
+    def change(metric: str) -> Difference:
+        return paired_average(_values(before, metric), _values(after, metric), seed=seed)
+
+    has_sets = len(before) == 1 and all(prediction.format == "mcq" for prediction in before[0])
+    mean, exact, f1 = map(change, METRICS)
+    return Gain(mean, exact, f1, change("set_accuracy") if has_sets else None)
 
 
 def _values(groups: Sequence[Sequence[Prediction]], metric: str) -> list[list[float]]:
@@ -166,19 +163,20 @@ def _values(groups: Sequence[Sequence[Prediction]], metric: str) -> list[list[fl
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows with each run's p-values of each metric corrected for the number of rows."""
-    gains, uses = [list(row.gains) for row in rows], [list(row.context_use) for row in rows]
-    for run in range(len(gains[0])):
-        for metric in Gain.__dataclass_fields__:
-            _correct(gains, run, metric)
-    for run in range(len(uses[0])):
-        _correct(uses, run, "gain")
+    gains = [
+        _corrected_column(own, [*Gain.__dataclass_fields__]) for own in zip(*(row.gains for row in rows), strict=True)
+    ]
+    uses = [_corrected_column(own, ["gain"]) for own in zip(*(row.context_use for row in rows), strict=True)]
     return tuple(
-        replace(row, gains=tuple(own), context_use=tuple(use)) for row, own, use in zip(rows, gains, uses, strict=True)
+        replace(row, gains=tuple(own[place] for own in gains), context_use=tuple(own[place] for own in uses))
+        for place, row in enumerate(rows)
     )
 
 
-def _correct(columns: Sequence[list[Any]], run: int, field: str) -> None:
-    """Correct one field of one run's entries in place."""
-    tested = [own for own in columns if own[run] is not None and getattr(own[run], field) is not None]
-    for own, difference in zip(tested, holm([getattr(own[run], field) for own in tested]), strict=True):
-        own[run] = replace(own[run], **{field: difference})
+def _corrected_column(entries: Sequence[Any], fields: Sequence[str]) -> list[Any]:
+    """One run's entries, a row each, with each of these fields corrected; None stays None."""
+    columns = {name: corrected(getattr(one, name, None) for one in entries) for name in fields}
+    return [
+        None if one is None else replace(one, **{name: column[place] for name, column in columns.items()})
+        for place, one in enumerate(entries)
+    ]

@@ -46,14 +46,14 @@ def context_use(
     pairs = [[(p, without.get((p.dataset, p.id), p)) for p in group] for group in groups]
     before = [[other.mean for _, other in group] for group in pairs]
     after = [[one.mean for one, _ in group] for group in pairs]
-    same = [sum(_same(*pair) for pair in group) / len(group) for group in pairs]
+    same = [
+        sum(one.parsed and other.parsed and same_answers(one.answer, other.answer) for one, other in group)
+        / len(group)
+        for group in pairs
+    ]
     return ContextUse(
         bootstrap_average(before, seed=seed), paired_average(before, after, seed=seed), sum(same) / len(same)
     )
-
-
-def _same(one: Prediction, other: Prediction) -> bool:
-    return one.parsed and other.parsed and same_answers(one.answer, other.answer)
 
 
 def asked_without_context(run: ScoredRun) -> bool:

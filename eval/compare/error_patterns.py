@@ -71,9 +71,11 @@ def find_error_patterns(
         ValueError: a prediction is right.
         UserError: the judge cannot be asked, or not any more.
     """
-    right = next((prediction for prediction in wrong if prediction.right), None)
-    if right is not None:
-        raise ValueError(f"prediction {right.id!r} of {right.dataset!r}: is right; expected only wrong ones")
+    for prediction in wrong:
+        if prediction.right:
+            raise ValueError(
+                f"prediction {prediction.id!r} of {prediction.dataset!r}: is right; expected only wrong ones"
+            )
     if judge is None:
         return [_by_rule(prediction, without_context or {}) for prediction in wrong]
     judged = judge.ask(error_prompts(wrong), read_error, what="error patterns", reminder=_templates().reminder)
@@ -111,16 +113,16 @@ def count_patterns(wrong: Sequence[Prediction], errors: Sequence[JudgedError]) -
 
 
 def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> JudgedError:
-    other = without_context.get((prediction.dataset, prediction.id))
+    other, undecided = without_context.get((prediction.dataset, prediction.id)), ErrorPattern.UNDECIDED
     if not prediction.parsed:
         return JudgedError(ErrorPattern.OTHER, "the output holds no answer in the form that was asked for")
     if not prediction.context.strip():
-        return JudgedError(ErrorPattern.UNDECIDED, "the sample has no context")
+        return JudgedError(undecided, "the sample has no context")
     if other is None:
-        return JudgedError(ErrorPattern.UNDECIDED, "no answer without the context to compare with")
+        return JudgedError(undecided, "no answer without the context to compare with")
     if same_answers(other, prediction.answer):
         return JudgedError(ErrorPattern.NEGLECT_CONTEXT, "the answer is the same without the context")
-    return JudgedError(ErrorPattern.UNDECIDED, "the answer is another without the context, so the context was used")
+    return JudgedError(undecided, "the answer is another without the context, so the context was used")
 
 
 @cache
@@ -140,16 +142,6 @@ class RunPatterns:
     method: str
     errors: dict[SampleKey, JudgedError]
 
-    @property
-    def by_rule(self) -> bool:
-        """Whether the patterns are an estimate by rule."""
-        return self.method == "by rule"
-
-
-class _Judge(BaseModel):
-    backend: str
-    model: str | None = None
-
 
 class _Error(BaseModel):
     dataset: str
@@ -159,7 +151,7 @@ class _Error(BaseModel):
 
 
 class _Content(BaseModel):
-    judge: _Judge
+    judge: dict[str, str | None]
     estimated_by_rule: bool
     errors: list[_Error]
 
@@ -168,19 +160,19 @@ def write_patterns(
     run: ScoredRun, wrong: Sequence[Prediction], errors: Sequence[JudgedError], judge: JudgeOptions
 ) -> Path:
     """Write the patterns and reasons as `error_patterns.json` to the run's folder."""
+    listed = [
+        {"dataset": p.dataset, "id": p.id, "pattern": error.pattern.value, "reason": error.reason}
+        for p, error in zip(wrong, errors, strict=True)
+    ]
     content = {
         "judge": judge.model_dump(include={"backend", "model"}),
         "estimated_by_rule": judge.backend == "rules",
         "counts": {pattern.value: sum(error.pattern is pattern for error in errors) for pattern in ErrorPattern},
-        "errors": [
-            {"dataset": p.dataset, "id": p.id, "pattern": error.pattern.value, "reason": error.reason}
-            for p, error in zip(wrong, errors, strict=True)
-        ],
+        "errors": listed,
         "relations": count_patterns(wrong, errors),
     }
-    target = run.folder / PATTERNS_FILE
-    write_json(target, content)
-    return target
+    write_json(run.folder / PATTERNS_FILE, content)
+    return run.folder / PATTERNS_FILE
 
 
 def read_patterns(run: ScoredRun) -> RunPatterns | None:
@@ -206,5 +198,5 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
             f"{len(strangers)} are in one only, such as {strangers[0][1]!r} of {strangers[0][0]}",
             remedy=again,
         )
-    method = "by rule" if content.estimated_by_rule else content.judge.model or content.judge.backend
-    return RunPatterns(method, {key: found[key] for key in wrong})
+    method = "by rule" if content.estimated_by_rule else content.judge.get("model") or content.judge.get("backend")
+    return RunPatterns(str(method), {key: found[key] for key in wrong})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from d2e_sft.util.table import NONE, percent, percent_interval
@@ -25,12 +26,12 @@ def mean_of(score: Interval | None) -> str:
 
 
 def points(difference: Difference | None, *, star: bool = True) -> str:
-    """A difference of fractions in percentage points, starred where it is significant."""
+    """A difference of fractions in percentage points, starred where it is significant; its interval if it has one."""
     if difference is None:
         return NONE
     low, high = 100 * difference.low, 100 * difference.high
     mark = " *" if star and difference.significant else ""
-    return f"{100 * difference.mean:+z.1f} [{low:+z.1f}, {high:+z.1f}]{mark}"
+    return f"{100 * difference.mean:+z.1f}" + ("" if math.isinf(low) else f" [{low:+z.1f}, {high:+z.1f}]{mark}")
 
 
 def short_p(value: float) -> str:
@@ -51,6 +52,12 @@ def p_value(difference: Difference | None) -> str:
         return NONE
     corrected = "" if difference.adjusted_p is None else f" ({short_p(difference.adjusted_p)})"
     return short_p(difference.p_value) + corrected
+
+
+def verdict_line(about: str, change: Difference, of: str) -> str:
+    """`about +12.3 [4.0, 20.6], p 0.012: higher with 1,204 samples`."""
+    found = ("higher" if change.mean > 0 else "lower") if change.significant else "not decided"
+    return f"{about} {points(change, star=False)}, p {corrected_p(change)}: {found} with {of}"
 
 
 def shares_in_percent(shares: Mapping[str, float]) -> str:

@@ -7,16 +7,13 @@ the run's folder, and checked against its predictions when they are read again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
 from d2e_sft.judge.judge import Judge
-from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
+from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import write_json
 from eval.compare.runs import ScoredRun
@@ -56,14 +53,15 @@ class _Content(BaseModel):
 def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
     """Ask a judge about a run's free answers to contexts, and write the verdicts to the run's folder.
 
-    Returns:
-        a verdict for each answer in order; None where the judge named none, twice.
+    Returns a verdict for each answer in order; None where the judge named none, twice.
 
     Raises:
         UserError: the judge cannot be asked, or not any more.
     """
     free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
-    verdicts = judge.ask(_prompts(free), read_verdict, what="free answers", reminder=_templates().reminder)
+    templates = load_templates(Path(__file__).with_name("answer_prompts.yaml"))["free_answer"]
+    prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
+    verdicts = judge.ask(prompts, read_verdict, what="free answers", reminder=templates.reminder)
     content = _Content(
         judge={"backend": options.backend, "model": options.model},
         answers=[
@@ -109,14 +107,5 @@ def read_verdict(reply: str) -> Verdict | None:
     return Verdict(supported=_SUPPORTED[words[0]], correct=_CORRECT[words[1]], reason=without_closing(reply))
 
 
-def _prompts(free: Sequence[Prediction]) -> list[Prompt]:
-    return [_templates().prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
-
-
 def _digest(prediction: Prediction) -> str:
     return hashlib.sha256(prediction.output.encode()).hexdigest()
-
-
-@cache
-def _templates() -> JobTemplates:
-    return load_templates(Path(__file__).with_name("answer_prompts.yaml"))["free_answer"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,8 @@ def read_table(paths: Sequence[Path], layout: Layout, bench: str | None = None) 
 
 def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
     """The rows of a layout, named and ordered as in the paper."""
-    name = {"ablation": _ablation, "sensitivity": _sensitivity}.get(layout, _plain)
+    ranked: dict[str, Callable[[Result], tuple[Entry, Any]]] = {"ablation": _ablation, "sensitivity": _sensitivity}
+    name = ranked.get(layout, lambda result: (Entry(result.label, result.scores), 0))
     named = [(*name(result), result) for result in results]
     blocks = list(dict.fromkeys(entry.block for entry, _, _ in named))
     named.sort(key=lambda row: (blocks.index(row[0].block), row[1]))
@@ -66,12 +67,9 @@ def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
-    """Write a run's scores on one benchmark as table.md, table.tex and table.json to their folder.
+    """Write a run's scores on one benchmark as table.md, table.tex and table.json to their folder; return the files.
 
     The datasets decide the layout: PIPER's, out of distribution, both (then with table-ood.*), or none.
-
-    Returns:
-        the files written.
     """
     folder = run_folder / "eval" / bench_name
     datasets = {group.dataset for group in read_scores(folder / SCORES_FILE).groups}
@@ -110,25 +108,22 @@ def _check_same_rows(first: Result, other: Result) -> None:
     if (one.bench.sha256, one.subset) != (two.bench.sha256, two.subset):
         raise UserError(
             f"{first.run} ({first.bench}) and {other.run} ({other.bench}) were scored on different samples: "
-            f"{_samples(one)} and {_samples(two)}",
+            + " and ".join(
+                f"{own.bench.file} (sha256 {own.bench.sha256[:16]}…, {own.subset or 'all of it'})"
+                for own in (one, two)
+            ),
             remedy="choose one benchmark with --bench NAME, or score all runs on the same file and subset",
         )
 
 
-def _samples(scores: RunScores) -> str:
-    return f"{scores.bench.file} (sha256 {scores.bench.sha256[:16]}…, {scores.subset or 'all of it'})"
-
-
-def _plain(result: Result) -> tuple[Entry, Any]:
-    """A row named by its run, and its rank within its block."""
-    return Entry(result.label, result.scores), 0
-
-
 def _ablation(result: Result) -> tuple[Entry, Any]:
-    """A row named by the parts of the method that its recipe leaves out."""
-    variant, how = _variant(result), _other_decoding(result)
+    """A row named by the parts of the method that its recipe leaves out, and its rank within its block."""
+    variant, how, order = "frozen", _other_decoding(result), ["frozen", *_VARIANTS]
+    if result.recipe is not None:
+        objective, views = result.recipe.d2e.objective, result.recipe.d2e.views
+        variant = _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
+        variant = variant if objective in ("sft", "d2e") else f"objective {objective}"
     label = f"{result.model} ({variant}{how})" if variant in ("frozen", _FULL) else f"- {variant}{how}"
-    order = ["frozen", *_VARIANTS]
     rank = (order.index(variant), "") if variant in order else (len(order), variant)
     return Entry(label, result.scores, block=result.model, facts={"variant": variant}), rank
 
@@ -139,15 +134,6 @@ def _sensitivity(result: Result) -> tuple[Entry, Any]:
     model = result.model if whole else f"{result.model}, w/o DIE"
     label = f"{model} (α={_trained(result):g}{_other_decoding(result)})"
     return Entry(label, result.scores, block=model), _trained(result)
-
-
-def _variant(result: Result) -> str:
-    if result.recipe is None:
-        return "frozen"
-    objective, views = result.recipe.d2e.objective, result.recipe.d2e.views
-    if objective not in ("sft", "d2e"):
-        return f"objective {objective}"
-    return _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
 
 
 def _other_decoding(result: Result) -> str:
@@ -164,13 +150,10 @@ def _trained(result: Result) -> float:
 def _distinct(rows: Sequence[tuple[Entry, Result]]) -> list[Entry]:
     """The entries, with the run or the benchmark in names that would be equal."""
     named = [entry for entry, _ in rows]
-    for more in (lambda result: result.label, lambda result: result.bench):
+    for more in ("label", "bench"):
         names = [(entry.block, entry.label, entry.note) for entry in named]
-        named = [
-            replace(entry, label=f"{entry.label} [{more(result)}]") if names.count(name) > 1 else entry
-            for entry, name, (_, result) in zip(named, names, rows, strict=True)
-        ]
-    return [
-        replace(entry, facts={**entry.facts, "run": str(result.run), "bench": result.bench})
-        for entry, (_, result) in zip(named, rows, strict=True)
-    ]
+        for place, (_, result) in enumerate(rows):
+            if names.count(names[place]) > 1:
+                named[place] = replace(named[place], label=f"{named[place].label} [{getattr(result, more)}]")
+    facts = [{"run": str(result.run), "bench": result.bench} for _, result in rows]
+    return [replace(entry, facts={**entry.facts, **own}) for entry, own in zip(named, facts, strict=True)]

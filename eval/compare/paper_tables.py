@@ -21,7 +21,6 @@ from eval.compare.paper_layouts import LAYOUTS, Column, Layout, Source, datasets
 from eval.score.scores import RunScores
 
 ENDINGS = {"markdown": "md", "latex": "tex", "json": "json"}  # format → ending of a file
-_FIRST: dict[Layout, str] = {"piper": "Models", "ablation": "Models", "sensitivity": "Methods", "ood": "Methods"}
 _TITLES: dict[Layout, str] = {
     "piper": "PIPER.",
     "ablation": "Ablation on PIPER: DIE is distillation, DEE debiasing.",
@@ -35,8 +34,7 @@ class Value:
     """A score in percent, None where nothing was scored.
 
     Attributes:
-        sources: the sources that it averages.
-        partial: whether the column has more sources.
+        sources: the sources that it averages; the column has more if it is `partial`.
     """
 
     percent: float | None
@@ -79,32 +77,27 @@ class PaperTable:
     @property
     def table(self) -> Table:
         """The table to write."""
-        columns = LAYOUTS[self.layout]
-        first = _FIRST[self.layout]
+        columns, first = LAYOUTS[self.layout], "Models" if self.layout in ("piper", "ablation") else "Methods"
         header: list[Any] = [first, *(column.header for column in columns)]
         if columns[0].over:
             header = [("", first), *((column.over, column.header) for column in columns)]
         best, values = self.best(), self._values()
-        rows = [
-            [
-                Styled.of(entry.label, note=entry.note),
-                *(Styled.of(str(value), best=(row, place) in best) for place, value in enumerate(own)),
-            ]
-            for row, (entry, own) in enumerate(zip(self.entries, values, strict=True))
-        ]
-        blocks = [entry.block for entry in self.entries]
-        return Table.of(header, rows, _TITLES[self.layout], blocks=("", blocks), notes=list(self._notes()))
+        rows = []
+        for row, (entry, own) in enumerate(zip(self.entries, values, strict=True)):
+            cells = [Styled.of(str(value), best=(row, place) in best) for place, value in enumerate(own)]
+            rows.append((entry.block, [Styled.of(entry.label, note=entry.note), *cells]))
+        return Table.in_blocks("", header, rows, _TITLES[self.layout], notes=list(self._notes()))
 
     def best(self) -> set[tuple[int, int]]:
         """(row, column) of the best values: ties share the mark, a block of one row has none."""
         found: set[tuple[int, int]] = set()
         values = self._values()
-        for _, block in groupby(enumerate(self.entries), key=lambda pair: pair[1].block):
-            rows = [row for row, _ in block]
+        for _, block in groupby(range(len(self.entries)), key=lambda row: self.entries[row].block):
+            rows = list(block)
             for column in range(len(LAYOUTS[self.layout])):
                 rivals = _rivals({row: values[row][column] for row in rows})
-                if len(rivals) > 1:
-                    found |= {(row, column) for row, value in rivals.items() if value == max(rivals.values())}
+                best = max(rivals.values(), default=0.0)
+                found |= {(row, column) for row, value in rivals.items() if len(rivals) > 1 and value == best}
         return found
 
     def to_json(self) -> str:
@@ -137,10 +130,10 @@ class PaperTable:
 
     def write(self, stem: Path) -> list[Path]:
         """Write the table in each format of ENDINGS; returns the files."""
-        files = {form: stem.with_name(f"{stem.name}.{ending}") for form, ending in ENDINGS.items()}
-        for form, file in files.items():
+        files = [stem.with_name(f"{stem.name}.{ending}") for ending in ENDINGS.values()]
+        for form, file in zip(ENDINGS, files, strict=True):
             write_whole(file, self.render(form))
-        return list(files.values())
+        return files
 
     def _values(self) -> list[list[Value]]:
         return [entry.values(self.layout) for entry in self.entries]
@@ -182,18 +175,14 @@ def _rivals(shown: Mapping[int, Value]) -> dict[int, float]:
 
 
 def _value(column: Column, scores: Mapping[Source, float]) -> Value:
-    found = {source: value for source in column.sources if (value := _one(source, scores)) is not None}
+    found = {}
+    for dataset, relation in column.sources:
+        own = [value for (name, of), value in scores.items() if name == dataset and relation in (of, "*")]
+        if own:
+            found[dataset, relation] = sum(own) / len(own)
     if not found:
         return Value(None)
     return Value(sum(found.values()) / len(found), tuple(found), len(found) < len(column.sources))
-
-
-def _one(source: Source, scores: Mapping[Source, float]) -> float | None:
-    dataset, relation = source
-    if relation != "*":
-        return scores.get(source)
-    found = [value for (name, _), value in scores.items() if name == dataset]
-    return sum(found) / len(found) if found else None
 
 
 def _subset(scores: RunScores) -> str:

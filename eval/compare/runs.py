@@ -18,12 +18,7 @@ from eval.score.scores import SCORES_FILE, RunScores, group_of, read_scores, sco
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run's result on one benchmark.
-
-    Attributes:
-        label: the run folder's name, with enough of its path to be distinct among the runs that are read together.
-        folder: the folder of the result.
-    """
+    """One run's result on one benchmark, in `folder`; `label` is distinct among the runs that are read together."""
 
     path: Path
     label: str
@@ -35,11 +30,7 @@ Run = TypeVar("Run", bound=RunResult)
 
 @dataclass(frozen=True)
 class ScoredRun(RunResult):
-    """A result with predictions.
-
-    Attributes:
-        predictions: by (dataset, id), in the order of the file.
-    """
+    """A result with predictions by (dataset, id), in the order of the file."""
 
     scores: RunScores
     predictions: dict[SampleKey, Prediction]
@@ -123,25 +114,21 @@ def only_subset(runs: Sequence[ScoredRun], subset: str) -> list[ScoredRun]:
         UserError: no sample has that tag.
     """
     counts = Counter(p.subset for p in runs[0].predictions.values() if p.subset is not None)
-    if not counts:
-        raise UserError(
-            f"--subset {subset}: no sample of {runs[0].scores.bench.name} has a tag",
-            remedy="drop it; or give the benchmark's rows the field `subset` and score the runs again with d2e eval",
-        )
     if subset not in counts:
         held = ", ".join(f"{name} ({count:,} samples)" for name, count in counts.items())
+        wanted = held or "rows with the field `subset`"
+        bench, hint = runs[0].scores.bench.name, did_you_mean(subset, counts)
         raise UserError(
-            f"--subset {subset}: {runs[0].scores.bench.name} has none; expected {held}.{did_you_mean(subset, counts)}",
-            remedy="choose one of these",
+            f"--subset {subset}: {bench} has none; expected {wanted}.{hint}",
+            remedy="choose one of these" if held else "drop it, or tag the benchmark's rows and score the runs again",
         )
-    return [_with_only(run, subset) for run in runs]
-
-
-def _with_only(run: ScoredRun, subset: str) -> ScoredRun:
-    chosen = {key: prediction for key, prediction in run.predictions.items() if prediction.subset == subset}
-    scores = score_predictions(list(chosen.values()))
-    parts = {name: getattr(scores, name) for name in scores.model_fields_set}
-    return replace(run, predictions=chosen, scores=run.scores.model_copy(update=parts))
+    found = []
+    for run in runs:
+        chosen = {key: prediction for key, prediction in run.predictions.items() if prediction.subset == subset}
+        scores = score_predictions(list(chosen.values()))
+        parts = {name: getattr(scores, name) for name in scores.model_fields_set}
+        found.append(replace(run, predictions=chosen, scores=run.scores.model_copy(update=parts)))
+    return found
 
 
 def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
@@ -166,17 +153,15 @@ def distinct_labels(paths: Sequence[Path]) -> list[str]:
         UserError: a folder is given twice.
     """
     parts = [path.resolve().parts for path in paths]
+    labels = []
     for path, own in zip(paths, parts, strict=True):
         if parts.count(own) > 1:
             raise UserError(f"{path}: the same run folder is given twice", remedy="name each run once")
-    return [_shortest_distinct_tail(own, parts) for own in parts]
-
-
-def _shortest_distinct_tail(own: tuple[str, ...], among: Sequence[tuple[str, ...]]) -> str:
-    depth = 1
-    while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in among) > 1:
-        depth += 1
-    return "/".join(own[-depth:])
+        depth = 1
+        while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
+            depth += 1
+        labels.append("/".join(own[-depth:]))
+    return labels
 
 
 def _load_run(path: Path, label: str, bench: str) -> ScoredRun:

@@ -1,25 +1,28 @@
 """Runs by subset, side by side: which run uses the context more than the first, and how sure that is.
 
-A run uses it more ("reads more") if it is better on conflict rows, where the habit is wrong, and not worse on aligned
-ones. Both are needed, because a method may trade one for the other. Differences are paired by sample.
+A run uses it more if it is better on conflict rows, where the habit is wrong, and not worse on aligned ones. Both are
+needed, because a method may trade one for the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from d2e_sft.data.sample import Subset
 from d2e_sft.util.errors import UserError
 from eval.compare.context_use import without_context
-from eval.compare.faithfulness import corrected_together
+from eval.compare.paired import changes_to_first, paired_change
 from eval.compare.runs import ScoredRun
 from eval.score.predictions import Prediction, SampleKey
-from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average
+from eval.score.statistics import Difference, Interval, bootstrap_average
 from eval.score.subsets import AVERAGE, DatasetSubsets, by_subset, gives, headline, score_subsets, with_both
 
-MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still read more
+COMPARED: tuple[Subset, ...] = ("conflict", "aligned")  # what a verdict is about
+MORE, LESS = "uses the context more", "uses the context less"
+MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still use the context more
 # If none of n samples changed, the difference's interval is a point, yet 3/n of all samples may change (95 %).
 ENOUGH = round(3 / MARGIN)
 
@@ -30,8 +33,7 @@ class OwnHabit:
 
     Attributes:
         rate: share of rows answered with the habit.
-        n: number of these rows.
-        accuracy: accuracy on these rows with the context.
+        n, accuracy: number of these rows, and accuracy on them with the context.
     """
 
     rate: Interval
@@ -57,18 +59,28 @@ class RunSubsets:
     def verdict(self) -> str:
         """What the changes decide: on conflict rows by the corrected p, on aligned ones by the interval."""
         conflict, aligned = self.changes["conflict"], self.changes.get("aligned")
-        changes = [change for change in (conflict, aligned) if change is not None]
-        sizes = [self.scores.subsets[name].n for name in ("conflict", "aligned") if name in self.changes]
+        changes = [self.changes[name] for name in COMPARED if name in self.changes]
+        sizes = [self.scores.subsets[name].n for name in COMPARED if name in self.changes]
         if min(sizes) >= ENOUGH and all(change.low >= -MARGIN and change.high <= MARGIN for change in changes):
             return "no difference"
         aligned_lower = aligned is not None and aligned.significant and aligned.mean < 0
         if not conflict.significant:
             return "aligned lower, conflict not decided" if aligned_lower else "not decided"
         if conflict.mean < 0:
-            return "reads less"
+            return LESS
         if aligned is None or aligned.low >= -MARGIN:
-            return "reads more"
+            return MORE
         return "conflict higher, aligned lower" if aligned_lower else "conflict higher, aligned not decided"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts and lists, with scores as fractions."""
+        return {
+            "run": self.label,
+            **self.scores.model_dump(exclude={"dataset"}, exclude_unset=True),
+            "changes": {name: asdict(change) for name, change in self.changes.items()},
+            "own_habit": None if self.own_habit is None else asdict(self.own_habit),
+            "verdict": self.verdict if "conflict" in self.changes else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,7 @@ class SubsetComparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, with scores as fractions."""
-        datasets = [{"dataset": own.dataset, "runs": [_run_json(run) for run in own.runs]} for own in self.datasets]
+        datasets = [{"dataset": own.dataset, "runs": [run.to_json() for run in own.runs]} for own in self.datasets]
         return {"untagged": self.untagged, "datasets": datasets}
 
 
@@ -121,10 +133,17 @@ def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetCompar
     for place, first in enumerate(scores[0]):
         members = with_both(tagged) if first.dataset == AVERAGE else [first.dataset]
         groups = {name: [tagged[dataset][name] for dataset in members] for name in first.subsets}
-        changes = corrected_together([_changes(groups, run.predictions, seed) for run in runs[1:]])
+        right = [
+            {
+                name: [{(p.dataset, p.id): float(run.predictions[p.dataset, p.id].right) for p in own} for own in rows]
+                for name, rows in groups.items()
+            }
+            for run in runs
+        ]
+        changes = changes_to_first(right, partial(paired_change, seed=seed))
         rows = [
             RunSubsets(run.label, own[place], change, _own_habit(run, groups.get("conflict", []), answers, seed))
-            for run, own, change, answers in zip(runs, scores, [{}, *changes], without, strict=True)
+            for run, own, change, answers in zip(runs, scores, changes, without, strict=True)
         ]
         datasets.append(DatasetComparison(first.dataset, tuple(rows)))
     counted = sum(len(rows) for own in tagged.values() for rows in own.values())
@@ -140,19 +159,6 @@ def _check_same_tags(runs: Sequence[ScoredRun]) -> None:
                     f"{run.predictions[key].subset}, in {runs[0].folder / 'predictions.jsonl'} {first.subset}",
                     remedy="one of them was scored before rows had subsets; score both again with d2e eval",
                 )
-
-
-def _changes(
-    before: Mapping[Subset, Sequence[Sequence[Prediction]]], other: Mapping[SampleKey, Prediction], seed: int
-) -> dict[Subset, Difference]:
-    return {
-        name: paired_average(
-            [[float(p.right) for p in group] for group in groups],
-            [[float(other[p.dataset, p.id].right) for p in group] for group in groups],
-            seed=seed,
-        )
-        for name, groups in before.items()
-    }
 
 
 def _own_habit(
@@ -173,13 +179,3 @@ def _own_habit(
         n=sum(map(len, held)),
         accuracy=bootstrap_average(held, seed=seed) if held else None,
     )
-
-
-def _run_json(run: RunSubsets) -> dict[str, Any]:
-    return {
-        "run": run.label,
-        **run.scores.model_dump(exclude={"dataset"}, exclude_unset=True),
-        "changes": {name: asdict(change) for name, change in run.changes.items()},
-        "own_habit": None if run.own_habit is None else asdict(run.own_habit),
-        "verdict": run.verdict if "conflict" in run.changes else None,
-    }

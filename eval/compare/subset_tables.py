@@ -46,10 +46,15 @@ def subset_comparison_tables(comparison: SubsetComparison, *, detail: bool = Fal
     Args:
         detail: show both p-values, not only the corrected one.
     """
+
+    def own_habit(run: RunSubsets) -> list[str]:
+        own = run.own_habit
+        return [NONE] if own is None else [with_interval(own.rate), f"{own.n:,}", with_interval(own.accuracy)]
+
     tables = [
         accuracy_table(comparison),
         _table(comparison.datasets, _ANSWERS, ["habit rate", "M_R", "context", "habit", "both", "neither"], _answers),
-        _table(comparison.datasets, _OWN_HABIT, ["habit unread", "n", "conflict of these"], _own_habit),
+        _table(comparison.datasets, _OWN_HABIT, ["habit unread", "n", "conflict of these"], own_habit),
         change_table(comparison, p_value if detail else corrected_p),
     ]
     return [table for table in tables if len(table.frame)]
@@ -105,11 +110,6 @@ def _answers(run: RunSubsets) -> list[str]:
     return [with_interval(conflict.habit_rate), mean_of(conflict.memorisation_ratio), *map(percent, shares)]
 
 
-def _own_habit(run: RunSubsets) -> list[str]:
-    own = run.own_habit
-    return [NONE] if own is None else [with_interval(own.rate), f"{own.n:,}", with_interval(own.accuracy)]
-
-
 def _table(
     datasets: Sequence[DatasetComparison],
     caption: str,
@@ -119,8 +119,7 @@ def _table(
     """A line for each run that has a value, in a block for each of several datasets."""
     found = [(own.dataset, [run.label, *cells(run)]) for own in datasets for run in own.runs]
     kept = [(dataset, line) for dataset, line in found if set(line[1:]) != {NONE}]
-    blocks = ("dataset" if len(datasets) > 1 else "", [dataset for dataset, _ in kept])
-    return Table.of(["run", *columns], [line for _, line in kept], caption, blocks=blocks)
+    return Table.in_blocks("dataset" if len(datasets) > 1 else "", ["run", *columns], kept, caption)
 
 
 def _untagged(count: int) -> str:

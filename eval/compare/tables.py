@@ -46,20 +46,16 @@ def score_tables(scores: Scores) -> list[Table]:
     groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
     sets = any(group.set_accuracy is not None for group in groups)
     columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, "lenient", "unparsed"]
-    lines = [
-        [
-            *(_name(group), group.n, with_interval(group.mean), mean_of(group.exact_match), mean_of(group.f1)),
-            *[mean_of(group.set_accuracy)] * sets,
-            *(percent(group.extraction.get(mode, 0.0)) for mode in ("lenient", "none")),
-        ]
-        for group in groups
-    ]
+    lines = []
+    for g in groups:
+        means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
+        modes = (percent(g.extraction.get(mode, 0.0)) for mode in ("lenient", "none"))
+        lines.append([_name(g), g.n, with_interval(g.mean), *means, *modes])
     tables = [Table.of(columns, lines, "Percent; mean is that of EM and F1, with its 95 % bootstrap interval")]
-    labelled = [group for group in scores.groups if group.label_shares and group.gold_shares]
-    shares = [
-        [_name(group), shares_in_percent(group.gold_shares or {}), *_shares(group.label_shares)] for group in labelled
-    ]
-    tables.append(Table.of(["samples", "gold", "predicted", ""], shares, _LABELS, notes=_collapses(labelled)))
+    labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
+    shares = [[_name(g), shares_in_percent(gold), *_shares(predicted)] for g, gold, predicted in labelled]
+    warnings = [collapse_warning(f"{g.dataset} ({g.relation})", own, gold, g.n) for g, gold, own in labelled]
+    tables.append(Table.of(["samples", "gold", "predicted", ""], shares, _LABELS, notes=[*filter(None, warnings)]))
     events = [
         [_name(g), own.n, with_interval(own.token_f1), *map(mean_of, (own.event_f1, own.hit_at_1, own.exact_match))]
         for g in groups
@@ -88,23 +84,19 @@ def comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[T
 
 def _overview(comparison: Comparison) -> Table:
     first, *others = comparison.labels
+    sets, several = comparison.has_sets, len(others) > 0
+    tested = f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows (Holm), * "
     caption = f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1"
-    if others:
-        caption += (
-            f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows (Holm), * "
-            "below 0.05"
-        )
-    sets = comparison.has_sets
+    caption += (tested + "below 0.05") * several
 
     def cells(row: Row, run: int) -> list[str]:
-        cell = row.cells[run]
-        gain = row.gains[run - 1].mean if run else None
+        cell, gain = row.cells[run], row.gains[run - 1].mean if run else None
         scores = [cell.exact_match, cell.f1, *[cell.set_accuracy] * sets]
         tested = [points(gain), corrected_p(gain)] if run else ["", ""]
         unparsed = percent(cell.extraction.get("none", 0.0))
-        return [with_interval(cell.mean), *map(mean_of, scores), unparsed, *(tested if others else [])]
+        return [with_interval(cell.mean), *map(mean_of, scores), unparsed, *tested[: 2 * several]]
 
-    columns = ["mean", "EM", "F1", *["sets"] * sets, "unparsed", *(["Δ mean", "p"] if others else [])]
+    columns = ["mean", "EM", "F1", *["sets"] * sets, "unparsed", *["Δ mean", "p"][: 2 * several]]
     return _by_run(comparison, columns, cells, caption)
 
 
@@ -145,22 +137,22 @@ def gain_table(comparison: Comparison) -> Table:
 
 def label_table(comparison: Comparison) -> Table:
     """Predicted label shares next to the gold ones, with a warning where one label took over; nli rows only."""
-    lines, blocks, warnings = [], [], []
+    lines, warnings = [], []
     for row in comparison.rows:
         if not row.gold_shares:
             continue
-        runs = list(zip(comparison.labels, row.cells, strict=True))
-        for label, shares in [("gold", row.gold_shares), *((label, cell.label_shares) for label, cell in runs)]:
-            if shares:
-                lines.append([label, *_shares(shares)])
-                blocks.append(f"{_name(row)} ({row.n:,})")
-        warnings += [
-            collapse_warning(f"{label}, {row.dataset} ({row.relation})", cell.label_shares, row.gold_shares, row.n)
-            for label, cell in runs
-            if cell.label_shares
+        runs = [(label, cell.label_shares) for label, cell in zip(comparison.labels, row.cells, strict=True)]
+        lines += [
+            (f"{_name(row)} ({row.n:,})", [label, *_shares(shares)])
+            for label, shares in [("gold", row.gold_shares), *runs]
+            if shares
         ]
-    notes = [warning for warning in warnings if warning]
-    return Table.of(["run", "labels", ""], lines, _LABELS, blocks=("samples", blocks), notes=notes)
+        warnings += [
+            collapse_warning(f"{label}, {row.dataset} ({row.relation})", shares, row.gold_shares, row.n)
+            for label, shares in runs
+            if shares
+        ]
+    return Table.in_blocks("samples", ["run", "labels", ""], lines, _LABELS, notes=[*filter(None, warnings)])
 
 
 def context_table(comparison: Comparison) -> Table:
@@ -182,18 +174,16 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
     """
     tables, p = [], p_value if detail else corrected_p
     for measures in (WORDS, JUDGED)[0 if words else 1 :]:
-        rows = [row for row in comparison.faithfulness if row.has(measures)]
-        several = len(comparison.labels) > 1
-        columns = [*measures, *(title for name in measures[: several * 2] for title in (f"Δ {name}", "p"))]
-        lines, blocks = [], []
-        for row in rows:
+        compared = measures if len(comparison.labels) > 1 else ()
+        lines = []
+        for row in (row for row in comparison.faithfulness if row.has(measures)):
             for place, run in enumerate(row.runs):
-                changes = [run.changes.get(name) for name in measures[: several * 2]]
+                changes = [run.changes.get(name) for name in compared]
                 tested = [text for one in changes for text in ((points(one), p(one)) if place else ("", ""))]
-                lines.append([run.label, *(with_interval(run.scores.get(name)) for name in measures), *tested])
-                blocks.append(f"{row.dataset} ({row.n:,})")
-        if rows:
-            tables.append(Table.of(["run", *columns], lines, _ABOUT[measures], blocks=("samples", blocks)))
+                scores = [with_interval(run.scores.get(name)) for name in measures]
+                lines.append((f"{row.dataset} ({row.n:,})", [run.label, *scores, *tested]))
+        columns = ["run", *measures, *(title for name in compared for title in (f"Δ {name}", "p"))]
+        tables += [Table.in_blocks("samples", columns, lines, _ABOUT[measures])] if lines else []
     return tables
 
 
@@ -211,26 +201,18 @@ def _by_run(
     comparison: Comparison, columns: Sequence[str], cells: Callable[[Row, int], list[Any] | None], caption: str
 ) -> Table:
     """A block for each row of the comparison, with a line for each run that has cells."""
-    lines, blocks = [], []
-    for row in comparison.rows:
-        for run, label in enumerate(comparison.labels):
-            own = cells(row, run)
-            if own is not None:
-                lines.append([label, *own])
-                blocks.append(f"{_name(row)} ({row.n:,})")
-    return Table.of(["run", *columns], lines, caption, blocks=("samples", blocks))
+    lines = [
+        (f"{_name(row)} ({row.n:,})", [label, *own])
+        for row in comparison.rows
+        for run, label in enumerate(comparison.labels)
+        if (own := cells(row, run)) is not None
+    ]
+    return Table.in_blocks("samples", ["run", *columns], lines, caption)
 
 
 def _name(row: Row | GroupScores) -> str:
     return ", ".join(dict.fromkeys(part for part in (row.dataset, row.relation, row.format) if part != "–"))
 
 
-def _shares(shares: dict[str, float] | None) -> tuple[str, str]:
-    return shares_in_percent(shares or {}), share_bar(shares or {})
-
-
-def _collapses(groups: Sequence[GroupScores]) -> list[str]:
-    warnings = [
-        collapse_warning(f"{g.dataset} ({g.relation})", g.label_shares or {}, g.gold_shares or {}, g.n) for g in groups
-    ]
-    return [warning for warning in warnings if warning]
+def _shares(shares: dict[str, float]) -> tuple[str, str]:
+    return shares_in_percent(shares), share_bar(shares)

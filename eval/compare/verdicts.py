@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import folded
 from eval.compare.compare import Comparison
-from eval.compare.figures import points, short_p
-from eval.compare.subset_comparison import ENOUGH, MARGIN, RunSubsets, SubsetComparison
+from eval.compare.figures import points, verdict_line
+from eval.compare.subset_comparison import COMPARED, ENOUGH, MARGIN, MORE, SubsetComparison
 from eval.compare.subset_tables import subset_comparison_tables
 from eval.compare.tables import comparison_tables, faithfulness_tables
 from eval.score.subsets import AVERAGE
@@ -19,13 +21,11 @@ def terminal_text(comparison: Comparison, *, groups: bool = True) -> str:
         groups: False leaves out the tables by group if there are tables by subset.
     """
     subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets)
-    if groups or not subsets:
-        tables = comparison_tables(comparison) + subsets
-        parts = []
-    else:
+    parts, tables = [], comparison_tables(comparison)
+    if subsets and not groups:
         parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"]
-        tables = faithfulness_tables(comparison) + subsets
-    parts += [table.terminal() for table in tables]
+        tables = faithfulness_tables(comparison)
+    parts += [table.terminal() for table in tables + subsets]
     return "\n\n".join(filter(None, [*parts, folded("\n".join(closing_lines(comparison)))]))
 
 
@@ -49,13 +49,10 @@ def mean_verdicts(comparison: Comparison) -> list[str]:
     """For each run after the first: whether its mean over all samples differs, and how sure that is."""
     first, *others = comparison.labels
     row = comparison.rows[-1]
-    lines = []
-    for label, gain in zip(others, row.gains, strict=True):
-        mean = gain.mean
-        found = ("higher" if mean.mean > 0 else "lower") if mean.p_value < 0.05 else "not decided"
-        told = f"mean {points(mean, star=False)}, p {short_p(mean.p_value)}"
-        lines.append(f"{label} against {first}: {told}: {found} with {row.n:,} samples")
-    return lines
+    return [
+        verdict_line(f"{label} against {first}: mean", replace(gain.mean, adjusted_p=None), f"{row.n:,} samples")
+        for label, gain in zip(others, row.gains, strict=True)
+    ]
 
 
 def subset_verdicts(comparison: SubsetComparison) -> list[str]:
@@ -65,18 +62,15 @@ def subset_verdicts(comparison: SubsetComparison) -> list[str]:
     if not others or "conflict" not in own.sizes:
         return []
     margin = f"{100 * MARGIN:g} points"
-    size = " and ".join(f"{own.sizes[name]:,} {name}" for name in ("conflict", "aligned") if name in own.sizes)
+    size = " and ".join(f"{own.sizes[name]:,} {name}" for name in COMPARED if name in own.sizes)
     aligned = f" and aligned not {margin} lower (interval)" if "aligned" in own.sizes else ""
     words = (
-        f"Verdict with {size} samples{' (average)' if own.dataset == AVERAGE else ''}: reads more = conflict higher "
+        f"Verdict with {size} samples{' (average)' if own.dataset == AVERAGE else ''}: {MORE} = conflict higher "
         f"(corrected p below 0.05){aligned}; no difference = {'both intervals' if aligned else 'its interval'} within "
         f"{margin}, of {ENOUGH} samples or more{' each' if aligned else ''}"
     )
-    return [words, *(_verdict(run, reference.label) for run in others)]
-
-
-def _verdict(run: RunSubsets, reference: str) -> str:
-    changes = [
-        f"{name} {points(run.changes[name], star=False)}" for name in ("conflict", "aligned") if name in run.changes
-    ]
-    return f"{run.label} against {reference}: {', '.join(changes)}: {run.verdict}"
+    lines = []
+    for run in others:
+        changes = [f"{name} {points(run.changes[name], star=False)}" for name in COMPARED if name in run.changes]
+        lines.append(f"{run.label} against {reference.label}: {', '.join(changes)}: {run.verdict}")
+    return [words, *lines]

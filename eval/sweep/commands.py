@@ -58,7 +58,10 @@ def commands(sweep: Sweep, point: Point, rows: Sequence[Row]) -> list[list[str]]
         left.append(eval_arguments(sweep, scored_together(sweep, point)))
         if point.evaluation.without_context:
             left.append(eval_arguments(sweep, [point], without_context=True))
-            left.append(errors_arguments(sweep, point, _bench_name(sweep.bench)))
+            given = Path(sweep.bench[1]).resolve()
+            is_folder = sweep.bench[0] == "--suite" or given.is_dir()
+            bench = given.name if is_folder else f"{given.parent.name}-{given.stem}"
+            left.append(errors_arguments(sweep, point, bench))
     return left
 
 
@@ -116,8 +119,12 @@ def eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bo
     model, target = model_of(sweep, point), str(sweep.out / point.scored_in)
     arguments = ["eval", model, *(sweep.bench or ()), *split_words("--eval-args", sweep.spec.eval_args)]
     if len(points) > 1:
-        passes = [("--decoder", _decoder(one), "--out", str(sweep.out / one.scored_in)) for one in points]
-        return [*arguments, *(word for one in passes for word in one)]
+        for one in points:
+            decoding = one.decoding
+            name = f"d2e:alpha={decoding.alpha!r}" if decoding.decoder == "d2e" else decoding.decoder
+            decoder = name if decoding.needs_imagined else "plain"
+            arguments += ["--decoder", decoder, "--out", str(sweep.out / one.scored_in)]
+        return arguments
     how = {key: str(value) for key, value in point.decoding.record().items() if value is not None}
     if {"--alpha", "--decoder"} & set(arguments):
         how.pop("alpha", None)
@@ -177,16 +184,3 @@ def split_words(option: str, text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise UserError(f"{option} {text!r}: {error}; expected arguments as a shell reads them") from None
-
-
-def _decoder(point: Point) -> str:
-    """Return a point's decoder with its options, as one word."""
-    if not point.decoding.needs_imagined:
-        return "plain"
-    return f"d2e:alpha={point.decoding.alpha!r}" if point.decoding.decoder == "d2e" else point.decoding.decoder
-
-
-def _bench_name(bench: tuple[str, str]) -> str:
-    option, given = bench
-    path = Path(given).resolve()
-    return path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"

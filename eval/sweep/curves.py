@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,8 +77,7 @@ def ways(rows: Iterable[Row], axes: Sequence[str]) -> dict[Way, list[Curve]]:
 def over_seeds(values: Sequence[float]) -> Interval:
     """Return the mean over seeds with its t interval; for one seed the interval is the value."""
     found = paired(values)
-    one = len(values) < 2
-    return Interval(found.mean, found.mean if one else found.low, found.mean if one else found.high)
+    return Interval(found.mean, *((found.low, found.high) if len(values) > 1 else (found.mean, found.mean)))
 
 
 def averaged(curves: Sequence[Curve], key: str) -> list[tuple[int, Interval, int]]:
@@ -97,7 +96,6 @@ class Contrast:
 
     Attributes:
         seeds: Number of seeds.
-        end: Subset → accuracy of the way at its last step.
         at_end: Subset → difference at equal compute, at the end of the shorter of the two runs.
         over_curve: Subset → difference between the means over the curves up to there.
         cost: Compute per step, as a multiple of the reference's.
@@ -105,7 +103,6 @@ class Contrast:
 
     way: Way
     seeds: int
-    end: dict[str, Interval]
     at_end: dict[str, Difference]
     over_curve: dict[str, Difference]
     cost: float
@@ -160,7 +157,6 @@ def _contrast(way: Way, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Con
     return Contrast(
         way,
         len(pairs),
-        {key: over_seeds([second.last[key] for _, second in pairs]) for key in ACCURACIES},
         differences(lambda curve, key, limit: curve.at(key, basis, limit)),
         differences(lambda curve, key, limit: curve.mean(key, basis, limit)),
         float(np.median(costs)) if costs else math.nan,
@@ -181,17 +177,11 @@ def paired(changes: Sequence[float]) -> Difference:
     return Difference(mean, float(bounds.low), float(bounds.high), float(test.pvalue))
 
 
-def _corrected(made: Sequence[Contrast]) -> list[Contrast]:
+def _corrected(made: list[Contrast]) -> list[Contrast]:
     """Correct the p-values for all ways that were tested; a single seed is no test."""
     tested = [one for one in made if one.seeds > 1]
-    at_end = {key: holm([one.at_end[key] for one in tested]) for key in ACCURACIES}
-    over_curve = {key: holm([one.over_curve[key] for one in tested]) for key in ACCURACIES}
-    corrected = {
-        one.way: replace(
-            one,
-            at_end={key: at_end[key][i] for key in ACCURACIES},
-            over_curve={key: over_curve[key][i] for key in ACCURACIES},
-        )
-        for i, one in enumerate(tested)
-    }
-    return [corrected.get(one.way, one) for one in made]
+    for key in ACCURACIES:
+        for changes in ([one.at_end for one in tested], [one.over_curve for one in tested]):
+            for own, change in zip(changes, holm([own[key] for own in changes]), strict=True):
+                own[key] = change
+    return made

@@ -84,7 +84,9 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
         elif key == OUTPUT:
             raise UserError(f"{word!r}: every training of a sweep has its own folder", "name the sweep's with --out")
         elif key in spec.axes or "." not in key:
-            only[key] = [_checked(spec, key, value) for value in split_values(word, text)]
+            only[key] = split_values(word, text)
+            for value in only[key]:
+                spec.check_value(key, value)
         elif key in asked or key in axes:
             raise UserError(f"{word!r}: the key {key!r} is given twice", "put all values into one list")
         elif len(values := split_values(word, text)) > 1:
@@ -106,14 +108,6 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
         and (not names or {point.name, point.values.get(RUN)} & set(names))
     )
     return Sweep(spec, folder, shown, points, chosen, asked)
-
-
-def _checked(spec: SweepSpec, axis: str, value: str) -> str:
-    try:
-        spec.check_value(axis, value)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    return value
 
 
 def _check_axes(axes: dict[str, dict[str, Value]]) -> None:

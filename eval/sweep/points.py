@@ -71,7 +71,9 @@ def make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterato
     for names in product(*spec.axes.values()):
         values = dict(zip(spec.axes, names, strict=True))
         changes = [spec.axes[axis][name] for axis, name in values.items()]
-        parts = [f"{short[axis]}={_in_a_name(name)}" if "." in axis else name for axis, name in values.items()]
+        # A value in a name has the characters of a file's name.
+        plain = {axis: re.sub(r"[^\w.+-]+", "-", name.strip()).strip("-") or "empty" for axis, name in values.items()}
+        parts = [f"{short[axis]}={plain[axis]}" if "." in axis else name for axis, name in values.items()]
         base = ",".join(parts)[:_LONGEST_NAME]
         merged = {**spec.overrides, **asked}
         for change in changes:
@@ -125,10 +127,6 @@ def short_keys(axes: Sequence[str]) -> dict[str, str]:
     """Return key → its last part, or the whole key if two keys end alike."""
     last = [axis.rpartition(".")[2] for axis in axes]
     return {axis: short if last.count(short) == 1 else axis for axis, short in zip(axes, last, strict=True)}
-
-
-def _in_a_name(value: str) -> str:
-    return re.sub(r"[^\w.+-]+", "-", value.strip()).strip("-") or "empty"
 
 
 def _quoted(path: Path) -> str:

@@ -1,26 +1,19 @@
-"""A sweep's folder: what its points were begun with, and the lock that keeps a second process out."""
+"""What the points of a sweep's folder were begun with."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.recipe import flat
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.locks import LOCK_FILE
 from eval.sweep.commands import DONE_FILE
 from eval.sweep.plan import Sweep
-from eval.sweep.points import Point
 
 RECORD_FILE = "sweep.json"
-_LOCK_FILE = ".lock"
-_LOCK_SECONDS = 3.0
 # These change neither a model nor its scores.
 _FREE_TO_CHANGE = ("train.output_dir", "train.save_", "train.logging_steps", "train.report_to")
 
@@ -36,7 +29,7 @@ def refuse_other_sweep(sweep: Sweep) -> None:
     """
     file = sweep.out / RECORD_FILE
     if not file.is_file():
-        if sweep.out.exists() and (not sweep.out.is_dir() or any(p.name != _LOCK_FILE for p in sweep.out.iterdir())):
+        if sweep.out.exists() and (not sweep.out.is_dir() or any(p.name != LOCK_FILE for p in sweep.out.iterdir())):
             raise UserError(f"{sweep.out}: is not empty and no sweep", remedy="choose another folder with --out")
         return
     try:
@@ -66,61 +59,21 @@ def save_record(sweep: Sweep) -> None:
     write_json(file, {key: before.get(key, {}) | content for key, content in record.items()})
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Hold the folder's lock, and yield its descriptor, which child processes inherit.
-
-    The lock is held as long as any of these processes lives. If a sweep is killed and its training is not, the next
-    sweep is refused instead of training into the same folder. A process that was just killed gets some seconds to end.
-
-    Raises:
-        UserError: another process has it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while not _acquired(descriptor):
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"{folder}: another sweep, or a training that one left behind, is at work there",
-                    remedy="wait until it has ended, or end it",
-                )
-            time.sleep(0.1)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _acquired(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _record(sweep: Sweep) -> dict[str, dict[str, Any]]:
     files = {point.recipe.data.train for point in sweep.points if Path(point.recipe.data.train).is_file()}
     return {
         "scored": {"benchmark": " ".join(sweep.bench or ()), "--eval-args": sweep.spec.eval_args},
         "data": {file: sha256_of(Path(file)) for file in sorted(files)},
-        "points": {point.name: _point(point) for point in sweep.points},
+        "points": {
+            point.name: point.recipe.model_dump() | {"evaluation": point.evaluation.model_dump()}
+            for point in sweep.points
+        },
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
-    return point.recipe.model_dump() | {"evaluation": point.evaluation.model_dump()}
-
-
 def _flat(record: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return (
-        {f"scored {key}": value for key, value in record["scored"].items()}
-        | {f"SHA-256 of {file}": digest for file, digest in record["data"].items()}
-        | {
-            f"{name}: {key}": value
-            for name, point in record["points"].items()
-            for key, value in flat(point)
-            if not key.startswith(_FREE_TO_CHANGE)
-        }
-    )
+    found = {f"scored {key}": value for key, value in record["scored"].items()}
+    found |= {f"SHA-256 of {file}": digest for file, digest in record["data"].items()}
+    for name, point in record["points"].items():
+        found |= {f"{name}: {key}": value for key, value in flat(point) if not key.startswith(_FREE_TO_CHANGE)}
+    return found

@@ -120,19 +120,15 @@ def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
         if result.scores is None:
             cells = [percent(None)] * (len(measures) + 1)
         else:
-            cells = _subset_cells(result) if by_subset else _cells(result, relations)
-            cells.append(percent(result.scores.overall.extraction.get("none", 0.0)))
+            overall = result.scores.overall
+            scores = [with_interval(score) for score in (overall.mean, overall.exact_match, overall.f1)]
+            by_relation = [percent(result.relations.get(name)) for name in relations]
+            cells = _subset_cells(result) if by_subset else [*scores, *by_relation]
+            cells.append(percent(overall.extraction.get("none", 0.0)))
         if result.main_score is not None and result.main_score.mean == best:
             cells[0] = Styled.of(cells[0], best=True)
         lines.append([*(result.point.values[axis] for axis in axes), *cells, result.status])
     return Table.of([*(short[axis] for axis in axes), *measures, "unparsed", "status"], lines, keys=len(axes))
-
-
-def _cells(result: PointResult, relations: Sequence[str]) -> list[str]:
-    assert result.scores is not None
-    overall = result.scores.overall
-    scores = [with_interval(score) for score in (overall.mean, overall.exact_match, overall.f1)]
-    return [*scores, *(percent(result.relations.get(name)) for name in relations)]
 
 
 def _subset_cells(result: PointResult) -> list[str]:

@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.locks import only_one
+from d2e_sft.util.paths import safe_environment
 from eval.score.scores import SCORES_FILE
 from eval.sweep import commands
 from eval.sweep.plan import Sweep
 from eval.sweep.points import Point, data_folder
-from eval.sweep.process import last_lines, run_logged
-from eval.sweep.record import locked, refuse_other_sweep, save_record
+from eval.sweep.record import refuse_other_sweep, save_record
 from eval.sweep.rows import read_rows, rows_of, rows_of_run, write_rows
 
 Say = Callable[[str], None]
+_TAIL = 12  # lines of a failed step's log that are shown
+LOCK_SECONDS = 3.0  # for a process that was just killed to end
 
 
 class StepError(Exception):
@@ -102,7 +108,8 @@ class Runner:
         decoders = f" with {len(together)} decoders" if len(together) > 1 else ""
         self.say(f"{point.name}: scoring {commands.model_of(sweep, point)}{decoders}")
         self._step(point, commands.eval_arguments(sweep, together))
-        benches = [_newest_bench(sweep.out / one.scored_in) for one in together]
+        scored = [(sweep.out / one.scored_in).glob(f"eval/*/{SCORES_FILE}") for one in together]
+        benches = [max(files, key=lambda file: file.stat().st_mtime_ns).parent.name for files in scored]
         if point.evaluation.without_context:
             self.say(f"{point.name}: scoring without the contexts")
             self._step(point, commands.eval_arguments(sweep, [point], without_context=True))
@@ -114,18 +121,41 @@ class Runner:
         """Run `d2e` with its output in a log. A training that fails is marked, so that it starts from scratch."""
         step, mark = arguments[0], commands.failed_file(self.sweep, point)
         log = self.sweep.out / commands.LOGS / f"{point.name}.{step}.log"
-        status = run_logged(arguments, log, self.lock, self.environment)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as output:
+            output.write(f"\n$ d2e {' '.join(arguments)}\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+            output.flush()
+            status = run_process(arguments, output, self.lock, self.environment)
         if status == 0:
             mark.unlink(missing_ok=True)
             return
         if step == "train" and status > 0:
             mark.touch()
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-        raise StepError(f"d2e {step} failed ({how}), see {log}\n{last_lines(log)}")
+        lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+        end = "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-_TAIL:])
+        raise StepError(f"d2e {step} failed ({how}), see {log}\n{end}")
 
     def _fail(self, point: Point, error: Exception) -> None:
         self.failed[point.name] = str(error).splitlines()[0]
         self.say(f"{point.name}: FAILED\n{error}")
+
+
+def run_process(arguments: Sequence[str], output: IO[str], lock: int, environment: Mapping[str, str]) -> int:
+    """Run `d2e` in a process that inherits the descriptor of the folder's lock, and return its status.
+
+    The lock is held as long as any of these processes lives. If a sweep is killed and its training is not, the next
+    sweep is refused instead of training into the same folder.
+    """
+    return subprocess.run(
+        [sys.executable, "-m", "d2e_sft.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env={**safe_environment(environment), "PYTHONUNBUFFERED": "1"},
+        pass_fds=(lock,),
+        check=False,
+    ).returncode
 
 
 def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
@@ -146,7 +176,8 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
     for point in sweep.work:
         groups.setdefault(point.trained_in, []).append(point)
     threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
-    with locked(sweep.out) as lock, ThreadPoolExecutor(jobs) as pool:
+    what, remedy = "another sweep, or a training that one left behind,", "wait until it has ended, or end it"
+    with only_one(sweep.out, what, remedy, patience=LOCK_SECONDS) as lock, ThreadPoolExecutor(jobs) as pool:
         save_record(sweep)
         runner = Runner(sweep, say, lock, {**threads, **os.environ})
         futures = [pool.submit(runner.work_on, points) for points in groups.values()]
@@ -157,8 +188,3 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return runner.failed
-
-
-def _newest_bench(run: Path) -> str:
-    """Return the folder under eval/ that was scored last."""
-    return max(run.glob(f"eval/*/{SCORES_FILE}"), key=lambda file: file.stat().st_mtime_ns).parent.name

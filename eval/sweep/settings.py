@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from d2e_sft.util.table import Table, percent
-from eval.score.statistics import Difference, Interval
+from eval.compare.figures import corrected_p, points
 from eval.sweep.curves import Contrast, Curve, Way, contrasts, ways
 from eval.sweep.rows import WITHOUT_CONTEXT, Row, typed
 from eval.sweep.spec import SEED
@@ -76,8 +75,9 @@ def verdicts(setting: Setting) -> list[str]:
     for one in sorted(decided, key=lambda one: -one.over_curve["conflict"].mean):
         conflict, aligned = one.over_curve["conflict"], one.over_curve["aligned"]
         lines.append(
-            f"{one.way.name(setting.axes)} is {one.verdict} than {reference}: conflict {points(conflict)}, aligned "
-            f"{100 * aligned.mean:+.1f}, p {p_of(conflict)}, {one.seeds} seeds"
+            f"{one.way.name(setting.axes)} is {one.verdict} than {reference}: "
+            f"conflict {points(conflict, star=False)}, aligned {100 * aligned.mean:+.1f}, "
+            f"p {corrected_p(conflict)}, {one.seeds} seeds"
         )
     left = len(tested) - len(decided)
     if left:
@@ -95,25 +95,11 @@ def setting_table(setting: Setting) -> Table:
         if one is None:
             rest = ["1.0", *end, "", "", "", "", "reference" if way == setting.reference else "no common seed"]
         else:
-            aligned, conflict, at_end = (
-                one.over_curve["aligned"], one.over_curve["conflict"], one.at_end["conflict"]
-            )  # fmt: skip
-            rest = [f"{one.cost:.1f}", *end, f"{100 * aligned.mean:+.1f}", points(conflict), p_of(conflict)]
-            rest += [f"{100 * at_end.mean:+.1f}, p {p_of(at_end)}", one.verdict]
+            aligned, conflict = one.over_curve["aligned"], one.over_curve["conflict"]
+            at_end, tested = one.at_end["conflict"], one.seeds > 1
+            rest = [f"{one.cost:.1f}", *end, f"{100 * aligned.mean:+.1f}", points(conflict, star=False)]
+            rest.append(corrected_p(conflict if tested else None))
+            rest += [f"{100 * at_end.mean:+.1f}, p {corrected_p(at_end if tested else None)}", one.verdict]
         lines.append([way.name(setting.axes), str(len(curves)), *rest])
     columns = ["way", "seeds", "cost", "aligned", "conflict", "Δaligned", "Δconflict", "p", "at end", "verdict"]
     return Table.of(columns, lines)
-
-
-def points(difference: Interval) -> str:
-    """Return `+12.3 [4.0, 20.6]` in percentage points; `+12.3` for one seed."""
-    mean = f"{100 * difference.mean:+.1f}"
-    return mean if math.isinf(difference.low) else f"{mean} [{100 * difference.low:.1f}, {100 * difference.high:.1f}]"
-
-
-def p_of(difference: Difference) -> str:
-    """Return the corrected p-value as text; a dash if nothing was tested."""
-    if math.isinf(difference.low):
-        return percent(None)
-    p = difference.p_value if difference.adjusted_p is None else difference.adjusted_p
-    return "<0.001" if p < 0.001 else f"{p:.3f}"

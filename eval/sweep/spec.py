@@ -170,7 +170,10 @@ class SweepSpec(_Part):
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
         for axis, value in self.probe.reference.items() if self.probe is not None else ():
-            self.check_value(axis, value)
+            try:
+                self.check_value(axis, value)
+            except UserError as error:
+                raise ValueError(error.message) from None
         if self.probe is not None and SEED not in self.axes:
             raise ValueError(f"axes: got {', '.join(self.axes)}; a probe needs one named {SEED} to average over")
         return self
@@ -179,14 +182,14 @@ class SweepSpec(_Part):
         """Check that the sweep has this value.
 
         Raises:
-            ValueError: it has no such axis or value; the message lists what it has.
+            UserError: it has no such axis or value; the message lists what it has.
         """
         if axis not in self.axes:
             nearest = did_you_mean(axis, list(self.axes))
-            raise ValueError(f"axis {axis!r}: unknown; expected one of {', '.join(self.axes)}.{nearest}")
+            raise UserError(f"axis {axis!r}: unknown; expected one of {', '.join(self.axes)}.{nearest}")
         if value not in self.axes[axis]:
             known = list(self.axes[axis])
-            raise ValueError(f"{axis}={value}: expected one of {', '.join(known)}.{did_you_mean(value, known)}")
+            raise UserError(f"{axis}={value}: expected one of {', '.join(known)}.{did_you_mean(value, known)}")
 
 
 def values_of(axis: str, values: Any) -> Any:

@@ -28,8 +28,7 @@ STYLE = {
     "axes.spines.right": False,
     "hatch.linewidth": 0.6,
 }
-
-
+styled = mpl.rc_context(STYLE)  # decorates a function that makes or writes a figure
 # The page's custom property for each colour, so that dark mode can change it.
 _OF_THE_PAGE = {
     "--ink": ("#000000", "#222222"),
@@ -51,7 +50,7 @@ def legend_name(label: str) -> str:
 def inline_svg(figure: Figure, description: str) -> Markup:
     """The figure as an `<svg>` element that scales to its container; screen readers read `description`."""
     # Ids of clip paths and markers are hashes; the salt makes them unique on a page.
-    with mpl.rc_context({"svg.hashsalt": description}):
+    with mpl.rc_context({**STYLE, "svg.hashsalt": description}):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg")
     # HTML needs no namespaces, and the style sheet sets the size. Other ids (axes_1, …) would repeat in every plot,

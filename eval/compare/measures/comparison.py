@@ -7,15 +7,14 @@ corrected for the number of results, the others together for results and measure
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from d2e_sft.util.errors import UserError
 from eval.compare.measures.measure import Measure
+from eval.compare.paired import changes_to_first
 from eval.score.counts import paired_counts
-from eval.score.statistics import Difference, Interval, holm
-
-Results = Mapping[str, Sequence[Measure]]  # by label
+from eval.score.statistics import Difference, Interval
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class MeasureComparison:
         return asdict(self)
 
 
-def compare_measures(bench: str, results: Results) -> MeasureComparison:
-    """Compare results of one scorer.
+def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> MeasureComparison:
+    """Compare results of one scorer, given by label.
 
     Raises:
         UserError: a result has no measure, the results have none in common, or their items or gold answers differ.
@@ -75,11 +74,19 @@ def compare_measures(bench: str, results: Results) -> MeasureComparison:
         )
     _check_same_items(bench, {label: own[names[0]] for label, own in by_label.items()})
     same_items = [name for name in names if len({frozenset(own[name].counts) for own in by_label.values()}) == 1]
-    headline, *rest = [_row([own[name] for own in by_label.values()]) for name in same_items]
-    tested = iter(holm([change for row in rest for change in row.changes]))
+    changes: dict[str, list[Difference]] = {}
+    for family in (same_items[:1], same_items[1:]):
+        found = changes_to_first([{name: own[name] for name in family} for own in by_label.values()], _change)
+        changes |= {name: [own[name] for own in found[1:]] for name in family}
     rows = [
-        replace(headline, changes=tuple(holm(headline.changes))),
-        *(replace(row, changes=tuple(next(tested) for _ in row.changes)) for row in rest),
+        MeasureRow(
+            name,
+            first[name].unit,
+            len(first[name].counts),
+            tuple(own[name].interval for own in by_label.values()),
+            tuple(changes[name]),
+        )
+        for name in same_items
     ]
     every = dict.fromkeys(name for own in by_label.values() for name in own)
     return MeasureComparison(bench, tuple(results), tuple(rows), tuple(n for n in every if n not in same_items))
@@ -102,8 +109,6 @@ def _check_same_items(bench: str, headlines: Mapping[str, Measure]) -> None:
             )
 
 
-def _row(measures: Sequence[Measure]) -> MeasureRow:
-    first = measures[0]
-    rows = [[own.counts[item] for item in first.counts] for own in measures]
-    changes = [paired_counts(first.form, rows[0], other) for other in rows[1:]]
-    return MeasureRow(first.name, first.unit, len(rows[0]), tuple(own.interval for own in measures), tuple(changes))
+def _change(first: Measure, other: Measure) -> Difference:
+    counts = [[own.counts[item] for item in first.counts] for own in (first, other)]
+    return paired_counts(first.form, *counts)

@@ -42,16 +42,14 @@ def read_samples_folder(folder: Path) -> tuple[list[Measure], dict[str, Any]]:
     last = max(time for _, _, time in files)
     results = _results(files[0][0].with_name(f"results_{last}.json"))
     by_task = {task: _read(file) for file, task, time in files if time == last}
-    metrics = {
-        (task, name): found
-        for task, rows in by_task.items()
-        for name, found in _metrics(rows).items()
-        if _is_mean(found, results.get("results", {}).get(task, {}).get(name))
-    }
-    gold = {
-        task: {_id(row): [row.get("doc_hash"), row.get("target_hash")] for row in rows}
-        for task, rows in by_task.items()
-    }
+    metrics, gold = {}, {}
+    for task, rows in by_task.items():
+        gold[task] = {str(row["doc_id"]): [row.get("doc_hash"), row.get("target_hash")] for row in rows}
+        for name, found in _metrics(rows).items():
+            mean, score = sum(found.values()) / len(found), results.get("results", {}).get(task, {}).get(name)
+            is_number = isinstance(score, int | float)
+            if not is_number or math.isclose(mean, score, rel_tol=1e-6, abs_tol=1e-9):
+                metrics[task, name] = found
     measures = _pooled(metrics, gold) if len(by_task) > 1 else []
     for (task, name), found in metrics.items():
         measures += shares(f"{task}, {_shown(name)}", _UNIT, digest(gold[task]), found)
@@ -103,21 +101,10 @@ def _metrics(rows: Sequence[dict[str, Any]]) -> dict[str, Values]:
         for metric in row["metrics"]:
             name, value = f"{metric},{row.get('filter', 'none')}", row.get(metric)
             if isinstance(value, bool | int | float) and math.isfinite(value):
-                found[name][_id(row)] = float(value)
+                found[name][str(row["doc_id"])] = float(value)
             else:
                 refused.add(name)
     return {name: values for name, values in found.items() if name not in refused}
-
-
-def _id(row: Mapping[str, Any]) -> str:
-    return str(row["doc_id"])
-
-
-def _is_mean(values: Values, score: Any) -> bool:
-    """Whether the score in the results file, if any, is the mean of the documents' values."""
-    if not isinstance(score, int | float):
-        return True
-    return math.isclose(sum(values.values()) / len(values), score, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _pooled(metrics: Mapping[tuple[str, str], Values], gold: Mapping[str, Any]) -> list[Measure]:

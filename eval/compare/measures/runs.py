@@ -21,11 +21,7 @@ from eval.score.scores import SCORES_FILE
 
 @dataclass(frozen=True)
 class MeasuredRun(RunResult):
-    """A result with measures.
-
-    Attributes:
-        scores: the content of `scores.json`; for lm-eval, what its results file says about the run.
-    """
+    """A result with measures, and the content of `scores.json` or, for lm-eval, what its results file says."""
 
     bench: str
     measures: Sequence[Measure]
@@ -52,8 +48,16 @@ def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[Measu
             f"the runs share {len(shared) + len(rows)} benchmarks: {', '.join([*rows, *shared])}",
             remedy="choose one with --bench NAME",
         )
-    labels = distinct_labels(paths)
-    return [_read(path, label, shared[0], held[path][shared[0]]) for path, label in zip(paths, labels, strict=True)]
+    [bench] = shared
+    runs = []
+    for path, label in zip(paths, distinct_labels(paths), strict=True):
+        folder = held[path][bench]
+        if bench == "lm-eval" and holds_samples(folder):
+            measures, scores = read_samples_folder(folder)
+        else:
+            measures, scores = read_measures(folder), _content(folder / SCORES_FILE)
+        runs.append(MeasuredRun(path, label, folder, bench, measures, scores))
+    return runs
 
 
 def compare_runs_by_measures(runs: Sequence[MeasuredRun]) -> MeasureComparison:
@@ -72,24 +76,10 @@ def _measured_benches(path: Path) -> dict[str, Path]:
         return {"lm-eval": path}
     found = {}
     for file in (path / SCORES_FILE, *sorted(path.glob(f"eval/*/{SCORES_FILE}"))):
-        system = _system_of(file)
-        if system is not None:
+        system = _content(file).get("system") if file.is_file() else None
+        if isinstance(system, str):  # scores of rows have none
             found[system if file.parent == path else file.parent.name] = file.parent
     return found
-
-
-def _system_of(file: Path) -> str | None:
-    """The system in a file of scores; None if it is of rows or missing."""
-    if not file.is_file():
-        return None
-    system = _content(file).get("system")
-    return system if isinstance(system, str) else None
-
-
-def _read(path: Path, label: str, bench: str, folder: Path) -> MeasuredRun:
-    if bench == "lm-eval" and holds_samples(folder):
-        return MeasuredRun(path, label, folder, bench, *read_samples_folder(folder))
-    return MeasuredRun(path, label, folder, bench, read_measures(folder), _content(folder / SCORES_FILE))
 
 
 def _content(file: Path) -> dict[str, Any]:

@@ -7,23 +7,22 @@ from collections.abc import Callable
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Styled, Table, percent
 from d2e_sft.util.terminal import folded
-from eval.compare.figures import corrected_p, points, with_interval
-from eval.compare.measures.comparison import MeasureComparison, MeasureRow
+from eval.compare.figures import corrected_p, points, verdict_line, with_interval
+from eval.compare.measures.comparison import MeasureComparison
 
 
 def measure_table(comparison: MeasureComparison) -> Table:
     """A block for each measure, a row for each result: score, difference to the first, and p."""
     several = len(comparison.labels) > 1
-    lines, blocks = [], []
+    lines = []
     for row in comparison.rows:
         for label, score, change in zip(comparison.labels, row.scores, [None, *row.changes], strict=True):
             tested = ["", ""] if change is None else [points(change), corrected_p(change)]
-            lines.append([label, with_interval(score), *(tested if several else [])])
-            blocks.append(f"{row.name} ({row.n:,})")
+            lines.append((f"{row.name} ({row.n:,})", [label, with_interval(score), *(tested if several else [])]))
     left_out = ", ".join(comparison.left_out)
     notes = [f"Left out, because not all results have them: {left_out}."] if left_out else []
     columns = ["run", "score", *(["Δ", "p"] if several else [])]
-    return Table.of(columns, lines, about(comparison), blocks=("measure", blocks), notes=notes)
+    return Table.in_blocks("measure", columns, lines, about(comparison), notes=notes)
 
 
 def measures_text(comparison: MeasureComparison, write: Callable[[Table], str]) -> str:
@@ -32,9 +31,8 @@ def measures_text(comparison: MeasureComparison, write: Callable[[Table], str]) 
     Args:
         write: `Table.terminal` or `Table.markdown`.
     """
-    return "\n\n".join(
-        filter(None, [write(measure_table(comparison)), folded("\n".join(measure_verdicts(comparison)))])
-    )
+    verdicts = folded("\n".join(measure_verdicts(comparison)))
+    return "\n\n".join(filter(None, [write(measure_table(comparison)), verdicts]))
 
 
 def about(comparison: MeasureComparison) -> str:
@@ -55,9 +53,14 @@ def measures_latex(comparison: MeasureComparison) -> str:
 
     The dagger marks a corrected p below 0.05 of the difference to the first row.
     """
-    rows = [
-        [label, *(_latex_cell(row, place) for row in comparison.rows)] for place, label in enumerate(comparison.labels)
-    ]
+    rows = [[label] for label in comparison.labels]
+    for row in comparison.rows:
+        scores = [percent(score.mean) for score in row.scores]
+        best = max(scores, key=float)
+        for cells, text, score, change in zip(rows, scores, row.scores, [None, *row.changes], strict=True):
+            mark = "†" if change is not None and change.significant else ""
+            shown = f"{text}{mark} ±{percent((score.high - score.low) / 2)}"
+            cells.append(Styled.of(shown, best=text == best and len(set(scores)) > 1))
     caption = f"{comparison.bench}: percent, with half the width of the 95 % bootstrap interval."
     if len(comparison.labels) > 1:
         caption += f" † differs from {comparison.labels[0]} (approximate randomisation, Holm, p < 0.05)."
@@ -65,22 +68,11 @@ def measures_latex(comparison: MeasureComparison) -> str:
     return latex_table(Table.of(columns, rows, caption), comparison.bench.replace(" ", "-"))
 
 
-def _latex_cell(row: MeasureRow, place: int) -> Styled:
-    scores = [percent(score.mean) for score in row.scores]
-    best = max(scores, key=float)
-    mark = "†" if place and row.changes[place - 1].significant else ""
-    score = row.scores[place]
-    text = f"{scores[place]}{mark} ±{percent((score.high - score.low) / 2)}"
-    return Styled.of(text, best=scores[place] == best and len(set(scores)) > 1)
-
-
 def measure_verdicts(comparison: MeasureComparison) -> list[str]:
     """For each result after the first, whether the first measure differs."""
     first, *others = comparison.labels
     row = comparison.rows[0]
-    lines = []
-    for label, change in zip(others, row.changes, strict=True):
-        found = ("higher" if change.mean > 0 else "lower") if change.significant else "not decided"
-        told = f"{row.name} {points(change, star=False)}, p {corrected_p(change)}"
-        lines.append(f"{label} against {first}: {told}: {found} with {row.n:,} {row.unit}")
-    return lines
+    return [
+        verdict_line(f"{label} against {first}: {row.name}", change, f"{row.n:,} {row.unit}")
+        for label, change in zip(others, row.changes, strict=True)
+    ]

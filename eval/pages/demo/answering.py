@@ -27,8 +27,7 @@ class Answers:
     """The answers so far: with the context, plain and debiased, and without it (imagined).
 
     Attributes:
-        cut: whether the end of the context was cut off.
-        done: whether all three are complete.
+        cut, done: whether the end of the context was cut off, and whether all three are complete.
     """
 
     plain: str
@@ -40,11 +39,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class DemoModel:
-    """A loaded model with the defaults of the page.
-
-    Attributes:
-        alpha: debias ratio: the given one, the run's own, or 0.5.
-    """
+    """A loaded model with the defaults of the page: the given debias ratio, the run's own, or 0.5."""
 
     name: str
     loaded: LoadedModel

@@ -16,13 +16,7 @@ _PATIENCE = 60.0  # seconds
 
 @dataclass(frozen=True)
 class Opening:
-    """The example that the page shows first.
-
-    Attributes:
-        place: its index among the examples.
-        answers: None if no example could be answered.
-        told: a sentence on how it was chosen.
-    """
+    """The index of the example that the page shows first, its answers if any, and how it was chosen."""
 
     place: int
     answers: Answers | None
@@ -34,8 +28,7 @@ def find_opening(
 ) -> Opening:
     """Answer the examples in order, up to the first whose plain and debiased answers differ.
 
-    If none differs, the first example is shown, and the page says so: a chosen example must not suggest that answers
-    often differ.
+    The page says how the example was chosen: it must not suggest that answers often differ.
 
     Args:
         patience: seconds after which no further example is tried.
@@ -57,7 +50,5 @@ def find_opening(
     if not answered:
         return Opening(0, None, "")
     place = min(answered)
-    if len(answered) == 1:
-        return Opening(place, answers=answered[place], told=f"Its two answers are the same {at}.")
     told = f"In none of the {len(answered)} examples tried do the two answers differ {at}; this is the first."
-    return Opening(place, answered[place], told)
+    return Opening(place, answered[place], told if len(answered) > 1 else f"Its two answers are the same {at}.")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
+from eval.pages.demo.answering import Answerer, Answers, DemoModel, load_demo_model
 from eval.pages.demo.opening import Opening, find_opening
 from eval.pages.demo.question import CHOICE, Question, examples_for, labels_of, without_stale_answer
 from eval.pages.demo.summary import summarise
@@ -133,16 +133,13 @@ def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
 def launch_options(gr: Any) -> dict[str, Any]:
     """Return arguments of `Blocks.launch` so that the page loads nothing from other servers and stores nothing."""
     fonts = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
-    theme = gr.themes.Default(font=fonts[0], font_mono=fonts[1])
+    off = dict.fromkeys(("run_history", "ssr_mode", "pwa", "mcp_server"), False)
     return {
-        "theme": theme,
+        "theme": gr.themes.Default(font=fonts[0], font_mono=fonts[1]),
         "css": Path(__file__).with_name("demo.css").read_text(encoding="utf-8"),
         "footer_links": [],
-        "run_history": False,
-        "ssr_mode": False,
-        "pwa": False,
-        "mcp_server": False,
         "quiet": True,
+        **off,
     }
 
 
@@ -179,8 +176,13 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question], place: int) -
         form["instruction"] = gr.Textbox(
             "", label="Instruction", info="Empty: the one below.", lines=3, placeholder=_system(model, first.fmt)
         )
+
+    def on_format(fmt: str) -> tuple[Any, ...]:
+        question = gr.Textbox(label=_question_label(fmt))
+        return question, gr.Textbox(visible=fmt in CHOICE), gr.Textbox(placeholder=_system(model, fmt))
+
     form["fmt"].change(
-        _on_format(gr, model),
+        on_format,
         inputs=form["fmt"],
         outputs=[form["question"], form["options"], form["instruction"]],
         api_visibility="private",
@@ -192,19 +194,17 @@ def _form(gr: Any, model: DemoModel, examples: Sequence[Question], place: int) -
 
 
 def _answers(gr: Any, model: DemoModel, question: Question, opening: Opening) -> list[Any]:
-    alpha, said = model.alpha, opening.answers
-    told = (
-        "" if said is None else summarise(question, model.prompt_set, said, alpha) + f"<p>{escape(opening.told)}</p>"
-    )
-    texts = ("", "", "") if said is None else (said.plain, said.debiased, said.imagined)
+    alpha, said, told = model.alpha, opening.answers or Answers("", "", ""), ""
+    if opening.answers is not None:
+        told = summarise(question, model.prompt_set, said, alpha) + f"<p>{escape(opening.told)}</p>"
+
+    def box(text: str, label: str, name: str, **layout: Any) -> Any:
+        return gr.Textbox(text, label=label, lines=3, interactive=False, elem_id=name, **layout)
+
     with gr.Row():
-        plain = gr.Textbox(texts[0], label="Plain", lines=3, interactive=False, min_width=200, elem_id="plain")
-        debiased = gr.Textbox(
-            texts[1], label=_debiased_label(alpha), lines=3, interactive=False, min_width=200, elem_id="debiased"
-        )
-    imagined = gr.Textbox(
-        texts[2], label="Without the context (imagined)", lines=3, interactive=False, elem_id="imagined"
-    )
+        plain = box(said.plain, "Plain", "plain", min_width=200)
+        debiased = box(said.debiased, _debiased_label(alpha), "debiased", min_width=200)
+    imagined = box(said.imagined, "Without the context (imagined)", "imagined")
     summary = gr.HTML(told, elem_classes="d2e-summary", elem_id="summary")
     return [plain, debiased, imagined, summary]
 
@@ -224,14 +224,6 @@ def _answering(gr: Any, model: DemoModel, answerer: Answerer, examples: Sequence
             raise gr.Error(" ".join(filter(None, [escape(error.message), escape(error.remedy or "")]))) from None
 
     return answer
-
-
-def _on_format(gr: Any, model: DemoModel) -> Any:
-    def change(fmt: str) -> tuple[Any, ...]:
-        question = gr.Textbox(label=_question_label(fmt))
-        return question, gr.Textbox(visible=fmt in CHOICE), gr.Textbox(placeholder=_system(model, fmt))
-
-    return change
 
 
 def _buttons(gr: Any, *, answering: bool) -> tuple[Any, Any]:

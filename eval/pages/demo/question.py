@@ -130,7 +130,11 @@ def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Q
     Raises:
         UserError: the benchmark is missing, or has a bad row.
     """
-    file = locate_benchmark(bench).file if bench is not None else _test_rows(model)
+    file: Path | None = None
+    if bench is not None:
+        file = locate_benchmark(bench).file
+    elif (recipe := recipe_of(model)) is not None:
+        file = rows_file(Path(recipe.data.train).parent, "test")
     if file is None:
         return list(OWN_EXAMPLES)
     with_context = [sample for sample in read_samples(file) if sample.context.strip()]
@@ -154,12 +158,6 @@ def labels_of(questions: Sequence[Question], length: int = 60) -> list[str]:
     """A short name for each question: its format and text."""
     texts = [(one.fmt, " ".join(one.question.split())) for one in questions]
     return [f"{fmt}: {text if len(text) <= length else text[: length - 1] + '…'}" for fmt, text in texts]
-
-
-def _test_rows(model: str) -> Path | None:
-    """The test rows of the build that a run was trained on, if they still exist."""
-    recipe = recipe_of(model)
-    return None if recipe is None else rows_file(Path(recipe.data.train).parent, "test")
 
 
 def _lines(text: str) -> list[str]:

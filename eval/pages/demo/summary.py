@@ -17,7 +17,6 @@ from eval.score.scoring import score_output
 class _Said:
     """One of the answers, parsed as by `d2e eval`."""
 
-    name: str
     read: Prediction
 
     @property
@@ -29,20 +28,26 @@ class _Said:
         return normalise(self.text)
 
 
-def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
-    """HTML with each parsed answer, whether it is right if that is known, and a verdict."""
+def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[_Said]:
     sample = question.sample()
     marker = prompt_set.marker(sample.format)
-    names = {
-        "Plain": answers.plain,
-        f"Debiased, α = {alpha:g}": answers.debiased,
-        "Without the context": answers.imagined,
-    }
-    said = [_Said(name, score_output(sample, text, marker)) for name, text in names.items()]
-    rows = "".join(_row(one, question.is_answered) for one in said)
-    parts = [f'<dl class="d2e-read">{rows}</dl>', f"<p>{escape(verdict(*said))}</p>"]
+    texts = (answers.plain, answers.debiased, answers.imagined)
+    return [_Said(score_output(sample, text, marker)) for text in texts]
+
+
+def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
+    """HTML with each parsed answer, whether it is right if that is known, and a verdict."""
+    names = ("Plain", f"Debiased, α = {alpha:g}", "Without the context")
+    said = _parsed(question, prompt_set, answers)
+    rows = []
+    for name, one in zip(names, said, strict=True):
+        right = one.read.exact_match == 1
+        mark = "<span class='right'>✓ right</span>" if right else "<span>✗ not as expected</span>"
+        text = escape(one.text) if one.read.parsed else "<em>no answer recognised</em>"
+        rows.append(f"<dt>{escape(name)}</dt><dd>{text}{mark if question.is_answered else ''}</dd>")
+    parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said))}</p>"]
     if question.is_answered:
-        parts.insert(1, f"<p>Expected: <strong>{escape('; '.join(sample.answers))}</strong></p>")
+        parts.insert(1, f"<p>Expected: <strong>{escape('; '.join(question.sample().answers))}</strong></p>")
     if answers.cut:
         parts.append("<p>The context is too long for the model: its end was left out.</p>")
     return "".join(parts)
@@ -50,13 +55,11 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
 
 def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool:
     """Whether plain and debiased answers differ, parsed as by `d2e eval`."""
-    sample = question.sample()
-    marker = prompt_set.marker(sample.format)
-    plain, debiased = (score_output(sample, text, marker) for text in (answers.plain, answers.debiased))
-    return normalise("; ".join(plain.answer)) != normalise("; ".join(debiased.answer))
+    plain, debiased, _ = _parsed(question, prompt_set, answers)
+    return plain.key != debiased.key
 
 
-def verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
+def _verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
     """What the answers show about the model's habit."""
     if not all(one.read.parsed for one in (plain, debiased, imagined)):
         return "An answer was not recognised: the model did not follow the form that the instruction asks for."
@@ -73,10 +76,3 @@ def verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
     if debiased.key == imagined.key:
         return "The context changes the plain answer; the debiased one is the same as without the context."
     return "The context changes the answer, and debiasing changes it again."
-
-
-def _row(said: _Said, judged: bool) -> str:
-    right = said.read.exact_match == 1
-    mark = ("<span class='right'>✓ right</span>" if right else "<span>✗ not as expected</span>") if judged else ""
-    text = escape(said.text) if said.read.parsed else "<em>no answer recognised</em>"
-    return f"<dt>{escape(said.name)}</dt><dd>{text}{mark}</dd>"

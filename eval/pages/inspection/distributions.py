@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_DIGITS = 5
+
 
 @dataclass(frozen=True)
 class Candidate:
     """A token at one position.
 
     Attributes:
-        original, imagined: its log-probability in each view, in nats.
+        original, imagined: its log-probability in each view, in nats, rounded to five decimals.
     """
 
     token: int
@@ -88,8 +90,11 @@ def _position(
     normalisers = []
     for alpha in alphas:
         debiased = original - alpha * imagined  # (V,)
-        normalisers.append(debiased.logsumexp(dim=-1).item())
+        normalisers.append(round(debiased.logsumexp(dim=-1).item(), _DIGITS))
         kept.update(debiased.topk(top).indices.tolist())
     order = sorted(kept, key=lambda one: -original[one].item())
-    candidates = [Candidate(one, tokenizer.decode([one]), original[one].item(), imagined[one].item()) for one in order]
+    candidates = [
+        Candidate(one, tokenizer.decode([one]), *(round(view[one].item(), _DIGITS) for view in (original, imagined)))
+        for one in order
+    ]
     return AnswerPosition(tokenizer.decode([token]), order.index(token), candidates, normalisers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.pages import page_environment
+from d2e_sft.util.html.pages import render_page
 from eval.pages.inspection.distributions import AnswerPosition, answer_positions
 from eval.score.scoring import score_output
 
@@ -81,23 +81,25 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
         UserError: the model cannot be loaded, or has no chat template.
     """
     recipe = recipe_of(model)
-    alpha = options.alpha if options.alpha is not None else 0.5 if recipe is None else recipe.decoding.alpha
-    wording = load_prompt_set(options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"))
+    alpha, prompt_set = (0.5, "default") if recipe is None else (recipe.decoding.alpha, recipe.data.prompt_set)
+    alpha = alpha if options.alpha is None else options.alpha
+    options = replace(options, alpha=alpha)
+    wording = load_prompt_set(options.prompt_set or prompt_set)
     loaded = load_model(model)
     network = loaded.model.eval()
     seq2seq = network.config.is_encoder_decoder
     encoder = ViewEncoder(loaded.tokenizer, wording, ("original", "imagined"), encoder_decoder=seq2seq)
     alphas = alpha_grid(alpha)
-    inspected = [_inspect(network, encoder, sample, alpha, alphas, options) for sample in samples]
+    inspected = [_inspect(network, encoder, sample, alphas, options) for sample in samples]
     whose = "the gold ones" if options.along == "gold" else f"decoded with α = {alpha:g}"
-    data: dict[str, Any] = {
+    data = {
         "ratios": [round(alpha, 4) for alpha in alphas],
         "start": alphas.index(alpha),
         "along": options.along if options.graded else "decoded",
-        "samples": [[_compact(position) for position in one.positions] for one in inspected],
+        "samples": [[asdict(position) for position in one.positions] for one in inspected],
     }
-    template = page_environment(Path(__file__).parent).get_template("inspect.html")
-    write_whole(file, template.render(model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
+    template = Path(__file__).with_name("inspect.html")
+    write_whole(file, render_page(template, model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
 
 
 def alpha_grid(alpha: float) -> list[float]:
@@ -107,18 +109,18 @@ def alpha_grid(alpha: float) -> list[float]:
 
 
 def _inspect(
-    model: Any,
-    encoder: ViewEncoder,
-    sample: EventSample,
-    alpha: float,
-    alphas: Sequence[float],
-    options: InspectOptions,
+    model: Any, encoder: ViewEncoder, sample: EventSample, alphas: Sequence[float], options: InspectOptions
 ) -> Inspected:
     original, imagined = (encoder.prompt_ids(sample, view) for view in encoder.views)
     if options.along == "gold":
         answer = encoder.answer_ids(sample)
     else:
-        answer = _decoded(model, encoder, original, imagined, alpha, options.max_new_tokens)
+        decoding = DecodingConfig(alpha=options.alpha or 0.0, max_new_tokens=options.max_new_tokens)
+        stop_ids = stop_token_ids(model, encoder.end_of_turn)
+        with torch.no_grad():
+            [answer] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stop_ids)
+        if len(answer) < options.max_new_tokens:  # the answer is complete
+            answer = [*answer, encoder.end_of_turn]
     positions = answer_positions(
         model, encoder.tokenizer, (original, imagined), answer, alphas=alphas, top=options.top
     )
@@ -152,26 +154,3 @@ def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int]
             marks[block.b + step] = "right" if content[block.a + step] else ""
     ends = {encoder.end_of_turn}
     return ["" if token in ends else mark for token, mark in zip(answer, marks, strict=True)]
-
-
-@torch.no_grad()
-def _decoded(
-    model: Any, encoder: ViewEncoder, original: list[int], imagined: list[int], alpha: float, limit: int
-) -> list[int]:
-    """The answer, with the end-of-turn token if it is complete."""
-    decoding = DecodingConfig(alpha=alpha, max_new_tokens=limit)
-    stop_ids = stop_token_ids(model, encoder.end_of_turn)
-    [tokens] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stop_ids)
-    return [*tokens, encoder.end_of_turn] if len(tokens) < limit else tokens
-
-
-def _compact(position: AnswerPosition) -> dict[str, Any]:
-    """The position for JSON, with as many digits as the page needs."""
-    return {
-        "chosen": position.chosen,
-        "normalisers": [round(value, 5) for value in position.normalisers],
-        "candidates": [
-            {**asdict(one), "original": round(one.original, 5), "imagined": round(one.imagined, 5)}
-            for one in position.candidates
-        ],
-    }

@@ -5,7 +5,7 @@
 // Where samples have subsets, their habits stand behind the answers, and 1 behind an answer that is wrong and the habit.
 
 const PAGE = 20;
-const PAIR = [["mended", "Mended"], ["broken", "Broken"], ["right", "Both right"], ["wrong", "Both wrong"]];
+const PAIR = [["fixed", "Fixed"], ["broken", "Broken"], ["right", "Both right"], ["wrong", "Both wrong"]];
 const SINGLE = [["right", "Right"], ["wrong", "Wrong"]];
 const FACETS = ["dataset", "relation", "format", "subset"];
 const by = (id) => document.getElementById(id);
@@ -35,7 +35,7 @@ function state() {
 function kindOf(sample, from, to) {
   const before = sample[6][from][0], after = sample[6][to][0];
   if (browser.data.runs.length === 1) return after ? "right" : "wrong";
-  return after ? (before ? "right" : "mended") : (before ? "broken" : "wrong");
+  return after ? (before ? "right" : "fixed") : (before ? "broken" : "wrong");
 }
 
 // ---- Search: each text is read once a word, however many samples share it
@@ -133,7 +133,7 @@ function card(sample, now) {
     }
   }
   if (gold.length) entry(list, gold.length > 1 ? "Gold answers" : "Gold answer", ...paragraphs(gold, ""));
-  if (habit.length) entry(list, "Habit: the answer of one who has not read", ...paragraphs(habit, ""));
+  if (habit.length) entry(list, "Habit: the usual answer without the context", ...paragraphs(habit, ""));
   const asked = data.instructions.filter(([of]) => of === format);
   const told = asked.map(([, text, labels]) =>
     element("p", {}, asked.length > 1 ? element("strong", {}, `${labels.join(", ")}: `) : "", data.texts[text]));

@@ -33,7 +33,7 @@ def change_table(runs: Sequence[ScoredRun]) -> Table | None:
     for run in others:
         counts = Counter(OUTCOMES[first.predictions[key].right, one.right] for key, one in run.predictions.items())
         lines.append([run.label, *(counts[outcome] for outcome in OUTCOMES.values())])
-    names = ["mended (wrong → right)", "broken (right → wrong)", "both right", "both wrong"]
+    names = ["fixed (wrong → right)", "broken (right → wrong)", "both right", "both wrong"]
     return Table.of([f"from {first.label} to", *names], lines) if lines else None
 
 
@@ -77,7 +77,7 @@ def browser_data(
     return {
         "runs": [run.label for run in runs],
         "patterns": [part.name for part in PATTERN_PARTS],
-        "instructions": [[one.format, number(one.text), list(one.labels)] for one in instructions],
+        "instructions": [[one.format, number(one.text), one.labels] for one in instructions],
         "groups": [list(group) for group in groups],
         "samples": samples,
         "texts": list(texts),
@@ -100,16 +100,11 @@ def packed(data: Mapping[str, Any]) -> tuple[str, str]:
     """The text and type of a script element: JSON, or gzip in base64 if it is large."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     if len(text) < COMPRESS_FROM:
-        return _safe(text), "application/json"
+        for character in "<>&\u2028\u2029":  # would end a script element, open a comment or end a line
+            text = text.replace(character, f"\\u{ord(character):04x}")
+        return text, "application/json"
     # No time in the header: the same runs make the same page.
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii"), "application/gzip"
-
-
-def _safe(text: str) -> str:
-    """Escape characters that would end a script element, open a comment or end a line in old parsers."""
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def _answer(
@@ -121,7 +116,8 @@ def _answer(
     if error is not None and patterns is not None:
         pattern = next(index for index, part in enumerate(PATTERN_PARTS) if part.key == error.pattern.value)
         # A reason may quote a sample whose texts are left out.
-        reason = -1 if not prediction.question or patterns.by_rule else number(shown(error.reason))
+        hidden = not prediction.question or patterns.method == "by rule"
+        reason = -1 if hidden else number(shown(error.reason))
     return [
         int(prediction.right),
         round(100 * prediction.f1, 1),

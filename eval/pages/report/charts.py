@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
 from markupsafe import Markup
 
-from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, inline_svg
-from eval.compare.compare import AVERAGE, Comparison, Row
+from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg
+from eval.compare.compare import Comparison
 from eval.compare.figures import LABELS
-from eval.pages.report.plots import Curve, Part, bar_chart, line_chart, stacked_figure
+from eval.pages.report.plots import Curve, Part, bar_figure, line_chart, stacked_figure
 from eval.pages.report.training import CURVES, LOSSES, Training
+from eval.score.subsets import AVERAGE
 
 _LABEL_PARTS = [
     Part(label, "no label", "#bbbbbb", "") if label == "other" else Part(label, label, COLOURS[index], HATCHES[index])
@@ -21,15 +21,14 @@ _LABEL_PARTS = [
 
 def bars(comparison: Comparison) -> Markup:
     """The mean of EM and F1 of each row with its interval."""
-    names = [_group_name(row) for row in comparison.rows]
+    names = []
+    for row in comparison.rows:
+        name = f"{row.dataset}\n{row.relation}" + ("" if row.dataset == AVERAGE else f" · {row.format}")
+        names.append("all" if row.dataset == "all" else name)
     scores = [[cell.mean for cell in row.cells] for row in comparison.rows]
-    return bar_chart("Mean of EM and F1", names, comparison.labels, scores)
-
-
-def _group_name(row: Row) -> str:
-    if row.dataset == "all":
-        return "all"
-    return f"{row.dataset}\n{row.relation}" + ("" if row.dataset == AVERAGE else f" · {row.format}")
+    figure = bar_figure("Mean of EM and F1", names, comparison.labels, scores)
+    labels = ", ".join(comparison.labels)
+    return inline_svg(figure, f"Bar chart: Mean of EM and F1 of {labels}, with 95 % intervals")
 
 
 def shares(comparison: Comparison) -> Markup | None:
@@ -44,8 +43,7 @@ def shares(comparison: Comparison) -> Markup | None:
         return None
     names = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
     description = f"Stacked bars: shares of the predicted nli labels of {names}"
-    with mpl.rc_context(STYLE):
-        return inline_svg(stacked_figure(groups, _LABEL_PARTS, "predicted labels, percent", middle=True), description)
+    return inline_svg(stacked_figure(groups, _LABEL_PARTS, "predicted labels, percent", middle=True), description)
 
 
 def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[Markup]:

@@ -6,23 +6,22 @@ Rows in which runs differ are marked. The instructions are the system messages o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from d2e_sft.config.decoding import describe
-from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.train.data_record import DATA_FILE, DataRecord
 from d2e_sft.util.errors import UserError, describe_validation_error
-from d2e_sft.util.table import percent
+from d2e_sft.util.table import NONE, percent
 from eval.compare.runs import ScoredRun
 from eval.pages.report.training import Training
 from eval.run.journal_files import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
 
-_NONE = "–"
 _EXTRACTION: dict[Mode, str] = {
     "strict": "in the response form",
     "lenient": "read leniently",
@@ -47,7 +46,7 @@ class Fact:
     @property
     def differs(self) -> bool:
         """Whether two runs have different values."""
-        return len({value for value in self.values if value != _NONE}) > 1
+        return len({value for value in self.values if value != NONE}) > 1
 
     @property
     def shared(self) -> bool:
@@ -56,30 +55,28 @@ class Fact:
 
 
 def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -> dict[str, list[Fact]]:
-    """Title of a table → its rows.
-
-    Args:
-        trainings: each run's training log, or None.
+    """Title of a table → its rows; `trainings` are the runs' training logs.
 
     Raises:
         UserError: a run's `data.json` is damaged.
     """
-    tables = {
+    tables: dict[str, list[dict[str, Any]]] = {
         "Evaluation": [_evaluation(run) for run in runs],
         "Environment of the evaluation": [dict(run.scores.environment) for run in runs],
         "Training and its environment": [
-            _training(read_data_record(run), training) for run, training in zip(runs, trainings, strict=True)
+            _training(_read_data_record(run), training) for run, training in zip(runs, trainings, strict=True)
         ],
     }
-    return {title: rows for title, columns in tables.items() if (rows := _aligned(columns))}
+    found = {}
+    for title, columns in tables.items():
+        names = dict.fromkeys(name for column in columns for name in column)
+        rows = [Fact(name, tuple(_written(column.get(name)) for column in columns)) for name in names]
+        found[title] = [row for row in rows if set(row.values) != {NONE}]
+    return {title: rows for title, rows in found.items() if rows}
 
 
-def read_data_record(run: ScoredRun) -> DataRecord | None:
-    """Read what a run was trained on; None for a base model.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+def _read_data_record(run: ScoredRun) -> DataRecord | None:
+    """Read what a run was trained on; None for a base model."""
     path = run.path / DATA_FILE
     if not path.is_file():
         return None
@@ -92,15 +89,9 @@ def read_data_record(run: ScoredRun) -> DataRecord | None:
         ) from None
 
 
-def _aligned(columns: Sequence[Mapping[str, Any]]) -> list[Fact]:
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = [Fact(name, tuple(_written(column.get(name)) for column in columns)) for name in names]
-    return [row for row in rows if set(row.values) != {_NONE}]
-
-
 def _written(value: Any) -> str:
     if value is None or value in ("", [], {}):
-        return _NONE
+        return NONE
     if isinstance(value, str):
         return value
     if isinstance(value, bool | dict | list):
@@ -134,8 +125,10 @@ def _training(record: DataRecord | None, training: Training | None) -> dict[str,
     facts: dict[str, Any] = {}
     if training is not None:
         speed = training.tokens_per_second
-        facts["training steps"] = training.steps
-        facts["training tokens/s"] = None if speed is None else f"{speed:,.0f} (median)"
+        facts = {
+            "training steps": training.steps,
+            "training tokens/s": None if speed is None else f"{speed:,.0f} (median)",
+        }
     if record is not None:
         source = record.source
         facts |= {
@@ -150,13 +143,12 @@ def _training(record: DataRecord | None, training: Training | None) -> dict[str,
     return facts
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One wording of a format's instruction, and the runs that used it."""
 
     format: str
     text: str
-    labels: tuple[str, ...]
+    labels: list[str]
 
 
 def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
@@ -168,23 +160,16 @@ def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
     given: dict[tuple[str, str], list[str]] = {}
     formats = dict.fromkeys(prediction.format for prediction in runs[0].predictions.values())
     for run in runs:
-        wording = _wording(run)
-        if wording is None:
+        record = read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}}
+        try:
+            wording = load_prompt_set(run.scores.prompt_set_given or run.scores.prompt_set)
+            digest = wording.in_setting(run.scores.setting).digest()
+        except UserError:
+            continue  # a custom set that has disappeared
+        if not str(record["fingerprint"].get("prompt_set") or digest).endswith(digest):
             continue
         prompts = getattr(wording, run.scores.setting) or wording.zero_shot
         for fmt in formats:
             if fmt in prompts:
                 given.setdefault((fmt, prompts[fmt].system), []).append(run.label)
-    return [Instruction(fmt, text, tuple(labels)) for (fmt, text), labels in given.items()]
-
-
-def _wording(run: ScoredRun) -> PromptSet | None:
-    name = run.scores.prompt_set_given or run.scores.prompt_set
-    record = read_record(PassFiles(run.folder, WITH_CONTEXT))
-    try:
-        prompts = load_prompt_set(name)
-        digest = prompts.in_setting(run.scores.setting).digest()
-    except UserError:
-        return None  # a custom set that has disappeared
-    used = str((record or {"fingerprint": {}})["fingerprint"].get("prompt_set", ""))
-    return prompts if not used or used.endswith(digest) else None
+    return [Instruction(*wording, labels) for wording, labels in given.items()]

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
-
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.figures import STYLE, inline_svg
-from d2e_sft.util.html.pages import page_environment
+from d2e_sft.util.html.figures import inline_svg
+from d2e_sft.util.html.pages import render_page
 from eval.compare.measures.comparison import MeasureComparison
-from eval.compare.measures.plot import MOST_PANELS, chart
 from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
 from eval.compare.measures.tables import measure_table, measure_verdicts
+from eval.pages.report.plots import MOST_MEASURES, measures_figure
 from eval.score.counts import score_of
 
 _MOST_ITEMS = 200  # listed for each run
@@ -22,11 +20,7 @@ _MOST_ITEMS = 200  # listed for each run
 
 @dataclass(frozen=True)
 class Changed:
-    """Items whose score in the headline differs from the first run.
-
-    Attributes:
-        listed: id, score before and after, the largest changes first.
-    """
+    """Items whose headline score differs from the first run; `listed` has id, score before and after."""
 
     label: str
     better: int
@@ -35,31 +29,25 @@ class Changed:
 
 
 def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> MeasureComparison:
-    """Write one self-contained HTML page that compares the runs with the first one.
-
-    Returns:
-        the comparison on the page.
+    """Write one self-contained HTML page that compares the runs with the first one; return the comparison.
 
     Raises:
         UserError: the runs' results cannot be compared.
     """
     comparison = compare_runs_by_measures(runs)
-    with mpl.rc_context(STYLE):
-        picture = inline_svg(chart(comparison), f"{comparison.bench}: scores of {', '.join(comparison.labels)}")
-    environment = page_environment(Path(__file__).parent)
-    write_whole(
-        out,
-        environment.get_template("measures.html").render(
-            title=title or f"Results on {comparison.bench}",
-            comparison=comparison,
-            table=measure_table(comparison),
-            verdicts=measure_verdicts(comparison),
-            picture=picture,
-            drawn=min(MOST_PANELS, len(comparison.rows)),
-            changes=changed_items(runs, comparison),
-            facts=[(run.label, _facts(run)) for run in runs],
-        ),
+    labels = ", ".join(comparison.labels)
+    page = render_page(
+        Path(__file__).with_name("measures.html"),
+        title=title or f"Results on {comparison.bench}",
+        comparison=comparison,
+        table=measure_table(comparison),
+        verdicts=measure_verdicts(comparison),
+        picture=inline_svg(measures_figure(comparison), f"{comparison.bench}: scores of {labels}"),
+        drawn=min(MOST_MEASURES, len(comparison.rows)),
+        changes=changed_items(runs, comparison),
+        facts=[(run.label, _facts(run)) for run in runs],
     )
+    write_whole(out, page)
     return comparison
 
 

@@ -11,21 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
 from markupsafe import Markup
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.pages import page_environment
-from d2e_sft.util.table import percent
+from d2e_sft.util.html import pages
 from eval.compare.compare import Comparison, compare_runs
-from eval.compare.error_patterns import RunPatterns, read_patterns
+from eval.compare.error_patterns import read_patterns
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_tables import subset_comparison_tables
 from eval.compare.tables import context_table, faithfulness_tables, gain_table, label_table, score_table
 from eval.compare.verdicts import closing_lines
 from eval.pages.report import charts
 from eval.pages.report.browser import browser_data, change_table, packed
-from eval.pages.report.facts import Instruction, instructions, run_facts
+from eval.pages.report.facts import instructions, run_facts
 from eval.pages.report.patterns import pattern_section
 from eval.pages.report.reading import subset_chart
 from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
@@ -80,7 +78,12 @@ def render_page(
     readable = without_texts(runs, options.no_texts_of)
     subsets = comparison.subsets
     verdicts = closing_lines(comparison)
-    context = {
+    browser = None
+    if options.browse != 0:
+        data = browser_data(readable, patterns, told, options.browse)
+        text, kind = packed(data)
+        browser = {"text": Markup(text), "type": kind, "held": len(data["samples"]), "all": len(runs[0].predictions)}
+    context: dict[str, Any] = {
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
         "tables": _tables(comparison),
@@ -93,13 +96,14 @@ def render_page(
         "curves": charts.curves(comparison.labels, trainings),
         "changes": change_table(runs),
         "samples": choose_samples(readable, options.samples),
-        "browser": _browser(readable, patterns, told, options.browse),
+        "browser": browser,
         "left_out": sorted(options.no_texts_of),
         "facts": run_facts(runs, trainings),
         "instructions": told,
         "details": [(run.label, _recipe(run.path)) for run in runs],
     }
-    return _environment().get_template("page.html").render(context, contents=_contents(comparison, context))
+    context["contents"] = _contents(comparison, context)
+    return pages.render_page(Path(__file__).with_name("page.html"), {"shown": shown}, **context)
 
 
 def _tables(comparison: Comparison) -> dict[str, Any]:
@@ -112,19 +116,6 @@ def _tables(comparison: Comparison) -> dict[str, Any]:
         "faithfulness": faithfulness_tables(comparison, detail=True),
         "subsets": [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=True),
     }
-
-
-def _browser(
-    runs: Sequence[ScoredRun],
-    patterns: dict[str, RunPatterns],
-    told: Sequence[Instruction],
-    limit: int | None,
-) -> dict[str, Any] | None:
-    if limit == 0:
-        return None
-    data = browser_data(runs, patterns, told, limit)
-    text, kind = packed(data)
-    return {"text": Markup(text), "type": kind, "held": len(data["samples"]), "all": len(runs[0].predictions)}
 
 
 def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
@@ -149,16 +140,6 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
     return [(anchor, name) for anchor, name, there in parts if there]
 
 
-def _environment() -> Environment:
-    environment = page_environment(Path(__file__).parent)
-    environment.filters.update(percent=percent, letter=_letter, shown=shown)
-    return environment
-
-
 def _recipe(run: Path) -> str | None:
     path = run / "recipe.yaml"
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
-
-
-def _letter(index: int) -> str:
-    return chr(ord("A") + index)

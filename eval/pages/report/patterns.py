@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-import matplotlib as mpl
 from markupsafe import Markup
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, inline_svg
-from d2e_sft.util.html.pages import page_environment
-from d2e_sft.util.table import Table, percent
+from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, styled
+from d2e_sft.util.html.pages import render_page
+from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.context_use import asked_without_context, command_without_context
 from eval.compare.error_patterns import (
     PATTERNS_FILE,
@@ -46,11 +46,9 @@ PATTERN_PARTS = tuple(
 
 @dataclass(frozen=True)
 class PatternSection:
-    """The report's section on error patterns.
+    """The report's section on error patterns; without chart and table if there are none.
 
     Attributes:
-        chart: None where no run has a wrong answer whose pattern is known.
-        table: shares of the patterns by relation and run; None where no run's patterns are known.
         methods: run → `by rule` or the judge's name.
         lacking: runs without patterns.
     """
@@ -67,33 +65,29 @@ def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPattern
     Args:
         patterns: by label of the run; a run without patterns is left out.
     """
-    lines, blocks, counted = [], [], Counter[str]()
+    lines, counted = [], Counter[str]()
     groups: dict[str, dict[str, Mapping[str, float]]] = {}
     for relation in relations_of(runs[0].predictions.values()):
         for run in (run for run in runs if run.label in patterns):
             own = {key for key, one in run.predictions.items() if relation in ("all", one.relation)}
-            errors = patterns[run.label].errors
-            counts = Counter(error.pattern.value for key, error in errors.items() if key in own)
-            wrong = counts.total()
+            counts = Counter(error.pattern.value for key, error in patterns[run.label].errors.items() if key in own)
+            wrong, shares = counts.total(), [NONE] * len(PATTERN_PARTS)
             counted += counts
-            shares = (
-                f"{percent(counts[part.key] / wrong)} % ({counts[part.key]:,})" for part in PATTERN_PARTS if wrong
-            )
-            total = f"{wrong:,} ({percent(wrong / len(own))} % of {len(own):,})"
-            lines.append([run.label, total, *(shares if wrong else [None] * len(PATTERN_PARTS))])
-            blocks.append(relation)
             if wrong:
+                found = [counts[part.key] for part in PATTERN_PARTS]
+                shares = [f"{percent(count / wrong)} % ({count:,})" for count in found]
                 groups.setdefault(relation, {})[f"{run.label} (n = {wrong:,})"] = counts
+            total = f"{wrong:,} ({percent(wrong / len(own))} % of {len(own):,})"
+            lines.append((relation, [run.label, total, *shares]))
     chart = None
     if groups:
         description = f"Stacked bars: shares of error patterns by relation of {', '.join(patterns)}"
         used = [part for part in PATTERN_PARTS if counted[part.key]]
-        with mpl.rc_context(STYLE):
-            chart = inline_svg(stacked_figure(groups, used, "wrong answers, percent"), description)
+        chart = inline_svg(stacked_figure(groups, used, "wrong answers, percent"), description)
     columns = ["run", "wrong", *(part.name for part in PATTERN_PARTS)]
     return PatternSection(
         chart,
-        Table.of(columns, lines, blocks=("relation", blocks)) if lines else None,
+        Table.in_blocks("relation", columns, lines) if lines else None,
         {label: found.method for label, found in patterns.items()},
         [run.label for run in runs if run.label not in patterns],
     )
@@ -105,8 +99,7 @@ def commands_for(run: ScoredRun) -> list[str]:
     return [find] if asked_without_context(run) else [command_without_context(run), find]
 
 
-@dataclass(frozen=True)
-class WrongAnswer:
+class WrongAnswer(NamedTuple):
     """A wrong prediction, its pattern and, if known, the answer without the context."""
 
     prediction: Prediction
@@ -125,22 +118,22 @@ def write_error_report(
         samples: number of answers to show in full.
     """
     title = f"Error patterns of {run.label} on {run.scores.bench.name}"
-    counts = count_patterns([a.prediction for a in answers], [a.error for a in answers])
+    predictions, errors = [answer.prediction for answer in answers], [answer.error for answer in answers]
+    counts = count_patterns(predictions, errors)
     page, picture = run.folder / "error_patterns.html", run.folder / "error_patterns.png"
     chart: Markup | None = None
-    with mpl.rc_context(STYLE):
-        if counts:
-            bars = {f"{relation} (n = {sum(own.values()):,})": own for relation, own in counts.items()}
-            unit = "wrong answers, percent" + (" (estimated by rule)" if by_rule else "")
-            figure = stacked_figure({"": bars}, PATTERN_PARTS, unit)
-            chart = inline_svg(figure, f"Stacked bars: shares of error patterns by relation, {title}")
-            figure.savefig(picture, dpi=150)
-    environment = page_environment(Path(__file__).parent)
-    environment.filters["shown"] = shown
+    if counts:
+        bars = {f"{relation} (n = {sum(own.values()):,})": own for relation, own in counts.items()}
+        unit = "wrong answers, percent" + (" (estimated by rule)" if by_rule else "")
+        figure = stacked_figure({"": bars}, PATTERN_PARTS, unit)
+        chart = inline_svg(figure, f"Stacked bars: shares of error patterns by relation, {title}")
+        styled(figure.savefig)(picture, dpi=150)
     groups: dict[tuple[str, str], list[WrongAnswer]] = {}
     for answer in answers:
         groups.setdefault((answer.error.pattern.value, answer.prediction.relation), []).append(answer)
-    text = environment.get_template("errors.html").render(
+    text = render_page(
+        Path(__file__).with_name("errors.html"),
+        {"shown": shown},
         title=title,
         wrong=len(answers),
         total=len(run.predictions),
@@ -148,7 +141,7 @@ def write_error_report(
         by_rule=by_rule,
         chart=chart,
         names={part.key: part.name for part in PATTERN_PARTS},
-        table=error_pattern_table([a.prediction for a in answers], [a.error for a in answers], len(run.predictions)),
+        table=error_pattern_table(predictions, errors, len(run.predictions)),
         shown=list(in_turns(list(groups.values())))[:samples],
         file=PATTERNS_FILE,
     )

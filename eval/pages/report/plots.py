@@ -1,21 +1,25 @@
-"""The report's kinds of plots: bars, stacked shares, lines over training steps."""
+"""Kinds of plots: bars with intervals, stacked shares, lines over training steps."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name, styled
+from eval.compare.measures.comparison import MeasureComparison
 from eval.score.statistics import Interval
 
+MOST_MEASURES = 6  # the first measures are the main ones
+_ENDINGS = (".svg", ".png", ".pdf")
 _TITLE = 52  # characters of a title's line at most
 _MAX_POINTS = 200  # per curve; more are invisible at this width and cost bytes
 
@@ -29,10 +33,36 @@ class Curve(NamedTuple):
     marked: bool = False  # with a dot at each point
 
 
-def bar_chart(
+def check_plot(file: Path) -> None:
+    """Check that the name ends in a kind of picture.
+
+    Raises:
+        UserError: it does not.
+    """
+    if file.suffix.lower() not in _ENDINGS:
+        raise UserError(f"--plot {file}: not a kind of picture; expected a name that ends in {', '.join(_ENDINGS)}")
+
+
+def write_plot(comparison: MeasureComparison, file: Path) -> None:
+    """Write a comparison by measures as a picture, in the format that the file's name ends in."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context({**STYLE, "svg.hashsalt": comparison.bench}):
+        metadata = {"Date": None} if file.suffix.lower() == ".svg" else None
+        measures_figure(comparison).savefig(file, dpi=200, metadata=metadata)
+
+
+def measures_figure(comparison: MeasureComparison) -> Figure:
+    """Draw the first six measures, a bar for each result."""
+    rows = comparison.rows[:MOST_MEASURES]
+    names = [f"{textwrap.fill(row.name, 20)}\n{row.n:,} {row.unit}" for row in rows]
+    return bar_figure("Score", names, comparison.labels, [row.scores for row in rows])
+
+
+@styled
+def bar_figure(
     title: str, groups: Sequence[str], labels: Sequence[str], scores: Sequence[Sequence[Interval]]
-) -> Markup:
-    """Draw horizontal bars in percent with intervals, one block for each group.
+) -> Figure:
+    """Draw horizontal bars in percent with 95 % intervals, one block for each group.
 
     Args:
         title: name of the metric.
@@ -41,33 +71,31 @@ def bar_chart(
         scores: G × R scores as fractions.
     """
     rows = len(groups) * (len(labels) + 0.6)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.9 + 0.19 * rows + 0.22 * len(labels)), layout="constrained")
-        axes = figure.add_subplot()
-        height = 1 / (len(labels) + 0.6)
-        for index, label in enumerate(labels):
-            column = [row[index] for row in scores]
-            means = [100 * score.mean for score in column]
-            axes.barh(
-                [place + (index - (len(labels) - 1) / 2) * height for place in range(len(groups))],
-                means,
-                height=0.9 * height,
-                xerr=error_lengths(column),
-                label=legend_name(label),
-                color=COLOURS[index % len(COLOURS)],
-                hatch=HATCHES[index % len(HATCHES)],
-                edgecolor="white",
-                linewidth=0,
-                error_kw={"elinewidth": 1.1, "ecolor": "#222222", "capsize": 2},
-            )
-        axes.set_yticks(range(len(groups)), groups)
-        axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlim(0, 100)
-        axes.set_xlabel(f"{title}, percent")
-        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        figure.legend(loc="outside upper left", frameon=False, handlelength=1.4)
-        return inline_svg(figure, f"Bar chart: {title} of {', '.join(labels)}, with 95 % intervals")
+    figure = Figure(figsize=(WIDTH, 0.9 + 0.19 * rows + 0.22 * len(labels)), layout="constrained")
+    axes = figure.add_subplot()
+    height = 1 / (len(labels) + 0.6)
+    for index, label in enumerate(labels):
+        column = [row[index] for row in scores]
+        axes.barh(
+            [place + (index - (len(labels) - 1) / 2) * height for place in range(len(groups))],
+            [100 * score.mean for score in column],
+            height=0.9 * height,
+            xerr=error_lengths(column),
+            label=legend_name(label),
+            color=COLOURS[index % len(COLOURS)],
+            hatch=HATCHES[index % len(HATCHES)],
+            edgecolor="white",
+            linewidth=0,
+            error_kw={"elinewidth": 1.1, "ecolor": "#222222", "capsize": 2},
+        )
+    axes.set_yticks(range(len(groups)), groups)
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel(f"{title}, percent")
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside upper left", frameon=False, handlelength=1.4)
+    return figure
 
 
 def error_lengths(scores: Sequence[Interval]) -> list[list[float]]:
@@ -78,36 +106,31 @@ def error_lengths(scores: Sequence[Interval]) -> list[list[float]]:
     return [below, above]
 
 
+@styled
 def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
     """Draw curves over training steps."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
-        axes = figure.add_subplot()
-        for run, label, points, marked in curves:
-            steps, values = zip(*_thinned(points), strict=True)
-            axes.plot(
-                steps,
-                values,
-                label=legend_name(label),
-                color=COLOURS[run % len(COLOURS)],
-                linestyle=LINES[run % len(LINES)],
-                linewidth=1.6,
-                marker="o" if marked or len(points) == 1 else None,
-                markersize=4,
-            )
-        axes.set_title(textwrap.fill(title, _TITLE), fontsize=10, loc="left")
-        axes.set_xlabel("step")
-        axes.grid(color="#dddddd", linewidth=0.6)
-        figure.legend(loc="outside lower left", frameon=False, handlelength=2.6)
-        return inline_svg(figure, f"Line chart over training steps: {title} of {', '.join(c.label for c in curves)}")
-
-
-def _thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
-    """Average consecutive blocks of points if there are too many to draw."""
-    count = min(len(points), _MAX_POINTS)
-    bounds = [index * len(points) // count for index in range(count + 1)]
-    blocks = [points[start:end] for start, end in pairwise(bounds)]
-    return [(fmean(step for step, _ in block), fmean(value for _, value in block)) for block in blocks]
+    figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
+    axes = figure.add_subplot()
+    for run, label, points, marked in curves:
+        # Consecutive blocks of points are averaged if there are too many to draw.
+        count = min(len(points), _MAX_POINTS)
+        bounds = [index * len(points) // count for index in range(count + 1)]
+        blocks = [points[start:end] for start, end in pairwise(bounds)]
+        axes.plot(
+            [fmean(step for step, _ in block) for block in blocks],
+            [fmean(value for _, value in block) for block in blocks],
+            label=legend_name(label),
+            color=COLOURS[run % len(COLOURS)],
+            linestyle=LINES[run % len(LINES)],
+            linewidth=1.6,
+            marker="o" if marked or len(points) == 1 else None,
+            markersize=4,
+        )
+    axes.set_title(textwrap.fill(title, _TITLE), fontsize=10, loc="left")
+    axes.set_xlabel("step")
+    axes.grid(color="#dddddd", linewidth=0.6)
+    figure.legend(loc="outside lower left", frameon=False, handlelength=2.6)
+    return inline_svg(figure, f"Line chart over training steps: {title} of {', '.join(c.label for c in curves)}")
 
 
 class Part(NamedTuple):
@@ -119,28 +142,11 @@ class Part(NamedTuple):
     hatch: str
 
 
-def _stack(axes: Axes, places: Sequence[float], bars: Sequence[Mapping[str, float]], parts: Sequence[Part]) -> None:
-    """Draw stacked horizontal bars, with parts in percent of their sum.
-
-    Args:
-        bars: key of a part → its share or count.
-    """
-    sums = [sum(bar.get(part.key, 0.0) for part in parts) or 1.0 for bar in bars]
-    left = [0.0] * len(bars)
-    for part in parts:
-        widths = [100 * bar.get(part.key, 0.0) / total for bar, total in zip(bars, sums, strict=True)]
-        axes.barh(
-            places, widths, height=0.8, left=left, label=part.name,
-            color=part.colour, hatch=part.hatch, edgecolor="white", linewidth=0,
-        )  # fmt: skip
-        left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_xlim(0, 100)
-
-
+@styled
 def stacked_figure(
     groups: Mapping[str, Mapping[str, Mapping[str, float]]], parts: Sequence[Part], unit: str, *, middle: bool = False
 ) -> Figure:
-    """Draw stacked bars in groups, with the group's name above them, in the current style.
+    """Draw stacked horizontal bars in groups, the parts in percent of a bar's sum, with the group's name above them.
 
     Args:
         groups: group → name of the bar → key of a part → share or count.
@@ -160,7 +166,16 @@ def stacked_figure(
             axes.text(0, place - 0.8, group, va="center", fontsize=9, color="#555555")
         places.append(place)
         place += 1
-    _stack(axes, places, [shares for _, _, shares in bars], parts)
+    sums = [sum(shares.get(part.key, 0.0) for part in parts) or 1.0 for _, _, shares in bars]
+    left = [0.0] * len(bars)
+    for part in parts:
+        widths = [100 * shares.get(part.key, 0.0) / total for (_, _, shares), total in zip(bars, sums, strict=True)]
+        axes.barh(
+            places, widths, height=0.8, left=left, label=part.name,
+            color=part.colour, hatch=part.hatch, edgecolor="white", linewidth=0,
+        )  # fmt: skip
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_xlim(0, 100)
     axes.set_yticks(places, [name for _, name, _ in bars])
     axes.set_ylim(place - 0.4, -0.1)
     if middle:
@@ -168,6 +183,3 @@ def stacked_figure(
     axes.set_xlabel(unit, loc="right")
     figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1.4)
     return figure
-
-
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import COLOURS, STYLE, inline_svg
+from d2e_sft.util.html.figures import COLOURS, inline_svg, styled
 from eval.compare.subset_comparison import SubsetComparison
-from eval.pages.report.plots import MARKERS, error_lengths
+from eval.pages.report.plots import error_lengths
 from eval.score.statistics import Interval
 
 _SIDE = 6.4  # inches
 _SPACE = 4.6  # percentage points between two names
+_LEGIBLE = 20  # with more points, names are smaller
+_MARKERS = "os^DvPX"
 _NOTE_PLACES = ((45.0, 7.0), (72.0, 24.0), (55.0, 32.0), (80.0, 60.0))  # below the diagonal
 
 
@@ -36,12 +37,8 @@ def subset_chart(comparison: SubsetComparison) -> Markup | None:
     own = comparison.headline
     if not {"aligned", "conflict"} <= own.sizes.keys():
         return None
-    return reading_chart(
-        [
-            ReadingPoint(run.label, run.scores.subsets["aligned"].accuracy, run.scores.subsets["conflict"].accuracy)
-            for run in own.runs
-        ]
-    )
+    subsets = [(run.label, run.scores.subsets) for run in own.runs]
+    return reading_chart([ReadingPoint(x, y["aligned"].accuracy, y["conflict"].accuracy) for x, y in subsets])
 
 
 def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> Markup:
@@ -51,27 +48,25 @@ def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> 
         reference: mark the first of several points as the reference.
     """
     reference = reference and len(points) > 1
-    with mpl.rc_context(STYLE):
-        figure = reading_figure(points, reference=reference)
-        names = ", ".join(point.label for point in points)
-        description = (
-            f"Conflict accuracy against aligned accuracy of {names}, with 95 % intervals"
-            f"{f'; the reference is {points[0].label}' if reference else ''}. "
-            + "; ".join(
-                f"{p.label}: conflict {100 * p.conflict.mean:.1f}, aligned {100 * p.aligned.mean:.1f}" for p in points
-            )
-        )
-        return inline_svg(figure, description)
+    names = ", ".join(point.label for point in points)
+    values = (f"{p.label}: conflict {100 * p.conflict.mean:.1f}, aligned {100 * p.aligned.mean:.1f}" for p in points)
+    description = (
+        f"Conflict accuracy against aligned accuracy of {names}, with 95 % intervals"
+        f"{f'; the reference is {points[0].label}' if reference else ''}. {'; '.join(values)}"
+    )
+    return inline_svg(reading_figure(points, reference=reference), description)
 
 
+@styled
 def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure:
-    """The chart as a matplotlib figure in the current style."""
+    """The chart as a matplotlib figure."""
     figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
     axes = figure.add_subplot()
     _prepare(axes, points)
     if reference:
         axes.axhline(100 * points[0].conflict.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
         axes.axvline(100 * points[0].aligned.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
+    size = 10 if len(points) <= _LEGIBLE else 7
     for index, (point, height) in enumerate(zip(points, _heights(points), strict=True)):
         marked = reference and index == 0
         x, y = 100 * point.aligned.mean, 100 * point.conflict.mean
@@ -81,7 +76,7 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
             [y],
             xerr=error_lengths([point.aligned]),
             yerr=error_lengths([point.conflict]),
-            fmt=MARKERS[index % len(MARKERS)],
+            fmt=_MARKERS[index % len(_MARKERS)],
             color=colour,
             markersize=11 if marked else 8,
             markeredgecolor="#222222" if marked else "white",
@@ -99,7 +94,7 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
             xytext=(beside, height),
             ha="right" if left else "left",
             va="center",
-            fontsize=10,
+            fontsize=size,
             fontweight="bold" if marked else "normal",
             color=colour,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
@@ -110,9 +105,7 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
 
 
 def _prepare(axes: Axes, points: Sequence[ReadingPoint]) -> None:
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, 100)
-    axes.set_aspect("equal")
+    axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
     axes.fill_between([0, 100], [0, 100], color="#f3f4f6", zorder=0, linewidth=0)
     axes.plot([0, 100], [0, 100], color="#888888", linewidth=1, linestyle="--", zorder=1)
     quiet: dict[str, Any] = {"color": "#666666", "fontsize": 9, "zorder": 2}

@@ -3,15 +3,14 @@
 Outcomes take turns (fixed, broken, both right, both wrong), and groups within an outcome, in the order of the file.
 The page is therefore reproducible and shows failures as readily as successes.
 
-Some datasets must not be passed on. The page can leave out their texts and the model outputs, which may quote them;
-scores, nli labels and ids stay.
+Some datasets must not be passed on. The page can leave out their texts and outputs; scores, nli labels and ids stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, TypeVar
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from eval.compare.runs import ScoredRun
@@ -20,15 +19,14 @@ from eval.score.scores import GroupKey, group_of
 
 _T = TypeVar("_T")
 
-Outcome = Literal["mended", "broken", "both right", "both wrong"]
-OUTCOMES: dict[tuple[bool, bool], Outcome] = {  # right in one run, right in another
-    (False, True): "mended",
+OUTCOMES = {  # right in one run, right in another
+    (False, True): "fixed",
     (True, False): "broken",
     (True, True): "both right",
     (False, False): "both wrong",
 }
 BETWEEN_RUNS = {
-    (False, True): "mended by the last run",
+    (False, True): "fixed by the last run",
     (True, False): "broken by the last run",
     (True, True): "right in the first and the last run",
     (False, False): "wrong in the first and the last run",
@@ -91,32 +89,18 @@ def check_datasets(names: Collection[str], run: ScoredRun) -> None:
 
 def without_texts(runs: Sequence[ScoredRun], datasets: Collection[str]) -> list[ScoredRun]:
     """The runs without the texts of these datasets."""
-    return [
-        replace(
-            run,
-            predictions={
-                key: redacted(prediction) if prediction.dataset in datasets else prediction
-                for key, prediction in run.predictions.items()
-            },
-        )
-        for run in runs
-    ]
 
+    def redacted(prediction: Prediction) -> Prediction:
+        if prediction.dataset not in datasets:
+            return prediction
+        changes: dict[str, Any] = {"context": "", "question": "", "options": [], "output": ""}
+        if prediction.format != "nli":  # its gold, habit and answer are labels
+            changes |= {"gold": [], "habit": []}
+        if prediction.format != "nli" or not prediction.parsed:
+            changes["answer"] = []
+        return prediction.model_copy(update=changes)
 
-def redacted(prediction: Prediction) -> Prediction:
-    """The prediction without texts; gold, habit and answer stay if they are labels."""
-    labels = prediction.format == "nli"
-    return prediction.model_copy(
-        update={
-            "context": "",
-            "question": "",
-            "options": [],
-            "output": "",
-            "gold": prediction.gold if labels else [],
-            "habit": prediction.habit if labels else [],
-            "answer": prediction.answer if labels and prediction.parsed else [],
-        }
-    )
+    return [replace(run, predictions={key: redacted(p) for key, p in run.predictions.items()}) for run in runs]
 
 
 def shown(text: str, limit: int = 1_500) -> str:

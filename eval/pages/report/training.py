@@ -20,11 +20,7 @@ CURVES = {
     "plain_accuracy": "Plain token accuracy",
     "bias_share": "Bias share: answer tokens guessed without the context",
 }
-
-
 LOSSES = ("loss", "ce", "kl")  # their terms depend on the objective
-
-_SIGNS = {"alpha": "α", "kl_weight": "λ", "imagined_weight": "μ", "product_weight": "w"}
 
 
 @dataclass(frozen=True)
@@ -63,16 +59,14 @@ def read_training(run: Path) -> Training | None:
             remedy="copy it again from the run's last checkpoint, or remove it to report without curves",
         ) from None
 
-    def series(prefix: str) -> dict[str, list[tuple[int, float]]]:
-        found = {
-            key: sorted(
-                (step, float(entry[prefix + key])) for step, entry in entries if _is_value(entry.get(prefix + key))
-            )
-            for key in CURVES
-        }
-        return {key: points for key, points in found.items() if points}
+    def values(name: str) -> list[tuple[int, float]]:
+        found = [(step, entry.get(name)) for step, entry in entries]
+        return sorted((step, float(x)) for step, x in found if isinstance(x, int | float) and math.isfinite(x))
 
-    speeds = [entry["tokens_per_second"] for _, entry in entries if _is_value(entry.get("tokens_per_second"))]
+    def series(prefix: str) -> dict[str, list[tuple[int, float]]]:
+        return {key: points for key in CURVES if (points := values(prefix + key))}
+
+    speeds = [value for _, value in values("tokens_per_second")]
     return Training(
         curves=series(""),
         held_out=series("eval_"),
@@ -95,9 +89,5 @@ def _terms(run: Path) -> str:
     parts.pop("view_gradients", None)  # affects gradients, not the loss
     if parts.get("kl_direction") == D2ESection.model_fields["kl_direction"].default:
         del parts["kl_direction"]
-    ratios = {_SIGNS.get(key, key): value for key, value in parts.items() if value}
-    return ", ".join(["sft" if views == ("original",) else name, *(f"{key} {value}" for key, value in ratios.items())])
-
-
-def _is_value(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    ratios = [f"{key} {value}" for key, value in parts.items() if value]
+    return ", ".join(["sft" if views == ("original",) else name, *ratios])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import COLOURS, INK, WIDTH, legend_name
+from d2e_sft.util.html.figures import COLOURS, styled
+from eval.pages.report.reading import ReadingPoint, reading_chart
 from eval.sweep.curves import Curve, averaged, over_seeds
 from eval.sweep.settings import Setting
 
@@ -16,36 +18,18 @@ _GREY = "#999999"
 _PANEL = 2.3  # inches
 _COLUMNS = 2  # legible on a phone
 _TITLE = 30  # characters per line of a panel's title
-_MARKERS = "osD^vP*X<>hd"
 
 
-def ends_chart(setting: Setting) -> Figure:
+def ends_chart(setting: Setting) -> Markup:
     """Draw conflict against aligned accuracy at the end, a point per way, with t intervals over seeds."""
-    figure = Figure(figsize=(WIDTH, WIDTH + 0.1 * len(setting.shown)), layout="constrained")
-    panel = figure.add_subplot()
-    panel.plot([0, 100], [0, 100], color="#cccccc", linewidth=1, zorder=0)
-    for index, (way, curves) in enumerate(setting.shown.items()):
-        x, y = (over_seeds([100 * curve.last[key] for curve in curves]) for key in ("aligned", "conflict"))
-        is_reference = way == setting.reference
-        panel.errorbar(
-            [x.mean],
-            [y.mean],
-            xerr=[[x.mean - x.low], [x.high - x.mean]],
-            yerr=[[y.mean - y.low], [y.high - y.mean]],
-            label=legend_name(way.name(setting.axes) + (" — reference" if is_reference else "")),
-            color=INK if is_reference else COLOURS[index % (len(COLOURS) - 1)],
-            marker="s" if is_reference else _MARKERS[index % len(_MARKERS)],
-            markersize=8 if is_reference else 6,
-            markerfacecolor="none" if way.decoder != "plain" else None,
-            linestyle="none",
-            elinewidth=0.7,
-        )
-    panel.set(xlim=(-3, 103), ylim=(-3, 103), xlabel="aligned accuracy, percent", ylabel="conflict accuracy, percent")
-    panel.text(30, 34, "no habit: both the same", color="#777777", fontsize=8, rotation=45)
-    figure.legend(loc="outside lower center", frameon=False, ncols=2, fontsize=8)
-    return figure
+    points = []
+    for way, curves in sorted(setting.shown.items(), key=lambda item: item[0] != setting.reference):
+        ends = (over_seeds([curve.last[key] for curve in curves]) for key in ("aligned", "conflict"))
+        points.append(ReadingPoint(way.name(setting.axes), *ends))
+    return reading_chart(points)
 
 
+@styled
 def curves_chart(setting: Setting) -> Figure:
     """Draw a panel per way: both accuracies over steps, mean and range over seeds, and the reference in grey."""
     rows = -(-len(setting.shown) // _COLUMNS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, legend_name
+from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, legend_name, styled
 from eval.pages.report.plots import error_lengths
 from eval.pages.report.reading import ReadingPoint
 from eval.score.statistics import Interval
@@ -29,6 +29,7 @@ class SweepLine:
     scores: list[Interval]
 
 
+@styled
 def scores_chart(sweep: Sweep, results: Sequence[PointResult]) -> Figure:
     """Draw conflict accuracy, or the mean of EM and F1 if no row is tagged, against the drawn axis."""
     axis, lines = drawn_axis(sweep), sweep_lines(sweep, results)

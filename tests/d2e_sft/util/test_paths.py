@@ -15,7 +15,7 @@ from d2e_sft import cli
 from d2e_sft.train import launch
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import ROOT, bundled, cache_dir, claim_packages, safe_environment
-from eval.sweep.process import run_logged
+from eval.sweep.run import run_process
 
 _HELP = ["-m", "d2e_sft.cli", "score", "--help"]  # of a verb of `eval`
 
@@ -48,8 +48,8 @@ def test_processes_that_d2e_starts_do_not_look_in_the_working_folder(
     assert subprocess.run([sys.executable, *_HELP], capture_output=True, check=False).returncode != 0
     assert launch.launch([sys.executable, *_HELP]) == 0
     log = crowded / "sweep.log"
-    with (crowded / "lock").open("w") as lock:
-        assert run_logged(["score", "--help"], log, lock.fileno(), os.environ) == 0, log.read_text()
+    with (crowded / "lock").open("w") as lock, log.open("w") as output:
+        assert run_process(["score", "--help"], output, lock.fileno(), os.environ) == 0, log.read_text()
 
 
 def test_a_module_that_was_imported_in_place_of_ours_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -> None:

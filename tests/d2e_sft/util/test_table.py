@@ -1,4 +1,4 @@
-"""A table in the terminal, Markdown, LaTeX, HTML and JSON."""
+"""A table in the terminal, Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from jinja2 import Environment, FileSystemLoader
 from d2e_sft.util.html import pages
 from d2e_sft.util.table import Styled, Table, percent, percent_interval
 
-RUNS = Table.of(
+RUNS = Table.in_blocks(
+    "samples",
     ["run", "mean", "Δ mean"],
-    [["base", "61.3 [58.2, 64.4]", ""], ["d2e", Styled.of("66.3 [62.0, 70.6]", best=True), "+5.0 [+1.1, +9.0] *"]],
+    [
+        ("all (1,204)", ["base", "61.3 [58.2, 64.4]", ""]),
+        ("all (1,204)", ["d2e", Styled.of("66.3 [62.0, 70.6]", best=True), "+5.0 [+1.1, +9.0] *"]),
+    ],
     "Scores.",
-    blocks=("samples", ["all (1,204)"] * 2),
     notes=["A note."],
 )
 PAPER = Table.of(
@@ -86,10 +89,6 @@ def test_html_escapes_texts_and_sets_intervals_small() -> None:
 def test_any_value_can_be_a_cell() -> None:
     (row,) = Table.of(["a", "b", "c", "d", "e"], [[1_234, 0.5, True, None, ["x"]]]).rows()
     assert row == ["1,234", "0.5", "True", "–", "['x']"]
-
-
-def test_json_has_a_row_for_each_row() -> None:
-    assert RUNS.records()[0] == {"samples": "all (1,204)", "run": "base", "mean": "61.3 [58.2, 64.4]", "Δ mean": ""}
 
 
 def test_shares_are_shown_in_percent_with_one_decimal() -> None:

@@ -45,6 +45,7 @@ def test_rows_are_groups_and_all_with_a_score_and_interval_for_each_run(tmp_path
     _, unchanged = lines_of(runs, "kitchen")
     assert unchanged[0][1] == "+0.0"
     assert [rows[-1][1] for rows in lines_of(runs, "all (50)")] == ["70.0", "+20.0"], "all weighs samples"
+    assert len(lines_of(runs[:1], "all")) == 1, "one run has no differences"
 
 
 def test_the_average_of_a_relation_weighs_its_datasets_alike(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_the_average_of_a_relation_weighs_its_datasets_alike(tmp_path: Path) -> 
 
 
 def test_a_p_value_is_starred_only_where_it_survives_the_correction(tmp_path: Path) -> None:
-    # Seven of seven mended: p = 2/2⁷ = 0.016 for one row, but above 0.05 for each of five (four rows and `all`).
+    # Seven of seven fixed: p = 2/2⁷ = 0.016 for one row, but above 0.05 for each of five (four rows and `all`).
     def rows(right: int) -> list[Prediction]:
         return [
             choice(n, n < right or d > 0, dataset=f"d{d}", relation=r)
@@ -86,10 +87,6 @@ def test_set_accuracy_stands_beside_exact_match_for_mcq_alone(tmp_path: Path) ->
     assert [(row[2], row[4]) for row in scores] == [("0.0", "0.0"), ("0.0", "100.0")]  # EM, set accuracy
     assert gains[0][7] == "+100.0"
     assert lines_of(runs, "stories")[0][0][4] == "–"
-
-
-def test_one_run_has_no_differences(tmp_path: Path) -> None:
-    assert len(lines_of(two_runs(tmp_path)[:1], "all")) == 1
 
 
 def test_json_holds_the_same_numbers_as_fractions(tmp_path: Path) -> None:

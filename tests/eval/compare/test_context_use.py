@@ -53,7 +53,7 @@ def test_a_sample_without_a_context_is_its_own_counterpart(tmp_path: Path) -> No
     assert compare_runs(load_runs([run])).rows[0].context_use[0] is not None
 
 
-def test_the_table_has_only_runs_that_were_asked_without(tmp_path: Path) -> None:
+def test_the_table_and_the_report_have_only_runs_that_were_asked_without(tmp_path: Path) -> None:
     rows = [prediction(n, n < 30) for n in range(40)]
     plain = make_run(tmp_path / "plain", rows)
     asked = run_with(tmp_path / "asked", rows, [prediction(n, n < 10) for n in range(40)])
@@ -67,6 +67,13 @@ def test_the_table_has_only_runs_that_were_asked_without(tmp_path: Path) -> None
     assert row[3] == "50.0"
     assert json.loads(json.dumps(compared.to_json()))["rows"][0]["context_use"][1]["same"] == 0.5
     assert not context_table(compare_runs(load_runs([plain]))).rows()
+    section = render_page(load_runs([plain, asked])).split('<section id="context">')[1].split("</section>")[0]
+    assert "<td>asked</td>" in section
+    assert "<td>plain</td>" not in section
+    assert "+50.0 *" in section
+    page = render_page(load_runs([plain]))
+    assert 'id="context"' not in page
+    assert '"#context"' not in page
 
 
 def test_its_p_values_are_corrected_for_the_rows(tmp_path: Path) -> None:
@@ -88,16 +95,3 @@ def test_a_file_about_other_samples_is_refused(tmp_path: Path) -> None:
     ) as raised:
         compare_runs(load_runs([run]))
     assert "--without-context" in (raised.value.remedy or "")
-
-
-def test_the_report_has_it_too(tmp_path: Path) -> None:
-    rows = [prediction(n, n < 30) for n in range(40)]
-    plain = make_run(tmp_path / "plain", rows)
-    asked = run_with(tmp_path / "asked", rows, [prediction(n, n < 10) for n in range(40)])
-    section = render_page(load_runs([plain, asked])).split('<section id="context">')[1].split("</section>")[0]
-    assert "<td>asked</td>" in section
-    assert "<td>plain</td>" not in section
-    assert "+50.0 *" in section
-    page = render_page(load_runs([plain]))
-    assert 'id="context"' not in page
-    assert '"#context"' not in page

@@ -8,26 +8,24 @@ import pytest
 
 from eval.compare.error_patterns import ErrorPattern, JudgedError, error_prompts, find_error_patterns, read_error
 from eval.score.predictions import Prediction
+from tests.factories import prediction
 from tests.judge_server import JudgeServer, MakeJudge
 
 
 def wrong(number: int = 0, **changes: Any) -> Prediction:
     fields: dict[str, Any] = {
         "id": f"p{number}",
-        "dataset": "made-up",
-        "relation": "causal",
         "format": "qa",
         "context": f"Rain fell for {number} days, so the river rose.",
         "question": "Why did the river rise?",
-        "options": [],
         "gold": ["rain", "rainfall"],
         "output": f"Snow melts in spring, {number}.\nThe answer is: the snow",
         "answer": ["the snow"],
-        "extraction": "strict",
-        "exact_match": 0.0,
-        "f1": 0.0,
     }
-    return Prediction.model_validate({**fields, **changes})
+    return prediction(number, False, **{**fields, **changes})
+
+
+SETS = {"format": "mcq", "options": ["a", "b", "c"], "gold": ["a"], "answer": ["b", "c"]}
 
 
 def test_patterns_and_reasons_come_in_the_order_of_the_predictions(server: JudgeServer, judge: MakeJudge) -> None:
@@ -68,26 +66,22 @@ def test_a_prompt_shows_all_that_the_model_saw_and_wrote(changes: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("prediction", "without", "pattern"),
+    ("own", "without", "pattern"),
     [
         (wrong(), ["snow."], ErrorPattern.NEGLECT_CONTEXT),
         (wrong(), ["rain"], ErrorPattern.UNDECIDED),
         (wrong(), None, ErrorPattern.UNDECIDED),
         (wrong(extraction="none"), ["the snow"], ErrorPattern.OTHER),
         (wrong(context=" "), ["the snow"], ErrorPattern.UNDECIDED),
-        (
-            wrong(format="mcq", options=["a", "b", "c"], gold=["a"], answer=["b", "c"]),
-            ["c", "b"],
-            ErrorPattern.NEGLECT_CONTEXT,
-        ),
-        (wrong(format="mcq", options=["a", "b", "c"], gold=["a"], answer=["b", "c"]), ["b"], ErrorPattern.UNDECIDED),
+        (wrong(**SETS), ["c", "b"], ErrorPattern.NEGLECT_CONTEXT),
+        (wrong(**SETS), ["b"], ErrorPattern.UNDECIDED),
     ],
 )
 def test_by_rule_an_answer_that_needs_no_context_neglects_it(
-    prediction: Prediction, without: list[str] | None, pattern: ErrorPattern
+    own: Prediction, without: list[str] | None, pattern: ErrorPattern
 ) -> None:
-    answers = None if without is None else {("made-up", "p0"): without}
-    (error,) = find_error_patterns([prediction], None, without_context=answers)
+    answers = None if without is None else {("stories", "p0"): without}
+    (error,) = find_error_patterns([own], None, without_context=answers)
     assert error.pattern is pattern
     assert error.reason
 
@@ -98,5 +92,5 @@ def test_answers_of_another_dataset_with_the_same_id_are_not_compared() -> None:
 
 
 def test_a_right_prediction_has_no_error() -> None:
-    with pytest.raises(ValueError, match="prediction 'p1' of 'made-up': is right"):
+    with pytest.raises(ValueError, match="prediction 'p1' of 'stories': is right"):
         find_error_patterns([wrong(0), wrong(1, exact_match=1.0, f1=1.0)], None)

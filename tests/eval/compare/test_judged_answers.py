@@ -60,13 +60,10 @@ def test_the_judge_sees_context_question_answer_and_gold_and_what_it_says_is_kep
     assert kept == {("returns", "s0"): asked[0], ("returns", "s1"): asked[1]}
 
 
-def test_without_a_file_nothing_was_judged(tmp_path: Path) -> None:
-    assert read_judged(scored(tmp_path / "run", "Yes.")) is None
-
-
 def test_verdicts_on_other_answers_are_refused(tmp_path: Path, server: JudgeServer, judge: MakeJudge) -> None:
     server.reply = lambda user: "Verdict: supported, correct"
     run = scored(tmp_path / "run", "Within 30 days.", "No.")
+    assert read_judged(run) is None, "nothing was judged"
     judge_answers(run, judge(), JudgeOptions())
     other = scored(tmp_path / "run", "Within 30 days.", "Yes.")
     with pytest.raises(UserError, match=r"1 of the 2 answers .* not those that were judged, such as 's1' of returns"):

@@ -85,42 +85,32 @@ def test_a_run_scored_before_rows_had_tags_is_refused_by_name(tmp_path: Path) ->
         compare_subsets(load_runs(runs))
 
 
-def test_the_model_s_own_habit_is_what_it_says_unread_and_what_it_reads_against(tmp_path: Path) -> None:
-    # Four conflict rows, two of them right. Unread the habit is given to three, of which the first alone is right.
+def test_the_models_own_habit_is_measured_without_the_contexts(tmp_path: Path) -> None:
+    # Four conflict rows, two right. Unread, three are answered with the habit; only the first of these is right.
     rows = habit_rows(4, 2, of=4)
-    run = make_run(tmp_path / "run", rows)
     unread = {100: "kitchen", 101: "attic", 102: "kitchen", 103: "kitchen"}
+    run = make_run(tmp_path / "run", rows)
     without = [row for row in rows if row.subset == "aligned"] + [story(n, "conflict", s) for n, s in unread.items()]
     write_predictions(without, run / "eval" / "mini" / "without_context.jsonl")
-    comparison = compare_subsets(load_runs([run]))
-    assert comparison is not None
-    own = comparison.headline.runs[0].own_habit
-    assert own is not None
-    assert own.accuracy is not None
-    assert (own.rate.mean, own.n, own.accuracy.mean) == (0.75, 3, pytest.approx(1 / 3))
     assert re.search(r"^run +75\.0 \[.*\] +3 +33\.3 \[", output_of("compare", run), flags=re.MULTILINE)
+    right = habit_rows(2, 2, of=2)
+    never = make_run(tmp_path / "never", right)
+    write_predictions(right, never / "eval" / "mini" / "without_context.jsonl")
+    for folder, expected in ((run, (0.75, 3, pytest.approx(1 / 3))), (never, (0.0, 0, None))):
+        comparison = compare_subsets(load_runs([folder]))
+        assert comparison is not None
+        own = comparison.headline.runs[0].own_habit
+        assert own is not None
+        assert (own.rate.mean, own.n, own.accuracy and own.accuracy.mean) == expected
 
 
-def test_a_model_that_never_says_the_habit_unread_has_no_accuracy_against_it(tmp_path: Path) -> None:
-    rows = habit_rows(2, 2, of=2)
-    run = make_run(tmp_path / "run", rows)
-    write_predictions(rows, run / "eval" / "mini" / "without_context.jsonl")
-    comparison = compare_subsets(load_runs([run]))
-    assert comparison is not None
-    own = comparison.headline.runs[0].own_habit
-    assert own is not None
-    assert (own.rate.mean, own.n, own.accuracy) == (0.0, 0, None)
+Values = tuple[float, float, float, float]
 
 
-def verdict(
-    conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None, samples: int = 100
-) -> str:
+def verdict(conflict: Values, aligned: Values | None, samples: int = 100) -> str:
     """The verdict of changes given as mean, low, high, corrected p."""
-
-    def difference(values: tuple[float, float, float, float]) -> Difference:
-        return Difference(*values, adjusted_p=values[3])
-
-    changes = {"conflict": difference(conflict)} | ({} if aligned is None else {"aligned": difference(aligned)})
+    given = {"conflict": conflict, "aligned": aligned}
+    changes = {name: Difference(*own, adjusted_p=own[3]) for name, own in given.items() if own is not None}
     one = SubsetScores.model_construct(n=samples)
     scores = DatasetSubsets.model_construct(dataset="habit", subsets={"conflict": one, "aligned": one})
     return RunSubsets("d2e", scores, changes, None).verdict  # type: ignore[arg-type]
@@ -133,21 +123,19 @@ KEPT, EQUAL = (0.01, -0.02, 0.04, 0.7), (0.0, -0.02, 0.02, 1.0)
 @pytest.mark.parametrize(
     ("conflict", "aligned", "said"),
     [
-        (HIGHER, KEPT, "reads more"),
-        (HIGHER, None, "reads more"),
-        (HIGHER, HIGHER, "reads more"),
+        (HIGHER, KEPT, "uses the context more"),
+        (HIGHER, None, "uses the context more"),
+        (HIGHER, HIGHER, "uses the context more"),
         (HIGHER, OPEN, "conflict higher, aligned not decided"),
         (HIGHER, LOWER, "conflict higher, aligned lower"),
-        (LOWER, HIGHER, "reads less"),
+        (LOWER, HIGHER, "uses the context less"),
         (OPEN, KEPT, "not decided"),
         (OPEN, LOWER, "aligned lower, conflict not decided"),
         (EQUAL, EQUAL, "no difference"),
         (EQUAL, KEPT, "not decided"),
     ],
 )
-def test_a_verdict_follows_from_both_changes(
-    conflict: tuple[float, float, float, float], aligned: tuple[float, float, float, float] | None, said: str
-) -> None:
+def test_a_verdict_follows_from_both_changes(conflict: Values, aligned: Values | None, said: str) -> None:
     assert verdict(conflict, aligned) == said
 
 

@@ -39,12 +39,9 @@ def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path]) -> None:
 def test_the_output_ends_with_a_verdict_a_run(runs: list[Path]) -> None:
     *_, first, second = output_of("compare", *runs).splitlines()
     assert first.startswith("d2e against sft: conflict -40.0 [-")
-    assert first.endswith(": reads less")
+    assert first.endswith(": uses the context less")
     assert second.startswith("teacher against sft: conflict +35.0 [+")
-    assert second.endswith(": reads more")
-
-
-def test_another_run_than_the_first_can_be_the_reference(runs: list[Path]) -> None:
+    assert second.endswith(": uses the context more")
     output = output_of("compare", *runs, "--reference", "d2e")
     assert "sft against d2e: conflict +40.0" in output
     assert "teacher against d2e: conflict +75.0" in output
@@ -66,7 +63,7 @@ def test_several_datasets_have_a_block_each_and_the_verdict_is_on_their_average(
 def test_one_subset_alone_and_a_subset_that_there_is_not(runs: list[Path]) -> None:
     output = output_of("compare", *runs, "--subset", "conflict")
     assert "gap" not in output
-    assert output.splitlines()[-1].endswith("reads more")
+    assert output.splitlines()[-1].endswith("uses the context more")
     error = refusal_of("compare", *runs, "--subset", "unanswerable")
     assert "--subset unanswerable: mini has none; expected aligned (40 samples), conflict (40 samples)" in error
     assert error.count("error:") == 1
@@ -76,7 +73,7 @@ def test_the_json_has_the_subsets_and_is_as_before_without_tags(runs: list[Path]
     assert d2e("compare", *runs, "--json", tmp_path / "tagged.json") == 0
     (own,) = json.loads((tmp_path / "tagged.json").read_text())["subsets"]["datasets"]
     teacher = own["runs"][2]
-    assert (teacher["run"], teacher["verdict"]) == ("teacher", "reads more")
+    assert (teacher["run"], teacher["verdict"]) == ("teacher", "uses the context more")
     assert teacher["gap"]["mean"] == pytest.approx(0.225)
     assert teacher["changes"]["conflict"]["adjusted_p"] < 0.05
     assert d2e("compare", make_run(tmp_path / "plain", [prediction(1, True)]), "--json", tmp_path / "plain.json") == 0

@@ -1,4 +1,4 @@
-"""Tables of scores, of several runs and of one, and the collapse of an nli model to one label in them."""
+"""Tables of scores, of several runs and of one, their verdicts, and the collapse of an nli model to one label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eval.compare.compare import Comparison, compare_runs
 from eval.compare.figures import with_interval
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables, score_tables
-from eval.compare.verdicts import markdown_text, terminal_text
+from eval.compare.verdicts import markdown_text, mean_verdicts, terminal_text
 from eval.score.event_answers import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
@@ -95,3 +95,15 @@ def test_answers_of_several_events_have_a_table_of_ester_s_own_scores() -> None:
     *_, table = score_tables(score_predictions([choice(1, True, dataset="ester", events=events)]))
     assert table.rows() == [["ester, causal, scq", "1", "50.0 [50.0, 50.0]", "100.0", "100.0", "0.0"]]
     assert len(score_tables(score_predictions([choice(1, True)]))) == 1
+
+
+def test_a_verdict_says_higher_or_not_decided_and_one_run_has_none(tmp_path: Path) -> None:
+    (line,) = mean_verdicts(compared(tmp_path, "base", "better"))
+    assert line.startswith("better against base: mean +33.3 [")
+    assert line.endswith("p <0.001: higher with 120 samples")
+    rows = [prediction(n, n % 2 == 0) for n in range(20)]
+    runs = load_runs([make_run(tmp_path / name, rows) for name in ("one", "two")])
+    assert mean_verdicts(compare_runs(runs))[0].endswith("not decided with 20 samples")
+    alone = compare_runs(runs[:1])
+    assert mean_verdicts(alone) == []
+    assert "Δ" not in terminal_text(alone)

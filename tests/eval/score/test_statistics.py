@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_bounds() -> None:
 def test_pairing_finds_a_small_gain_that_separate_intervals_hide() -> None:
     first = np.array([1.0] * 50 + [0.0] * 50)
     second = first.copy()
-    second[50:58] = 1.0  # 8 of 100 mended, none broken
+    second[50:58] = 1.0  # 8 of 100 fixed, none broken
     gain = paired_average([first], [second])
     assert gain.mean == pytest.approx(0.08)
     assert gain.significant

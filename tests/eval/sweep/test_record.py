@@ -1,4 +1,4 @@
-"""A sweep's folder accepts only the same sweep, and one process at a time."""
+"""A sweep's folder accepts only the same sweep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.sweep.commands import DONE_FILE
-from eval.sweep.record import locked, refuse_other_sweep, save_record
+from eval.sweep.record import refuse_other_sweep, save_record
 from tests.eval.fake_sweeps import planned
 
 RUNS = "runs: {a: {train.learning_rate: 1e-5}}"
@@ -49,11 +49,3 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out" / "mine.txt").touch()
     with pytest.raises(UserError, match="is not empty and no sweep"):
         refuse_other_sweep(planned(tmp_path, text=RUNS))
-
-
-def test_two_sweeps_cannot_work_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eval.sweep.record._LOCK_SECONDS", 0.1)
-    with locked(tmp_path), pytest.raises(UserError, match="is at work there"), locked(tmp_path):
-        pass
-    with locked(tmp_path):
-        pass

@@ -48,7 +48,7 @@ def steps() -> Any:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")  # sums over several threads may differ from run to run
-        patch.setattr("eval.sweep.process._run", run)
+        patch.setattr("eval.sweep.run.run_process", run)
         yield Steps
 
 

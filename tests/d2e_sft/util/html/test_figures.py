@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import INK, STYLE, inline_svg, legend_name
+from d2e_sft.util.html.figures import INK, inline_svg, legend_name, styled
 
 
+@styled
 def _markup(description: str) -> str:
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(2, 2))
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], marker="o", label=legend_name("_private"))
-        axes.legend()
-        return inline_svg(figure, description)
+    figure = Figure(figsize=(2, 2))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], marker="o", label=legend_name("_private"))
+    axes.legend()
+    return inline_svg(figure, description)
 
 
 def test_a_figure_is_an_svg_element_that_says_what_it_shows() -> None:

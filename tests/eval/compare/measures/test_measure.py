@@ -19,16 +19,12 @@ def test_items_that_count_nothing_are_left_out_and_a_measure_of_nothing_is_none(
     assert shares("accuracy", "questions", "g", {}) == []
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_what_is_written_is_read_and_a_missing_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no measures\.json(.|\n)*without decoding"):
+        read_measures(tmp_path)
     measures = [*accuracy([1, 0, 0.5]), *accuracy([1, 1, 0], name="other")]
     write_measures(measures, tmp_path)
     assert read_measures(tmp_path) == measures
-
-
-def test_results_without_the_file_say_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no measures\.json") as caught:
-        read_measures(tmp_path)
-    assert "without decoding" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(

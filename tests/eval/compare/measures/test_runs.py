@@ -50,10 +50,3 @@ def test_runs_without_a_shared_system_are_left_to_the_reader_of_rows(runs: list[
     with pytest.raises(UserError, match="scored only on wiqa, by their own scorers") as caught:
         load_runs([runs[0], other])
     assert "--bench wiqa" in str(caught.value.remedy)
-
-
-def test_an_unknown_reference_is_named(runs: list[Path]) -> None:
-    loaded = load_measured(runs)
-    assert loaded is not None
-    with pytest.raises(UserError, match="--reference base: none of the runs; expected sft, d2e"):
-        reference_first(loaded, "base")

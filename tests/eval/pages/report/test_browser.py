@@ -59,7 +59,7 @@ def page(runs: list[Path]) -> Path:
 
 def recounted(first: str, other: str) -> Counter[str]:
     """Outcomes from the marks alone."""
-    names = {"01": "mended", "10": "broken", "11": "both right", "00": "both wrong"}
+    names = {"01": "fixed", "10": "broken", "11": "both right", "00": "both wrong"}
     pairs = zip(MARKS[first].replace(" ", ""), MARKS[other].replace(" ", ""), strict=True)
     return Counter(names["".join(pair)] for pair in pairs)
 
@@ -93,7 +93,7 @@ def setting(**controls: str) -> str:
     return "".join(moves) + "by('filters').dispatchEvent(new Event('input'));"
 
 
-def test_the_table_counts_what_was_mended_and_broken(page: Path) -> None:
+def test_the_table_counts_what_was_fixed_and_broken(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     table = text[text.index("from base to") : text.index('<div id="browser"')]
     for name in ("sft", "d2e"):
@@ -101,7 +101,7 @@ def test_the_table_counts_what_was_mended_and_broken(page: Path) -> None:
         assert found is not None
         counts = recounted("base", name)
         assert [int(n) for n in re.findall(r">(\d+)</td>", found[1])] == [
-            counts[kind] for kind in ("mended", "broken", "both right", "both wrong")
+            counts[kind] for kind in ("fixed", "broken", "both right", "both wrong")
         ]
 
 
@@ -166,7 +166,7 @@ def test_the_pair_of_runs_is_chosen_freely(page: Path, first: str, other: str) -
     counts = recounted(first, other)
     assert chips(shown) == {
         "All": 26,
-        "Mended": counts["mended"],
+        "Fixed": counts["fixed"],
         "Broken": counts["broken"],
         "Both right": counts["both right"],
         "Both wrong": counts["both wrong"],
@@ -174,9 +174,9 @@ def test_the_pair_of_runs_is_chosen_freely(page: Path, first: str, other: str) -
 
 
 def test_filters_and_search_narrow_what_is_shown(page: Path) -> None:
-    mended = "document.querySelector('[name=change][value=mended]').click();"
-    shown = after_scripts(page, mended)
-    assert len(cards(shown)) == recounted("base", "d2e")["mended"]
+    fixed = "document.querySelector('[name=change][value=fixed]').click();"
+    shown = after_scripts(page, fixed)
+    assert len(cards(shown)) == recounted("base", "d2e")["fixed"]
     for card in cards(shown):
         verdicts = re.findall(r"[✓✗] (right|wrong)</span> · (\w+)", card)
         assert verdicts[0] == ("wrong", "base")
@@ -184,16 +184,16 @@ def test_filters_and_search_narrow_what_is_shown(page: Path) -> None:
 
     marks = zip(*(MARKS[name].replace(" ", "") for name in ("base", "d2e")), strict=True)
     kitchen = [n for n, pair in enumerate(marks) if pair == ("0", "1") and n % 2 and n != 5]
-    narrowed = after_scripts(page, mended + setting(dataset="kitchen", relation="causal", format="scq"))
+    narrowed = after_scripts(page, fixed + setting(dataset="kitchen", relation="causal", format="scq"))
     assert {int(n) for n in re.findall(r"· s(\d+)</p>", "".join(cards(narrowed)))} == set(kitchen)
-    assert f"of {len(kitchen)} that fit (base → d2e, mended, kitchen, causal, scq)" in status(narrowed)
+    assert f"of {len(kitchen)} that fit (base → d2e, fixed, kitchen, causal, scq)" in status(narrowed)
 
     words = after_scripts(page, setting(search="KETTLE  13:"))
     assert len(cards(words)) == 1, "all words, in any case and place"
     assert "s13" in cards(words)[0]
     none = after_scripts(page, setting(search="(.*"))
     assert status(none) == "None of 26 samples fits (base → d2e, “(.*”)."
-    cleared = after_scripts(page, mended + setting(search="x") + "by('clear').click();")
+    cleared = after_scripts(page, fixed + setting(search="x") + "by('clear').click();")
     assert status(cleared) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
 
 

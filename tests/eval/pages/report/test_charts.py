@@ -38,14 +38,14 @@ def test_losses_of_other_terms_are_drawn_apart(tmp_path: Path) -> None:
     sft = trained(tmp_path / "sft", "objective: sft")
     d2e, same = (trained(tmp_path / name, "objective: d2e, alpha: 0.5") for name in ("d2e", "same"))
     weak = trained(tmp_path / "weak", "objective: d2e, alpha: 0.2")
-    assert [one.terms for one in (sft, d2e, weak)][:2] == ["sft", "d2e, α 0.5, λ 1.0"]
+    assert [one.terms for one in (sft, d2e, weak)][:2] == ["sft", "d2e, alpha 0.5, kl_weight 1.0"]
     found = titles(list(curves(["sft", "d2e", "same", "weak"], [sft, d2e, same, weak])))
     assert [title.rpartition(" of ")[2] for title in found] == [
         "sft", "d2e, same", "weak",  # loss
         "sft", "d2e, same", "weak",  # cross-entropy
         "sft, d2e, same, weak",  # an accuracy is one, however it was trained
     ]  # fmt: skip
-    assert found[1].startswith("Loss (d2e, α 0.5")
+    assert found[1].startswith("Loss (d2e, alpha 0.5")
 
 
 def test_a_loss_that_is_nothing_but_its_cross_entropy_is_drawn_once(tmp_path: Path) -> None:

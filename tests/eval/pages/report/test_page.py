@@ -41,7 +41,7 @@ def data_of(page: str) -> dict[str, Any]:
 
 
 def three_runs(folder: Path) -> list[Path]:
-    """A base model, and two runs of which the second has samples 1 and 2 mended and sample 3 broken."""
+    """A base model, and two runs of which the second has samples 1 and 2 fixed and sample 3 broken."""
     rows = {
         "base": [True, False, False, True],
         "sft_$x$": [True, True, False, False],
@@ -111,7 +111,7 @@ def test_the_verdict_comes_first_then_a_picture_then_samples(page: str) -> None:
 
 def test_samples_show_each_outcome_with_colour_and_symbol(page: str) -> None:
     static = without_scripts(page)
-    for outcome in ("Mended by", "Broken by", "Right in", "Wrong in"):
+    for outcome in ("Fixed by", "Broken by", "Right in", "Wrong in"):
         assert outcome in static
     assert static.count('class="said right"') == static.count("✓ right") > 0
     assert static.count('class="said wrong"') == static.count("✗ wrong") > 0

@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from eval.pages.report.plots import Curve, bar_chart, line_chart
+import pytest
+
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.html.figures import inline_svg
+from eval.compare.measures.comparison import compare_measures
+from eval.pages.report.plots import Curve, bar_figure, check_plot, line_chart, measures_figure, write_plot
 from eval.score.statistics import Interval
+from tests.eval.compare.measures.results import accuracy
+
+FOUND = compare_measures("wiqa", {"A": accuracy([1, 1, 0, 1]), "B": accuracy([1, 0, 0, 0])})
+
+
+def bars() -> str:
+    half = Interval(mean=0.5, low=0.4, high=0.6)
+    return str(inline_svg(bar_figure("F1", ["all"], ["one", "two"], [[half, half]]), "F1"))
 
 
 def test_runs_differ_by_more_than_colour() -> None:
     svg = str(line_chart("Loss", [Curve(n, name, [(1, 2.0), (2, 1.0)]) for n, name in enumerate(("one", "two"))]))
     dashes = re.findall(r"stroke-dasharray: ([^;\"]*)[^\"]*stroke-width: 1.6|stroke-width: 1.6", svg)
     assert len(set(dashes)) > 1
-    half = Interval(mean=0.5, low=0.4, high=0.6)
-    assert "url(#" in str(bar_chart("F1", ["all"], ["one", "two"], [[half, half]])), (
-        "the second run's bars are hatched"
-    )
+    assert "url(#" in bars(), "the second run's bars are hatched"
 
 
 def test_what_is_black_or_white_on_paper_takes_the_colours_of_the_page() -> None:
-    half = Interval(mean=0.5, low=0.4, high=0.6)
-    svg = str(bar_chart("F1", ["all"], ["one", "two"], [[half, half]]))
+    svg = bars()
     assert "stroke: var(--ink, #000000)" in svg
     assert "fill: var(--ground, #ffffff)" in svg
     assert "fill: var(--blue, #0072b2)" in svg, "lighter on a dark page"
     fixed = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", svg))
     assert "#e69f00" in svg, "a run keeps its colour"
     assert not fixed & {"#000000", "#222222", "#dddddd", "#ffffff"}
+
+
+def test_bars_of_measures_are_as_long_as_the_scores() -> None:
+    [axes] = measures_figure(FOUND).axes
+    assert [patch.get_width() for patch in axes.patches] == [75, 25]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["accuracy\n4 questions"]
+
+
+@pytest.mark.parametrize(("name", "begins"), [("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")])
+def test_the_name_of_the_file_gives_the_format(tmp_path: Path, name: str, begins: bytes) -> None:
+    write_plot(FOUND, tmp_path / "new" / name)
+    assert (tmp_path / "new" / name).read_bytes().startswith(begins)
+
+
+def test_another_name_is_refused() -> None:
+    with pytest.raises(UserError, match=r"ends in \.svg, \.png, \.pdf"):
+        check_plot(Path("plot.html"))

@@ -84,7 +84,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> None:
     sections = re.findall(r'<(?:section|details) id="([a-z-]+)"', tagged)
     assert sections[:5] == ["reading", "samples", "subsets", "by-group", "scores"]
-    assert tagged.index("reads more") < tagged.index("<nav"), "the verdict comes before everything"
+    assert tagged.index("uses the context more") < tagged.index("<nav"), "the verdict comes before everything"
     assert "Conflict accuracy against aligned accuracy of sft, d2e, teacher" in tagged
     assert "Bar chart" not in tagged
     anchors = re.findall(r'<a href="#([a-z-]+)">', tagged)
@@ -93,7 +93,7 @@ def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> 
 
 def test_the_section_says_the_verdicts_and_what_is_left_out(tagged: str) -> None:
     verdicts = re.findall(r"<li>(\w+ against sft: .*?)</li>", tagged)
-    assert [line.rpartition(": ")[2] for line in verdicts] == ["reads less", "reads more"]
+    assert [line.rpartition(": ")[2] for line in verdicts] == ["uses the context less", "uses the context more"]
     assert "Samples without such a tag, which are left out here: 1." in tagged
 
 

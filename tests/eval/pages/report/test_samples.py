@@ -22,7 +22,7 @@ def test_outcomes_take_turns_and_groups_take_turns_within_them(tmp_path: Path) -
         ]
     )
     chosen = [(shown.outcome.split()[0], shown.sample.id) for shown in choose_samples(runs, 5)]
-    assert chosen == [("mended", "s0"), ("broken", "s3"), ("right", "s2"), ("mended", "s9"), ("right", "s4")]
+    assert chosen == [("fixed", "s0"), ("broken", "s3"), ("right", "s2"), ("fixed", "s9"), ("right", "s4")]
     assert choose_samples(runs, 99) == choose_samples(runs, 6)
     assert choose_samples(runs, 0) == []
 
