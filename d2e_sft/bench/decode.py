@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -60,8 +60,10 @@ class Decoding:
 class Measured:
     """Milliseconds of a whole batch, and their ratios; None if the engine has no such figure.
 
-    `plain_ms` is the same engine with α = 0, which shares prefixes, too. `same_tokens` is the share of debiased
-    answers that equal guidance's token for token. `resubmissions` are those of vLLM's last debiased run.
+    Attributes:
+        plain_ms: the same engine with α = 0, which shares prefixes, too.
+        same_tokens: share of debiased answers that equal guidance's token for token.
+        resubmissions: those of vLLM's last debiased run.
     """
 
     prompt: int
@@ -111,18 +113,18 @@ def measure_decoding(
     pairs = _pairs(length, batch, model.config.get_text_config().vocab_size)
     medians, answers = _take_turns(_engines(model, pairs, new_tokens, compiled), repeats, model.device)
     equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
-    return Measured(
-        prompt=length,
-        batch=batch,
-        new_tokens=new_tokens,
-        plain_ms=round(medians["plain"], 1),
-        debiased_ms=round(medians["debiased"], 1),
-        debiased_to_plain=round(medians["debiased"] / medians["plain"], 3),
+    return replace(
+        _measured(length, batch, new_tokens, medians),
         guidance_ms=round(medians["guidance"], 1),
         debiased_to_guidance=round(medians["debiased"] / medians["guidance"], 3),
         transformers_plain_ms=round(medians["transformers_plain"], 1),
         same_tokens=sum(equal) / batch,
     )
+
+
+def _measured(length: int, batch: int, new_tokens: int, medians: dict[str, float]) -> Measured:
+    plain, debiased = medians["plain"], medians["debiased"]
+    return Measured(length, batch, new_tokens, round(plain, 1), round(debiased, 1), round(debiased / plain, 3))
 
 
 def _in_vllm(model_name: str, asked: Decoding) -> Callable[[int, int, int], Measured]:
@@ -147,11 +149,7 @@ def _in_vllm(model_name: str, asked: Decoding) -> Callable[[int, int, int], Meas
 
         engines: Engines = {"plain": partial(decode, 0.0), "debiased": partial(decode, ALPHA)}
         medians, _ = _take_turns(engines, asked.repeats, torch.device("cpu"))
-        plain, debiased = medians["plain"], medians["debiased"]
-        ratio = round(debiased / plain, 3)
-        return Measured(
-            length, batch, new_tokens, round(plain, 1), round(debiased, 1), ratio, resubmissions=len(resubmitted)
-        )
+        return replace(_measured(length, batch, new_tokens, medians), resubmissions=len(resubmitted))
 
     return measure
 

@@ -129,7 +129,15 @@ def measure(run: Run, cases: Sequence[Case], repeats: int) -> Iterator[int]:
     with frozen_heap():
         for repeat in range(repeats + 1):
             for case in cases:
-                _measure_once(run, case, for_memory=repeat == 0)
+                step = _step(run, case)
+                if repeat == 0:
+                    run.memory.reset()
+                loss, seconds = timed(step, run.model.device)
+                if repeat:
+                    case.seconds.append(seconds)
+                else:  # memory was just given back to the system, so this time means nothing
+                    case.peak = run.memory.peak_mb()
+                case.loss = loss.item()
             if repeat == 0:
                 _check_same_losses(cases, run.precision)
             yield repeat
@@ -150,25 +158,12 @@ def _step(run: Run, case: Case) -> Callable[[], Tensor]:
     return step
 
 
-def _measure_once(run: Run, case: Case, *, for_memory: bool) -> None:
-    step = _step(run, case)
-    if for_memory:
-        run.memory.reset()
-    loss, seconds = timed(step, run.model.device)
-    if for_memory:  # memory was just given back to the system, so this time means nothing
-        case.peak = run.memory.peak_mb()
-    else:
-        case.seconds.append(seconds)
-    case.loss = loss.item()
-
-
 def _check_same_losses(cases: Sequence[Case], precision: Precision) -> None:
     """Reject engines that compute different losses: a fast wrong one would win."""
     tolerance = 1e-4 if precision == "float32" else 2e-2
     for sft in (True, False):
-        losses = {
-            (case.engine.name, case.d2e.view_gradients): case.loss for case in cases if case.engine.is_sft == sft
-        }
-        differ = max(losses.values(), default=0) - min(losses.values(), default=0)
-        if not differ <= tolerance * abs(max(losses.values(), default=0)):  # NaN fails this, too
-            raise UserError(f"the engines disagree on the loss: {losses}", "report it with this line")
+        losses = [case.loss for case in cases if case.engine.is_sft == sft]
+        highest = max(losses, default=0)
+        if not highest - min(losses, default=0) <= tolerance * abs(highest):  # NaN fails this, too
+            named = {(case.engine.name, case.d2e.view_gradients): case.loss for case in cases}
+            raise UserError(f"the engines disagree on the loss: {named}", "report it with this line")

@@ -30,6 +30,7 @@ def check_call(
         UserError: they do not.
     """
     system = bench if bench in SYSTEM_NAMES else None
+    hint = did_you_mean(str(bench), SYSTEM_NAMES) or did_you_mean(str(bench), SUITES).replace("mean", "mean --suite")
     generates = options["answer"] == "generate"
     systems_own = f"concerns PIPER's prompts and rows, and {system} has its own"
     by_likelihood = "concerns options by likelihood, and answers are generated"
@@ -41,7 +42,7 @@ def check_call(
         ),
         (
             bench is not None and system is None and not Path(bench).exists(),
-            f"benchmark {bench!r}: no such file or folder, and no system or suite.{_nearest(bench)}",
+            f"benchmark {bench!r}: no such file or folder, and no system or suite.{hint}",
             f"give a folder written by `d2e data build`, or one of {', '.join(SYSTEM_NAMES)}",
         ),
         (
@@ -78,11 +79,6 @@ def check_call(
     ):
         if is_given:
             raise UserError(message, remedy)
-
-
-def _nearest(bench: str | None) -> str:
-    meant = did_you_mean(str(bench), (*SYSTEM_NAMES, *SUITES))
-    return meant.replace("mean '", "mean --suite '") if any(repr(suite) in meant for suite in SUITES) else meant
 
 
 def launch_if_asked(launcher: str | None, processes: int | None, engine: str) -> None:

@@ -82,12 +82,10 @@ def over_seeds(values: Sequence[float]) -> Interval:
 
 def averaged(curves: Sequence[Curve], key: str) -> list[tuple[int, Interval, int]]:
     """Return (step, mean over seeds, number of seeds) for each step."""
-    steps = sorted({row["step"] for curve in curves for row in curve.rows})
-    found = []
-    for step in steps:
-        values = [row[key] for curve in curves for row in curve.rows if row["step"] == step]
-        found.append((step, over_seeds(values), len(values)))
-    return found
+    values: dict[int, list[float]] = {}
+    for row in (row for curve in curves for row in curve.rows):
+        values.setdefault(row["step"], []).append(row[key])
+    return [(step, over_seeds(own), len(own)) for step, own in sorted(values.items())]
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ class Contrast:
     """A way compared with its reference, over the seeds that both have.
 
     Attributes:
-        seeds: Number of seeds.
         at_end: Subset → difference at equal compute, at the end of the shorter of the two runs.
         over_curve: Subset → difference between the means over the curves up to there.
         cost: Compute per step, as a multiple of the reference's.

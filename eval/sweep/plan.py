@@ -93,32 +93,27 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
             axes[key] = {value: Value.model_validate({key: value}) for value in values}
         else:
             asked[key] = values[0]
-    _check_axes(axes)
+    if not axes:
+        raise UserError("a sweep without an axis; expected section.key=value,value, for example d2e.alpha=0.1,0.5")
+    for axis, own in axes.items():
+        if axis.startswith("eval.") and axis != "eval.alpha" and len(own) > 1:
+            raise UserError(
+                f"{axis}={','.join(own)}: changes how a model is scored, not the model; expected one value",
+                remedy="give one value for all points, or score the trained points again with d2e eval",
+            )
     spec = spec.model_copy(update={"recipe": recipe, "axes": axes})
     points = join_equal(make_points(spec, folder, asked))
     shown = {axis: list(values) for axis, values in axes.items()}
     suffixes = list(dict.fromkeys(point.values[EVALUATION] for point in points))
-    if len(suffixes) > 1:
-        shown[EVALUATION] = suffixes
+    shown |= {EVALUATION: suffixes} if len(suffixes) > 1 else {}
     _check_references(spec, points, names)
-    chosen = frozenset(
+    chosen = {
         point.name
         for point in points
         if all(point.values[axis] in values for axis, values in only.items())
         and (not names or {point.name, point.values.get(RUN)} & set(names))
-    )
-    return Sweep(spec, folder, shown, points, chosen, asked)
-
-
-def _check_axes(axes: dict[str, dict[str, Value]]) -> None:
-    if not axes:
-        raise UserError("a sweep without an axis; expected section.key=value,value, for example d2e.alpha=0.1,0.5")
-    for axis, values in axes.items():
-        if axis.startswith("eval.") and axis != "eval.alpha" and len(values) > 1:
-            raise UserError(
-                f"{axis}={','.join(values)}: changes how a model is scored, not the model; expected one value",
-                remedy="give one value for all points, or score the trained points again with d2e eval",
-            )
+    }
+    return Sweep(spec, folder, shown, points, frozenset(chosen), asked)
 
 
 def _check_references(spec: SweepSpec, points: Sequence[Point], names: Sequence[str]) -> None:

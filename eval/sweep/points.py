@@ -113,14 +113,12 @@ def join_equal(points: Iterator[Point]) -> list[Point]:
     """Return the points, each with the first that trains the same and the first that is scored the same."""
     trained: dict[str, str] = {}
     scored: dict[str, str] = {}
-    return [
-        replace(
-            point,
-            trained_in=trained.setdefault(point.training(), point.name),
-            scored_in=scored.setdefault(point.training() + point.scoring(), point.name),
-        )
-        for point in points
-    ]
+    found = []
+    for point in points:
+        first = trained.setdefault(point.training(), point.name)
+        same = scored.setdefault(point.training() + point.scoring(), point.name)
+        found.append(replace(point, trained_in=first, scored_in=same))
+    return found
 
 
 def short_keys(axes: Sequence[str]) -> dict[str, str]:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import load_yaml, write_whole
 
 Row = dict[str, Any]
@@ -68,13 +69,10 @@ def read_rows(file: Path) -> list[Row]:
     if not file.is_file():
         return []
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(
-            f"{file}: not JSON ({error})", remedy="restore it, or name another file as `results`"
-        ) from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{file}: expected a list of rows", remedy="name another file as `results`")
+        rows = TypeAdapter(list[Row]).validate_json(file.read_bytes())
+    except ValidationError as error:
+        problem = f"{file}: expected a list of rows ({describe_validation_error(error)})"
+        raise UserError(problem, "restore it, or name another file as `results`") from None
     return [row for row in rows if "step" in row]
 
 

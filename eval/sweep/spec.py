@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -46,11 +47,11 @@ class _Part(BaseModel):
 
 
 class Evaluation(_Part):
-    """How a point's model is decoded, where this differs from its recipe.
+    """How a point's model is decoded, where this differs from its recipe; None uses the recipe's.
 
     Attributes:
-        alpha: the debias ratio of the decoder `d2e`; None uses the recipe's.
-        decoder: like `--decoder` of `d2e eval`; None uses the recipe's.
+        alpha: the debias ratio of the decoder `d2e`.
+        decoder: like `--decoder` of `d2e eval`.
         without_context: also decode without the contexts, and sort the wrong answers by rule like `d2e errors`.
     """
 
@@ -170,10 +171,7 @@ class SweepSpec(_Part):
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
         for axis, value in self.probe.reference.items() if self.probe is not None else ():
-            try:
-                self.check_value(axis, value)
-            except UserError as error:
-                raise ValueError(error.message) from None
+            self.check_value(axis, value)
         if self.probe is not None and SEED not in self.axes:
             raise ValueError(f"axes: got {', '.join(self.axes)}; a probe needs one named {SEED} to average over")
         return self
@@ -217,17 +215,14 @@ def read_spec(name: str) -> SweepSpec:
     Raises:
         UserError: the file has runs or axes, but is not valid.
     """
-    content = _yaml(Path(name))
+    content = None
+    if Path(name).is_file():
+        with suppress(yaml.YAMLError, ValueError):  # reading it as a recipe reports what is wrong
+            content = load_yaml(Path(name).read_text(encoding="utf-8"), texts_only=True)
     if not isinstance(content, dict) or not {"runs", "axes"} & content.keys():
         return SweepSpec(recipe=name)
     try:
         return SweepSpec.model_validate(content)
-    except ValidationError as error:
-        raise UserError(f"{name}: not a valid sweep ({describe_validation_error(error)})") from None
-
-
-def _yaml(file: Path) -> Any:
-    try:
-        return load_yaml(file.read_text(encoding="utf-8"), texts_only=True) if file.is_file() else None
-    except (yaml.YAMLError, ValueError):
-        return None  # reading it as a recipe reports what is wrong
+    except (ValidationError, UserError) as error:
+        problem = error.message if isinstance(error, UserError) else describe_validation_error(error)
+        raise UserError(f"{name}: not a valid sweep ({problem})") from None

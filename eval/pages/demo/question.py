@@ -12,8 +12,8 @@ from typing import cast
 
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import NLI_LABELS, WORDED, EventSample, Format, read_samples
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.data.sample import NLI_LABELS, EventSample, Format, check_row, read_samples
+from d2e_sft.util.errors import UserError
 from eval.run.benchmark import choose_samples, locate_benchmark, rows_file
 
 CHOICE = ("scq", "mcq")
@@ -42,26 +42,18 @@ class Question:
         Raises:
             UserError: a part is empty or does not fit the format.
         """
-        if self.fmt not in WORDED:
-            raise UserError(f"format {self.fmt!r}: expected one of {', '.join(WORDED)}")
-        if not self.context.strip():
-            raise UserError("The context is empty.", "Type a text for the model to read.")
-        if not self.question.strip():
-            what = "hypothesis" if self.fmt == "nli" else "question"
-            raise UserError(f"The {what} is empty.", f"Type a {what} about the context.")
-        options = self._options()
+        question = "hypothesis" if self.fmt == "nli" else "question"
+        for what, text in (("context", self.context), (question, self.question)):
+            if not text.strip():
+                raise UserError(f"The {what} is empty.", f"Type a {what}.")
+        options = _lines(self.options) if self.fmt in CHOICE else []
         anything = [NLI_LABELS[0]] if self.fmt == "nli" else options[:1] or ["(not known)"]
-        return EventSample(
-            id="typed",
-            dataset="typed",
-            split="test",
-            relation="causal",
-            format=cast(Format, self.fmt),
-            context=self.context,
-            question=self.question,
-            options=options,
-            answers=self._expected(options) or anything,
-        )
+        parts = {"format": self.fmt, "context": self.context, "question": self.question, "options": options}
+        fixed = {"id": "typed", "dataset": "typed", "split": "test", "relation": "causal"}
+        found = check_row({**fixed, **parts, "answers": _lines(self.expected) or anything})
+        if isinstance(found, str):
+            raise UserError(f"The question does not fit its format. {found}")
+        return found
 
     @property
     def is_answered(self) -> bool:
@@ -75,30 +67,6 @@ class Question:
         fmt = cast(Format, self.fmt)
         own = prompt_set.zero_shot[fmt].model_copy(update={"system": self.instruction.strip()})
         return prompt_set.model_copy(update={"zero_shot": {**prompt_set.zero_shot, fmt: own}})
-
-    def _options(self) -> list[str]:
-        if self.fmt not in CHOICE:
-            return []
-        options = _lines(self.options)
-        if len(options) < 2:
-            raise UserError(f"The options hold {len(options)} lines.", "Type two or more, one on each line.")
-        twice = next((option for option in options if options.count(option) > 1), None)
-        if twice is not None:
-            raise UserError(f"The option {twice!r} is there twice.", "Type different ones, one on each line.")
-        return options
-
-    def _expected(self, options: list[str]) -> list[str]:
-        expected = _lines(self.expected)
-        known = list(NLI_LABELS) if self.fmt == "nli" else options
-        for answer in expected if known else ():
-            if answer not in known:
-                raise UserError(
-                    f"The expected answer {answer!r} is none of {', '.join(known)}.{did_you_mean(answer, known)}",
-                    "Type one of them, or nothing.",
-                )
-        if len(expected) > 1 and self.fmt in ("nli", "scq"):
-            raise UserError(f"{len(expected)} answers are expected.", f"Type one: format {self.fmt} has one.")
-        return expected
 
 
 OWN_EXAMPLES = (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -112,13 +111,10 @@ def line_chart(title: str, curves: Sequence[Curve]) -> Markup:
     figure = Figure(figsize=(WIDTH, 2.6 + 0.22 * len(curves)), layout="constrained")
     axes = figure.add_subplot()
     for run, label, points, marked in curves:
-        # Consecutive blocks of points are averaged if there are too many to draw.
-        count = min(len(points), _MAX_POINTS)
-        bounds = [index * len(points) // count for index in range(count + 1)]
-        blocks = [points[start:end] for start, end in pairwise(bounds)]
+        # Consecutive points are averaged if there are too many to draw.
+        blocks = np.array_split(np.array(points, dtype=float), min(len(points), _MAX_POINTS))
         axes.plot(
-            [fmean(step for step, _ in block) for block in blocks],
-            [fmean(value for _, value in block) for block in blocks],
+            *np.array([block.mean(axis=0) for block in blocks]).T,
             label=legend_name(label),
             color=COLOURS[run % len(COLOURS)],
             linestyle=LINES[run % len(LINES)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -20,8 +20,7 @@ _WIDE = 20  # values that span more than this factor get a logarithmic axis
 _ROTATED = 6  # with more labels than this, they are vertical
 
 
-@dataclass(frozen=True)
-class SweepLine:
+class SweepLine(NamedTuple):
     """The points that differ only in the drawn axis, in the order of its values."""
 
     label: str
@@ -90,10 +89,11 @@ def sweep_lines(sweep: Sweep, results: Sequence[PointResult]) -> list[SweepLine]
             label = ", ".join(f"{short[other]}={own[other]}" for other in sweep.varying() if other != axis)
             place = values.index(own[axis])
             groups.setdefault(label, []).append((place if numbers is None else numbers[place], result.main_score))
-    return [
-        SweepLine(label, [place for place, _ in points], [score for _, score in points])
-        for label, points in ((label, sorted(points, key=lambda pair: pair[0])) for label, points in groups.items())
-    ]
+    lines = []
+    for label, points in groups.items():
+        points.sort(key=lambda pair: pair[0])
+        lines.append(SweepLine(label, [place for place, _ in points], [score for _, score in points]))
+    return lines
 
 
 def reading_points(results: Sequence[PointResult]) -> list[ReadingPoint] | None:
