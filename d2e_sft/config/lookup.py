@@ -156,12 +156,13 @@ def require_recipe(name: str | Path) -> RecipeSource:
 
 def _nearest(name: str) -> str:
     """`" Did you mean 'x'?"` for the nearest bundled recipe or part, else the empty string."""
-    below = name.removeprefix("recipes/")
-    if below.startswith(("models/", "methods/", "shared/")):
-        parts = {Path(part).stem: part for part in bundled_parts()}
-        near = difflib.get_close_matches(Path(below).stem, parts, n=1, cutoff=0.5)
-        return f" Did you mean {parts[near[0]]!r}?" if near else ""
-    return did_you_mean(below.removesuffix(".yaml"), bundled_recipes())
+    known = {_short(part): part for part in bundled_parts()} | {recipe: recipe for recipe in bundled_recipes()}
+    near = difflib.get_close_matches(_short(name), known, n=1, cutoff=0.5)
+    return f" Did you mean {known[near[0]]!r}?" if near else ""
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("recipes/").removesuffix(".yaml")
 
 
 def read_recipe(source: RecipeSource, above: tuple[Path, ...] = ()) -> list[Layer]:

@@ -17,7 +17,7 @@ from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of, write_whole
+from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 
 if TYPE_CHECKING:  # training on tokens does without
@@ -65,10 +65,6 @@ class DataRecord(BaseModel):
     tokens_sha256: str
     processes: int
     versions: dict[str, str]
-
-    def save(self, run: Path) -> None:
-        """Write `data.json` into the run folder."""
-        write_whole(run / DATA_FILE, self.model_dump_json(indent=2) + "\n")
 
 
 def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) -> DataRecord:

@@ -35,7 +35,6 @@ class TokenRows:
     in_file: int  # samples, before any were chosen
     encoded: EncodedSamples
     bad_rows: list[BadRow]  # skipped by data.skip_bad
-    without_context: int  # chosen samples without a context
 
     @property
     def samples(self) -> list[EventSample]:
@@ -113,7 +112,7 @@ def encode_rows(
     except UserError as error:
         raise UserError(f"{name}: {error.message}", error.remedy) from None
     check_positions(config, max(item.longest for item in encoded.kept))
-    return TokenRows(len(samples), encoded, [], sum(not sample.context for sample in samples))
+    return TokenRows(len(samples), encoded, [])
 
 
 def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: TokenRows) -> None:
@@ -124,7 +123,9 @@ def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: Token
         f"longer than {limit} tokens and dropped": len(encoded.dropped),
         f"longer than {limit} tokens, so their contexts were cut": len(encoded.truncated),
         f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(rows.bad_rows),
-        "without a context, so that the imagined view is the original": rows.without_context,
+        "without a context, so that the imagined view is the original": sum(
+            not sample.context for sample in rows.samples
+        ),
     }
     print(f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}", flush=True)
     for what, count in counts.items():

@@ -105,9 +105,9 @@ class D2ETrainer(Trainer):
         objective = setup.prepare_model(self, options.get("data_collator"))
         self._metrics = ObjectiveMetrics(self.d2e, objective.weights, args.device)
         self.held_out = HeldOut(self.d2e, objective.weights, args.device)
-        setup.add_callbacks(self, checkpoints)
-        if given.training is not None:
-            setup.add_record(self, RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe))
+        recorded = given.training is not None
+        record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe) if recorded else None
+        setup.add_callbacks(self, checkpoints, record)
 
     def train(self, *args: Any, **options: Any) -> Any:
         """Like transformers'; raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN."""

@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from transformers import TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
-from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection
 from d2e_sft.config.recipe import Recipe, load_recipe
-from d2e_sft.config.sections import Precision, TrainSection
+from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.prepare import accumulation_steps, automatic_precision
 from d2e_sft.util.distributed import asked_for
@@ -141,12 +140,6 @@ class D2EConfig(TrainingArguments):
         except ValidationError as error:
             raise UserError(f"D2EConfig: {describe_validation_error(error)}") from None
 
-    @property
-    def decoding(self) -> DecodingConfig:
-        """How the model is decoded at evaluations."""
-        alpha = self.d2e.decoding_alpha if self.decoding_alpha is None else self.decoding_alpha
-        return DecodingConfig(alpha=alpha, max_new_tokens=self.max_new_tokens)
-
     @classmethod
     def from_recipe(cls, recipe: Recipe | str | Path, overrides: Iterable[str] = ()) -> Self:
         """The recipe's sections as arguments.
@@ -169,11 +162,6 @@ class D2EConfig(TrainingArguments):
         if isinstance(args, cls):
             return args
         return cls(**{one.name: getattr(args, one.name) for one in fields(args) if one.init}, **more)
-
-    @property
-    def precision(self) -> Precision:
-        """The dtype of products."""
-        return "float16" if self.fp16 else "bfloat16" if self.bf16 else "float32"
 
     @property
     def evaluates_by_default(self) -> bool:

@@ -130,10 +130,19 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
     function_of(args.d2e)
     check_optimizer(args.optim.value)
+    given = args.model_init_kwargs or {}
+    if unknown := given.keys() - _LOADING.keys():
+        raise UserError(
+            f"model_init_kwargs: {', '.join(sorted(unknown))} not supported; expected {', '.join(_LOADING)}",
+            remedy="load the model yourself, and give it as `model`",
+        )
     if isinstance(model, str):
         # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
         attention = None if args.attention in IMPLEMENTATIONS else args.attention
-        loaded = load_model(model, **{"attention": attention, **_loading_options(args.model_init_kwargs or {})})
+        options = {"attention": attention, **{_LOADING[name]: value for name, value in given.items()}}
+        if "dtype" in options:
+            options["dtype"] = str(options["dtype"]).removeprefix("torch.")
+        loaded = load_model(model, **options)
         model, tokenizer = loaded.model, tokenizer or loaded.tokenizer
     elif tokenizer is None and name:
         tokenizer = load_tokenizer(name)[0]
@@ -141,16 +150,3 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         set_seed(args.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
         model = wrapped_in_adapter(model, peft_config, name)
     return LoadedModel(model, tokenizer)
-
-
-def _loading_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`model_init_kwargs` as `load_model` takes them."""
-    options = {}
-    for name, value in given.items():
-        if name not in _LOADING:
-            raise UserError(
-                f"model_init_kwargs: {name!r} is not supported; expected {', '.join(_LOADING)}",
-                remedy="load the model yourself, and give it as `model`",
-            )
-        options[_LOADING[name]] = str(value).removeprefix("torch.") if _LOADING[name] == "dtype" else value
-    return options

@@ -17,9 +17,10 @@ from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
-from d2e_sft.train.data_record import record_data
+from d2e_sft.train.data_record import DATA_FILE, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import announce_rows
+from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn
 
 TRAIN_ROWS, DEV_ROWS, PROBE_ROWS = "train_rows.parquet", "dev_rows.parquet", "probe_rows.parquet"
@@ -67,7 +68,8 @@ class RecordRun(TrainerCallback):
         for name, samples in self._written.items():
             write_samples(samples, run / name)
         recipe.save(run)
-        record_data(recipe, inputs.training.dataset, processes=args.world_size).save(run)
+        data = record_data(recipe, inputs.training.dataset, processes=args.world_size)
+        write_whole(run / DATA_FILE, data.model_dump_json(indent=2) + "\n")
         self._announce(len(inputs.training.dataset), args.world_size)
         if self.unsaid:
             print(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}", flush=True)

@@ -78,8 +78,14 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     return objective
 
 
-def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints) -> None:
-    """Add the callbacks of every training; checks come after those that decide about logs and checkpoints."""
+def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun | None) -> None:
+    """Add the callbacks of a training, and what its evaluations measure.
+
+    Checks come after the callbacks that decide about logs and checkpoints.
+
+    Args:
+        record: None if rows are tokens, which are neither recorded nor decoded.
+    """
     for callback in (StepActions(trainer), trainer.guard, checkpoints):
         trainer.add_callback(callback)
     if any(type(callback) is ProgressCallback for callback in trainer.callback_handler.callbacks):
@@ -88,17 +94,15 @@ def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints) -> None:
     if trainer.args.early_stopping_patience is not None:
         patience, threshold = trainer.args.early_stopping_patience, trainer.args.early_stopping_threshold
         trainer.add_callback(EarlyStoppingCallback(patience, threshold))
-
-
-def add_record(trainer: Any, record: RecordRun) -> None:
-    """Record the run, and decode held-out samples and probe at its evaluations."""
-    inputs = trainer.inputs
+    if record is None:
+        return
+    inputs, recipe = trainer.inputs, record.recipe
     trainer.add_callback(record)
     trainer.guard.sample_names = [f"{sample.id} of {sample.dataset}" for sample in inputs.training.samples]
-    if inputs.held_out is not None and record.recipe.train.sample_predictions:
-        trainer.held_out.measures.append(SamplePredictions(trainer, record.recipe, inputs.held_out.samples).measure)
+    if inputs.held_out is not None and recipe.train.sample_predictions:
+        trainer.held_out.measures.append(SamplePredictions(trainer, recipe, inputs.held_out.samples).measure)
     if record.probe is not None:
-        probe = ReadingProbe(trainer, record.recipe, of_both_subsets(record.probe, "probe_dataset"))
+        probe = ReadingProbe(trainer, recipe, of_both_subsets(record.probe, "probe_dataset"))
         trainer.add_callback(probe)
         trainer.held_out.measures.append(probe.measure)
 

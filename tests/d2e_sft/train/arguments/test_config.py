@@ -48,7 +48,7 @@ def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
     )  # fmt: skip
     args = D2EConfig.from_recipe(told)
     assert (args.gradient_accumulation_steps, args.optim, args.bf16, args.max_steps) == (4, "sgd", False, 9)
-    assert args.decoding.alpha == 0.2
+    assert (args.d2e.objective, args.decoding_alpha) == ("teacher", 0.2)
     again, unsaid = to_recipe(args, {"name": "m"}, {"train": "rows.parquet", "dev": "dev.parquet"})
     assert again == told
     assert unsaid == []
