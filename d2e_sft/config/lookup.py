@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -43,23 +43,11 @@ class RecipeSource:
     method: str | None = None
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """The sections of one file, without those of the files it extends."""
 
     file: Path
     sections: dict[str, Any]
-
-    def sets(self, keys: tuple[str, ...]) -> bool:
-        """Return whether the file has a value at these keys, from the section on, or at the first of them."""
-        values: Any = self.sections
-        for key in keys:
-            if not isinstance(values, dict):
-                break
-            if key not in values:
-                return False
-            values = values[key]
-        return not isinstance(values, dict)
 
 
 def bundled_models() -> list[str]:

@@ -105,10 +105,11 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
 
     def describe(item: Mapping[str, Any]) -> str:
         keys = tuple(map(str, item["loc"]))
-        file = next((layer.file for layer in reversed(layers) if layer.sets(keys)), None)
-        is_own = file is None or (source.method is None and file == source.files[0])
+        place = ".".join((*keys, ""))
+        setting = [file for file, own in layers if any(place.startswith(f"{key}.") for key, _ in flat(own))]
+        is_own = not setting or (source.method is None and setting[-1] == source.files[0])
         is_own |= any(keys[:n] in overridden for n in range(1, len(keys) + 1))
-        return _describe(item, keys) + ("" if is_own else f" (in {file}, which it extends)")
+        return _describe(item, keys) + ("" if is_own else f" (in {setting[-1]}, which it extends)")
 
     try:
         return Recipe.model_validate(content)
@@ -217,4 +218,4 @@ def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")
         else:
-            yield prefix + key, value
+            yield f"{prefix}{key}", value

@@ -46,7 +46,7 @@ _UNSUPPORTED = {
 def _with_recipe_keys(cls: type) -> type:
     """Add the keys of a recipe as fields: `train`, `d2e` and `FROM_OTHER_SECTIONS`, with their defaults and meanings.
 
-    A default is None if the objective sets it. The type is that of TrainingArguments if it has the field.
+    None stands for a default that the objective sets. Fields of TrainingArguments keep their type.
     """
     sections: Any = Recipe.model_fields
     keys = {**TrainSection.model_fields, **D2ESection.model_fields}

@@ -42,7 +42,7 @@ class UserInputs:
     """Model and rows, ready for transformers' Trainer.
 
     Args:
-        loaded: the model, in its adapter if it has one, and its tokenizer, which may be None if rows are tokens.
+        loaded: the model, in its adapter if it has one, and its tokenizer; None if rows are tokens.
         name: the model's name.
         rows, held_out, refiner: as of `D2ETrainer`.
 

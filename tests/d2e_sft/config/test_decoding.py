@@ -33,11 +33,6 @@ def test_options_out_of_range_are_refused_by_name(options: dict[str, Any], said:
         DecodingConfig(**options)
 
 
-def test_a_misspelt_option_is_refused() -> None:
-    with pytest.raises(TypeError, match="temprature"):
-        DecodingConfig(temprature=1.0)
-
-
 @pytest.mark.parametrize("alpha", [0, 0.5, 2, 10])
 def test_a_debias_ratio_is_a_number_from_0_to_10(alpha: float) -> None:
     check_alpha(alpha)

@@ -32,7 +32,8 @@ def test_licences_are_unknown_where_no_manifest_vouches_for_the_rows(tmp_path: P
 def test_the_rows_are_counted_where_the_run_recorded_them(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     recipe = load_recipe(run / "recipe.yaml")
-    DataRecord(source=DataSource.of(recipe), samples=5, tokens_sha256="", processes=1, versions={}).save(run)
+    record = DataRecord(source=DataSource.of(recipe), samples=5, tokens_sha256="", processes=1, versions={})
+    (run / "data.json").write_text(record.model_dump_json())
     write_manifest(run)
     Path(recipe.data.train).write_bytes(b"other rows by now")
     data = section_of(card_of(run), "Training data")

@@ -10,11 +10,9 @@ import torch
 from accelerate import PartialState
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.data.sample import write_samples
 from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all, precision_for
 from d2e_sft.train.rows import read_rows
 from d2e_sft.util.errors import UserError
-from tests.tiny import make_samples, save_tiny_model
 
 
 def recipe(folder: Path, **train: Any) -> Recipe:
@@ -27,34 +25,29 @@ def recipe(folder: Path, **train: Any) -> Recipe:
     )
 
 
-def test_a_prepared_run_has_its_tokens_and_its_steps(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
-    write_samples(make_samples(10), tmp_path / "train.jsonl")
-    asked = recipe(tmp_path, num_train_epochs=3)
+def test_a_prepared_run_has_its_tokens_and_its_steps(world: Path) -> None:
+    asked = recipe(world, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
     assert check_recipe(asked, processes=2) == 2
     assert asked.train.bf16 is not None
     rows = read_rows(asked, "training", load_on_all(asked, PartialState(cpu=True)), progress=False).dataset
-    assert len(rows) == 10
+    assert len(rows) == 8
     assert set(rows.column_names) == {"original", "imagined", "refined", "answer", "content"}
-    steps = count_steps(asked.train, len(rows), processes=2)
-    assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 3, 2, 6)
+    steps = count_steps(asked.train, 7, processes=2)
+    assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
 
 
-def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(tmp_path: Path) -> None:
-    write_samples(make_samples(4), tmp_path / "train.jsonl")
+def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(world: Path) -> None:
     with pytest.raises(UserError, match=r"train.optim=grokadamw: needs the package grokadamw") as caught:
-        check_recipe(recipe(tmp_path, optim="grokadamw"), processes=1)
+        check_recipe(recipe(world, optim="grokadamw"), processes=1)
     assert "pip install grokadamw" in str(caught.value)
-    assert check_recipe(recipe(tmp_path, optim="sgd"), processes=1) == 4
+    assert check_recipe(recipe(world, optim="sgd"), processes=1) == 4
 
 
-def test_random_weights_are_those_of_the_seed(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
-    write_samples(make_samples(4), tmp_path / "train.jsonl")
+def test_random_weights_are_those_of_the_seed(world: Path) -> None:
     state = PartialState(cpu=True)
 
     def embeddings(seed: int, weights: str = "random") -> Any:
-        asked = recipe(tmp_path, batch_size=2, seed=seed)
+        asked = recipe(world, batch_size=2, seed=seed)
         asked.model.weights = weights  # type: ignore[assignment]
         return load_on_all(asked, state).model.get_input_embeddings().weight
 
@@ -63,19 +56,16 @@ def test_random_weights_are_those_of_the_seed(tmp_path: Path) -> None:
     assert torch.equal(embeddings(1, "pretrained"), embeddings(2, "pretrained"))
 
 
-def test_what_needs_no_model_is_refused_before_one_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"train.jsonl: no such file"):
-        check_recipe(recipe(tmp_path), processes=1)
-    write_samples(make_samples(2), tmp_path / "train.jsonl")
-    for key in ("dev", "probe"):
-        asked = recipe(tmp_path)
+def test_what_needs_no_model_is_refused_before_one_is_loaded(world: Path) -> None:
+    for key in ("train", "dev", "probe"):
+        asked = recipe(world)
         setattr(asked.data, key, "none.jsonl")
         with pytest.raises(UserError, match=r"none.jsonl: no such file"):
             check_recipe(asked, processes=1)
     with pytest.raises(
         UserError, match=r"cannot be split into micro-batches of train.per_device_train_batch_size=2 on 3 processes"
     ):
-        check_recipe(recipe(tmp_path), processes=3)
+        check_recipe(recipe(world), processes=3)
 
 
 @pytest.mark.parametrize(("fast", "chosen"), [(True, "bfloat16"), (False, "float32")])

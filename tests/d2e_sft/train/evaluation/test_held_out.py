@@ -151,11 +151,6 @@ def test_predictions_are_those_of_the_model_at_that_step(world: Path, run: Path)
             assert row[name] == tokenizer.decode(tokens, skip_special_tokens=True)
 
 
-def test_plain_sft_has_no_debiased_column(world: Path) -> None:
-    trained(world, world / "sft", "d2e.debias=false", "d2e.distill=false", "train.max_steps=1")
-    assert all("plain" in row and "debiased" not in row for row in predictions(world / "sft"))
-
-
 def test_a_resumed_run_has_each_step_once(world: Path, run: Path, interrupted: Path) -> None:
     trained(world, interrupted, "train.save_steps=3", resume=True)
     assert predictions(interrupted) == predictions(run), "step 4 and 5 are evaluated again, from checkpoint 3"
@@ -210,8 +205,10 @@ def test_a_dry_run_counts_held_out_rows_and_wrong_ones_are_named_with_their_file
     assert f"evaluations: every 2 steps, on {world}/dev.jsonl" in "".join(shown)
 
 
-def test_evaluating_on_what_is_trained_on_is_said(
+def test_plain_sft_has_no_debiased_column_and_rows_that_are_trained_on_are_named(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trained(world, tmp_path / "same", f"data.dev={world}/../{world.name}/train.jsonl", "train.max_steps=1")
+    same = f"data.dev={world}/../{world.name}/train.jsonl"
+    trained(world, tmp_path / "sft", same, "d2e.objective=sft", "train.max_steps=1")
     assert "is also data.train, so nothing is held out" in capsys.readouterr().err
+    assert all("plain" in row and "debiased" not in row for row in predictions(tmp_path / "sft"))
