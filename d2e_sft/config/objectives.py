@@ -256,15 +256,13 @@ class D2ESection(Section):
         name, ratio = self.objective, self.effective_alpha
         if name == "sft" or (name == "weighted" and ratio == 0):
             name = "d2e"  # which is the same without views to subtract or to distil from
-        found: dict[str, Any] = {"objective": name, "alpha": ratio, "views": self.views}
-        if "refined" in self.views:
-            found |= {"kl_weight": self.kl_weight}
-        if self.distils_both_ways:
-            found |= {"kl_direction": self.kl_direction}
-        if len(self.views) > 1:
-            found |= {"view_gradients": self.view_gradients}
-        if self.frozen_views:
-            found |= {"bias_model": self.bias_model}
-        if spec_of(self.objective).imagined_weight is not None:
-            found |= {"imagined_weight": self.imagined_weight}
-        return found | self.model_dump(include=set(spec_of(name).options))
+        used = {
+            "kl_weight": "refined" in self.views,
+            "kl_direction": self.distils_both_ways,
+            "view_gradients": len(self.views) > 1,
+            "bias_model": bool(self.frozen_views),
+            "imagined_weight": spec_of(self.objective).imagined_weight is not None,
+        }
+        options = [*(option for option, applies in used.items() if applies), *spec_of(name).options]
+        values = {option: getattr(self, option) for option in options}
+        return {"objective": name, "alpha": ratio, "views": self.views, **values}

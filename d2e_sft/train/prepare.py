@@ -180,25 +180,20 @@ def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
 def accumulation_steps(train: Any, processes: int) -> int:
     """Micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
 
+    With `micro_batch_tokens` it is 1: a process loads its share of a step at once, and splits it by tokens.
+
     Raises:
-        UserError: `batch_size` is not a multiple of `per_device_train_batch_size` × processes, or, with
-            `micro_batch_tokens`, of the processes.
+        UserError: `batch_size` cannot be split over the processes, in micro-batches of equal size.
     """
-    if train.micro_batch_tokens is not None:
-        if train.batch_size % processes:
-            raise UserError(
-                f"train.batch_size={train.batch_size} cannot be split over {processes} processes",
-                remedy=f"choose train.batch_size as a multiple of {processes}",
-            )
-        return 1  # a process loads its share of a step at once, and splits it by tokens
-    at_once = train.per_device_train_batch_size * processes
-    if train.batch_size % at_once:
+    by_tokens = train.micro_batch_tokens is not None
+    size = 1 if by_tokens else train.per_device_train_batch_size
+    if train.batch_size % (size * processes):
+        parts = "" if by_tokens else f" in micro-batches of train.per_device_train_batch_size={size}"
         raise UserError(
-            f"train.batch_size={train.batch_size} cannot be split into micro-batches of "
-            f"train.per_device_train_batch_size={train.per_device_train_batch_size} on {processes} processes",
-            remedy=f"choose train.batch_size as a multiple of {at_once}, or smaller micro-batches",
+            f"train.batch_size={train.batch_size} cannot be split over {processes} processes{parts}",
+            remedy=f"choose train.batch_size as a multiple of {size * processes}, or smaller micro-batches",
         )
-    return train.batch_size // at_once
+    return 1 if by_tokens else train.batch_size // (size * processes)
 
 
 def adapter_config(recipe: Recipe) -> Any:

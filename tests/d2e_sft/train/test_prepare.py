@@ -63,7 +63,7 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(world: Path) -> Non
         with pytest.raises(UserError, match=r"none.jsonl: no such file"):
             check_recipe(asked, processes=1)
     with pytest.raises(
-        UserError, match=r"cannot be split into micro-batches of train.per_device_train_batch_size=2 on 3 processes"
+        UserError, match=r"cannot be split over 3 processes in micro-batches of train.per_device_train_batch_size=2"
     ):
         check_recipe(recipe(world), processes=3)
 

@@ -119,7 +119,7 @@ def test_a_launcher_divides_memory_and_time(recipe_file: Path) -> None:
         (["model.name=./nowhere"], "no such folder"),
         (["data.train=none.parquet"], "none.parquet: no such file"),
         (["data.max_length=20"], "all 18 samples exceed data.max_length=20"),
-        (["--launch", "ddp", "--processes", "3"], "cannot be split into micro-batches"),
+        (["--launch", "ddp", "--processes", "3"], "cannot be split over 3 processes in micro-batches"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
