@@ -13,10 +13,7 @@ BadRow = dict[str, Any]
 
 
 def write_bad_rows(bad: Sequence[BadRow], target: Path) -> None:
-    """Write rejected rows as JSONL; without any, remove an earlier file.
-
-    A lone surrogate is written as its escape.
-    """
+    """Write rejected rows as JSONL, lone surrogates as escapes; without any, remove an earlier file."""
     if not bad:
         target.unlink(missing_ok=True)
         return

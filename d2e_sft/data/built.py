@@ -1,7 +1,6 @@
 """Check whether a file of rows is as its build wrote it, by the checksum in the manifest next to it.
 
-Filtering rows by hand is common, so edited files are used, but with a warning. Scores of other rows, or a model
-trained on them, must not silently carry the old name.
+Edited files are used, with a warning: results on them must not silently carry the old name.
 """
 
 from __future__ import annotations
@@ -14,11 +13,7 @@ MANIFEST = "manifest.json"
 
 
 def changed_since_build(file: Path, sha256: str) -> str | None:
-    """Return what has changed, as one sentence; None if the file is unchanged or no manifest lists it.
-
-    Args:
-        sha256: of the file now.
-    """
+    """Compare a file's checksum with the manifest; None if it is the same or no manifest lists it, else a sentence."""
     try:
         content = json.loads((file.parent / MANIFEST).read_text(encoding="utf-8"))
         expected = content["outputs"][file.name]["sha256"]

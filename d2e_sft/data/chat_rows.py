@@ -22,17 +22,13 @@ _OTHER_ROLES: dict[str, Role] = {
 
 @dataclass(frozen=True)
 class ChatRow:
-    """A sample from a row of chat data.
-
-    Attributes:
-        number: which of the row's assistant turns is the answer, from 1.
-    """
+    """A sample from a row of chat data."""
 
     context: str
     question: str
     answer: str
     conversation: Conversation
-    number: int
+    number: int  # of the answer among the row's assistant turns, from 1
 
 
 def read_turns(value: object, name: str = "messages") -> list[Turn]:
@@ -79,7 +75,7 @@ class ContextRule:
     Attributes:
         place: `<NAME>` for the text between such tags, or a role for the last turn of that role (the first `system`
             turn). Empty if the context is a field of the row or missing.
-        block: how a field's context is inserted, if it is not quoted in a turn.
+        block: how a field's context is inserted, if no turn quotes it.
     """
 
     place: str = "<context>"
@@ -126,11 +122,7 @@ def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field:
 
 
 def _cut(turns: Sequence[Turn], rule: ContextRule, field: str, first: int) -> tuple[str, Conversation]:
-    """Return the context and the conversation without it.
-
-    Args:
-        first: the number of turns into which the context of a field may be inserted.
-    """
+    """Return the context and the conversation without it; a field's context goes into one of the `first` turns."""
     if field:
         for number in reversed(range(len(turns))):
             at = turns[number].content.find(field)
@@ -153,9 +145,8 @@ def _cut_span(turns: Sequence[Turn], tag: str) -> tuple[str, Conversation]:
     pattern = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>\s*", re.DOTALL)
     for number in reversed(range(len(turns))):
         found = list(pattern.finditer(turns[number].content)) if turns[number].role != "assistant" else []
-        if found and found[-1][1].strip():
+        if found and (context := found[-1][1].strip()):
             span = found[-1]
-            context = span[1].strip()
             start = span[0].index(context, len(tag) + 2)
             block = span[0][:start] + CONTEXT + span[0][start + len(context) :]
             return context, _without(turns, number, span.span(), block)
@@ -165,9 +156,5 @@ def _cut_span(turns: Sequence[Turn], tag: str) -> tuple[str, Conversation]:
 def _without(turns: Sequence[Turn], number: int, span: tuple[int, int], block: str) -> Conversation:
     turn, (start, end) = turns[number], span
     rest = turn.model_copy(update={"content": turn.content[:start] + turn.content[end:]})
-    return Conversation(
-        turns=[*turns[:number], rest, *turns[number + 1 :]],
-        context_turn=number,
-        context_at=start,
-        context_block=block,
-    )
+    kept = [*turns[:number], rest, *turns[number + 1 :]]
+    return Conversation(turns=kept, context_turn=number, context_at=start, context_block=block)

@@ -1,7 +1,4 @@
-"""Conversations → text and tokens, by the chat template of a model.
-
-Encoder-decoder models may have none (T5): their prompts are plain text with the tokenizer's own ending.
-"""
+"""Conversations → text and tokens, by a model's chat template; without one (T5), plain text with its own ending."""
 
 from __future__ import annotations
 

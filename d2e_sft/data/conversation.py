@@ -1,7 +1,6 @@
-"""Conversations and the place of the context in them.
+"""Conversations and the place of the context in them, from which it was cut out.
 
-A conversation is stored once, with its context cut out and the place marked. So each view has the same turns with the
-context, without it, or with its relevant part. The text around it (`<context>`, `Policy:`) is removed with it.
+Each view fills it in, whole or in part, or removes it with the text around it (`<context>`, `Policy:`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,15 +67,15 @@ def refuse_foreign(path: Path, *, first_row: bool = True) -> None:
         first_row: False checks only the file's ending, for when bad rows are skipped.
     """
     if path.suffix in _TABLES:
-        raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}", _columns_of_table(path))
-    row = _first_row(path) if first_row else None
-    needed = [name for name, field in EventSample.model_fields.items() if field.is_required()]
-    missing = [name for name in needed if row is not None and name not in row]
-    if row and len(missing) > 1:
-        raise _foreign(path, f"its rows lack {', '.join(missing)}", list(row))
+        raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}")
+    found = columns_of(path) if first_row else []
+    missing = [name for name, field in EventSample.model_fields.items() if field.is_required() and name not in found]
+    if found and len(missing) > 1:
+        raise _foreign(path, f"its rows lack {', '.join(missing)}")
 
 
-def _foreign(path: Path, what: str, columns: Sequence[str]) -> UserError:
+def _foreign(path: Path, what: str) -> UserError:
+    columns = columns_of(path)
     having = f"; it has the columns {', '.join(map(repr, columns))}" if columns else ""
     return UserError(
         f"{path}: {what}; expected samples, as `d2e data build` writes them{having[:300]}",
@@ -87,28 +86,16 @@ def _foreign(path: Path, what: str, columns: Sequence[str]) -> UserError:
 
 
 def columns_of(path: Path) -> list[str]:
-    """Return the columns of a JSONL or Parquet file, by its first row."""
-    return list(_first_row(path) or ())
-
-
-def _columns_of_table(path: Path) -> list[str]:
-    if path.suffix == ".json":
-        return []
+    """Return the columns of a CSV, TSV, JSONL or Parquet file, by its first row; none if it cannot be read."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as source:
-            return next(csv.reader(source, delimiter="\t" if path.suffix == ".tsv" else ","), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return []
-
-
-def _first_row(path: Path) -> dict[str, Any] | None:
-    """Return the first row of a JSONL file, or the columns of a Parquet file; None if unreadable."""
-    try:
+        if path.suffix == ".json":
+            return []
         if path.suffix == ".parquet":
-            return dict.fromkeys(pq.read_schema(path).names)
-        with path.open(encoding="utf-8-sig") as lines:
-            line = next((line for line in islice(lines, 1_000) if line.strip()), "")
-        row = json.loads(line)
-    except (OSError, ValueError, RecursionError, pa.ArrowException):
-        return None
-    return row if isinstance(row, dict) else None
+            return list(pq.read_schema(path).names)
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            if path.suffix in (".csv", ".tsv"):
+                return next(csv.reader(lines, delimiter="\t" if path.suffix == ".tsv" else ","), [])
+            row = json.loads(next((line for line in islice(lines, 1_000) if line.strip()), ""))
+    except (OSError, ValueError, RecursionError, csv.Error, pa.ArrowException):
+        return []
+    return list(row) if isinstance(row, dict) else []

@@ -1,7 +1,7 @@
-"""Rows of a dataset on the Hub, or of a folder written by `datasets`, as a local JSONL file.
+"""Rows of a dataset on the Hub as a local JSONL file, fetched once per commit.
 
 The address is `hf:OWNER/NAME:CONFIG@REVISION#SPLIT`; configuration, revision and split are optional. OWNER/NAME may
-also be a local folder, from `Dataset.save_to_disk` or with data files. Rows are fetched once per commit.
+also be a local folder, from `Dataset.save_to_disk` or with data files.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import replacing
@@ -30,7 +31,6 @@ _SPLITS: dict[str, tuple[str, ...]] = {
     "dev": ("validation", "dev", "valid", "val"),
     "test": ("test",),
 }
-Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,14 @@ def splits_of(text: str) -> list[str]:
     if address.split:
         return ["train"]
     commit = "" if address.folder.is_dir() else _ask_hub(address)[0]
-    names = _read(address, lambda: _split_names(address, commit))
+    names = _split_names(address, commit)
     return [split for split, usual in _SPLITS.items() if set(usual) & set(names)] if names else ["train"]
 
 
 def _ask_hub(address: Address) -> tuple[str, int]:
     """Return the commit of a repository, and the size of its files in bytes."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+    from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
 
     where = f"{PREFIX}{address.name}"
     if address.name[0] in "./~":
@@ -129,16 +129,11 @@ def _ask_hub(address: Address) -> tuple[str, int]:
         info = HfApi().dataset_info(
             address.name, revision=address.revision or None, timeout=_TIMEOUT, files_metadata=True
         )
-    except RepositoryNotFoundError:  # gated ones included
-        raise UserError(
-            f"{where}: no such dataset on the Hub, or a private or gated one that you may not read",
-            remedy="check the name (hf:OWNER/NAME), ask for access on its page, or log in with `hf auth login`",
-        ) from None
     except (HTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
         raise UserError(
-            f"{where}: the Hub cannot be reached ({type(error).__name__}: {str(error)[:120].splitlines()[0]})",
-            remedy="check the name and the network; or use a local copy, hf:FOLDER (data files, or from "
-            "Dataset.save_to_disk)",
+            f"{where}: cannot be read from the Hub ({type(error).__name__}: {str(error)[:120].splitlines()[0]})",
+            remedy="check the name and the network; for a private or gated dataset ask for access on its page and log "
+            "in with `hf auth login`; or use a local copy, hf:FOLDER (data files, or from Dataset.save_to_disk)",
         ) from None
     return info.sha or "", sum(file.size or 0 for file in info.siblings or ())
 
@@ -146,42 +141,41 @@ def _ask_hub(address: Address) -> tuple[str, int]:
 def _load(address: Address, split: str, commit: str, *, streaming: bool) -> Iterable[Mapping[str, Any]]:
     import datasets
 
-    where, names = f"{PREFIX}{address.name}", _read(address, lambda: _split_names(address, commit))
-    wanted = address.split or split
+    names = _split_names(address, commit)
     usual = (address.split,) if address.split else _SPLITS[split]
     chosen = next((name for name in usual if name in names), None)
-    if not names and wanted != "train":
+    if chosen is None and (names or usual[0] != "train"):
+        known = f"expected one of {', '.join(names)}.{did_you_mean(usual[0], names)}" if names else "it has no splits"
         raise UserError(
-            f"{where}: one dataset without splits; asked for {wanted}", "write a share of train, such as `test: 0.2`"
-        )
-    if names and chosen is None:
-        raise UserError(
-            f"{where}: has no split {usual[0]!r}; expected one of {', '.join(names)}.{did_you_mean(usual[0], names)}",
-            remedy="name it after a hash, as in hf:OWNER/NAME#SPLIT",
+            f"{PREFIX}{address.name}: has no split {usual[0]!r}; {known}",
+            remedy="name it after a hash, as in hf:OWNER/NAME#SPLIT, or write a share of train, such as `test: 0.2`",
         )
     if is_saved(address.folder):
         saved = datasets.load_from_disk(str(address.folder))
         return saved[chosen] if chosen else saved
     options: dict[str, Any] = {"split": chosen, "revision": commit or None, "streaming": streaming}
-    return _read(address, lambda: datasets.load_dataset(address.path, address.config or None, **options))
+    with _reading(address):
+        return datasets.load_dataset(address.path, address.config or None, **options)
 
 
 def _split_names(address: Address, commit: str) -> list[str]:
     """Return the dataset's splits; empty if it is one table."""
     import datasets
 
-    if is_saved(address.folder):
-        saved = datasets.load_from_disk(str(address.folder))
-        return [] if isinstance(saved, datasets.Dataset) else list(saved)
-    return list(datasets.get_dataset_split_names(address.path, address.config or None, revision=commit or None))
+    with _reading(address):
+        if is_saved(address.folder):
+            saved = datasets.load_from_disk(str(address.folder))
+            return [] if isinstance(saved, datasets.Dataset) else list(saved)
+        return list(datasets.get_dataset_split_names(address.path, address.config or None, revision=commit or None))
 
 
-def _read(address: Address, read: Callable[[], Read]) -> Read:
-    """Call `datasets` and turn its many kinds of errors into one."""
+@contextmanager
+def _reading(address: Address) -> Iterator[None]:
+    """Turn the many kinds of errors of `datasets` into one."""
     import datasets
 
     try:
-        return read()
+        yield
     except (OSError, ValueError, RuntimeError, TypeError, datasets.exceptions.DatasetsError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(

@@ -1,8 +1,7 @@
 """Conversations → tokens, with marks on the tokens of assistant turns, by the chat template of a model.
 
-If the template marks the assistant's text (`{% generation %}`), its marks are used, as by TRL's `assistant_only_loss`.
-Otherwise an assistant turn is the text after its prompt, up to the token that ends the turn. This needs a template
-that renders a turn the same whatever follows; other templates are an error.
+Marks of the template (`{% generation %}`) are used, as by TRL's `assistant_only_loss`. Without them, an assistant turn
+is the text from its prompt to its end-of-turn token, which needs a template that renders a turn whatever follows.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple
     find = _marked if marks_turns(tokenizer) else _found
     ids, marks = find(tokenizer, messages)
     if True not in marks:
-        raise _omits(tokenizer, len(messages))
+        raise _unfit(tokenizer, len(messages))
     end = len(marks) - marks[::-1].index(True)
     if only_last:
         start = end
@@ -75,9 +74,7 @@ def _span(tokenizer: Any, messages: Messages, number: int, text: str) -> tuple[i
     for whole in (cut, text):
         at = whole.find(content, start) if whole.startswith(prompt) else -1
         if at < 0 or whole[start:at].strip():
-            raise (
-                _omits(tokenizer, number + 1) if content not in cut else _changes(tokenizer, number + 1, prompt, whole)
-            )
+            raise _unfit(tokenizer, number + 1)
     end = at + len(content)
     closing = tokenizer.convert_ids_to_tokens(end_of_turn_id(tokenizer))
     if text[end:].lstrip().startswith(closing):
@@ -85,20 +82,10 @@ def _span(tokenizer: Any, messages: Messages, number: int, text: str) -> tuple[i
     return start, end
 
 
-def _changes(tokenizer: Any, turn: int, prompt: str, whole: str) -> UserError:
-    pairs = enumerate(zip(prompt, whole, strict=False))
-    common = next((place for place, (one, other) in pairs if one != other), min(len(prompt), len(whole)))
+def _unfit(tokenizer: Any, turn: int) -> UserError:
     return UserError(
-        f"tokenizer of {tokenizer.name_or_path!r}: its chat template changes the text before assistant turn {turn} "
-        f"when a turn is added: {prompt[common:][:40]!r} becomes {whole[common:][:40]!r}; loss on all assistant turns "
-        "needs a template that keeps it",
-        remedy="write `loss: each` (one sample per assistant turn) or `loss: last` in the data's YAML and build "
-        "again, or use a chat template that keeps earlier turns",
-    )
-
-
-def _omits(tokenizer: Any, turn: int) -> UserError:
-    return UserError(
-        f"tokenizer of {tokenizer.name_or_path!r}: its chat template does not write the text of assistant turn {turn}",
-        remedy="use a chat template that writes each message's content as it is",
+        f"tokenizer of {tokenizer.name_or_path!r}: its chat template omits assistant turn {turn}, or changes the text "
+        "before it when a turn is added",
+        remedy="use a chat template that writes each message as it is, whatever follows; or write `loss: each` (one "
+        "sample per assistant turn) or `loss: last` in the data's YAML and build again",
     )

@@ -1,11 +1,8 @@
 """Encoded samples → a batch of tokens: one packed row, or one padded row per view.
 
-The tokens of a view are its prompt and the answer without its last token, which predicts nothing.
-
-Every collator returns `input_ids`, the model's other inputs and `labels` (B, A) filled with −100.
-Rows may add `content` (B, A), marks of the response form, and `weights` (B, A), float32. `view_tokens` counts the
-tokens of all views without sharing or padding. Answer tokens that are not `trained` are context for the tokens after
-them; they are neither labels nor indexed.
+The tokens of a view are its prompt and the answer without its last token. Every collator returns `input_ids`, the
+model's other inputs, `labels` (B, A) filled with −100 and, if rows have them, `content` and `weights` (B, A).
+`view_tokens` counts tokens without sharing or padding. Answer tokens that are not `trained` have no label or index.
 
 Legend: B samples, A tokens of the longest answer, N trained answer tokens of the batch, T tokens of a packed row.
 """
@@ -84,11 +81,7 @@ class BatchedCollator:
         padded = left_pad(rows, self.pad_token_id)
         width = padded["input_ids"].shape[1]
         indices = [list(range((i + 1) * width - len(row), (i + 1) * width)) for i, row in enumerate(rows)]
-        return {
-            **padded,
-            **_answers(indices, batch, len(self.views)),
-            "view_tokens": sum(map(len, rows)),
-        }
+        return {**padded, **_answers(indices, batch, len(self.views)), "view_tokens": sum(map(len, rows))}
 
 
 @dataclass(frozen=True)
@@ -155,11 +148,7 @@ def _tokens(sample: Row, view: View) -> list[int]:
 
 
 def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> dict[str, Tensor]:
-    """Return `labels`, `content` and `weights`, and as `answer_index` the last tokens of each sequence.
-
-    Args:
-        indices: the indices of each sequence's tokens, sequences view by view.
-    """
+    """Return labels, content, weights and `answer_index`, from the indices of each sequence's tokens, view by view."""
     answers = [sample["answer"] for sample in batch]
     trained = [_trained(sample) for sample in batch]
     last = [

@@ -1,8 +1,6 @@
-"""torch.compile, layer by layer.
+"""torch.compile, layer by layer, inside gradient checkpointing and the hooks of FSDP and DeepSpeed.
 
-Packed attention runs uncompiled, because its pattern changes with every batch; the rest of each layer is compiled.
-Layers are compiled inside gradient checkpointing and inside the hooks of FSDP and DeepSpeed, and keep the names of
-their class and parameters.
+Packed attention runs uncompiled, because its pattern changes with every batch. Names of parameters stay.
 """
 
 from __future__ import annotations
@@ -24,12 +22,10 @@ def check_compiler(
     """Compile a small function, to detect a missing compiler before anything is loaded.
 
     Args:
-        asked_by: the option that needs it, for the message.
-        instead: what to do without a compiler, for the message.
+        asked_by, instead: the option that needs it and what to do without it, for the message.
 
     Raises:
-        UserError: compilation fails, with the reason; or under ZeRO-3, which cannot gather the weights of compiled
-            layers.
+        UserError: compilation fails; or under ZeRO-3, which cannot gather the weights of compiled layers.
     """
     if is_deepspeed_zero3_enabled():
         raise UserError(
@@ -66,13 +62,11 @@ def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
             f"train.compile_layers=true: {type(causal).__name__} has no layers that can be compiled separately",
             remedy="set train.compile_layers=false",
         )
-    compiled = {kind: _compiled_kind(kind, backend) for kind in {type(layer) for layer in layers}}
+    compiled: dict[type, Any] = {}
+    for kind in {type(layer) for layer in layers}:
+        forward = torch.compile(inspect.unwrap(kind.forward), dynamic=True, backend=backend)
+        # transformers wraps gradient checkpointing around a subclass's forward again.
+        compiled[kind] = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
     for layer in layers:
         layer.__class__ = compiled[type(layer)]
     return len(layers)
-
-
-def _compiled_kind(kind: type[nn.Module], backend: str) -> Any:
-    """Return a subclass with a compiled forward; transformers wraps gradient checkpointing around it again."""
-    forward = torch.compile(inspect.unwrap(kind.forward), dynamic=True, backend=backend)
-    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})

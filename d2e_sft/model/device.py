@@ -41,11 +41,7 @@ def automatic_dtype() -> Literal["bfloat16", "float32"]:
 
 
 def has_bfloat16(cuda_only: bool = False) -> bool:
-    """Whether the device computes in bfloat16 natively and fast: a CUDA device that supports it, or a fast CPU.
-
-    Args:
-        cuda_only: a CPU does not count.
-    """
+    """Whether a CUDA device or (unless `cuda_only`) a CPU computes in bfloat16 natively and fast."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return not cuda_only and not torch.accelerator.is_available() and cpu_multiplies_bfloat16_fast()
@@ -83,20 +79,17 @@ def seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
 
 def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
     """Return the result of a call and its seconds on the device."""
-    _synchronize(device)
+    synchronize = torch.accelerator.synchronize if device.type != "cpu" else lambda: None
+    synchronize()
     start = time.perf_counter()
     result = act()
-    _synchronize(device)
+    synchronize()
     return result, time.perf_counter() - start
 
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Exclude existing objects from garbage collection.
-
-    A collection walks over hundreds of thousands of objects once torch and transformers are imported. During
-    measurements that takes longer than a small step, and evicts the processor's caches.
-    """
+    """Exclude existing objects from garbage collection, which would take longer than a small step that is measured."""
     gc.collect()
     gc.freeze()
     try:
@@ -137,11 +130,6 @@ class LapTimer:
         del self._marks[:-1]
         total = sum(seconds.values())
         return {part: value / total for part, value in seconds.items()} if total else {}
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize()
 
 
 class PeakMemory:

@@ -16,8 +16,7 @@ from d2e_sft.util.errors import UserError
 def non_finite(parameters: Sequence[tuple[str, Tensor]]) -> str | None:
     """Return the name of the first weight that contains NaN or infinity, or None.
 
-    Sharded weights (ZeRO-3, FSDP2) are checked shard by shard, each process its own. Every weight is read once, and
-    the device is waited for once.
+    Of sharded weights (ZeRO-3, FSDP2) each process checks its own shard. The device is waited for once.
     """
     found = [(name, part) for name, parameter in parameters if (part := _local_part(parameter)) is not None]
     if not found:
@@ -35,9 +34,14 @@ def _local_part(parameter: Any) -> Tensor | None:
     return part if part.is_floating_point() and part.device.type != "meta" and part.numel() else None
 
 
-def refuse_non_finite(model: Any, name: str) -> None:
-    """Raise a UserError that names the weight if a weight of the model contains NaN or infinity."""
-    _refuse(non_finite(list(model.named_parameters())), name)
+def refuse_non_finite(model: str, parameters: Sequence[tuple[str, Tensor]]) -> None:
+    """Raise a UserError that names the first weight of a model that contains NaN or infinity."""
+    if (weight := non_finite(parameters)) is not None:
+        raise UserError(
+            f"model {model!r}: the weight {weight} contains NaN or infinity, so every output would be worthless",
+            remedy="its training diverged, or the file is damaged: use an earlier checkpoint of the run, or download "
+            "it again",
+        )
 
 
 def refuse_non_finite_files(folder: Path, name: str) -> None:
@@ -45,13 +49,4 @@ def refuse_non_finite_files(folder: Path, name: str) -> None:
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
             for key in weights.keys():  # noqa: SIM118 (not a mapping)
-                _refuse(non_finite([(key, weights.get_tensor(key))]), name)
-
-
-def _refuse(weight: str | None, model: str) -> None:
-    if weight is not None:
-        raise UserError(
-            f"model {model!r}: the weight {weight} contains NaN or infinity, so every output would be worthless",
-            remedy="its training diverged, or the file is damaged: use an earlier checkpoint of the run, or download "
-            "it again",
-        )
+                refuse_non_finite(name, [(key, weights.get_tensor(key))])

@@ -28,9 +28,15 @@ def model_identity(name: str) -> str:
     Raises:
         UserError: there is no such model.
     """
+    from transformers import AutoConfig
+
     source = resolve_name(name)
     folder = Path(source)
-    return f"sha256:{folder_digest(folder)}" if folder.is_dir() else f"{source}@{_commit(source)}"
+    if folder.is_dir():
+        return f"sha256:{folder_digest(folder)}"
+    load_tokenizer(source)  # raises a clear error if there is no such model
+    commit = getattr(AutoConfig.from_pretrained(source, trust_remote_code=False), "_commit_hash", None)
+    return f"{source}@{commit or 'unknown'}"
 
 
 def folder_digest(folder: Path) -> str:
@@ -44,11 +50,3 @@ def folder_digest(folder: Path) -> str:
     if adapter.is_file():
         content.append(model_identity(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
-
-
-def _commit(name: str) -> str:
-    from transformers import AutoConfig
-
-    load_tokenizer(name)  # raises a clear error if there is no such model
-    commit = getattr(AutoConfig.from_pretrained(name, trust_remote_code=False), "_commit_hash", None)
-    return commit or "unknown"

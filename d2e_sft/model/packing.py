@@ -1,8 +1,7 @@
-"""Token sequences → one packed row with each shared prefix once.
+"""Token sequences → one packed row with each shared prefix once; a forward over it equals one forward per sequence.
 
-The views of a sample share a prefix, and so do the samples of a format (their system prompt). A row is therefore a
-forest: the tokens of a segment see the segments above it and, causally, their own; positions restart at each branch.
-One forward over the row equals one forward per sequence.
+A row is a forest: the tokens of a segment see the segments above it and, causally, their own; positions restart at
+each branch.
 
 Legend: T tokens in the row, S segments.
 """
@@ -47,8 +46,8 @@ class AttentionBlock:
 class TokenForest:
     """Which tokens of a packed row see which.
 
-    The row has two parts: first the segments that some `leading` sequence passes, [0, `lead`), then the others. Within
-    a part, the descendants of each segment are contiguous.
+    First come the segments that some `leading` sequence passes, [0, `lead`), then the others. Within these two parts,
+    the descendants of each segment are contiguous.
     """
 
     def __init__(self, segments: Sequence[Segment], lead: int) -> None:

@@ -1,7 +1,6 @@
 """Choose the batch layout of a model: packed rows if they are exact for it, else one row per view.
 
-Exactness is checked by the architecture, and measured once: packed and separate sequences of random tokens must have
-the same hidden states. Under ZeRO-3 it cannot be measured.
+Exactness is measured once, on sequences of random tokens, except under ZeRO-3.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
     """Choose the layout of a model's batches and set its attention implementation accordingly.
 
     Args:
-        model: a transformers model, possibly with an adapter, on the device and (autocast) in the precision of
-            training.
-        d2e: the objective.
+        model: a transformers model, possibly with an adapter, on the device and in the precision of training.
         packing: `auto` chooses `shared_batch` if it is exact for the model.
         attention: transformers' name of an implementation, one of `IMPLEMENTATIONS`, or None to choose.
 
@@ -115,7 +112,7 @@ def collator_for(
     Args:
         config: the model's; that of an encoder-decoder names the first decoder token.
         pad_token_id: fills masked positions, if there are any.
-        views: the views of a batch; None for those that a step of the objective runs.
+        views: of a batch; None for those of a step of the objective.
     """
     views = d2e.step_views if views is None else views
     if layout.packing == "batched":

@@ -14,9 +14,7 @@ def position_limit(config: Any) -> int | None:
 
 
 def check_positions(config: Any, longest: int) -> None:
-    """Check that the longest sample fits into the positions of a model.
-
-    Rotary positions extend beyond training, so exceeding them is only a warning.
+    """Warn if the longest sample exceeds a model's rotary positions, which extend beyond training.
 
     Raises:
         UserError: the sample is longer than the model's table of learned positions.

@@ -1,7 +1,6 @@
 """Quantised weights under an adapter (QLoRA, arXiv:2305.14314), through bitsandbytes.
 
-4bit is NF4 with double quantisation. Weights are expanded for each product, so packed rows stay exact. 8bit is
-LLM.int8(), which also rounds activations. Packed rows are exact up to that rounding.
+4bit is NF4 with double quantisation; packed rows stay exact. 8bit is LLM.int8(), which also rounds activations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Balanced micro-batches within a token budget.
 
-The seed decides which samples a step takes; their lengths decide how they are cut into micro-batches. The loss is a
-mean over the answer tokens of the step, so the cut changes only memory and time.
+The seed decides which samples a step takes, their lengths how they are cut. The cut changes only memory and time.
 
 Legend: n samples, S samples of a step, P processes.
 """
@@ -28,12 +27,12 @@ REPEATED = "repeated"  # marks a micro-batch with weight 0 that only keeps proce
 class TokenCosts:
     """The tokens that each row adds to a micro-batch.
 
-    A packed micro-batch holds the prefix that all samples share once. Prefixes that only some samples share are
-    counted for each, so it may hold fewer tokens than counted. Padded rows are as wide as the widest.
+    Packed micro-batches may hold fewer tokens: prefixes that only some samples share are counted for each. Padded rows
+    are as wide as the widest.
 
     Attributes:
         tokens: (n) of each row; of its widest view if rows are padded.
-        shared: Tokens of the prefix that all samples share.
+        shared: Tokens of the prefix that all samples share, which a packed micro-batch holds once.
         views: Rows per sample if rows are padded, else 0.
     """
 
@@ -113,8 +112,7 @@ def _in_runs(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -
 class TokenBudgetSteps(Sampler[list[list[int]]]):
     """Yields this process's micro-batches of each optimiser step, as row indices; equally many on each process.
 
-    Seed and epoch decide the order of rows, as in accelerate's seedable sampler, so a step has the same samples for
-    any budget and number of processes.
+    Rows are ordered as by accelerate's seedable sampler; a step's samples depend neither on budget nor processes.
 
     Args:
         step_size: samples per optimiser step, over all processes.
@@ -164,9 +162,9 @@ class StepCollator:
     collate: Callable[[Sequence[Row]], dict[str, Any]]
 
     def __call__(self, step: Sequence[Sequence[Row]]) -> dict[str, Any]:
-        parts = []
-        for rows in step:
-            repeated = any(REPEATED in row for row in rows)
-            parts.append({**self.collate(rows), **({REPEATED: True} if repeated else {})})
+        parts = [
+            {**self.collate(rows), **({REPEATED: True} if any(REPEATED in row for row in rows) else {})}
+            for rows in step
+        ]
         answers = [row["answer"] for rows in step for row in rows if REPEATED not in row]
         return {"micro_batches": parts, "labels": right_pad(answers or [[IGNORE]], IGNORE)}

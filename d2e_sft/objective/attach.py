@@ -1,7 +1,6 @@
-"""The objective inside a language model's own forward.
+"""The objective inside a language model's own forward, so DDP, FSDP and DeepSpeed see one forward per step.
 
-So the hooks of DDP, FSDP and DeepSpeed see one forward per step, only the hidden states at answer positions reach the
-head, and no logits leave the model.
+Only the hidden states at answer positions reach the head, and no logits leave the model.
 """
 
 from __future__ import annotations

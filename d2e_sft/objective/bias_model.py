@@ -1,8 +1,6 @@
 """The bias model: a model that is not trained, whose imagined view is subtracted in training (`d2e.bias_model`).
 
-Its hidden states are computed once before training and come along with every batch. Its logits are these states
-through its own head, which does not change. It is the model before training (`base`) or another one with the same
-vocabulary, for example a run that was trained on questions only.
+Its hidden states are computed once before training; its own head, which does not change, turns them into logits.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ class FrozenCollator:
     """A collator that adds the hidden states of the frozen views to its batches.
 
     Args:
-        collate: makes the batch of the views that a step runs.
         states: of each frozen view and numbered row, (A, H) for its A trained answer tokens.
     """
 
@@ -44,11 +41,7 @@ class FrozenCollator:
     states: Mapping[View, Sequence[Tensor]]
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        """Return the batch with states (N, H) of each frozen view.
-
-        Raises:
-            ValueError: the rows were not numbered together with the states.
-        """
+        """Return the batch with states (N, H) of each frozen view; raise ValueError for rows without numbers."""
         if not all(NUMBER in row for row in batch):
             raise ValueError("rows without the states of the bias model; expected the rows of the trainer")
         found: dict[str, Any] = self.collate(batch)
@@ -83,8 +76,7 @@ class BiasModel:
         """Return the model before training, or load another one onto its device.
 
         Args:
-            model: the model to be trained, possibly with an adapter.
-            layout: of its batches.
+            model, layout: the model to be trained, possibly with an adapter, and the layout of its batches.
             tokenizer: its tokenizer; None leaves that of the other model unchecked.
 
         Raises:

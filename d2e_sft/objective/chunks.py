@@ -1,7 +1,6 @@
 """The objective from hidden states, with the logits of one chunk of answer tokens in memory at a time.
 
-The gradient of a chunk is computed in the forward, while its logits exist; the backward only scales it. So each logit
-is computed once.
+A chunk's gradient is computed in the forward, while its logits exist; the backward scales it. Each logit is made once.
 
 Legend: N answer tokens, n tokens of a chunk, V vocabulary, H hidden size.
 """
@@ -118,13 +117,7 @@ class _Gradients:
         self._of_parameters: list[Tensor | None] = [None] * len(parameters)
 
     def add(self, part: slice, pieces: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Propagate the gradients of a chunk's logits through the head.
-
-        Args:
-            part: the rows of the chunk.
-            pieces: its hidden states.
-            pairs: logits of a view, and their gradient.
-        """
+        """Propagate gradients through the head, from pairs of a view's logits and their gradient in a chunk."""
         wanted = [piece for piece in pieces if piece.requires_grad] + [*self._parameters]
         if not wanted or not pairs:
             return
@@ -151,12 +144,9 @@ class _Gradients:
 
 
 class _GradientInForward(torch.autograd.Function):
-    """The sums of a `_ChunkedLoss`; their gradients are ready when the forward ends.
+    """The sums of a `_ChunkedLoss`; their gradients are ready when the forward ends."""
 
-    The head's parameters are inputs, so their gradients are handed out in the backward, where the hooks of DDP, FSDP
-    and DeepSpeed expect them.
-    """
-
+    # The head's parameters are inputs: hooks of DDP, FSDP and DeepSpeed expect their gradients in the backward.
     @staticmethod
     def forward(
         ctx: Any, chunked: _ChunkedLoss, gradients: _Gradients, names: list[str], call: Tensor | None, *inputs: Tensor
@@ -180,11 +170,9 @@ class _GradientInForward(torch.autograd.Function):
 
 
 def _scale_for_float16(states: Sequence[Tensor], to_logits: Sequence[Tensor]) -> Tensor:
-    """() the factor of float16 gradients on their way through the head.
-
-    The loss is not scaled yet, and float16 cannot hold most of p. The factor is the largest for which no product can
-    overflow. The bounds are the weights' gradient, a sum over rows, and the states', with weights of at most 16.
-    """
+    """() the largest factor of float16 gradients for which no product with the head can overflow."""
+    # The loss is not scaled yet, and float16 cannot hold most of p. The bounds are the weights' gradient, a sum over
+    # rows, and the states', with weights of at most 16.
     largest = torch.stack([state.abs().max() for state in states if state.numel()] or [states[0].new_ones(())]).max()
     over_rows = sum(gradient.abs().sum(dim=0).amax() for gradient in to_logits) * largest
     over_tokens = sum(gradient.abs().sum(dim=1).max() for gradient in to_logits if len(gradient))

@@ -15,7 +15,6 @@ class ObjectiveMetrics:
     """Sums the objective over the steps between two logs, or over held-out rows.
 
     Args:
-        d2e: the objective.
         weights: name of each term → its weight in the loss; see `Objective`.
         device: holds the sums; only `compute` waits for it.
     """

@@ -5,9 +5,8 @@
     def my_loss(logits, targets, content, options):
         return {"ce": F.cross_entropy(logits["original"], targets, reduction="none")}
 
-in `my_objectives.py` is `d2e.objective=my_objectives:my_loss`; see `objectives` for arguments and result. The module
-is an installed one or a file in the folder where training starts. `d2e.own_views` lists the views that the function
-gets: the original and the imagined one by default.
+in `my_objectives.py`, installed or in the folder where training starts, is `d2e.objective=my_objectives:my_loss`; see
+`objectives` for arguments and result. The function gets the views in `d2e.own_views`.
 """
 
 from __future__ import annotations
@@ -58,28 +57,20 @@ def _checked(
             f"d2e.objective={name}: the function uses the view {error.args[0]!r} but gets only {', '.join(logits)}",
             remedy=f"set d2e.own_views=[{','.join([*logits, error.args[0]])}]",
         ) from None
-    rows = len(targets)
-    expected = f"a dict from the name of a term to a tensor of shape ({rows},), nats for each answer token"
     if not isinstance(terms, dict) or not terms:
-        raise UserError(f"d2e.objective={name}: returned {_described(terms)}; expected {expected}")
+        raise UserError(f"d2e.objective={name}: returned {terms!r:.60}; expected a dict of terms")
     for key, term in terms.items():
+        problem = None
         if key in _LOGGED:
-            raise UserError(
-                f"d2e.objective={name}: the term name {key!r} is already used in the log; use another name"
-            )
-        if not isinstance(term, Tensor) or term.shape != targets.shape:
-            raise UserError(f"d2e.objective={name}: the term {key!r} is {_described(term)}; expected {expected}")
+            problem = "has a name that is already used in the log"
+        elif not isinstance(term, Tensor) or term.shape != targets.shape:
+            problem = f"has the shape {tuple(term.shape)}" if isinstance(term, Tensor) else f"is {term!r:.60}"
         # The memory estimate calls this with fake tensors, which have no values.
-        if not isinstance(term, FakeTensor) and not torch.isfinite(term).all():
-            where = int((~torch.isfinite(term)).nonzero()[0, 0])
+        elif not isinstance(term, FakeTensor) and not torch.isfinite(term).all():
+            problem = "contains NaN or infinity"
+        if problem:
             raise UserError(
-                f"d2e.objective={name}: the term {key!r} is {float(term[where])} at answer token {where} of {rows}; "
-                "expected finite numbers"
+                f"d2e.objective={name}: the term {key!r} {problem}; expected a tensor of shape ({len(targets)},), "
+                "nats for each answer token, under a name of its own"
             )
     return terms
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    return f"{value!r:.60}, a {type(value).__name__}"

@@ -20,7 +20,6 @@ def states_of_views(
     Args:
         model: a bare causal language model.
         views: the views of the batch, in its order.
-        gradients: the views that carry gradient.
         inputs: the batch without its answers.
     """
     if "forest" in inputs:

@@ -1,9 +1,7 @@
-"""Attention block by block with torch's flash kernel for CPU.
+"""Attention block by block with torch's flash kernel for CPU, in float32 at least.
 
-Each block of (queries, keys) is one kernel call in float32 at least. The bfloat16 backward takes six times as long
-(torch 2.13, Xeon with AMX), and sums over blocks should not be rounded. Partial results are merged by their
-log-sum-exp; given the merged output and log-sum-exp, the backward kernel returns each block's exact share of the
-gradients.
+Partial results are merged by their log-sum-exp; given the merged output and log-sum-exp, the backward kernel returns
+each block's exact share of the gradients. In bfloat16 its backward takes six times as long (torch 2.13, AMX).
 """
 
 from __future__ import annotations
@@ -83,13 +81,10 @@ class _BranchFlash(torch.autograd.Function):
             to_query[:, :, q] += dq
             to_key[:, :, k] += dk
             to_value[:, :, k] += dv
-        to_key, to_value = _sum_repeats(to_key, ctx.repeats), _sum_repeats(to_value, ctx.repeats)
+        if ctx.repeats > 1:
+            to_key, to_value = (one.unflatten(1, (-1, ctx.repeats)).sum(dim=2) for one in (to_key, to_value))
         return to_query.to(query.dtype), to_key.to(key.dtype), to_value.to(value.dtype), None, None
 
 
 def _repeat_heads(tensor: Tensor, repeats: int) -> Tensor:
     return tensor if repeats == 1 else tensor.repeat_interleave(repeats, dim=1)
-
-
-def _sum_repeats(tensor: Tensor, repeats: int) -> Tensor:
-    return tensor if repeats == 1 else tensor.unflatten(1, (-1, repeats)).sum(dim=2)

@@ -1,9 +1,8 @@
 """Attention over packed rows, registered with transformers under its own names.
 
-A model whose attention implementation is one of `IMPLEMENTATIONS` attends as usual unless its forward gets
-`packed=PackedAttention(...)`; then each layer follows that plan. With `row_cache=RowCache(...)`, each layer attends
-one new token per row (decoding). `d2e_by_branch` computes only the (ancestor, branch) pairs that exist; `d2e_flex`
-passes the same pattern to torch's compiled flex_attention (CUDA).
+With `packed=PackedAttention(...)` in a model's forward, each layer follows that plan; with `row_cache=RowCache(...)`,
+each attends one new token per row (decoding). `d2e_by_branch` computes only the (ancestor, branch) pairs that exist;
+`d2e_flex` passes the same pattern to torch's compiled flex_attention (CUDA).
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ KeysAndValues = dict[int, tuple[Tensor, Tensor]]  # by layer
 class PackedAttention:
     """The argument of every attention layer in a forward over packed tokens.
 
-    Each layer stores its keys and values in `remember`; a later forward over further tokens of the same forest gets
-    them as `recall` and attends to them without gradient.
+    Layers store keys and values in `remember`; later tokens attend to them as `recall`, without gradient.
     """
 
     plan: AttentionPlan

@@ -53,13 +53,10 @@ def test_a_system_message_that_is_refused_opens_the_first_user_turn() -> None:
     assert tokenizer.decode(ids).startswith("<|begin|><|start|>user\nBe brief.\n\nThe policy")
 
 
-def test_a_template_that_changes_earlier_turns_is_refused_with_what_changes() -> None:
+def test_a_template_that_changes_earlier_turns_is_refused() -> None:
     tokenizer = template_tokenizer(FORGETS_THOUGHTS)
-    with pytest.raises(
-        UserError, match=r"before assistant turn 2 when a turn is added: '<think>.*' becomes"
-    ) as raised:
+    with pytest.raises(UserError, match=r"omits assistant turn 2, or changes the text before it[\s\S]*loss: each"):
         turn_tokens(tokenizer, CONVERSATION, only_last=False)
-    assert "loss: each" in str(raised.value)
     assert runs(turn_tokens(tokenizer, CONVERSATION[:2], only_last=False)[1]), "of one answer nothing changes"
 
 
@@ -68,5 +65,5 @@ def test_a_template_that_leaves_an_answer_out_is_refused() -> None:
     tokenizer.chat_template = (
         "{% for m in messages %}{% if not loop.last %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
     )
-    with pytest.raises(UserError, match="does not write the text of assistant turn"):
+    with pytest.raises(UserError, match="omits assistant turn 2"):
         turn_tokens(tokenizer, CONVERSATION[:2], only_last=False)
