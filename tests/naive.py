@@ -18,6 +18,27 @@ from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
 from tests.tiny import make_samples, tiny_tokenizer
 
+# Every objective with its options; `test_attach` and `test_chunks` compare each with its formula.
+CONFIGS = {
+    "d2e": D2ESection(),
+    "original-gradient": D2ESection(view_gradients="original"),
+    "other-kl": D2ESection(kl_direction="refined_original", kl_weight=0.3, alpha=1.2),
+    "no-debias": D2ESection(debias=False),
+    "no-distill": D2ESection(distill=False),
+    "sft": D2ESection(debias=False, distill=False),
+    "named-sft": D2ESection(objective="sft"),
+    "product": D2ESection(objective="product"),
+    "weak-product": D2ESection(objective="product", product_weight=0.3),
+    "product-of-trained": D2ESection(objective="product", imagined_weight=0.3),
+    "honest": D2ESection(objective="honest"),
+    "teacher": D2ESection(objective="teacher", kl_weight=0.3),
+    "debiased-teacher": D2ESection(objective="teacher", debias=True),
+    "honest-teacher": D2ESection(objective="honest-teacher", alpha=1.2),
+    "weighted": D2ESection(objective="weighted"),
+    "weighted-jsd": D2ESection(objective="weighted", alpha_weight="jsd", kl_direction="refined_original"),
+    "weighted-original-gradient": D2ESection(objective="weighted", view_gradients="original"),
+}
+
 
 def encoded_rows(config: D2ESection, count: int = 4) -> list[dict[str, Any]]:
     """Dataset rows of `count` samples, encoded for the objective's views."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from itertools import tee
 from pathlib import Path
 
 import click
@@ -27,20 +27,14 @@ def doctor(*, json_file: str | None) -> None:
       d2e doctor
       d2e doctor --json - | jq '.findings[] | select(.status != "ok")'
     """
-    from d2e_sft.doctor.finding import Finding
     from d2e_sft.doctor.run import as_json, findings, lines, summary
 
-    found: list[Finding] = []
-
-    def kept() -> Iterator[Finding]:
-        for finding in findings():
-            found.append(finding)
-            yield finding
-
-    for status, text in lines(kept()):
+    shown, kept = tee(findings())
+    for status, text in lines(shown):
         if json_file != "-":
             mark, colour = f"  {status:<5}", _COLOURS.get(status)
             click.echo(text.replace(mark, click.style(mark, fg=colour), 1) if colour else text)
+    found = list(kept)
     if json_file == "-":
         click.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
     else:

@@ -1,8 +1,7 @@
 """Rows in Python → samples: dicts with `context`, `question` and `answer`, or with `messages`, or a file.
 
-Missing fields are filled in: a row is a free question (`qa`), or a choice (`scq`, `mcq`) if it has options. In a
-conversation the last assistant turn is the answer; the context is a column or a `<context>` span. With `loss: all` the
-loss is also on earlier assistant turns, as with TRL's `assistant_only_loss`.
+A row without a format is a free question (`qa`), or a choice (`scq`, `mcq`) if it has options. The context of a
+conversation is a column or a `<context>` span; `loss: all` is like TRL's `assistant_only_loss`.
 """
 
 from __future__ import annotations

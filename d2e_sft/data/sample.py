@@ -1,7 +1,6 @@
 """EventSample: the row type that builders write, and that training and evaluation read.
 
-A row is checked once, when a file is read or written. Parquet is the storage form; JSONL is accepted everywhere
-Parquet is, so your own data needs no converter.
+A row is checked once, when a file is read or written. JSONL is accepted everywhere Parquet is.
 """
 
 from __future__ import annotations

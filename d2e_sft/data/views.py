@@ -1,7 +1,6 @@
-"""Samples → token views that share one answer.
+"""Samples → token views that share one answer, tokenised once and appended to the prompt of each view.
 
-The answer is tokenised once and appended to the prompt of each view, so its tokens are the same in all three. In a
-conversation that trains on several turns, the answer begins with the first of them.
+In a conversation that trains on several turns, the answer begins with the first of them.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ class EncodedSample:
 
 
 class ViewEncoder:
-    """Turns samples into token views, `original` first, with the chat template of a model.
-
-    Arguments and errors as for `ChatEncoder`.
-    """
+    """Turns samples into token views, `original` first, with a model's chat template; errors as of `ChatEncoder`."""
 
     def __init__(
         self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View], *, encoder_decoder: bool = False
@@ -56,10 +52,7 @@ class ViewEncoder:
         self.end_of_turn = self.chat.end_of_turn
 
     def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
-        """Encode all views of a sample; `max_length` cuts the end of contexts.
-
-        The result may still be longer than `max_length`.
-        """
+        """Encode all views of a sample; `max_length` cuts the end of contexts, which may not be enough."""
         if self._by_turns(sample):
             return self._encode_turns(sample, max_length)
         answer = self.answer_ids(sample)
@@ -73,10 +66,7 @@ class ViewEncoder:
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_of_turn]
 
     def option_ids(self, sample: EventSample) -> tuple[list[list[int]], int]:
-        """Return the response to each candidate of the sample, without an end, and the length of their common prefix.
-
-        The prefix includes only tokens of the response form, so scores of the rest compare the options.
-        """
+        """Return the response to each candidate, without an end, and how many tokens of their form all share."""
         texts = [self.prompt_set.marker(sample.format), *candidate_responses(self.prompt_set, sample)]
         form, *responses = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return responses, min(_common(form, tokens) for tokens in responses)

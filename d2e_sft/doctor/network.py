@@ -19,23 +19,17 @@ _ON = {"1", "true", "yes", "on"}
 
 @dataclass(frozen=True)
 class Service:
-    """A service on the network.
-
-    Attributes:
-        url: address of a HEAD request; any status counts as an answer.
-        offline: setting that forbids asking, or "".
-        remedy: what to do if it does not answer.
-    """
+    """A service on the network, and what to do if it does not answer."""
 
     name: str
     url: str
-    offline: str
+    offline: str  # the setting that forbids asking, or ""
     remedy: str
 
 
 def check_network() -> Iterator[Finding]:
     """Report whether the Hub, wandb and a configured MLflow server answer, unless the environment is offline."""
-    yield from ask(services(os.environ))
+    return ask(services(os.environ))
 
 
 def services(environment: Mapping[str, str]) -> list[Service]:

@@ -39,7 +39,12 @@ class LoadedModel:
 
 
 def load_model(
-    name: str, *, dtype: str = "float32", attention: str | None = None, quantization: Any = None
+    name: str,
+    *,
+    dtype: str = "float32",
+    attention: str | None = None,
+    quantization: Any = None,
+    seed: int | None = None,
 ) -> LoadedModel:
     """Load a causal or an encoder-decoder language model and its tokenizer.
 
@@ -50,56 +55,46 @@ def load_model(
         dtype: torch dtype of the weights.
         attention: transformers' attention implementation; None for the default.
         quantization: a BitsAndBytesConfig, for the frozen weights under a new adapter.
+        seed: of random weights in the model's architecture; None loads its weights.
 
     Raises:
-        UserError: the model cannot be loaded, or a weight contains NaN or infinity.
+        UserError: the model cannot be loaded, a weight contains NaN or infinity, or an adapter is to be quantised or
+            to have random weights.
     """
     with _loading(name):
         source = resolve_name(name)
         base = base_of_adapter(Path(source))
-        _refuse_pickles(Path(source))
-        if base is None:
-            model = _kind(_config(source)).from_pretrained(
-                source,
-                dtype=getattr(torch, dtype),
-                attn_implementation=attention,
-                quantization_config=quantization,
-                trust_remote_code=False,
-                use_safetensors=None if _pickles_allowed() else True,
-            )
-        elif quantization is not None:
+        if base is not None and (quantization is not None or seed is not None):
             raise UserError(
-                f"model {name!r}: an adapter, which cannot be merged into quantised weights without loss",
-                remedy="set model.quantization=null, or give a folder with the merged model",
+                f"model {name!r}: an adapter; quantised or random weights need a whole model",
+                remedy="name its base model, or a folder with the merged model",
             )
-        else:
+        if seed is None:
+            _refuse_pickles(Path(source))
+        if base is not None:
             from peft import PeftModel
 
             whole = load_model(base, dtype=dtype, attention=attention).model
             model = PeftModel.from_pretrained(whole, source).merge_and_unload()
+        else:
+            options = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
+            model = _whole_model(source, options, quantization, seed)
         refuse_non_finite(name, list(model.named_parameters()))
         return LoadedModel(model, _tokenizer(source))
 
 
-def untrained_model(name: str, *, dtype: str = "float32", attention: str | None = None, seed: int = 0) -> LoadedModel:
-    """Return a model of the named one's architecture with random weights, and its tokenizer; no weights are read.
+def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: int | None) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-    Args:
-        name, dtype, attention: as for `load_model`; not an adapter.
-        seed: of the weights.
-
-    Raises:
-        UserError: the configuration or tokenizer cannot be loaded, or the name is an adapter.
-    """
-    with _loading(name):
-        source = resolve_name(name)
-        if (Path(source) / "adapter_config.json").is_file():
-            raise UserError(f"model {name!r}: an adapter, which has no architecture of its own", "name its base model")
-        config = _config(source)
+    config = _config(source)
+    kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if seed is not None:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            model = _kind(config).from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
-        return LoadedModel(model, _tokenizer(source))
+            return kind.from_config(config, **options)
+    safe = None if os.environ.get(_ALLOW_PICKLES) == "1" else True
+    options |= {"quantization_config": quantization, "use_safetensors": safe}
+    return kind.from_pretrained(source, trust_remote_code=False, **options)
 
 
 def load_tokenizer(name: str) -> tuple[Any, bool]:
@@ -183,20 +178,11 @@ def _tokenizer(source: str) -> Any:
     return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
-def _kind(config: Any) -> Any:
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
-    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-
-
-def _pickles_allowed() -> bool:
-    return os.environ.get(_ALLOW_PICKLES) == "1"
-
-
 def _refuse_pickles(folder: Path) -> None:
     """Raise for a folder whose only weights are pickles: reading one may run code from its author."""
     pickles = [file.name for file in sorted(folder.glob("*.bin")) if file.name.startswith(("pytorch", "adapter"))]
-    if pickles and not any(folder.glob("*.safetensors")) and not _pickles_allowed():
+    allowed = os.environ.get(_ALLOW_PICKLES) == "1"
+    if pickles and not any(folder.glob("*.safetensors")) and not allowed:
         raise UserError(
             f"{folder / pickles[0]}: weights as a pickle, which can contain code; expected safetensors",
             remedy="save it with `save_pretrained(..., safe_serialization=True)`; for a file whose author you trust "

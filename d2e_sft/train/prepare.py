@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,7 @@ from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.device import automatic_dtype, has_bfloat16
-from d2e_sft.model.loading import LoadedModel, load_model, resolve_name, untrained_model
+from d2e_sft.model.loading import LoadedModel, load_model, resolve_name
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.own import function_of
 from d2e_sft.util.distributed import asked_for
@@ -163,18 +162,17 @@ def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
     options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
-    load: Callable[..., LoadedModel] = load_model
     if model.weights == "random":
-        load, options["seed"] = untrained_model, recipe.train.seed
+        options["seed"] = recipe.train.seed
     if model.quantization is not None:
         options["quantization"] = quantization_config(model.quantization, recipe.train.precision)
     if is_deepspeed_zero3_enabled():
         with state.local_main_process_first():
             resolve_name(model.name)
         # Processes load shards together, so none may wait for another to finish.
-        return load(model.name, **options)
+        return load_model(model.name, **options)
     with state.local_main_process_first():
-        return load(model.name, **options)
+        return load_model(model.name, **options)
 
 
 def accumulation_steps(train: Any, processes: int) -> int:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from d2e_sft.config.objectives import OBJECTIVES
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.objective import test_attach, test_chunks
+from tests.naive import CONFIGS
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,7 @@ def test_each_option_decides_the_training_of_some_objective(option: str) -> None
 
 
 def test_every_objective_is_compared_with_its_naive_form() -> None:
-    """A formula in `tests/naive.py` is only tested with a case in these tables."""
-    for cases in (test_attach.CONFIGS, test_chunks.CONFIGS):
-        assert set(OBJECTIVES) == {config.objective for config in cases.values()}
+    assert set(OBJECTIVES) == {config.objective for config in CONFIGS.values()}
 
 
 def test_a_step_does_not_run_a_frozen_view() -> None:

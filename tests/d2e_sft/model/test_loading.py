@@ -12,7 +12,7 @@ import torch
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.model.loading import BUILTIN, load_model, resolve_name, untrained_model
+from d2e_sft.model.loading import BUILTIN, load_model, resolve_name
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, save_tiny_model
 
@@ -28,7 +28,7 @@ def test_an_untrained_model_has_the_architecture_and_the_weights_of_its_seed(tmp
     name = str(save_tiny_model(tmp_path / "model", kind))
     trained = load_model(name).model.state_dict()
     state = torch.random.get_rng_state()
-    first, again, other = (untrained_model(name, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (load_model(name, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), state)
     weights = first.model.state_dict()
     assert {key: value.shape for key, value in weights.items()} == {key: v.shape for key, v in trained.items()}
@@ -37,13 +37,13 @@ def test_an_untrained_model_has_the_architecture_and_the_weights_of_its_seed(tmp
     assert not torch.equal(weights[embeddings], other.model.state_dict()[embeddings])
     assert not torch.equal(weights[embeddings], trained[embeddings])
     assert first.tokenizer.eos_token == "<|end|>"
-    assert untrained_model(name, dtype="bfloat16").model.dtype == torch.bfloat16
+    assert load_model(name, dtype="bfloat16", seed=1).model.dtype == torch.bfloat16
 
 
 def test_an_adapter_has_no_architecture_to_begin_with(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="has no architecture of its own"):
-        untrained_model(str(tmp_path))
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "x"}')
+    with pytest.raises(UserError, match="an adapter; quantised or random weights need a whole model"):
+        load_model(str(tmp_path), seed=1)
 
 
 def test_a_run_that_has_not_finished_points_to_its_checkpoints(tmp_path: Path) -> None:

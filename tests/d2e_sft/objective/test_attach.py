@@ -14,28 +14,9 @@ from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.util.errors import UserError
-from tests.naive import assert_equal_to_naive, encoded_rows, gradients_of, naive_sums, sums_of
+from tests.naive import CONFIGS, assert_equal_to_naive, encoded_rows, gradients_of, naive_sums, sums_of
 from tests.tiny import tiny_model
 
-CONFIGS = {
-    "d2e": D2ESection(),
-    "original-gradient": D2ESection(view_gradients="original"),
-    "other-kl": D2ESection(kl_direction="refined_original", kl_weight=0.3, alpha=1.2),
-    "no-debias": D2ESection(debias=False),
-    "no-distill": D2ESection(distill=False),
-    "sft": D2ESection(debias=False, distill=False),
-    "named-sft": D2ESection(objective="sft"),
-    "product": D2ESection(objective="product"),
-    "weak-product": D2ESection(objective="product", product_weight=0.3),
-    "product-of-trained": D2ESection(objective="product", imagined_weight=0.3),
-    "honest": D2ESection(objective="honest"),
-    "teacher": D2ESection(objective="teacher", kl_weight=0.3),
-    "debiased-teacher": D2ESection(objective="teacher", debias=True),
-    "honest-teacher": D2ESection(objective="honest-teacher", alpha=1.2),
-    "weighted": D2ESection(objective="weighted"),
-    "weighted-jsd": D2ESection(objective="weighted", alpha_weight="jsd", kl_direction="refined_original"),
-    "weighted-original-gradient": D2ESection(objective="weighted", view_gradients="original"),
-}
 # gemma3: a window in one layer, capped logits; granite: scaled logits; phi: a head with a bias.
 PACKABLE = ["llama", "qwen2", "qwen3", "mistral", "mistral-window", "gemma3", "gpt2", "granite", "phi"]
 NOT_PACKABLE = {

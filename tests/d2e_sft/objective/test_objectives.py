@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -48,26 +47,6 @@ def test_d2e_subtracts_the_imagined_view_and_adds_the_divergence_to_the_refined_
     other = 0.75 * LOG(1.5) + 2 * 0.125 * LOG(0.5)
     d2e = D2ESection(kl_direction="refined_original")
     assert terms(d2e, 1, **given) == pytest.approx({"ce": LOG(4), "kl": other}, abs=1e-6)
-
-
-@pytest.mark.parametrize("direction", ["original_refined", "refined_original"])
-def test_gradients_of_d2e_equal_the_closed_forms(direction: Any) -> None:
-    torch.manual_seed(0)
-    o, im, cr = (torch.randn(6, 11, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    targets = torch.randint(11, (6,))
-    d2e = D2ESection(alpha=0.7, kl_weight=1.3, kl_direction=direction)
-    found = FUNCTIONS["d2e"]({"original": o, "imagined": im, "refined": cr}, targets, targets >= 0, d2e)
-    (found["ce"] + 1.3 * found["kl"]).sum().backward()
-    with torch.no_grad():
-        p, q = torch.softmax(o - 0.7 * im, -1), torch.softmax(cr - 0.7 * im, -1)
-        y = torch.nn.functional.one_hot(targets, 11)
-        d = p.log() - q.log()
-        if direction == "original_refined":
-            g_u, g_v = p - y + 1.3 * p * (d - (p * d).sum(-1, keepdim=True)), 1.3 * (q - p)
-        else:
-            g_u, g_v = p - y + 1.3 * (p - q), 1.3 * q * ((q * d).sum(-1, keepdim=True) - d)
-    for tensor, expected in ((o, g_u), (cr, g_v), (im, -0.7 * (g_u + g_v))):
-        torch.testing.assert_close(tensor.grad, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_product_multiplies_the_distributions_but_on_the_response_form() -> None:
@@ -154,20 +133,3 @@ def test_the_weight_of_alpha_carries_no_gradient() -> None:
 
 def test_divergence_is_of_the_first_from_the_second() -> None:
     assert divergence(ORIGINAL, REFINED).item() == pytest.approx(0.5 * LOG(0.5 / 0.75) + 0.5 * LOG(2))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_terms_and_gradients_are_finite_for_any_ratio_and_logits_up_to_1e4(objective: Any, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    extremes = torch.tensor([1e4, -1e4, 0.0])[torch.randint(3, (3, 30, 12))]
-    given = {
-        view: logits.to(dtype).requires_grad_()
-        for view, logits in zip(("original", "imagined", "refined"), extremes, strict=True)
-    }
-    d2e = D2ESection(objective=objective) if objective == "sft" else D2ESection(objective=objective, alpha=5.0)
-    found = FUNCTIONS[objective](given, torch.randint(12, (30,)), torch.rand(30) < 0.5, d2e)  # type: ignore[arg-type]
-    assert all(term.isfinite().all() for term in found.values())
-    sum(term.sum() for term in found.values()).backward()  # type: ignore[union-attr]
-    assert all(logits.grad is None or logits.grad.isfinite().all() for logits in given.values())
-    assert given["original"].grad is not None
