@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -40,7 +41,8 @@ class ChatEncoder:
 
     def ids(self, conversations: Sequence[Messages]) -> list[list[int]]:
         """Return the prompt of each conversation, up to where the answer begins; all at once, which is faster."""
-        texts = [plain_text(turns) if self.plain else chat_text(self._tokenizer, turns) for turns in conversations]
+        render = plain_text if self.plain else partial(rendered, self._tokenizer, add_generation_prompt=True)
+        texts = [render(turns) for turns in conversations]
         # The template writes the BOS token if the model needs one; adding special tokens would double it.
         return list(self._tokenizer(texts, add_special_tokens=self.plain)["input_ids"]) if texts else []
 
@@ -71,12 +73,6 @@ def merged_stop_ids(configured: int | list[int] | None, end_of_turn: int | None)
 def pad_id(tokenizer: Any) -> int:
     """Return an id for padding; it is always masked, so any will do."""
     return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
-
-
-def chat_text(tokenizer: Any, messages: Messages) -> str:
-    """Render the messages by the chat template, up to where the assistant's answer begins."""
-    text: str = rendered(tokenizer, messages, add_generation_prompt=True)
-    return text
 
 
 def rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:

@@ -49,12 +49,12 @@ class Conversation(BaseModel):
     def _place_exists(self) -> Self:
         if self.context_block.count(CONTEXT) != 1:
             raise ValueError(f"conversation.context_block: got {self.context_block!r}; expected one {CONTEXT} in it")
-        if self.context_turn is None:
-            return self
-        if not 0 <= self.context_turn < len(self.turns):
-            raise ValueError(f"conversation.context_turn: got {self.context_turn}; there are {len(self.turns)} turns")
-        if not 0 <= self.context_at <= len(self.turns[self.context_turn].content):
-            raise ValueError(f"conversation.context_at: got {self.context_at}; the turn is shorter")
+        lengths = {number: len(turn.content) for number, turn in enumerate(self.turns)}
+        if self.context_turn is not None and not 0 <= self.context_at <= lengths.get(self.context_turn, -1):
+            raise ValueError(
+                f"conversation.context_turn, context_at: got {self.context_turn}, {self.context_at}; expected the "
+                "index of a turn and a position in it"
+            )
         return self
 
     def messages(self, context: str) -> list[dict[str, str]]:

@@ -109,10 +109,7 @@ def _of_turns(turns: Any, context: str, loss: Any, column: str, where: str) -> d
 def file_of(name: str, split: Literal["train", "dev"] = "train") -> Path:
     """Return the file of samples that a recipe names: a path, or a dataset of the Hub as a file in the cache.
 
-    Rows of the Hub are completed as in `samples_of`; rows from `d2e data push` are complete already.
-
-    Raises:
-        UserError: as `fetch_rows` and `samples_of`.
+    Rows of the Hub are completed as in `samples_of`. Errors are those of `fetch_rows` and `samples_of`.
     """
     if not is_hub(name):
         return Path(name)

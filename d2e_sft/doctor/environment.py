@@ -27,12 +27,7 @@ def check_environment() -> Iterator[Finding]:
 
 
 def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> Iterator[Finding]:
-    """Report whether this is a Slurm login node or job, and whether the job has the GPUs it asked for.
-
-    Args:
-        devices: CUDA devices that torch finds.
-        can_submit: `sbatch` is found.
-    """
+    """Report whether this is a Slurm login node (`sbatch` is found) or job, and whether torch finds the job's GPUs."""
     job = environment.get("SLURM_JOB_ID")
     if job is None:
         text = "a login node: submit with sbatch launch/slurm/train.sbatch" if can_submit else "not on a Slurm cluster"

@@ -16,7 +16,7 @@ _CHECKS = {
     "versions": ("versions", "check_versions"),
     "devices": ("devices", "check_devices"),
     "precision": ("devices", "check_precisions"),
-    "attention": ("attentions", "check_attentions"),
+    "attention": ("devices", "check_attentions"),
     "launchers": ("environment", "check_launchers"),
     "storage": ("storage", "check_storage"),
     "network": ("network", "check_network"),

@@ -41,20 +41,13 @@ _READ_ERRORS = {
 
 @dataclass(frozen=True)
 class Target:
-    """Where a push goes.
+    """Where a push goes."""
 
-    Attributes:
-        name: `owner/name`, or `name` for the token's own account.
-        private: the repository must be private.
-        revision: a branch, created if missing; None is the main one.
-        replaced: patterns of paths; matching files of the repository that are not pushed are deleted.
-    """
-
-    name: str
+    name: str  # `owner/name`, or `name` for the token's own account
     repo_type: Literal["model", "dataset"]
-    private: bool
-    revision: str | None = None
-    replaced: Sequence[str] = ()
+    private: bool  # the repository must be private
+    revision: str | None = None  # a branch, created if missing; None is the main one
+    replaced: Sequence[str] = ()  # patterns of paths whose files are deleted unless they are pushed again
 
 
 def check_name(name: str) -> None:

@@ -25,17 +25,11 @@ _REPLACED = (
 
 @dataclass(frozen=True)
 class Pushed:
-    """What was sent, or would be.
+    """What was sent, or would be."""
 
-    Attributes:
-        sizes: path in the repository → bytes.
-        url: of the repository; None after a dry run.
-        private: whether the repository is private.
-    """
-
-    sizes: dict[str, int]
-    url: str | None = None
-    private: bool | None = None
+    sizes: dict[str, int]  # path in the repository → bytes
+    url: str | None = None  # of the repository; None after a dry run
+    private: bool | None = None  # whether the repository is private
 
 
 def push(

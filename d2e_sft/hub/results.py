@@ -34,21 +34,13 @@ _SETTINGS = {"zero_shot": "zero-shot", "few_shot": "few-shot", "cot": "chain of 
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """The results of a benchmark.
+    """The results of a benchmark."""
 
-    Attributes:
-        name: the folder under `eval/`.
-        facts: how it was decoded and what was omitted, in a few words each.
-        table: Markdown.
-        groups: dataset × relation × format, for the model-index; empty for the benchmark of a related system.
-        partial: only a subset was scored.
-    """
-
-    name: str
-    facts: tuple[str, ...]
-    table: str
-    groups: tuple[Mapping[str, Any], ...]
-    partial: bool
+    name: str  # the folder under `eval/`
+    facts: tuple[str, ...]  # how it was decoded and what was omitted, in a few words each
+    table: str  # Markdown
+    groups: tuple[Mapping[str, Any], ...]  # dataset × relation × format; empty for the benchmark of a related system
+    partial: bool  # only a subset was scored
 
 
 def benchmark_results(run: Path) -> list[BenchmarkResult]:

@@ -20,18 +20,12 @@ _COLUMNS = ("dataset", "relations", "rows", "licence", "publishing its rows agai
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The rows that a run was trained on.
+    """The rows that a run was trained on."""
 
-    Attributes:
-        text: Markdown, with a table of the datasets if they are known.
-        described: whether a manifest describes the file.
-        chat: the description of the wording, if all rows are conversations.
-    """
-
-    text: str
-    described: bool = False
+    text: str  # Markdown, with a table of the datasets if they are known
+    described: bool = False  # by a manifest
     relations: frozenset[str] = frozenset()
-    chat: Mapping[str, Any] | None = None
+    chat: Mapping[str, Any] | None = None  # the description of the wording, if all rows are conversations
 
 
 def training_data(run: Path, recipe: Recipe) -> TrainingData:

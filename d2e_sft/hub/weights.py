@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
 from d2e_sft.hub.client import check_no_link
-from d2e_sft.hub.merge import check_merged
 from d2e_sft.model.loading import base_of_adapter, load_model, load_tokenizer, resolve_name
 from d2e_sft.util.errors import UserError
 
@@ -23,22 +25,23 @@ _TOKENIZER = (
 _FULL = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 
+# Shares of the largest logit. A merged weight is rounded once, in bfloat16 by up to 1/256.
+_TOLERANCES = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}
+_PROBES = (
+    "The rain stopped at noon. The road was dry by three. What happened first?",
+    "Nadia put the key into the drawer and left. Felix moved it to the shelf. Where is the key now?",
+    "List what a baker does before the shop opens, in order.",
+)
+
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How a run becomes a folder.
+    """How a run becomes a folder."""
 
-    Attributes:
-        merge: merge an adapter into its base model, and check its logits.
-        dtype: of the weights; None keeps them, and merges in the recipe's `model.dtype`.
-        licence: the Hub's name of the weights' licence.
-        link: unchanged files may be hard links to the run's.
-    """
-
-    merge: bool = False
-    dtype: str | None = None
-    licence: str | None = None
-    link: bool = False
+    merge: bool = False  # merge an adapter into its base model, and check its logits
+    dtype: str | None = None  # of the weights; None keeps them, and merges in the recipe's `model.dtype`
+    licence: str | None = None  # the Hub's name of the weights' licence
+    link: bool = False  # unchanged files may be hard links to the run's
 
 
 AS_TRAINED = ExportOptions()
@@ -66,7 +69,7 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
         for path in out.glob("*.safetensors"):  # written readable only for their owner
             path.chmod(0o644)
         if base is not None:
-            check_merged(out, run, base, dtype)
+            _check_merged(out, run, base, dtype)
     else:
         _copy(run, out, (*(_FULL if base is None else _ADAPTER), *_TOKENIZER), link=options.link)
     _write_generation_config(run, out)
@@ -76,6 +79,36 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
     if config.get("use_cache") is False:
         path.unlink()  # it may be a link to the run's
         path.write_text(json.dumps({**config, "use_cache": True}, indent=2) + "\n", encoding="utf-8")
+
+
+def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
+    """Compare the logits of the model in `folder` with those of base and adapter; raise UserError if they differ."""
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(load_model(base, dtype=dtype).model, str(run))
+    tokenizer, encoder_decoder = load_tokenizer(str(run))
+    encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
+    prompts = encoder.ids([[{"role": "user", "content": text}] for text in _PROBES])
+    expected, found = (_logits(model, prompts) for model in (adapted, load_model(str(folder), dtype=dtype).model))
+    difference = ((found - expected).abs().max() / expected.abs().max()).item()
+    if not difference <= _TOLERANCES[dtype]:  # NaN included
+        raise UserError(
+            f"{run}: the merged model's logits differ from the adapter's by {difference:.1e} of the largest one; "
+            f"expected at most {_TOLERANCES[dtype]:g} in {dtype}, so nothing was written",
+            remedy="merge in float32 (--dtype float32), or keep the adapter: leave --merge out",
+        )
+
+
+@torch.no_grad()
+def _logits(model: Any, prompts: list[list[int]]) -> Tensor:
+    """Return the logits (tokens of all prompts, V) in float32."""
+    config, found = model.eval().config, []
+    for prompt in prompts:
+        inputs = {"input_ids": torch.tensor([prompt])}
+        if config.is_encoder_decoder:
+            inputs["decoder_input_ids"] = torch.tensor([[config.decoder_start_token_id, *prompt]])
+        found.append(model(**inputs).logits[0].float())
+    return torch.cat(found)
 
 
 def _copy(run: Path, out: Path, patterns: tuple[str, ...], *, link: bool) -> None:

@@ -90,8 +90,9 @@ class LocalBackend:
         return loaded
 
     def _encode(self, prompt: Prompt) -> list[int]:
-        from d2e_sft.data.chat_template import chat_text
+        from d2e_sft.data.chat_template import rendered
 
         tokenizer = self._loaded.tokenizer
         # The template writes the BOS token itself if the model needs one.
-        return tokenizer(chat_text(tokenizer, prompt.messages), add_special_tokens=False)["input_ids"]
+        text = rendered(tokenizer, prompt.messages, add_generation_prompt=True)
+        return tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -22,9 +22,6 @@ _HASHING_THREADS = 8
 def model_identity(name: str) -> str:
     """Return `sha256:…` of a folder (and of the base under an adapter), or `NAME@COMMIT` of a Hub name.
 
-    Args:
-        name: as for `d2e_sft.model.loading.load_model`.
-
     Raises:
         UserError: there is no such model.
     """

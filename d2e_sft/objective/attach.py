@@ -22,7 +22,6 @@ from d2e_sft.objective.terms import AnswerTokens, Objective, Project, hits
 from d2e_sft.objective.views import by_view, states_of_views
 
 CHUNK_ELEMENTS = 2**24  # logits of a view in a chunk: 64 MiB in float32
-_FORWARD_OPTIONS = {"targets": None, "hits_of": None}
 
 
 def attach_objective(
@@ -47,12 +46,7 @@ def attach_objective(
         bias_head = frozen_head(causal, d2e, own_logits=own_logits is not None)
     objective = objective_of(causal, d2e, bias_head)
 
-    def forward(
-        *args: Any,
-        targets: Tensor | None = None,
-        hits_of: D2ESection | None = None,
-        **inputs: Any,
-    ) -> Any:
+    def forward(*args: Any, targets: Tensor | None = None, hits_of: D2ESection | None = None, **inputs: Any) -> Any:
         if targets is None:
             return plain(*args, **inputs)
         # The wrapper of an adapter adds every argument it knows as None.
@@ -63,13 +57,9 @@ def attach_objective(
 
     # generate() reads from the signature which arguments a model takes.
     signature = inspect.signature(plain)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
-        for name, value in _FORWARD_OPTIONS.items()
-    ]
-    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    rest = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
-    forward.__signature__ = signature.replace(parameters=[*named, *added, *rest])  # type: ignore[attr-defined]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("targets", "hits_of")]
+    parameters = sorted([*signature.parameters.values(), *added], key=lambda parameter: parameter.kind)
+    forward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     causal.forward = forward
     return objective
 
@@ -124,10 +114,9 @@ def view_hits(
     states = states_of_views(model, d2e.views, "all", inputs)
     head = chunked_head(model, targets)
     rows = head.chunk_rows or len(targets)
-    found = []
-    for start in range(0, len(targets), rows):
-        part = slice(start, start + rows)
-        found.append(_hits(d2e, targets[part], {view: head.project(state[part]) for view, state in states.items()}))
+    parts = [slice(start, start + rows) for start in range(0, len(targets), rows)]
+    logits = ({view: head.project(state[part]) for view, state in states.items()} for part in parts)
+    found = [_hits(d2e, targets[part], of_part) for part, of_part in zip(parts, logits, strict=True)]
     return {name: torch.cat([one[name] for one in found]) for name in found[0]}
 
 

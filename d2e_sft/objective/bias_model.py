@@ -59,17 +59,11 @@ def numbered(rows: Any, start: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class BiasModel:
-    """The bias model of a training.
+    """The bias model of a training."""
 
-    Attributes:
-        model: a bare model; for `base`, the trained model itself, still untrained.
-        layout: of its batches.
-        head: hidden states → logits; does not change in training.
-    """
-
-    model: Any
-    layout: Layout
-    head: Project
+    model: Any  # a bare model; for `base`, the trained model itself, still untrained
+    layout: Layout  # of its batches
+    head: Project  # hidden states → logits; does not change in training
 
     @classmethod
     def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:

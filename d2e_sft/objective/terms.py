@@ -19,37 +19,25 @@ Project = Callable[[Tensor], Tensor]  # a head, hidden states (n, H) → logits 
 
 @dataclass(frozen=True)
 class AnswerTokens:
-    """The answer tokens of a micro-batch.
+    """The answer tokens of a micro-batch."""
 
-    Attributes:
-        targets: (N,) token ids.
-        content: (N,) bool, False for tokens of the response form.
-        weights: (N,) weight of each token's loss; None for 1.
-    """
-
-    targets: Tensor
-    content: Tensor
-    weights: Tensor | None = None
+    targets: Tensor  # (N,) token ids
+    content: Tensor  # (N,) bool, False for tokens of the response form
+    weights: Tensor | None = None  # (N,) weight of each token's loss; None for 1
 
     def __getitem__(self, part: slice) -> AnswerTokens:
-        return AnswerTokens(
-            self.targets[part], self.content[part], None if self.weights is None else self.weights[part]
-        )
+        weights = None if self.weights is None else self.weights[part]
+        return AnswerTokens(self.targets[part], self.content[part], weights)
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The objective of a recipe, ready to be computed.
-
-    Attributes:
-        weights: name of each term → its weight in the loss.
-        bias_head: the head that projects the hidden states of frozen views; None without such views.
-    """
+    """The objective of a recipe, ready to be computed."""
 
     d2e: D2ESection
     function: ObjectiveFunction
-    weights: Mapping[str, float]
-    bias_head: Project | None = None
+    weights: Mapping[str, float]  # name of each term → its weight in the loss
+    bias_head: Project | None = None  # projects the hidden states of frozen views; None without such views
 
     @classmethod
     def of(cls, d2e: D2ESection, vocabulary: int, bias_head: Project | None = None) -> Self:

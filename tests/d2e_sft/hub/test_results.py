@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of, write_scores
+from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of
 
 
-def test_results_stand_by_relation_with_their_intervals(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    write_scores(run)
+def test_results_stand_by_relation_with_their_intervals(run: Path) -> None:
     results = section_of(card_of(run), "Results")
     assert rows_of(results) == [
         ["relation", "dataset", "format", "n", "mean", "exact match", "F1"],
@@ -36,9 +34,7 @@ def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> Non
     assert ["all", "12.0"] in rows_of(results)
 
 
-def test_answers_by_likelihood_are_marked(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    write_scores(run)
+def test_answers_by_likelihood_are_marked(run: Path) -> None:
     [file] = run.glob("eval/*/scores.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "answer": "likelihood"}))
     assert "α = 0.5; the likeliest option, nothing generated" in section_of(card_of(run), "Results")

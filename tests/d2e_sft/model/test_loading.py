@@ -83,22 +83,18 @@ def test_the_embedded_model_decodes_debiased_as_transformers_guidance_does() -> 
     model, tokenizer = loaded.model.eval(), loaded.tokenizer
     assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
     encoder = ViewEncoder(tokenizer, load_prompt_set("default"), ("original", "imagined"))
-    samples = [make_sample(i) for i in range(3)]
+    samples, options = [make_sample(i) for i in range(2)], DecodingConfig(alpha=0.5, max_new_tokens=6)
     originals, imagined = (
         [encoder.prompt_ids(sample, view) for sample in samples] for view in ("original", "imagined")
     )
     stops = stop_token_ids(model, encoder.end_of_turn)
-    ours = generate_debiased(model, originals, imagined, DecodingConfig(alpha=0.5, max_new_tokens=12), stop_ids=stops)
+    ours = generate_debiased(model, originals, imagined, options, stop_ids=stops)
     for original, negative, answer in zip(originals, imagined, ours, strict=True):
+        one, other = torch.tensor([original]), torch.tensor([negative])
         guided = model.generate(
-            torch.tensor([original]),
-            attention_mask=torch.ones(1, len(original), dtype=torch.long),
-            negative_prompt_ids=torch.tensor([negative]),
-            negative_prompt_attention_mask=torch.ones(1, len(negative), dtype=torch.long),
-            guidance_scale=2.0,
-            do_sample=False,
-            max_new_tokens=12,
-        )[0, len(original) :].tolist()
+            one, attention_mask=torch.ones_like(one), negative_prompt_ids=other, guidance_scale=2.0,
+            negative_prompt_attention_mask=torch.ones_like(other), do_sample=False, max_new_tokens=6,
+        )[0, len(original) :].tolist()  # fmt: skip
         assert answer == [token for token in guided if token not in stops]
 
 

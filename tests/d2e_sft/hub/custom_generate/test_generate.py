@@ -46,19 +46,11 @@ def test_the_tokens_are_those_of_generate_debiased(kind: str, count: int, alpha:
 def test_below_one_it_is_transformers_guidance_by_one_over_one_minus_alpha(alpha: float) -> None:
     model = tiny_model("qwen2", seed=3)
     originals, imagined = _prompts(4)
+    options = {**GREEDY, "eos_token_id": None}
     for original, other in zip(originals, imagined, strict=True):
-        one = left_padded([original])
-        guided = model.generate(
-            **one,
-            negative_prompt_ids=torch.tensor([other]),
-            negative_prompt_attention_mask=torch.ones(1, len(other), dtype=torch.long),
-            guidance_scale=1 / (1 - alpha),
-            eos_token_id=None,
-            **GREEDY,
-        )
-        assert torch.equal(
-            generate(**pairs([original], [other]), model=model, alpha=alpha, eos_token_id=None, **GREEDY), guided
-        )
+        negative = left_padded([other], ("negative_prompt_ids", "negative_prompt_attention_mask"))
+        guided = model.generate(**left_padded([original]), **negative, guidance_scale=1 / (1 - alpha), **options)
+        assert torch.equal(generate(**pairs([original], [other]), model=model, alpha=alpha, **options), guided)
 
 
 def test_an_encoder_decoder_is_debiased_in_its_decoder() -> None:
