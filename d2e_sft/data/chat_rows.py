@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from d2e_sft.data.conversation import CONTEXT, ROLES, Conversation, LossChoice, Role, Turn
 from d2e_sft.util.errors import shortened
@@ -47,12 +48,9 @@ def read_turns(value: object, name: str = "messages") -> list[Turn]:
 
 
 def _turn(item: object, place: str) -> Turn:
-    if not isinstance(item, dict):
+    if not isinstance(item, dict) or not {"role", "from"} & item.keys():
         raise ValueError(f"{place}: got {shortened(item)}; expected an object with `role` and `content`")
     who, what = ("role", "content") if "role" in item else ("from", "value")
-    if who not in item:
-        keys = ", ".join(map(str, item)) or "no key"
-        raise ValueError(f"{place}: has {keys}; expected `role` and `content` (or `from` and `value`)")
     role = _OTHER_ROLES.get(str(item[who]), item[who])
     if role not in ROLES:
         known = ", ".join([*ROLES, *_OTHER_ROLES])
@@ -61,9 +59,8 @@ def _turn(item: object, place: str) -> Turn:
         raise ValueError(f"{place}.tool_calls: a tool call; only text turns are supported")
     content = item.get(what)
     parts = content if isinstance(content, list) else [content]
-    found = [part.get("text") if isinstance(part, dict) else part for part in parts]
-    texts = [text for text in found if isinstance(text, str)]
-    if len(texts) < len(found):
+    texts: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{place}.{what}: got {shortened(content)}; expected text, without images or files")
     return Turn(role=role, content="".join(texts))
 

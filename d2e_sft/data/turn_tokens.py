@@ -36,8 +36,12 @@ def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple
             f"tokenizer of {tokenizer.name_or_path!r}: a slow one, which does not report the positions of tokens",
             remedy="use the model's fast tokenizer (tokenizer.json)",
         )
-    find = _marked if marks_turns(tokenizer) else _found
-    ids, marks = find(tokenizer, messages)
+    if marks_turns(tokenizer):
+        options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+        encoded = rendered(tokenizer, messages, **options)
+        ids, marks = list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]
+    else:
+        ids, marks = _found(tokenizer, messages)
     if True not in marks:
         raise _unfit(tokenizer, len(messages))
     end = len(marks) - marks[::-1].index(True)
@@ -47,12 +51,6 @@ def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple
             start -= 1
         marks = [place >= start for place in range(end)]
     return ids[:end], marks[:end]
-
-
-def _marked(tokenizer: Any, messages: Messages) -> tuple[list[int], list[bool]]:
-    """Use the template's own marks."""
-    encoded = rendered(tokenizer, messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
-    return list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]
 
 
 def _found(tokenizer: Any, messages: Messages) -> tuple[list[int], list[bool]]:

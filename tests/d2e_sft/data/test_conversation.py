@@ -98,7 +98,7 @@ def test_a_prompt_without_context_loses_the_paragraph_or_line_of_it(prompt: str,
     ("value", "problem"),
     [
         ("Hello", "expected a list of turns"),
-        ([{"text": "Hello"}], "has text; expected `role` and `content`"),
+        ([{"text": "Hello"}], "expected an object with `role` and `content`"),
         ([{"role": "critic", "content": "Hm."}], "messages.0.role: got 'critic'; expected one of system, user"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "without images"),
         ([{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}], "a tool call; only text turns"),
