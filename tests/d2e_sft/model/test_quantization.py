@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib.util
 import sys
 from pathlib import Path
@@ -88,15 +87,8 @@ def test_quantised_weights_without_an_adapter_are_refused(tmp_path: Path) -> Non
 
 
 def test_without_bitsandbytes_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = builtins.__import__
-
-    def without(name: str, *args: Any, **options: Any) -> Any:
-        if name == "bitsandbytes":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return plain(name, *args, **options)
-
     recipe = _recipe(tmp_path)
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"bitsandbytes is not installed(.|\n)*pip install 'd2e-sft\[train-gpu\]'"):
         train_recipe(recipe)
     assert not (tmp_path / "run").exists()
