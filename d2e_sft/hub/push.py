@@ -76,7 +76,7 @@ def push(
 @contextmanager
 def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
     if exported_files(run) is not None:
-        if options.merge or options.dtype or options.licence:
+        if options != AS_TRAINED:
             raise UserError(
                 f"{run}: is an export already; --merge, --dtype and --license are for a run",
                 remedy="export the run again with these options, or push without them",

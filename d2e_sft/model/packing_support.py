@@ -98,8 +98,7 @@ def takes_packed_rows(model: Any) -> bool:
     causal = bare_model(model)
     if causal not in _TAKES_PACKED_ROWS:
         given = causal.config._attn_implementation
-        plain = _head_is_known(causal) and _structural_reason(causal) is None
-        _TAKES_PACKED_ROWS[causal] = plain and _measured_reason(causal, BY_BRANCH) is None
+        _TAKES_PACKED_ROWS[causal] = choose_layout(causal, D2ESection(), attention=BY_BRANCH).packing == "shared_batch"
         causal.set_attn_implementation(given)
     return _TAKES_PACKED_ROWS[causal]
 
