@@ -15,22 +15,15 @@ from tests.tiny import make_samples
 @pytest.mark.parametrize(
     ("fmt", "found", "columns"),
     [
-        ("qa", ["id", "Passage", "query", "label"], "{context: Passage, question: query, answer: label}"),
-        ("qa", ["document", "prompt", "completion"], "{context: document, question: prompt, answer: completion}"),
-        (
-            "scq",
-            ["story", "ask", "choices", "gold"],
-            "{context: story, question: ask, options: choices, answer: gold}",
-        ),
-        ("qa", ["contexts", "question", "x"], "{context: contexts, question: question, answer: …}"),
+        ("qa", "id Passage query label", "{context: Passage, question: query, answer: label}"),
+        ("qa", "document prompt completion", "{context: document, question: prompt, answer: completion}"),
+        ("scq", "story ask choices gold", "{context: story, question: ask, options: choices, answer: gold}"),
+        ("qa", "contexts question x", "{context: contexts, question: question, answer: …}"),
+        ("chat", "id conversations", "{messages: conversations}"),
     ],
 )
-def test_the_nearest_columns_are_those_that_others_call_so(fmt: str, found: list[str], columns: str) -> None:
-    assert nearest_columns(fmt, found) == f"columns: {columns}"
-
-
-def test_conversations_are_one_column() -> None:
-    assert nearest_columns("chat", ["id", "conversations"], by_turns=True) == "columns: {messages: conversations}"
+def test_the_nearest_columns_are_those_that_others_call_so(fmt: str, found: str, columns: str) -> None:
+    assert nearest_columns(fmt, found.split(), by_turns=fmt == "chat") == f"columns: {columns}"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,28 +74,19 @@ def test_columns_that_are_not_used_are_named(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        (
-            lambda: [ROW, {"query": "What?", "answer": "x"}],
-            r"train_dataset, row 1: no `question`; it has query, answer",
-        ),
-        (lambda: [{"question": "What?", "label": "x"}], r"row 0: no `answer`; it has question, label"),
-        (
-            lambda: [{**ROW, "answer": "rain", "options": ["hail"]}],
-            r"row 0: answers: \['rain'\] not among the options",
-        ),
-        (lambda: [{**ROW, "question": " "}], r"row 0: question: got ' '; expected text that is not empty"),
-        (lambda: ["What fell?"], r"row 0: got 'What fell\?', a str; expected a dict"),
-        (list, r"train_dataset: no rows"),
-        (
-            lambda: datasets.DatasetDict({"a": datasets.Dataset.from_list([ROW])}),
-            r"has the splits a; expected one of them",
-        ),
-        (lambda: datasets.Dataset.from_list([ROW]).to_iterable_dataset(), r"without a length"),
+        ([ROW, {"query": "What?", "answer": "x"}], r"train_dataset, row 1: no `question`; it has query, answer"),
+        ([{"question": "What?", "label": "x"}], r"row 0: no `answer`; it has question, label"),
+        ([{**ROW, "options": ["hail"]}], r"row 0: answers: \['rain'\] not among the options"),
+        ([{**ROW, "question": " "}], r"row 0: question: got ' '; expected text that is not empty"),
+        (["What fell?"], r"row 0: got 'What fell\?', a str; expected a dict"),
+        ([], r"train_dataset: no rows"),
+        (datasets.DatasetDict({"a": datasets.Dataset.from_list([ROW])}), r"has the splits a; expected one of them"),
+        (datasets.Dataset.from_list([ROW]).to_iterable_dataset(), r"without a length"),
     ],
 )
-def test_an_invalid_row_is_an_error_with_its_number(rows: Callable[[], Any], told: str) -> None:
+def test_an_invalid_row_is_an_error_with_its_number(rows: Any, told: str) -> None:
     with pytest.raises(UserError, match=told):
-        samples_of(rows(), "train_dataset")
+        samples_of(rows, "train_dataset")
 
 
 def test_a_dataset_of_the_hub_stands_for_a_file_of_its_samples(

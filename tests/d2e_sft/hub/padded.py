@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from d2e_sft.model.collation import left_pad
 
 
 def left_padded(
     prompts: list[list[int]], names: tuple[str, str] = ("input_ids", "attention_mask")
 ) -> dict[str, Tensor]:
     """Tokens and mask, padded with 0 on the left."""
-    width = max(map(len, prompts))
-    tokens = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
-    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-    return {names[0]: torch.tensor(tokens), names[1]: torch.tensor(mask)}
+    padded = left_pad(prompts, 0)
+    return {names[0]: padded["input_ids"], names[1]: padded["attention_mask"]}
 
 
 def pairs(originals: list[list[int]], imagined: list[list[int]]) -> dict[str, Tensor]:
