@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
 from d2e_sft.data.conversation import prompt_turns
-from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from tests.chat_templates import CONVERSATION
 
 SPAN = "<context>\nThe shop opens at nine.\n</context>\n"
@@ -121,14 +119,3 @@ def test_other_data_than_a_conversation_is_an_error(value: object, problem: str)
 def test_a_conversation_without_an_answer_is_an_error(turns: list[dict[str, str]], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         chat_rows(read_turns(turns), ContextRule(), "last")
-
-
-@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
-def test_conversations_come_back_as_they_were_written(tmp_path: Path, ending: str) -> None:
-    (row,) = chat_rows(read_turns(OPENAI), ContextRule(), "last")
-    sample = EventSample(
-        id="1", dataset="mine", split="train", relation="none", format="chat", context=row.context,
-        question=row.question, answers=[row.answer], conversation=row.conversation,
-    )  # fmt: skip
-    write_samples([sample], tmp_path / f"rows.{ending}")
-    assert read_samples(tmp_path / f"rows.{ending}") == [sample]

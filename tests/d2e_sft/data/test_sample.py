@@ -12,6 +12,7 @@ import pytest
 from d2e_sft.data.bad_rows import write_bad_rows
 from d2e_sft.data.sample import read_samples, write_samples
 from d2e_sft.util.errors import UserError
+from tests.chat_samples import chat_sample
 from tests.tiny import make_sample, make_samples
 
 
@@ -19,6 +20,7 @@ from tests.tiny import make_sample, make_samples
 def test_rows_survive_a_round_trip(tmp_path: Path, ending: str) -> None:
     samples = [
         *make_samples(3),
+        chat_sample(),
         make_sample(9, format="mcq", options=["a", "b", "ü"], answers=["b", "ü"], refined_context=None),
         make_sample(10, format="nli", answers=["negative"], meta={"row": 3, "nested": {"x": [1, None]}}),
     ]
