@@ -81,11 +81,7 @@ def parse_address(text: str) -> Address:
 
 @lru_cache(maxsize=16)
 def fetch_rows(text: str, split: str = "train", most: int | None = None) -> HubFile:
-    """Write the rows of an address to a JSONL file in the cache.
-
-    Args:
-        split: train, dev or test, if the address names none.
-        most: the number of rows, the first ones; None for all.
+    """Write the rows of an address, the first `most` of them, to a JSONL file in the cache.
 
     Raises:
         UserError: there is no such dataset or split, or it cannot be read.

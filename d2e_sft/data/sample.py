@@ -143,9 +143,6 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
         bad_rows: collects the rows that fail the check, with their error (see `write_bad_rows`); None makes the
             first bad row an error.
 
-    Returns:
-        the good rows, in file order.
-
     Raises:
         UserError: the file is missing, unreadable or has no good row, or there is a bad row; names file, line, field,
             value and expectation.

@@ -79,13 +79,7 @@ def full_name(api: HfApi, name: str) -> str:
 
 
 def commit(api: HfApi, target: Target, files: Mapping[str, Path | bytes], message: str) -> tuple[str, bool]:
-    """Put files into a repository in one commit; the repository is created if missing.
-
-    Args:
-        files: path in the repository → file, or content.
-
-    Returns:
-        the repository's address, and whether it is private.
+    """Put files (by their path there) into a repository, created if missing; return its address and if it is private.
 
     Raises:
         UserError: the Hub refuses or cannot be reached; the repository is unchanged.

@@ -28,10 +28,7 @@ PROMPT_SET_FILE = "prompt_set.yaml"
 
 
 def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
-    """Write a run as the new folder `out`, and return the paths of its files, which `d2e_export.json` also lists.
-
-    Args:
-        run: what `d2e train` wrote, or one of its checkpoints.
+    """Write a run, or one of its checkpoints, as the new folder `out`, and return the paths of its files.
 
     Raises:
         UserError: there is no run or no finished model in it, `out` is not empty, or an option is unsupported.

@@ -21,11 +21,9 @@ def check_compiler(
 ) -> None:
     """Compile a small function, to detect a missing compiler before anything is loaded.
 
-    Args:
-        asked_by, instead: the option that needs it and what to do without it, for the message.
-
     Raises:
-        UserError: compilation fails; or under ZeRO-3, which cannot gather the weights of compiled layers.
+        UserError: compilation fails (names the option that needs it and what to do without it); or under ZeRO-3,
+            which cannot gather the weights of compiled layers.
     """
     if is_deepspeed_zero3_enabled():
         raise UserError(

@@ -37,10 +37,8 @@ def last_logits(model: nn.Module, keep: int, **inputs: Any) -> tuple[Tensor, Any
 def head_of(model: Any, head: nn.Module | None = None) -> tuple[Callable[[Tensor], Tensor], bool]:
     """Return the model's map from hidden states to logits, and whether it is linear.
 
-    Includes final soft-capping (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite).
-
-    Args:
-        head: used instead of the model's output embeddings.
+    Includes final soft-capping (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite). A `head` replaces the
+    model's output embeddings.
     """
     head = model.get_output_embeddings() if head is None else head
     config = model.config.get_text_config()

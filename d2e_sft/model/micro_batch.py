@@ -30,12 +30,7 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
 
 
 def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:
-    """Add a micro-batch's gradients to the parameters of a model with an attached objective.
-
-    Args:
-        inputs: from `model_inputs`, on the model's device.
-        precision: resolved, not `auto`.
-    """
+    """Add a micro-batch's gradients to a model with an attached objective; the precision is resolved, not `auto`."""
     with autocast(precision, device):
         loss = model(**inputs)["loss"] / len(inputs["targets"])
     loss.backward()

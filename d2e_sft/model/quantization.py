@@ -19,10 +19,7 @@ _INSTALL = "pip install 'd2e-sft[train-gpu]'"
 
 
 def quantization_config(kind: Quantization, precision: Precision) -> Any:
-    """Return transformers' BitsAndBytesConfig for `model.quantization`.
-
-    Args:
-        precision: the resolved precision of training, in which products with 4-bit weights are computed.
+    """Return transformers' BitsAndBytesConfig; products with 4-bit weights are computed in `precision`.
 
     Raises:
         UserError: bitsandbytes is missing or cannot run on this machine, or the launcher shards the weights.

@@ -79,7 +79,7 @@ def step(
     """Return the sums of the objective on one batch of a collator; see `attach_objective`.
 
     Args:
-        inputs: the tensors of the collator, with the hidden states of frozen views, without `labels`.
+        inputs: from `model_inputs`, with the hidden states of frozen views.
         own_logits: the model's own forward, if its logits are used.
 
     Raises:

@@ -34,13 +34,7 @@ class ObjectiveMetrics:
         scale: Tensor | float = 1.0,
         token_weights: Tensor | None = None,
     ) -> None:
-        """Add a micro-batch.
-
-        Args:
-            sums: The result of the model's forward.
-            scale: The factor of its sums in the loss; 1 gives every answer token the same weight.
-            token_weights: (N,) already in the sums.
-        """
+        """Add a micro-batch: the forward's sums, their factor in the loss, and (N,) weights that they already have."""
         self._weighted |= token_weights is not None
         answers = torch.tensor(len(targets), device=targets.device)
         mass = answers if token_weights is None else token_weights.sum()

@@ -56,10 +56,7 @@ class Objective:
         """Return sums over tokens: `loss` (with gradient), each term, `correct`, `plain_correct`, `imagined_correct`.
 
         The last three count the tokens that are the argmax of the logits as the model is decoded, of the original
-        view and of the imagined view.
-
-        Args:
-            logits: (N, V) for each view.
+        view and of the imagined view. `logits` are (N, V) for each view.
 
         Raises:
             UserError: a user's own function returns other terms than before.

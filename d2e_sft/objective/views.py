@@ -15,13 +15,7 @@ from d2e_sft.model.forward import hidden_states, packed_states
 def states_of_views(
     model: Any, views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any]
 ) -> dict[View, Tensor]:
-    """Return the hidden states (N, H) of each view.
-
-    Args:
-        model: a bare causal language model.
-        views: the views of the batch, in its order.
-        inputs: the batch without its answers.
-    """
+    """Return the hidden states (N, H) of each view of a batch, by a bare causal language model."""
     if "forest" in inputs:
         forest, answer_index = inputs["forest"], inputs["answer_index"]
         row = packed_states(model, forest, inputs["input_ids"])
@@ -34,12 +28,9 @@ def states_of_views(
 def by_view(
     views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any], run: Callable[..., Tensor]
 ) -> dict[View, Tensor]:
-    """Run a model on one row per view and sample, and return (N, H or V) of each view.
+    """Return (N, H or V) of each view by `run`, which maps one row per view and sample to (rows, L, H or V).
 
     The views of an encoder-decoder model differ in the input of the encoder; its decoder sees only the answers.
-
-    Args:
-        run: inputs → hidden states or logits, (rows, L, H or V).
     """
     own = {name: value for name, value in inputs.items() if name not in ("answer_index", "decoder_input_ids")}
     batch = len(inputs["input_ids"]) // len(views)
