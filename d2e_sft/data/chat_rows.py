@@ -29,7 +29,7 @@ class ChatRow:
     question: str
     answer: str
     conversation: Conversation
-    number: int  # of the answer among the row's assistant turns, from 1
+    number: int  # counts the row's assistant turns from 1
 
 
 def read_turns(value: object, name: str = "messages") -> list[Turn]:

@@ -128,8 +128,8 @@ def _ask_hub(address: Address) -> tuple[str, int]:
     except (HTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
         raise UserError(
             f"{where}: cannot be read from the Hub ({type(error).__name__}: {str(error)[:120].splitlines()[0]})",
-            remedy="check the name and the network; for a private or gated dataset ask for access on its page and log "
-            "in with `hf auth login`; or use a local copy, hf:FOLDER (data files, or from Dataset.save_to_disk)",
+            remedy="check the name and the network, log in with `hf auth login` if it is private or gated, or use a "
+            "local copy, hf:FOLDER",
         ) from None
     return info.sha or "", sum(file.size or 0 for file in info.siblings or ())
 

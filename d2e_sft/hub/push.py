@@ -28,7 +28,7 @@ class Pushed:
     """What was sent, or would be."""
 
     sizes: dict[str, int]  # path in the repository → bytes
-    url: str | None = None  # of the repository; None after a dry run
+    url: str | None = None  # None after a dry run
     private: bool | None = None  # whether the repository is private
 
 

@@ -39,7 +39,7 @@ class ExportOptions:
     """How a run becomes a folder."""
 
     merge: bool = False  # merge an adapter into its base model, and check its logits
-    dtype: str | None = None  # of the weights; None keeps them, and merges in the recipe's `model.dtype`
+    dtype: str | None = None  # None keeps that of the weights, and merges in the recipe's `model.dtype`
     licence: str | None = None  # the Hub's name of the weights' licence
     link: bool = False  # unchanged files may be hard links to the run's
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,9 +53,13 @@ def test_a_merge_that_changes_the_logits_leaves_nothing(
 ) -> None:
     run = make_run(tmp_path, kind, lora=True)
     before = content_of(tmp_path)
-    without_adapter = LoadedModel(tiny_model(kind, seed=1), tiny_tokenizer())
+
+    def load(name: str, **options: Any) -> LoadedModel:
+        without_adapter = LoadedModel(tiny_model(kind, seed=1), tiny_tokenizer())
+        return without_adapter if name == str(run) else load_model(name, **options)
+
     with monkeypatch.context() as patch:
-        patch.setattr(weights, "load_model", lambda *_, **__: without_adapter)
+        patch.setattr(weights, "load_model", load)
         message = refusal_of("export", run, tmp_path / "out", "--merge")
     assert "the merged model's logits differ from the adapter's by " in message
     assert "expected at most 0.001 in float32, so nothing was written" in message
