@@ -5,12 +5,13 @@ In a terminal ctrl-C ends an answer and ctrl-D the chat. From a pipe, failed lin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from d2e_sft.chat.conversation import Conversation
-from d2e_sft.config.decoding import DecodingConfig, describe
+from d2e_sft.config.decoding import describe
 from d2e_sft.util.errors import UserError, did_you_mean
 
 HELP = """\
@@ -49,16 +50,6 @@ class Repl:
         self._conversation = conversation
         self._read, self._write, self._write_error = read, write, write_error
         self._interactive = interactive
-        self._commands: dict[str, Callable[[str], None]] = {
-            "/context": self._context,
-            "/paste": self._paste,
-            "/file": self._file,
-            "/drop": self._drop,
-            "/turns": self._turns,
-            "/clear": self._clear,
-            "/alpha": self._alpha,
-            "/help": lambda _: self._line(HELP),
-        }
 
     def run(self) -> int:
         """Run until the lines end, or /quit; returns the number of failed lines."""
@@ -68,8 +59,11 @@ class Repl:
                 line = self._read().strip()
                 if line == "/quit":
                     return failed
-                if line:
-                    self._take(line)
+                if line.startswith("/") and not line.startswith("//"):
+                    name, _, rest = line.partition(" ")
+                    self._command(name, rest.strip())
+                elif line:
+                    self._answer(line.removeprefix("/"))
             except EOFError:
                 if self._interactive:
                     self._line("")
@@ -82,18 +76,34 @@ class Repl:
                     raise
                 self._line("\n(stopped, and not remembered; /quit or ctrl-D ends the chat)")
 
-    def _take(self, line: str) -> None:
-        if not line.startswith("/") or line.startswith("//"):
-            self._answer(line.removeprefix("/"))
-            return
-        name, _, rest = line.partition(" ")
-        if name not in self._commands:
-            known = [*self._commands, "/quit"]
-            raise UserError(
-                f"{name}: no such command; expected {', '.join(known)}.{did_you_mean(name, known)}",
-                remedy="write two slashes if a question begins with one",
-            )
-        self._commands[name](rest.strip())
+    def _command(self, name: str, rest: str) -> None:
+        conversation = self._conversation
+        match name:
+            case "/context" if not rest:
+                self._line(conversation.context or "(no context)")
+            case "/context" | "/file":
+                self._set(rest if name == "/context" else read_context(Path(rest)))
+            case "/paste":
+                self._paste(rest)
+            case "/drop":
+                conversation.context = ""
+                self._line("(no context)")
+            case "/turns":
+                self._line("\n".join(f"> {asked}\n{said}" for asked, said in conversation.turns) or "(no turns yet)")
+            case "/clear":
+                conversation.turns.clear()
+                self._line("(the conversation is forgotten)")
+            case "/alpha":
+                conversation.decoding = replace(conversation.decoding, decoder="d2e", alpha=_number(rest))
+                self._line(f"(decoded {describe(conversation.decoding.record())})")
+            case "/help":
+                self._line(HELP)
+            case _:
+                known = re.findall(r"^/\w+", HELP, re.MULTILINE)
+                raise UserError(
+                    f"{name}: no such command; expected {', '.join(known)}.{did_you_mean(name, known)}",
+                    remedy="write two slashes if a question begins with one",
+                )
 
     def _answer(self, question: str) -> None:
         conversation = self._conversation
@@ -111,60 +121,26 @@ class Repl:
                 write_as(name, "(an empty answer)")
         self._line("")
         if reply.debiased is None and conversation.context.strip():
-            self._line(f"(decoded plainly: {_why_plain(conversation.decoding)})")
+            why = "α is 0" if conversation.decoding.decoder == "d2e" else "the decoder is plain"
+            self._line(f"(decoded plainly: {why})")
         elif reply.debiased is None and len(conversation.turns) == 1:
             self._line("(no context, so nothing to debias: set one with /context TEXT)")
         if reply.forgotten:
             self._line(f"(too long for the model: the {reply.forgotten} oldest turns were left out)")
 
-    def _context(self, text: str) -> None:
-        if text:
-            self._set(text)
-        else:
-            self._line(self._conversation.context or "(no context)")
-
     def _paste(self, rest: str) -> None:
         if rest:
             raise UserError(f"/paste {rest}: expected nothing after it", "write the context on the lines that follow")
         lines: list[str] = []
-        while True:
-            try:
-                line = self._read()
-            except EOFError:
-                raise UserError("/paste: the input ended before a line with /end; the context is unchanged") from None
-            if line.strip() == "/end":
-                break
-            lines.append(line)
+        try:
+            while (line := self._read()).strip() != "/end":
+                lines.append(line)
+        except EOFError:
+            raise UserError("/paste: the input ended before a line with /end; the context is unchanged") from None
         text = "\n".join(lines).strip()
         if not text:
             raise UserError("/paste: no text before /end; the context is unchanged", "remove it with /drop")
         self._set(text)
-
-    def _file(self, name: str) -> None:
-        self._set(read_context(Path(name)))
-
-    def _drop(self, _: str) -> None:
-        self._conversation.context = ""
-        self._line("(no context)")
-
-    def _clear(self, _: str) -> None:
-        self._conversation.turns.clear()
-        self._line("(the conversation is forgotten)")
-
-    def _turns(self, _: str) -> None:
-        for question, answer in self._conversation.turns:
-            self._line(f"> {question}\n{answer}")
-        if not self._conversation.turns:
-            self._line("(no turns yet)")
-
-    def _alpha(self, text: str) -> None:
-        try:
-            ratio = float(text)
-        except ValueError:
-            raise UserError(f"/alpha {text}: expected a number, 0 or more", "write /alpha 0.5") from None
-        decoding = replace(self._conversation.decoding, decoder="d2e", alpha=ratio)
-        self._conversation.decoding = decoding
-        self._line(f"(decoded {describe(decoding.record())})")
 
     def _set(self, text: str) -> None:
         replaced = "replaced" if self._conversation.context else "set"
@@ -192,5 +168,8 @@ def read_context(path: Path) -> str:
     return text
 
 
-def _why_plain(decoding: DecodingConfig) -> str:
-    return "α is 0" if decoding.decoder == "d2e" else "the decoder is plain"
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"/alpha {text}: expected a number, 0 or more", "write /alpha 0.5") from None

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, describe
-from d2e_sft.config.options import Number
+from d2e_sft.config.decoding import MAX_ALPHA, describe
+from d2e_sft.config.options import Number, decoder_option
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import collector_paused
 from d2e_sft.util.terminal import folded
@@ -19,11 +19,7 @@ from d2e_sft.util.terminal import folded
 @click.argument("model")
 @click.option("--context", type=click.Path(path_type=Path), metavar="FILE", help="A text file with the first context.")
 @click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio. [default: as trained, else 0.5]")
-@click.option(
-    "--decoder",
-    metavar="NAME[:KEY=VALUE,…]",
-    help=f"How the debiased answer is decoded: {', '.join(DECODERS)}, or a custom module:function. [default: d2e]",
-)
+@decoder_option("Decoder of the debiased answer")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="Longest answer. [default: as in `d2e eval`]")
 @click.option(
     "--wording",
@@ -35,7 +31,7 @@ from d2e_sft.util.terminal import folded
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
-    help="Of the weights; auto: bfloat16 if it is fast here. [default: as in the recipe, else float32]",
+    help="Data type of the weights; auto: bfloat16 if it is fast here. [default: as in the recipe, else float32]",
 )
 def chat(model: str, *, context: Path | None, **options: Any) -> None:
     """Chat with MODEL about a context: each question is answered plainly and debiased.

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, DecodingConfig, given_decoder
-from d2e_sft.config.options import Number
+from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
+from d2e_sft.config.options import Number, decoder_option
 from d2e_sft.data.sample import WORDED
 
 
@@ -18,11 +18,7 @@ from d2e_sft.data.sample import WORDED
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
 @click.option("--alpha", type=Number(0, MAX_ALPHA), help="Default debias ratio. [default: as trained, else 0.5]")
-@click.option(
-    "--decoder",
-    metavar="NAME[:KEY=VALUE,…]",
-    help=f"Default decoder: {', '.join(DECODERS)}. [default: d2e]",
-)
+@decoder_option("Default decoder", custom="")
 @click.option("--prompt-set", default=None, help="Wording of the context line. [default: as trained, else `default`]")
 @click.option("--format", "fmt", type=click.Choice(WORDED), default="qa", show_default=True, help="Its format.")
 @click.option(

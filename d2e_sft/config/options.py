@@ -1,11 +1,14 @@
-"""Option types that click lacks."""
+"""Option types that click lacks, and options that several commands share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import click
+
+from d2e_sft.config.decoding import DECODERS
 
 
 class Number(click.FloatRange):
@@ -20,3 +23,11 @@ class Number(click.FloatRange):
             ]
             self.fail(f"{value} is not a number in the range {' '.join(bounds)}.", param, ctx)
         return number
+
+
+def decoder_option(
+    what: str, *names: str, custom: str = ", or a custom module:function", **settings: Any
+) -> Callable[[Any], Any]:
+    """Return the click option `--decoder`, whose help lists the decoders after `what`."""
+    text = f"{what}: {', '.join(DECODERS)}{custom}. [default: d2e]"
+    return click.option("--decoder", *names, metavar="NAME[:KEY=VALUE,…]", help=text, **settings)

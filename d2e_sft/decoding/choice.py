@@ -9,10 +9,17 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
@@ -53,13 +60,8 @@ class TokenChoice:
         self.decoder = decoder_of(decoding)
         self.plausibility = decoding.plausibility
         self.greedy = decoding.temperature == 0
-        self.warpers = LogitsProcessorList()
         if not self.greedy:
-            self.warpers.append(TemperatureLogitsWarper(float(decoding.temperature)))
-            if decoding.top_k:
-                self.warpers.append(TopKLogitsWarper(decoding.top_k))
-            if decoding.top_p < 1:
-                self.warpers.append(TopPLogitsWarper(decoding.top_p))
+            self.warpers = warpers(float(decoding.temperature), decoding.top_k, decoding.top_p)
         self.draws = {index: random.Random(f"{decoding.seed}/{index}") for index in indices}
 
     def __call__(self, states: RowStates, head: Head, alpha: Tensor, indices: Sequence[int]) -> Tensor:
@@ -80,6 +82,14 @@ class TokenChoice:
         at = torch.tensor([[self.draws[index].random()] for index in indices], dtype=torch.float64)
         # Rounding may leave the sum below 1; a token of probability 0 must not be drawn because of it.
         return torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
+
+
+@cache
+def warpers(temperature: float, top_k: int, top_p: float, min_p: float = 0.0) -> LogitsProcessorList:
+    """What turns scores into those that a token is drawn from; options at their neutral values are left out."""
+    asked = ((MinPLogitsWarper, min_p, 0), (TopKLogitsWarper, top_k, 0), (TopPLogitsWarper, top_p, 1))
+    restricting = [kind(value) for kind, value, neutral in asked if value != neutral]
+    return LogitsProcessorList([TemperatureLogitsWarper(temperature), *restricting])
 
 
 def decoded_scores(

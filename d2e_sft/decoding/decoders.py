@@ -4,8 +4,8 @@ All of them push the distribution with context away from the one without: `z_ori
 z_imagined)`. The weight is fixed (d2e, cad, cocoa), or differs from step to step (adacad) or from token to token
 (coiecd). Decoding draws from `softmax(scores)`; greedy decoding takes the largest score.
 
-To add one, write a function here, add it to `DECODERS`, and its options with defaults to `d2e_sft/config/decoding.py`.
-A custom function with the same arguments needs none of this: it is named as `module:function`.
+To add one, write a function here, list it in `FUNCTIONS`, and add its options to `DECODERS` of
+`d2e_sft/config/decoding.py`. A custom function with the same arguments is named as `module:function` instead.
 
 Legend: P pairs of rows, V vocabulary.
 """
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from torch import Tensor
 
-from d2e_sft.config import decoding as config
-from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.config.decoding import DECODERS, DecodingConfig, parse_decoder
 from d2e_sft.model.forward import jensen_shannon
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.functions import load_function
@@ -37,27 +36,31 @@ def plain(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
 
 
 def d2e(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """D²E: `z_o − α·z_im`. For α < 1, greedily the same as CAD with weight α/(1 − α)."""
+    """D²E (PIPER paper, section 3.3): `z_o − α·z_im`. For α < 1, greedily the same as CAD with weight α/(1 − α)."""
     return original - options["alpha"] * imagined
 
 
 def cad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """Context-aware decoding: `(1 + a)·z_o − a·z_im`. Greedily the same as D²E with α = a/(1 + a)."""
+    """Context-aware decoding (Shi et al., NAACL 2024, arXiv 2305.14739): `(1 + a)·z_o − a·z_im`.
+
+    Greedily the same as D²E with α = a/(1 + a).
+    """
     return original + options["weight"] * (original - imagined)
 
 
 def adacad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """CAD weighted by each step's Jensen–Shannon divergence of the two distributions, at least `floor`.
+    """AdaCAD (Wang et al., NAACL 2025, arXiv 2409.07394): CAD weighted by each step's Jensen–Shannon divergence.
 
-    The divergence is in nats, so the weight is at most ln 2 unless the floor is higher.
+    The weight is at least `floor`. As the divergence is in nats, it is at most ln 2 unless the floor is higher.
     """
     weight = jensen_shannon(original, imagined).clamp(min=options["floor"])
     return original + weight[..., None] * (original - imagined)
 
 
 def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """COIECD as in its released code: contrast only where the distribution with context is undecided.
+    """COIECD (Yuan et al., ACL Findings 2024, arXiv 2402.11893): contrast where the distribution with context is open.
 
+    As in its released code:
     `log p_o + a·(log p_o − log p_im)` for tokens with more than 1/`ratio` of the largest probability, unless there is
     only one, and for those with less than `ratio` times the smallest. The others get `log p_im + a·(log p_o −
     log p_im)`; with a = 1 they keep p_o, and a step with one clear winner is plain. The paper describes the bounds as
@@ -72,38 +75,20 @@ def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
 
 
 def cocoa(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """The core of CoCoA's released code: `s·log p_o + (1 − s)·log p_im + a·(log p_o − log p_im)`.
+    """The core of CoCoA's released code (Khandelwal et al., EMNLP 2025, arXiv 2508.17670).
 
-    With its fixed s = 0.5 and a = 1, greedily the same as CAD with weight 0.5. The paper's share s per step is not
-    included, as the code computes and then overwrites it. Nor are the penalty for repeated tokens, the mixture with
-    the uniform distribution, and the ban on ending an answer within five tokens.
+    `s·log p_o + (1 − s)·log p_im + a·(log p_o − log p_im)`. With its fixed s = 0.5 and a = 1, greedily the same as CAD
+    with weight 0.5. The paper's share s per step is not included, as the code computes and then overwrites it. Nor are
+    the penalty for repeated tokens, the mixture with the uniform distribution, and the ban on ending an answer within
+    five tokens.
     """
     mixture = options["share"] * original + (1 - options["share"]) * imagined
     return mixture + options["weight"] * (original - imagined)
 
 
-@dataclass(frozen=True)
-class Decoder:
-    """A decoder's function and its properties.
-
-    Attributes:
-        source: the paper.
-        linear: a fixed combination of both logits, which can be applied to hidden states before a linear head.
-    """
-
-    scores: Scores
-    source: str
-    linear: bool = False
-
-
-DECODERS: Mapping[str, Decoder] = {
-    "plain": Decoder(plain, "", linear=True),
-    "d2e": Decoder(d2e, "PIPER paper, section 3.3", linear=True),
-    "cad": Decoder(cad, "Shi et al., NAACL 2024, arXiv 2305.14739", linear=True),
-    "adacad": Decoder(adacad, "Wang et al., NAACL 2025, arXiv 2409.07394"),
-    "coiecd": Decoder(coiecd, "Yuan et al., Findings of ACL 2024, arXiv 2402.11893"),
-    "cocoa": Decoder(cocoa, "Khandelwal et al., EMNLP 2025, arXiv 2508.17670", linear=True),
-}
+FUNCTIONS: Mapping[str, Scores] = {scores.__name__: scores for scores in (plain, d2e, cad, adacad, coiecd, cocoa)}
+# Fixed combinations of both logits, which can be applied to hidden states before a linear head.
+LINEAR = frozenset({"plain", "d2e", "cad", "cocoa"})
 
 
 @dataclass(frozen=True)
@@ -111,14 +96,17 @@ class ChosenDecoder:
     """A decoder with its options.
 
     Attributes:
-        name: as in `DECODERS`, or `module:function`.
-        linear: see `Decoder`.
+        name: as in `FUNCTIONS`, or `module:function`.
     """
 
     name: str
     scores: Scores
     options: Mapping[str, float]
-    linear: bool
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is in `LINEAR`."""
+        return self.name in LINEAR
 
     def __call__(self, original: Tensor, imagined: Tensor, alpha: Tensor | None = None) -> Tensor:
         """The scores (P, V) of the next token; in float32 or better.
@@ -130,9 +118,9 @@ class ChosenDecoder:
         Raises:
             UserError: a custom function failed, or did not return scores of this shape.
         """
-        options = self.options if alpha is None or self.name != "d2e" else {**self.options, "alpha": alpha}
-        if self.name not in DECODERS:
+        if self.name not in FUNCTIONS:
             return self._custom(original, imagined)
+        options = self.options if alpha is None or self.name != "d2e" else {"alpha": alpha}
         return self.scores(original, imagined, options)
 
     def _custom(self, original: Tensor, imagined: Tensor) -> Tensor:
@@ -144,12 +132,10 @@ class ChosenDecoder:
                 f"{dict(self.options)} ({type(error).__name__}: {error})"
             ) from error
         if not isinstance(scores, Tensor) or scores.shape != original.shape or scores.isnan().any():
-            got: str = type(scores).__name__
-            if isinstance(scores, Tensor):
-                got = f"shape {tuple(scores.shape)}" if scores.shape != original.shape else "scores that contain NaN"
+            got = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
             raise UserError(
-                f"decoder {self.name}: returned {got}; expected a tensor of scores of shape {tuple(original.shape)}, "
-                "like its two arguments"
+                f"decoder {self.name}: returned {got}; expected a tensor of shape {tuple(original.shape)}, like its "
+                "two arguments, without NaN"
             )
         return scores.to(original.dtype)
 
@@ -161,9 +147,7 @@ def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:
         UserError: a custom function that cannot be imported.
     """
     chosen = named_decoder(decoding.decoder)
-    if chosen.name != "d2e":
-        return chosen
-    return ChosenDecoder(chosen.name, chosen.scores, {"alpha": decoding.alpha}, chosen.linear)
+    return replace(chosen, options={"alpha": decoding.alpha}) if chosen.name == "d2e" else chosen
 
 
 @cache
@@ -173,8 +157,7 @@ def named_decoder(text: str) -> ChosenDecoder:
     Raises:
         UserError: no such decoder or option, or a custom function that cannot be imported.
     """
-    name, options = config.parse_decoder(text)
-    if name not in DECODERS:
-        return ChosenDecoder(name, load_function(name, "decoder"), options, linear=False)
-    decoder = DECODERS[name]
-    return ChosenDecoder(name, decoder.scores, {**config.DECODERS[name], **options}, decoder.linear)
+    name, options = parse_decoder(text)
+    if name not in FUNCTIONS:
+        return ChosenDecoder(name, load_function(name, "decoder"), options)
+    return ChosenDecoder(name, FUNCTIONS[name], {**DECODERS[name], **options})

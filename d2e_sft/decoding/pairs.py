@@ -62,20 +62,19 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[Token
         UserError: an α is out of range, or the decoder has none.
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
-    return [_resolved(index, pair, decoding) for index, pair in enumerate(pairs)]
-
-
-def _resolved(index: int, pair: TokenPair, decoding: DecodingConfig) -> TokenPair:
-    if pair.alpha is not None and decoding.decoder != "d2e":
-        raise UserError(f"alpha={pair.alpha:g} of one prompt: decoder {decoding.decoder} has no α; expected d2e")
-    how = decoding if pair.alpha is None else replace(decoding, alpha=pair.alpha)
-    if how.needs_imagined and pair.imagined is None:
-        raise ValueError(f"prompt {index}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt")
-    plain = not how.needs_imagined or list(pair.original) == list(pair.imagined or ())
-    imagined = None if plain else pair.imagined
-    if len(pair.original) == 0 or (imagined is not None and len(imagined) == 0):
-        raise ValueError(f"prompt {index} has no token to predict the next one from")
-    return replace(pair, imagined=imagined, alpha=how.alpha)
+    found = []
+    for index, pair in enumerate(pairs):
+        if pair.alpha is not None and decoding.decoder != "d2e":
+            raise UserError(f"alpha={pair.alpha:g} of one prompt: decoder {decoding.decoder} has no α; expected d2e")
+        how = decoding if pair.alpha is None else replace(decoding, alpha=pair.alpha)
+        if how.needs_imagined and pair.imagined is None:
+            raise ValueError(f"prompt {index}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt")
+        plain = not how.needs_imagined or list(pair.original) == list(pair.imagined or ())
+        imagined = None if plain else pair.imagined
+        if len(pair.original) == 0 or (imagined is not None and len(imagined) == 0):
+            raise ValueError(f"prompt {index} has no token to predict the next one from")
+        found.append(replace(pair, imagined=imagined, alpha=how.alpha))
+    return found
 
 
 @dataclass

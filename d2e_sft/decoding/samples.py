@@ -35,16 +35,10 @@ def answer_samples(
     Raises:
         UserError: the model has no chat template.
     """
-    views = ViewEncoder(
-        tokenizer,
-        load_prompt_set(prompt_set),
-        ("original", "imagined"),
-        encoder_decoder=model.config.is_encoder_decoder,
-    )
-    stop_ids = stop_token_ids(model, views.end_of_turn)
-    decoded = generate(
-        model, sample_pairs(views, samples, max_length), decoding, stop_ids=stop_ids, tokenizer=tokenizer
-    )
+    wording, encoder_decoder = load_prompt_set(prompt_set), model.config.is_encoder_decoder
+    views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
+    pairs, stop_ids = sample_pairs(views, samples, max_length), stop_token_ids(model, views.end_of_turn)
+    decoded = generate(model, pairs, decoding, stop_ids=stop_ids, tokenizer=tokenizer)
     texts: list[str] = tokenizer.batch_decode(decoded, skip_special_tokens=True)
     return texts
 

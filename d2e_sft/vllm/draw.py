@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor
+
+from d2e_sft.decoding.choice import warpers
 
 _MASK = (1 << 64) - 1
 
@@ -26,41 +30,18 @@ class Draw:
         min_p: Least share of the best token's probability that a token needs; 0 allows all.
     """
 
-    temperature: float
+    temperature: Annotated[float, Field(gt=0)]
     seed: int
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature: got {self.temperature!r}; expected a number above 0")
-        if self.top_k < 0 or not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
-            raise ValueError(
-                f"top_k {self.top_k}, top_p {self.top_p}, min_p {self.min_p}: expected top_k from 0, "
-                "top_p above 0 and at most 1, min_p from 0 to 1"
-            )
+    top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     def perturb(self, logits: Tensor, position: int) -> None:
         """Add the noise for the token at index `position` to one row (V,), in place; its largest entry is the draw."""
-        logits.div_(self.temperature)
-        self._keep_probable(logits)
+        warped = warpers(self.temperature, self.top_k, self.top_p, self.min_p)(None, logits[None])[0]
         generator = torch.Generator(logits.device).manual_seed(_mixed(self.seed, position))
         noise = torch.empty_like(logits).exponential_(generator=generator)
-        logits.sub_(noise.clamp_min_(torch.finfo(logits.dtype).tiny).log_())
-
-    def _keep_probable(self, logits: Tensor) -> None:
-        if self.min_p > 0:
-            probabilities = logits.softmax(-1)
-            logits.masked_fill_(probabilities < self.min_p * probabilities.max(), float("-inf"))
-        if 0 < self.top_k < logits.numel():
-            logits.masked_fill_(logits < logits.topk(self.top_k).values[-1], float("-inf"))
-        if self.top_p < 1:
-            values, order = logits.sort(descending=True)
-            # A token is dropped if those before it already have the mass, so the first one stays.
-            before = values.softmax(-1).cumsum(-1).roll(1)
-            before[0] = 0.0
-            logits[order[before >= self.top_p]] = float("-inf")
+        torch.sub(warped, noise.clamp_min_(torch.finfo(logits.dtype).tiny).log_(), out=logits)
 
 
 def _mixed(seed: int, position: int) -> int:

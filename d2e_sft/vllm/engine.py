@@ -12,7 +12,6 @@ from typing import Any
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder
 from d2e_sft.util.paths import cache_dir
-from d2e_sft.vllm.pairing import PairedRow
 
 INSTALL = "pip install 'd2e-sft[vllm]'"
 PLUGIN = "d2e_sft.vllm.processor:DebiasLogitsProcessor"
@@ -38,6 +37,8 @@ def model_folder(name: str) -> str:
     Raises:
         UserError: no such model, it is an encoder-decoder, or a weight is NaN or infinite.
     """
+    from transformers import AutoConfig
+
     from d2e_sft.model.finite import refuse_non_finite_files
     from d2e_sft.model.identity import folder_digest
     from d2e_sft.model.loading import load_model, resolve_name
@@ -56,7 +57,8 @@ def model_folder(name: str) -> str:
     target = cache_dir() / "merged" / folder_digest(folder)[:24]
     if not (target / "config.json").is_file():
         base = json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]
-        loaded = load_model(name, dtype=_stored_dtype(resolve_name(base)))
+        stored = AutoConfig.from_pretrained(resolve_name(base), trust_remote_code=False).dtype
+        loaded = load_model(name, dtype="float32" if stored is None else str(stored).removeprefix("torch."))
         try:
             with replacing_folder(target) as aside:
                 loaded.model.save_pretrained(aside)
@@ -133,11 +135,6 @@ def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> 
     )
 
 
-def probe_row(sentinel: int) -> PairedRow:
-    """A row without a partner: only an engine that runs the plug-in answers it with the sentinel."""
-    return PairedRow(pair="probe", view="original", alpha=0.0, sentinel=sentinel)
-
-
 def check_probe(tokens: Collection[int], sentinel: int) -> None:
     """Raise UserError unless the probe's answer shows that the engine runs the plug-in."""
     if list(tokens) != [sentinel]:
@@ -146,10 +143,3 @@ def check_probe(tokens: Collection[int], sentinel: int) -> None:
             remedy="install d2e-sft in the environment that the engine's workers run in, so that its entry point "
             "vllm.logits_processors is found there",
         )
-
-
-def _stored_dtype(source: str) -> str:
-    from transformers import AutoConfig
-
-    dtype = getattr(AutoConfig.from_pretrained(source, trust_remote_code=False), "dtype", None)
-    return "float32" if dtype is None else str(dtype).removeprefix("torch.")

@@ -8,20 +8,22 @@ from typing import Any
 
 from d2e_sft.config.decoding import RECORDED, DecodingConfig
 from d2e_sft.data.chat_template import merged_stop_ids
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import TokenPair, resolved
+from d2e_sft.decoding.samples import sample_pairs
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import (
     check_engine,
     check_probe,
     choose_sentinel,
     model_folder,
-    probe_row,
     require_vllm,
     unregistered_plugin,
 )
 from d2e_sft.vllm.pairing import check_decoder
-from d2e_sft.vllm.requests import PairRequest, plain_parameters
+from d2e_sft.vllm.requests import PairRequest, probe_parameters
 
 require_vllm()
 
@@ -90,15 +92,30 @@ def requests_of(
     llm: LLM, pairs: Sequence[TokenPair], decoding: DecodingConfig, stop_ids: Sequence[int]
 ) -> list[PairRequest]:
     """Check pairs against the engine and make their requests; arguments and errors as for `generate`."""
-    _check_options(decoding)
-    pairs = resolved(pairs, decoding)
-    _check_lengths(llm, pairs, decoding.max_new_tokens)
+    check_decoder(decoding.decoder)
+    for option in fields(decoding):
+        value = getattr(decoding, option.name)
+        if option.name not in _SUPPORTED and value != option.default:
+            raise UserError(
+                f"{option.name}={value!r}: debiased decoding in vLLM offline is greedy and stops only at tokens",
+                remedy="decode in process (d2e_sft.decoding), or ask a server (d2e serve)",
+            )
+    pairs, config = resolved(pairs, decoding), llm.llm_engine.vllm_config
+    longest = max((len(prompt) for pair in pairs for prompt in (pair.original, pair.imagined or ())), default=0)
+    if longest + decoding.max_new_tokens > config.model_config.max_model_len:
+        raise UserError(
+            f"the longest prompt has {longest} tokens, plus {decoding.max_new_tokens} new ones; expected at most the "
+            f"engine's {config.model_config.max_model_len} positions",
+            remedy="raise max_model_len if the model allows it, lower max_new_tokens, or shorten the contexts",
+        )
     stops, sentinel = tuple(stop_ids), -1
     if any(pair.imagined is not None for pair in pairs):
-        config = llm.llm_engine.vllm_config
         check_engine(config)
         sentinel = choose_sentinel(llm.get_tokenizer(), config.model_config.get_vocab_size(), set(stops))
-        _probe(llm, sentinel)
+        if not getattr(llm, "_d2e_probed", False):  # one token, once per engine
+            [output] = llm.generate([tokens_input([0])], probe_parameters(sentinel), use_tqdm=False)
+            check_probe(list(output.outputs[0].token_ids), sentinel)
+            llm._d2e_probed = True
     return [PairRequest(pair, decoding, stops, sentinel) for pair in pairs]
 
 
@@ -121,10 +138,6 @@ def answer_samples(
     Raises:
         UserError: as for `generate`; or the model has no chat template.
     """
-    from d2e_sft.data.prompts import load_prompt_set
-    from d2e_sft.data.views import ViewEncoder
-    from d2e_sft.decoding.samples import sample_pairs
-
     tokenizer: Any = llm.get_tokenizer()
     encoder = ViewEncoder(tokenizer, load_prompt_set(prompt_set), ("original", "imagined"))
     stop_ids = stop_ids_of(llm, encoder.end_of_turn)
@@ -136,38 +149,3 @@ def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:
     """The end-of-turn token and the stop tokens of the model's generation config."""
     config = llm.llm_engine.vllm_config.model_config
     return merged_stop_ids(config.try_get_generation_config().get("eos_token_id"), end_of_turn)
-
-
-def _check_options(decoding: DecodingConfig) -> None:
-    """Reject options that would be ignored."""
-    check_decoder(decoding.decoder)
-    for option in fields(decoding):
-        value = getattr(decoding, option.name)
-        if option.name not in _SUPPORTED and value != option.default:
-            raise UserError(
-                f"{option.name}={value!r}: debiased decoding in vLLM offline is greedy and stops only at tokens",
-                remedy="decode in process (d2e_sft.decoding), or ask a server (d2e serve)",
-            )
-
-
-def _check_lengths(llm: LLM, pairs: Sequence[TokenPair], new_tokens: int) -> None:
-    limit = llm.llm_engine.vllm_config.model_config.max_model_len
-    lengths = [max(len(pair.original), len(pair.imagined or ())) for pair in pairs]
-    over = [length for length in lengths if length + new_tokens > limit]
-    if over:
-        raise UserError(
-            f"{len(over)} of {len(lengths)} prompts exceed the engine's {limit} positions (the longest has "
-            f"{max(over)} tokens, plus {new_tokens} new ones)",
-            remedy="raise max_model_len if the model allows it, lower max_new_tokens, or shorten the contexts",
-        )
-
-
-def _probe(llm: LLM, sentinel: int) -> None:
-    """Decode one token, once per engine, to check that it runs the plug-in."""
-    if getattr(llm, "_d2e_probed", False):
-        return
-    parameters = plain_parameters(1, [sentinel])
-    parameters.extra_args = probe_row(sentinel).as_extra_args()
-    [output] = llm.generate([tokens_input([0])], parameters, use_tqdm=False)
-    check_probe(list(output.outputs[0].token_ids), sentinel)
-    llm._d2e_probed = True

@@ -15,19 +15,22 @@ token belongs to an answer if and only if *both* rows report it at the same inde
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import dataclasses as checked
 from torch import Tensor
 
-from d2e_sft.config.decoding import DECODERS, DecodingConfig, check_alpha
+from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, DecodingConfig
 from d2e_sft.decoding.decoders import named_decoder
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.vllm.draw import Draw
 
 KEY = "d2e"
 RowView = Literal["original", "imagined"]
+Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)]
 # Pairs whose logits are combined at once; bounds the extra memory to a few times 32 × V floats.
 _PAIRS_AT_ONCE = 32
 # Stands for the logit of a token that is masked in either view, so that decoders compute without infinities.
@@ -54,7 +57,7 @@ _NEUTRAL: dict[str, Any] = {
 _NEUTRAL_ROW: dict[str, Any] = {"temperature": 0.0, "min_tokens": 0}
 
 
-@dataclass(frozen=True)
+@checked.dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class PairedRow:
     """One request of a pair, as it travels in `SamplingParams.extra_args["d2e"]`.
 
@@ -73,8 +76,8 @@ class PairedRow:
 
     pair: str
     view: RowView
-    alpha: float
-    sentinel: int
+    alpha: Alpha
+    sentinel: Annotated[int, Field(ge=0)]
     done: int = 0
     min_tokens: int = 0
     stops: tuple[int, ...] = ()
@@ -87,6 +90,9 @@ class PairedRow:
         return {KEY: {**asdict(self), "stops": list(self.stops)}}
 
 
+_ROW = TypeAdapter(PairedRow)
+
+
 def read_row(extra_args: Mapping[str, Any] | None) -> PairedRow | None:
     """The paired row in a request's `extra_args`; None for a plain request.
 
@@ -95,27 +101,13 @@ def read_row(extra_args: Mapping[str, Any] | None) -> PairedRow | None:
     """
     if not extra_args or KEY not in extra_args:
         return None
-    given = extra_args[KEY]
-    known = {field.name for field in fields(PairedRow)}
-    if not isinstance(given, Mapping) or not {"pair", "view", "alpha", "sentinel"} <= set(given) <= known:
-        raise ValueError(f"extra_args[{KEY!r}]: got {given!r}; expected pair, view, alpha and sentinel")
-    draw = given.get("draw")
-    row = PairedRow(
-        **{
-            **given,
-            "stops": tuple(given.get("stops", ())),
-            "draw": None if draw is None else Draw(**draw),
-        }
-    )
-    if row.view not in ("original", "imagined"):
-        raise ValueError(f"extra_args[{KEY!r}]: view {row.view!r}; expected original or imagined")
     try:
-        check_alpha(row.alpha)
+        row = _ROW.validate_python(extra_args[KEY])
         check_decoder(row.decoder)
+    except ValidationError as error:
+        raise ValueError(f"extra_args[{KEY!r}]: {describe_validation_error(error)}") from None
     except UserError as error:
         raise ValueError(error.message) from None
-    if not isinstance(row.sentinel, int) or row.sentinel < 0:
-        raise ValueError(f"extra_args[{KEY!r}]: sentinel {row.sentinel!r}; expected a token id")
     return row
 
 
@@ -159,18 +151,13 @@ class InBatch:
     row: PairedRow
 
 
-@dataclass(frozen=True)
-class Step:
-    """The pairs (original, imagined) of one step, and the rows without a partner."""
-
-    pairs: tuple[tuple[InBatch, InBatch], ...]
-    unpaired: tuple[InBatch, ...]
+Matched = tuple[InBatch, InBatch]
 
 
-def match(rows: Iterable[InBatch]) -> Step:
-    """Pair the rows of a step by name, view and length."""
+def match(rows: Iterable[InBatch]) -> tuple[list[Matched], list[InBatch]]:
+    """The pairs (original, imagined) of a step, by name, view and length, and the rows without a partner."""
     waiting: dict[str, InBatch] = {}
-    pairs: list[tuple[InBatch, InBatch]] = []
+    pairs: list[Matched] = []
     unpaired: list[InBatch] = []
     for here in rows:
         other = waiting.pop(here.row.pair, None)
@@ -180,29 +167,31 @@ def match(rows: Iterable[InBatch]) -> Step:
             unpaired += (other, here)
         else:
             pairs.append((other, here) if here.row.view == "imagined" else (here, other))
-    return Step(tuple(pairs), (*unpaired, *waiting.values()))
+    return pairs, [*unpaired, *waiting.values()]
 
 
-def debias_rows(logits: Tensor, step: Step) -> Tensor:
+def debias_rows(logits: Tensor, rows: Iterable[InBatch]) -> Tensor:
     """Write the debiased logits of each pair to both its rows, and the sentinel to rows without a partner.
 
     Args:
-        logits: (rows, V) of the whole step, changed in place; rows of other requests stay as they are.
+        logits: (all rows, V) of the step, changed in place; rows of other requests stay as they are.
+        rows: the paired rows of the step.
 
     Returns:
         `logits`.
     """
-    for start in range(0, len(step.pairs), _PAIRS_AT_ONCE):
-        _debias(logits, step.pairs[start : start + _PAIRS_AT_ONCE])
-    if step.unpaired:
-        indices = _to_device([here.index for here in step.unpaired], logits)
-        sentinels = _to_device([here.row.sentinel for here in step.unpaired], logits)
+    pairs, unpaired = match(rows)
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        _debias(logits, pairs[start : start + _PAIRS_AT_ONCE])
+    if unpaired:
+        indices = _to_device([here.index for here in unpaired], logits)
+        sentinels = _to_device([here.row.sentinel for here in unpaired], logits)
         logits[indices] = float("-inf")
         logits[indices, sentinels] = 0.0
     return logits
 
 
-def _debias(logits: Tensor, pairs: tuple[tuple[InBatch, InBatch], ...]) -> None:
+def _debias(logits: Tensor, pairs: list[Matched]) -> None:
     originals = _to_device([original.index for original, _ in pairs], logits)
     imagined = _to_device([other.index for _, other in pairs], logits)
     rows = [original.row for original, _ in pairs]

@@ -7,7 +7,6 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +14,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
 
-from d2e_sft.vllm.pairing import PairedRow, check_sampling, debias_rows, match, read_row
+from d2e_sft.vllm.pairing import PairedRow, check_sampling, debias_rows, read_row
 from d2e_sft.vllm.rows import BatchRows, SlotRows
 
 
@@ -57,8 +56,8 @@ class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
 
     def apply(self, logits: Tensor, ctx: Any = None) -> Tensor:
         """Debias the step's pairs in place; `ctx` is Model Runner V2's layout of the step."""
-        rows: Sequence[Any] = self._batch.in_batch() if self._slots is None else self._slots.in_batch(ctx, len(logits))
-        return debias_rows(logits, match(rows)) if rows else logits
+        rows = self._batch.in_batch() if self._slots is None else self._slots.in_batch(ctx, len(logits))
+        return debias_rows(logits, rows)
 
 
 def _row(parameters: SamplingParams | None) -> PairedRow | None:

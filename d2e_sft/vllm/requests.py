@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.draw import Draw
 from d2e_sft.vllm.pairing import PairedRow, RowView
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
 
 # Fruitless submissions in a row after which a pair is given up.
-MAX_FRUITLESS_SUBMISSIONS = 16
+_MAX_FRUITLESS_SUBMISSIONS = 16
 Outcome = Literal["running", "stop", "length", "decoupled"]
 
 
@@ -86,14 +87,6 @@ class PairProgress:
         for reported in (view,) if self.paired else self._rows:
             self._rows[reported] += tokens
             self._ended[reported] |= ended
-        gained = self._agree()
-        if self.outcome == "running" and all(self._ended.values()):
-            self.outcome = "decoupled"
-        if gained:
-            self.fruitless = 0
-        return gained
-
-    def _agree(self) -> list[int]:
         original, imagined = self._rows["original"], self._rows["imagined"]
         gained: list[int] = []
         while self.outcome == "running" and not self._apart and self._agreed < min(len(original), len(imagined)):
@@ -106,8 +99,11 @@ class PairProgress:
                 self.answer.append(ours)
                 gained.append(ours)
                 self._agreed += 1
+                self.fruitless = 0
                 if len(self.answer) == self.limit:
                     self.outcome = "length"
+        if self.outcome == "running" and all(self._ended.values()):
+            self.outcome = "decoupled"
         return gained
 
 
@@ -136,32 +132,33 @@ class PairRequest:
         return PairProgress(self.decoding.max_new_tokens, self.stops, sentinel, paired=paired)
 
     def submission(self, progress: PairProgress, *, stream: bool) -> list[tuple[RowView, Any, SamplingParams]]:
-        """View, prompt and parameters of the one or two requests, in the order in which to queue them.
+        """Begin a submission: view, prompt and parameters of its requests, in the order in which to queue them.
 
         The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
         shorter prompt, so both end in the same step. In the other order they would not.
+
+        Raises:
+            UserError: the engine computed the pair in different steps too often.
         """
         from vllm.inputs.engine import tokens_input
 
-        name = uuid.uuid4().hex
-        if self.pair.imagined is None:
+        pair = self.pair
+        if progress.fruitless >= _MAX_FRUITLESS_SUBMISSIONS:
+            lengths = f"{len(pair.original)} tokens, {len(pair.imagined or ())} without context"
+            raise UserError(
+                f"{pair.name} ({lengths}): the engine computed the pair in different steps {progress.fruitless} times "
+                "in a row",
+                remedy="enable prefix caching, give the cache more memory, or raise max_num_batched_tokens above the "
+                "tokens of both prompts",
+            )
+        progress.submit()
+        if pair.imagined is None:
             parameters = plain_parameters(progress.remaining, self.stops, stream=stream)
-            return [("original", tokens_input([*self.pair.original]), parameters)]
-        views: list[tuple[RowView, Sequence[int]]] = [
-            ("original", self.pair.original),
-            ("imagined", self.pair.imagined),
-        ]
-        views.sort(key=lambda entry: len(entry[1]), reverse=True)
-        return [
-            (view, tokens_input([*prompt, *progress.answer]), self._parameters(name, view, progress, stream))
-            for view, prompt in views
-        ]
-
-    def _parameters(self, name: str, view: RowView, progress: PairProgress, stream: bool) -> SamplingParams:
+            return [("original", tokens_input([*pair.original]), parameters)]
         row = PairedRow(
-            pair=name,
-            view=view,
-            alpha=float(self.pair.alpha or 0.0),
+            pair=uuid.uuid4().hex,
+            view="original",
+            alpha=float(pair.alpha or 0.0),
             sentinel=self.sentinel,
             done=len(progress.answer),
             min_tokens=self.min_tokens,
@@ -170,12 +167,27 @@ class PairRequest:
             draw=self.draw,
             decoder=self.decoding.decoder,
         )
-        parameters = plain_parameters(progress.remaining, (*self.stops, self.sentinel), stream=stream)
-        parameters.extra_args = row.as_extra_args()
-        return parameters
+        rows = [(row, pair.original), (replace(row, view="imagined"), pair.imagined)]
+        stops = (*self.stops, self.sentinel)
+        return [
+            (
+                row.view,
+                tokens_input([*prompt, *progress.answer]),
+                plain_parameters(progress.remaining, stops, stream=stream, extra_args=row.as_extra_args()),
+            )
+            for row, prompt in sorted(rows, key=lambda one: len(one[1]), reverse=True)
+        ]
 
 
-def plain_parameters(max_tokens: int, stops: Sequence[int], *, stream: bool = False) -> SamplingParams:
+def probe_parameters(sentinel: int) -> SamplingParams:
+    """Those of a row without a partner: only an engine that runs the plug-in answers it with the sentinel."""
+    row = PairedRow(pair="probe", view="original", alpha=0.0, sentinel=sentinel)
+    return plain_parameters(1, [sentinel], extra_args=row.as_extra_args())
+
+
+def plain_parameters(
+    max_tokens: int, stops: Sequence[int], *, stream: bool = False, extra_args: dict[str, Any] | None = None
+) -> SamplingParams:
     """Greedy decoding that ends only at `stops`, without detokenisation."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -186,5 +198,6 @@ def plain_parameters(max_tokens: int, stops: Sequence[int], *, stream: bool = Fa
         stop_token_ids=list(stops),
         ignore_eos=True,  # the caller adds the end of text to `stops`, if wanted
         detokenize=False,
+        extra_args=extra_args,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
     )

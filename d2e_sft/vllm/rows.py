@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from d2e_sft.vllm.pairing import InBatch, PairedRow
@@ -63,7 +63,7 @@ class SlotRows:
             self._rows[slot] = row
         return row is not None
 
-    def in_batch(self, ctx: Any, logits_rows: int) -> Sequence[InBatch]:
+    def in_batch(self, ctx: Any, logits_rows: int) -> list[InBatch]:
         """The paired rows of a step, without those whose prompt is still being read."""
         slots = ctx.idx_mapping_np.tolist()
         if not any(slot in self._rows for slot in slots):

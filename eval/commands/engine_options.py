@@ -21,8 +21,8 @@ _OPTIONS = (
     click.option(
         "--dtype",
         type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
-        help="Of the weights; auto: bfloat16 if this machine computes it fast, else float32. [default: as in the "
-        "recipe, else float32; with vllm the checkpoint's]",
+        help="Data type of the weights; auto: bfloat16 if this machine computes it fast, else float32. [default: as "
+        "in the recipe, else float32; with vllm the checkpoint's]",
     ),
     click.option("--compile", "compiled", is_flag=True, help="Compile the decoding step; for GPUs."),
     click.option(

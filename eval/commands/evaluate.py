@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from d2e_sft.config.decoding import DECODERS, MAX_ALPHA
-from d2e_sft.config.options import Number
+from d2e_sft.config.decoding import MAX_ALPHA
+from d2e_sft.config.options import Number, decoder_option
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.judge.cli_options import judge_options
@@ -58,14 +58,7 @@ if TYPE_CHECKING:
     help="Run folder for the results. [default: MODEL's own] For several decoders: one each, or a common beginning.",
 )
 @click.option("--alpha", type=Number(0, MAX_ALPHA), help="Debias ratio. [default: as trained, else 0]")
-@click.option(
-    "--decoder",
-    "decoders",
-    multiple=True,
-    metavar="NAME[:KEY=VALUE,…]",
-    help=f"How both views give the next token: {', '.join(DECODERS)}, or a custom module:function; repeatable. "
-    "[default: d2e]",
-)
+@decoder_option("How both views give the next token (repeatable)", "decoders", multiple=True)
 @click.option(
     "--plausibility",
     type=Number(min=0, max=1),

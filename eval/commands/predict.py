@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.decoding import DECODERS
+from d2e_sft.config.options import decoder_option
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import RELATIONS, WORDED, EventSample
 from d2e_sft.util.startup import collector_paused
@@ -62,11 +62,7 @@ _OF_EVAL = (
     show_default=True,
     help="Prompt setting.",
 )
-@click.option(
-    "--decoder",
-    metavar="NAME[:KEY=VALUE,…]",
-    help=f"How both views give the next token: {', '.join(DECODERS)}, or a custom module:function. [default: d2e]",
-)
+@decoder_option("How both views give the next token")
 @engine_options
 @click.pass_obj
 def predict(

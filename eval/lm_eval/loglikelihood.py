@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from d2e_sft.decoding.pairs import PromptPair, TokenPair
 from d2e_sft.util.errors import UserError
 
 Tokens = list[int]
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """A text to score after a prompt.
-
-    Attributes:
-        original, imagined: the prompt with and without its document's context.
-        tokens: of the text.
-        cut: whether the beginning of the prompt was cut off.
-    """
-
-    original: Tokens
-    imagined: Tokens
-    tokens: Tokens
-    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,8 +32,10 @@ class ContinuationEncoder:
         token: int = self.tokenizer.eos_token_id if bos is None else bos
         return token
 
-    def encode(self, original: str, imagined: str, text: str) -> Continuation:
-        """Encode a prompt in both views and the text after it; blanks between them belong to the text.
+    def encode(self, original: str, imagined: str, text: str) -> TokenPair:
+        """Encode a prompt in both views and the text after it, its option; blanks between them belong to the text.
+
+        A prompt that is too long loses its beginning (`truncated`).
 
         Raises:
             UserError: the text has no token, or more than the model's positions.
@@ -68,15 +54,14 @@ class ContinuationEncoder:
         other = self._tokens(without) if without else [self.first]
         room = max(len(prompt), len(other)) if self.limit is None else self.limit + 1 - len(tokens)
         cut = len(prompt) > room
-        return Continuation(prompt[-room:], prompt[-room:] if other == prompt else other[-room:], tokens, cut)
+        imagined_prompt = prompt[-room:] if other == prompt else other[-room:]
+        return PromptPair(prompt[-room:], imagined_prompt, [tokens], truncated=cut)
 
-    def windows(self, text: str) -> list[Continuation]:
+    def windows(self, text: str) -> list[TokenPair]:
         """Split a text into pieces that fit the model, each after at least the token before it."""
         tokens = self._tokens(text)
         pieces = get_rolling_token_windows(tokens, self.first, self.limit or max(len(tokens), 1), 1)
-        return [
-            Continuation(list(prompt), list(prompt), list(rest)) for prompt, rest in map(make_disjoint_window, pieces)
-        ]
+        return [PromptPair(prompt, prompt, [rest]) for prompt, rest in map(make_disjoint_window, pieces)]
 
     def _tokens(self, text: str, *, special: bool = True) -> Tokens:
         start = self.tokenizer.bos_token or self.tokenizer.eos_token
@@ -84,11 +69,3 @@ class ContinuationEncoder:
         special = special and not (start and text.startswith(start))
         ids: Tokens = self.tokenizer(text, add_special_tokens=special)["input_ids"]
         return ids
-
-
-def by_prompt(continuations: Sequence[Continuation]) -> list[list[int]]:
-    """Places of continuations by prompt: those with the same prompt in both views share a forward."""
-    places: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
-    for place, one in enumerate(continuations):
-        places.setdefault((tuple(one.original), tuple(one.imagined)), []).append(place)
-    return list(places.values())

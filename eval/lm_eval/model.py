@@ -22,10 +22,11 @@ from d2e_sft.config.decoding import describe, given_decoder
 from d2e_sft.data.chat_template import end_of_turn_id
 from d2e_sft.decoding import DecodingConfig, OptionScore, PromptPair, generate, score, stop_token_ids
 from d2e_sft.decoding.decoders import decoder_of
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
-from eval.lm_eval.loglikelihood import Continuation, ContinuationEncoder, by_prompt
+from eval.lm_eval.loglikelihood import ContinuationEncoder
 
 _LOG = logging.getLogger(__name__)
 _KNOWN = {"until", "do_sample", "temperature", "top_p", "top_k", "max_gen_toks", "max_tokens", "max_new_tokens"}
@@ -127,7 +128,7 @@ class D2ELM(LM):
             for request in tqdm(requests, desc="tokenising", disable=disable_tqdm)
         ]
         self._warn_of_plain(sum(one.original == one.imagined for one in asked), len(asked))
-        if cut := sum(one.cut for one in asked):
+        if cut := sum(one.truncated for one in asked):
             _LOG.warning(
                 "%s of %s prompts are too long for the model and were cut at their beginning", cut, len(asked)
             )
@@ -148,9 +149,12 @@ class D2ELM(LM):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return sums
 
-    def _score(self, asked: Sequence[Continuation], title: str, disable_tqdm: bool) -> list[OptionScore]:
-        """Score continuations; those after the same prompt are its options."""
-        groups = by_prompt(asked)
+    def _score(self, asked: Sequence[TokenPair], title: str, disable_tqdm: bool) -> list[OptionScore]:
+        """Score pairs with one option each; those with the same prompts share a forward."""
+        by_prompt: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        for place, one in enumerate(asked):
+            by_prompt.setdefault((tuple(one.original), tuple(one.imagined or ())), []).append(place)
+        groups = list(by_prompt.values())
         results: dict[int, OptionScore] = {}
         with tqdm(total=len(asked), desc=title, disable=disable_tqdm) as bar:
 
@@ -160,10 +164,7 @@ class D2ELM(LM):
                     bar.update(len(of_prompt))
 
             pairs = [
-                PromptPair(
-                    asked[places[0]].original, asked[places[0]].imagined, [asked[place].tokens for place in places]
-                )
-                for places in groups
+                replace(asked[places[0]], options=[asked[place].options[0] for place in places]) for places in groups
             ]
             score(self.model, pairs, replace(self.how, batch_size=self.batch_size), on_batch=keep)
         return [results[place] for place in range(len(asked))]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import collector_paused
 from eval.run.benchmark import Benchmark
-from eval.run.options import EvalOptions
+from eval.run.options import EvalOptions, refuse_conflicts
 
 if TYPE_CHECKING:
     from eval.score.scores import RunScores
@@ -74,16 +74,15 @@ def check_single_decoder_options(system: str | None, judged: bool, options: dict
     Raises:
         UserError: there is one.
     """
-    given = {
-        f"--bench {system}": (system is not None, "has passes of its own"),
-        "--judge": (judged, "reads the answers of one"),
-        f"--engine {options['engine']}": (
-            options["engine"] in ("vllm", "openai"),
-            "supports one, and only the engine in this process supports several",
-        ),
-        "--without-context": (options["without_context"], "leaves nothing to contrast"),
-        f"--alpha {options['alpha']}": (options["alpha"] is not None, "belongs into the decoder, as d2e:alpha=0.5"),
-    }
-    for flag, (is_given, reason) in given.items():
-        if is_given:
-            raise UserError(f"{flag} with several --decoder: it {reason}", remedy="give one --decoder, or drop it")
+    engine, alpha, several = options["engine"], options["alpha"], "several --decoder"
+    only_here = "it supports one, and only the engine in this process supports several"
+    rules = (
+        ("it has passes of its own", f"--bench {system}", system is not None),
+        ("it reads the answers of one", "--judge", judged),
+        (only_here, f"--engine {engine}", engine in ("vllm", "openai")),
+        ("it leaves nothing to contrast", "--without-context", options["without_context"]),
+        ("it belongs into the decoder, as d2e:alpha=0.5", f"--alpha {alpha}", alpha is not None),
+    )
+    refuse_conflicts(
+        (True, several, why, "give one --decoder, or drop it", {flag: given}) for why, flag, given in rules
+    )

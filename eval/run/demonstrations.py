@@ -166,15 +166,14 @@ def _draw(candidates: Sequence[EventSample], fmt: str, generator: random.Random)
     rest = [row for pool in pools for row in pool]
     generator.shuffle(rest)
     # Rows with distinct passages go first, as a repeated passage teaches less.
-    seen, apart = {normalise(row.context) for row in drawn}, []
+    seen = {normalise(row.context) for row in drawn}
+    first: list[EventSample] = []
+    again: list[EventSample] = []
     for row in rest:
         context = normalise(row.context)
-        if context not in seen:
-            seen.add(context)
-            apart.append(row)
-    first = {(row.dataset, row.id) for row in apart}
-    again = [row for row in rest if (row.dataset, row.id) not in first]
-    drawn = [*drawn, *apart, *again][:SHOTS]
+        (again if context in seen else first).append(row)
+        seen.add(context)
+    drawn = [*drawn, *first, *again][:SHOTS]
     generator.shuffle(drawn)
     return drawn if len(drawn) == SHOTS else None
 

@@ -89,24 +89,19 @@ def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, comp
     Raises:
         UserError: they do not; names everything that differs.
     """
-    keys = [key for key in {**before, **now} if not (companion and key in _DIFFERS_BETWEEN_PASSES)]
-    changed = [
-        _difference(key, before, now)
-        for key in keys
-        if key not in _REPORTED_AS.values() and before.get(key) != now.get(key)
-    ]
+    changed = []
+    for key in {**before, **now}:
+        if (companion and key in _DIFFERS_BETWEEN_PASSES) or key in _REPORTED_AS.values():
+            continue
+        if before.get(key) != now.get(key):
+            other = _REPORTED_AS.get(key, key)
+            shown = other if other in before and before[other] != now.get(other) else key
+            changed.append(f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(shown))} → {_shown(now.get(shown))}")
     if changed:
         raise UserError(
             "\n  ".join([f"{file}: was decoded by another model or with other options", *changed]),
             remedy="give the options of that decoding, keep both with another --out, or remove it with --overwrite",
         )
-
-
-def _difference(key: str, before: Fingerprint, now: Fingerprint) -> str:
-    shown = _REPORTED_AS.get(key, key)
-    if shown not in before or before[shown] == now.get(shown):
-        shown = key
-    return f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(shown))} → {_shown(now.get(shown))}"
 
 
 def _shown(value: Any) -> str:

@@ -104,11 +104,9 @@ class DecodingPass:
             return self.processes.decided_by_main(lambda: self._finish(now, resumed, session, write))
 
     def _find_earlier(self) -> tuple[Fingerprint, ResumeState]:
-        now = self.fingerprint()
-        keys = [(one.dataset, one.id) for one in self.task.conversations]
-        return now, find_resume_state(
-            self.files, now, keys, overwrite=self.overwrite, accept_edited=self.accept_edited
-        )
+        now, keys = self.fingerprint(), [(one.dataset, one.id) for one in self.task.conversations]
+        how = {"overwrite": self.overwrite, "accept_edited": self.accept_edited}
+        return now, find_resume_state(self.files, now, keys, **how)
 
     def _decode_missing(self, fingerprint: Fingerprint, resumed: ResumeState) -> dict[str, Any]:
         """Decode this process's share of what is left.

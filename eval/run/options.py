@@ -6,6 +6,7 @@ checkpoint, an endpoint) is decoded with α = 0 by default.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -119,9 +120,12 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
         batch_size=options.batch_size or own.batch_size,
         compiled=options.compiled,
     )
-    for is_given, message, remedy in _conflicts(model, options, engine, decoding):
-        if is_given:
-            raise UserError(message, remedy)
+    refuse_conflicts(_conflicts(model, options, engine, decoding))
+    if options.decoder == "d2e" and options.alpha is None and decoding.alpha == 0:
+        raise UserError(
+            f"--decoder d2e: α is 0, as {model} was not trained with another, and that is plain decoding",
+            "give α: --decoder d2e:alpha=0.5",
+        )
     if options.without_context:
         decoding = replace(decoding, decoder="plain")
     return EvalConfig(
@@ -143,60 +147,72 @@ def warn_of_idle_options(config: EvalConfig) -> None:
         )
 
 
-def _conflicts(model: str, options: EvalOptions, engine: str, decoding: DecodingConfig) -> list[tuple[bool, str, str]]:
-    """Options that do not go together: whether they are given, the message and the remedy."""
-    here = "decode the model here: --engine transformers or vllm"
+# Whether an option is given that rules others out, its name, the reason, the remedy, and which others are given.
+Conflict = tuple[bool, str, str, str, Mapping[str, object]]
+
+
+def refuse_conflicts(conflicts: Iterable[Conflict]) -> None:
+    """Raise UserError for the first option that is given together with one that rules it out."""
+    for applies, other, reason, remedy, flags in conflicts:
+        for flag, is_given in flags.items():
+            if applies and is_given:
+                raise UserError(f"{flag} with {other}: {reason}", remedy)
+
+
+def _conflicts(model: str, options: EvalOptions, engine: str, decoding: DecodingConfig) -> list[Conflict]:
     endpoint, likelihood = engine == "openai", options.answer == "likelihood"
     contrast = options.decoder is not None and decoding.needs_imagined
-    plainly = "with --engine openai: an endpoint decodes plainly, as it gives out no logits"
-    scored = "with --answer likelihood: concerns generated text, and options are scored"
+    in_vllm = likelihood and engine == "vllm" and not options.without_context
     one = "drop one of the two"
     return [
         (
-            endpoint and bool(options.alpha),
-            f"--alpha {options.alpha} {plainly}; expected α = 0",
-            f"drop it, or {here}",
+            endpoint,
+            "--engine openai",
+            "an endpoint decodes plainly, as it gives out no logits",
+            "drop it, or decode the model here: --engine transformers or vllm",
+            {
+                f"--alpha {options.alpha}": options.alpha,
+                f"--decoder {options.decoder}": contrast,
+                f"--plausibility {options.plausibility:g}": options.plausibility > 0,
+            },
         ),
-        (endpoint and contrast, f"--decoder {options.decoder} {plainly}; expected plain", f"drop it, or {here}"),
         (
-            endpoint and options.plausibility > 0,
-            f"--plausibility {options.plausibility:g} {plainly}; expected 0",
-            f"drop it, or {here}",
-        ),
-        (
-            endpoint and options.overlong != "error",
-            f"--overlong {options.overlong} with --engine openai: {model!r} does not show its tokens, so contexts "
-            "cannot be cut to fit; expected error",
+            endpoint,
+            "--engine openai",
+            f"{model!r} does not show its tokens, so contexts cannot be cut to fit; expected error",
             "drop it; the server refuses prompts that are too long for it, and the sample is named",
+            {f"--overlong {options.overlong}": options.overlong != "error"},
         ),
-        (likelihood and options.setting == "cot", f"--setting cot {scored}", one),
         (
-            likelihood and options.max_new_tokens is not None,
-            f"--max-new-tokens {options.max_new_tokens} {scored}",
+            likelihood,
+            "--answer likelihood",
+            "concerns generated text, and options are scored",
             one,
+            {
+                "--setting cot": options.setting == "cot",
+                f"--max-new-tokens {options.max_new_tokens}": options.max_new_tokens is not None,
+                "--compile": options.compiled,
+            },
         ),
-        (likelihood and options.compiled, f"--compile {scored}", one),
         (
-            likelihood and decoding.plausibility > 0,
-            f"--plausibility {decoding.plausibility:g} with --answer likelihood: an option with a token below the "
-            "cut-off would have no probability at all; expected 0",
+            likelihood,
+            "--answer likelihood",
+            "an option with a token below the cut-off would have no probability at all; expected 0",
             one,
+            {f"--plausibility {decoding.plausibility:g}": decoding.plausibility > 0},
         ),
         (
-            likelihood and engine == "vllm" and decoding.needs_imagined and not options.without_context,
-            f"--answer likelihood with --engine vllm, decoded {describe(decoding.record())}: vLLM only gives the "
-            "log-probabilities of its own distribution; expected plain decoding",
+            in_vllm,
+            f"--engine vllm, decoded {describe(decoding.record())}",
+            "vLLM only gives the log-probabilities of its own distribution; expected plain decoding",
             "add --decoder plain, or score in process: --engine transformers",
+            {"--answer likelihood": decoding.needs_imagined},
         ),
         (
-            options.without_context and contrast,
-            f"--decoder {options.decoder} with --without-context: it contrasts the prompts with and without context, "
-            "and the former are left out; expected plain",
+            options.without_context,
+            "--without-context",
+            "it contrasts the prompts with and without context, and the former are left out; expected plain",
             one,
-        ),
-        (
-            options.decoder == "d2e" and options.alpha is None and decoding.alpha == 0,
-            f"--decoder d2e: α is 0, as {model} was not trained with another, and that is plain decoding",
-            "give α: --decoder d2e:alpha=0.5",
+            {f"--decoder {options.decoder}": contrast},
         ),
     ]

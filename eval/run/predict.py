@@ -79,7 +79,9 @@ def predict(
             remedy="generate the answers: --answer generate",
         )
     wording = load_prompt_set(config.prompt_set).in_setting(options.setting)
-    rows = BenchmarkRows(list(samples), list(samples), list(bad), _digest(samples))
+    # Independent of the samples' file and description.
+    digest = hashlib.sha256(b"".join(sample.model_dump_json().encode() + b"\n" for sample in samples)).hexdigest()
+    rows = BenchmarkRows(list(samples), list(samples), list(bad), digest)
     asked = SamplePass(model, config, rows, wording, files)
     return asked.run(
         lambda completed: _write(asked, out, completed), lambda: warn_of_idle_options(config), load_engine=make_engine
@@ -122,14 +124,6 @@ def _check_out(out: Path, file: Path, files: PassFiles, options: EvalOptions) ->
             f"--out {out}: exists already, but {files.folder} does not, so the origin of its answers is unknown",
             remedy="name another file, or replace it with --overwrite",
         )
-
-
-def _digest(samples: Sequence[EventSample]) -> str:
-    """SHA-256 of the samples, independent of their file and description."""
-    digest = hashlib.sha256()
-    for sample in samples:
-        digest.update(sample.model_dump_json().encode() + b"\n")
-    return digest.hexdigest()
 
 
 def _write(asked: SamplePass, out: Path, completed: CompletedPass) -> Answered:

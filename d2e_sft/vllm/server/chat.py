@@ -19,11 +19,11 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.exceptions import VLLMValidationError
 
-from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
+from d2e_sft.config.decoding import DecodingConfig, given_decoder
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.pairing import check_decoder
+from d2e_sft.vllm.pairing import Alpha, check_decoder
 from d2e_sft.vllm.server.pair_request import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class DebiasedChatRequest(ChatCompletionRequest):
     """
 
     context: str | None = None
-    alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)
+    alpha: Alpha | None = None
     decoder: str | None = None
     plausibility: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
     format: Format | None = None

@@ -19,9 +19,10 @@ from vllm.exceptions import GenerationError, GracefulHTTPError
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 
-from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel, probe_row
+from d2e_sft.util.errors import UserError
+from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel
 from d2e_sft.vllm.pairing import RowView
-from d2e_sft.vllm.requests import MAX_FRUITLESS_SUBMISSIONS, PairProgress, PairRequest, plain_parameters
+from d2e_sft.vllm.requests import PairProgress, PairRequest, probe_parameters
 from d2e_sft.vllm.server.gate import RowGate
 from d2e_sft.vllm.server.pair_request import IMAGINED, pair_request, with_end_of_text
 from d2e_sft.vllm.server.stream import PairStream
@@ -66,10 +67,9 @@ class PairingEngine:
         Raises:
             UserError: it does not.
         """
-        parameters = plain_parameters(1, [self.sentinel])
-        parameters.extra_args = probe_row(self.sentinel).as_extra_args()
+        name, parameters = f"d2e-probe-{uuid.uuid4().hex}", probe_parameters(self.sentinel)
         tokens: list[int] = []
-        async for output in self.engine.generate(tokens_input([0]), parameters, f"d2e-probe-{uuid.uuid4().hex}"):
+        async for output in self.engine.generate(tokens_input([0]), parameters, name):
             tokens += output.outputs[0].token_ids
         check_probe(tokens, self.sentinel)
 
@@ -106,7 +106,8 @@ class PairingEngine:
         place = {**options, "data_parallel_rank": next(self._ranks) if rank is None else rank}
         async with self._gate.rows(2):
             while not progress.complete and not stream.stopped:
-                await self._before_submission(progress)
+                if progress.fruitless:
+                    await asyncio.sleep(min(_FIRST_WAIT * 2 ** (progress.fruitless - 1), _LONGEST_WAIT))
                 async with self._submitted(request, progress, request_id, place) as reports:
                     async for view, output in reports:
                         gained = progress.report(view, output.outputs[0].token_ids, ended=output.finished)
@@ -116,23 +117,16 @@ class PairingEngine:
                             break
         yield stream.last(progress)
 
-    async def _before_submission(self, progress: PairProgress) -> None:
-        if progress.fruitless >= MAX_FRUITLESS_SUBMISSIONS:
-            raise GenerationError(
-                f"debiased decoding: the two prompts were computed in different steps {progress.fruitless} times in a "
-                "row; raise --max-num-batched-tokens, give the cache more memory, or enable prefix caching"
-            )
-        if progress.fruitless:
-            await asyncio.sleep(min(_FIRST_WAIT * 2 ** (progress.fruitless - 1), _LONGEST_WAIT))
-
     @asynccontextmanager
     async def _submitted(
         self, request: PairRequest, progress: PairProgress, request_id: str, options: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[tuple[RowView, RequestOutput]]]:
         """Submit both requests; both are aborted when the block is left, however that happens."""
-        rows = request.submission(progress, stream=True)
-        again = progress.submissions > 0
-        progress.submit()
+        try:
+            rows = request.submission(progress, stream=True)
+        except UserError as error:
+            raise GenerationError(f"{error.message}; {error.remedy}") from None
+        again = progress.submissions > 1
         if again and self.engine.vllm_config.scheduler_config.policy == "priority":
             options = {**options, "priority": options.get("priority", 0) - 1}
         reports: Reports = asyncio.Queue()

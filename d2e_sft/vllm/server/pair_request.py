@@ -39,7 +39,9 @@ def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int)
     if not parameters.ignore_eos:
         stops |= parameters.all_stop_token_ids
     limit = engine.vllm_config.model_config.max_model_len
-    original, imagined = list(prompt["prompt_token_ids"]), _token_ids(extra[IMAGINED])
+    original, imagined = list(prompt["prompt_token_ids"]), extra[IMAGINED]
+    if not (isinstance(imagined, list) and imagined and all(isinstance(id, int) and id >= 0 for id in imagined)):
+        raise VLLMValidationError(f"{IMAGINED}: expected the token ids of a prompt", parameter=IMAGINED)
     room = limit - max(len(original), len(imagined))
     if room < 1:
         raise VLLMValidationError(
@@ -73,12 +75,6 @@ def with_end_of_text(engine: Any, parameters: SamplingParams) -> SamplingParams:
     config = engine.vllm_config.model_config.try_get_generation_config()
     parameters.update_from_generation_config(config, engine.renderer.get_eos_token_id())
     return parameters
-
-
-def _token_ids(value: Any) -> list[int]:
-    if not isinstance(value, list) or not value or not all(isinstance(token, int) and token >= 0 for token in value):
-        raise VLLMValidationError(f"{IMAGINED}: expected the token ids of a prompt", parameter=IMAGINED)
-    return value
 
 
 def _draw(parameters: SamplingParams) -> Draw | None:

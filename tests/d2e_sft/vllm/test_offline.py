@@ -67,7 +67,7 @@ def test_samples_are_answered_with_text_and_one_without_context_plainly(llm: Any
 
 
 def test_a_prompt_beyond_the_engines_length_is_refused_before_anything_is_decoded(llm: Any) -> None:
-    with pytest.raises(UserError, match=r"1 of 2 prompts exceed the engine's 768 positions \(the longest has 800"):
+    with pytest.raises(UserError, match=r"has 800 tokens, plus 12 new ones; expected at most the engine's 768"):
         generate(llm, [PromptPair([5] * 800, [5]), PromptPair([5], [6])], DECODING, stop_ids=STOPS)
 
 
@@ -75,9 +75,9 @@ def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_com
     from vllm import SamplingParams
     from vllm.exceptions import VLLMValidationError
 
-    from d2e_sft.vllm.engine import probe_row
+    from d2e_sft.vllm.requests import probe_parameters
 
-    extra = probe_row(3).as_extra_args()
+    extra = probe_parameters(3).extra_args
     for options in ({"temperature": 1.0}, {"presence_penalty": 1.0}, {"logprobs": 2}, {"stop_token_ids": []}):
         parameters = SamplingParams(**{"temperature": 0.0, "stop_token_ids": [3], "extra_args": extra, **options})
         with pytest.raises(VLLMValidationError, match=next(iter(options))):

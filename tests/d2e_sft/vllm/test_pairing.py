@@ -12,7 +12,7 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.vllm.draw import Draw
-from d2e_sft.vllm.pairing import InBatch, PairedRow, debias_rows, match, read_row
+from d2e_sft.vllm.pairing import InBatch, PairedRow, debias_rows, read_row
 
 VOCAB, SENTINEL = 31, 30
 NONE = float("-inf")
@@ -39,7 +39,7 @@ def test_both_rows_of_a_pair_get_the_debiased_logits_each_pair_with_its_own_alph
     # More pairs than are combined at once, in an order that mixes their rows; rows 80 to 89 are plain requests.
     alphas = {f"p{i}": i / 20 for i in range(40)}
     rows = [here for i in range(40) for here in _pair(f"p{i}", i, 79 - i, alpha=alphas[f"p{i}"])]
-    debias_rows(logits, match(rows[1::2] + rows[::2]))
+    debias_rows(logits, rows[1::2] + rows[::2])
     for i in range(40):
         expected = before[i] - alphas[f"p{i}"] * before[79 - i]
         expected[SENTINEL] = NONE
@@ -53,7 +53,7 @@ def test_each_pair_of_a_step_is_decoded_by_its_own_decoder() -> None:
     before = logits.clone()
     decoders = ["cad:weight=2", "adacad", "coiecd", "cocoa", "cad:weight=2"]
     rows = [here for i, decoder in enumerate(decoders) for here in _pair(f"p{i}", 2 * i, 2 * i + 1, decoder=decoder)]
-    debias_rows(logits, match([*rows, *_pair("q", 10, 11, alpha=0.3)]))
+    debias_rows(logits, [*rows, *_pair("q", 10, 11, alpha=0.3)])
     p, q = before[0::2].log_softmax(-1), before[1::2].log_softmax(-1)
     mean = ((p.exp() + q.exp()) / 2).log()
     divergence = ((p.exp() * (p - mean)).sum(-1) + (q.exp() * (q - mean)).sum(-1)) / 2
@@ -73,7 +73,7 @@ def test_each_pair_of_a_step_is_decoded_by_its_own_decoder() -> None:
 def test_a_token_masked_in_either_view_stays_masked_and_takes_no_part_in_distributions(decoder: str) -> None:
     whole, masked = _logits(2, seed=4), _logits(2, seed=4)
     masked[0, :4], masked[1, 2:6] = NONE, NONE
-    debias_rows(masked, match(_pair("p", 0, 1, decoder=decoder)))
+    debias_rows(masked, _pair("p", 0, 1, decoder=decoder))
     assert (masked[:, :6] == NONE).all()
     kept = named_decoder(decoder)(*whole[:, 6:])
     kept[SENTINEL - 6] = NONE
@@ -93,7 +93,7 @@ def test_a_token_masked_in_either_view_stays_masked_and_takes_no_part_in_distrib
 def test_a_row_without_its_partner_can_only_take_the_sentinel(rows: list[InBatch]) -> None:
     logits = _logits(3)
     plain = logits[2].clone()
-    debias_rows(logits, match(rows))
+    debias_rows(logits, rows)
     for here in rows:
         assert logits[here.index].argmax() == SENTINEL
         assert logits[here.index].isfinite().sum() == 1
@@ -103,7 +103,7 @@ def test_a_row_without_its_partner_can_only_take_the_sentinel(rows: list[InBatch
 def test_a_pair_never_takes_the_sentinel() -> None:
     logits = _logits(2)
     logits[0, SENTINEL] = 100.0
-    debias_rows(logits, match(_pair("p", 0, 1)))
+    debias_rows(logits, _pair("p", 0, 1))
     assert (logits.argmax(dim=-1) != SENTINEL).all()
 
 
@@ -113,14 +113,14 @@ def test_stops_wait_for_the_answers_least_length_whatever_was_submitted_before(
 ) -> None:
     logits = torch.zeros(2, VOCAB)
     logits[0, 7] = 10.0
-    debias_rows(logits, match(_pair("p", 0, 1, length, done=done, min_tokens=3, stops=(7,))))
+    debias_rows(logits, _pair("p", 0, 1, length, done=done, min_tokens=3, stops=(7,)))
     assert (logits[0, 7] == NONE).item() is held
 
 
 def test_the_cut_off_keeps_the_tokens_that_the_original_view_finds_plausible() -> None:
     logits = _logits(2)
     probabilities = logits[0].softmax(-1)
-    debias_rows(logits, match(_pair("p", 0, 1, plausibility=0.3)))
+    debias_rows(logits, _pair("p", 0, 1, plausibility=0.3))
     kept = logits[0].isfinite()
     kept[SENTINEL] = bool(probabilities[SENTINEL] >= 0.3 * probabilities.max())
     assert torch.equal(kept, probabilities >= 0.3 * probabilities.max())
@@ -130,7 +130,7 @@ def test_the_cut_off_keeps_the_tokens_that_the_original_view_finds_plausible() -
 def test_half_precision_logits_are_combined_in_float32() -> None:
     logits = (_logits(2) * 30).to(torch.bfloat16)
     expected = (logits[0].float() - 0.5 * logits[1].float()).to(torch.bfloat16)
-    debias_rows(logits, match(_pair("p", 0, 1)))
+    debias_rows(logits, _pair("p", 0, 1))
     assert torch.equal(logits[0, :SENTINEL], expected[:SENTINEL])
 
 
@@ -151,7 +151,7 @@ def test_a_row_survives_its_way_as_json() -> None:
 )  # fmt: skip
 def test_a_malformed_row_is_refused(changes: dict[str, Any]) -> None:
     given = {"pair": "p", "view": "original", "alpha": 0.5, "sentinel": 1, **changes}
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=next(iter(changes))):
         read_row({"d2e": given})
 
 
@@ -193,5 +193,5 @@ def test_a_draw_depends_on_seed_and_position_alone() -> None:
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_p": 0.0}, {"top_k": -1}, {"min_p": 2.0}])
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=next(iter(options))):
         Draw(**{"temperature": 1.0, "seed": 0, **options})

@@ -17,7 +17,7 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.vllm.draw import Draw
-from d2e_sft.vllm.pairing import PairedRow, debias_rows, match
+from d2e_sft.vllm.pairing import PairedRow, debias_rows
 from d2e_sft.vllm.requests import PairProgress, PairRequest
 from d2e_sft.vllm.rows import BatchRows
 
@@ -87,7 +87,7 @@ class _Engine:
             partial.append(request.read < len(tokens))
             self.cache[self._key(request)] = request.read
             logits[i] = _logits(tokens[: request.read])
-        debias_rows(logits, match(rows.in_batch()))
+        debias_rows(logits, rows.in_batch())
         ended = []
         for i, request in enumerate(chosen):
             if partial[i]:

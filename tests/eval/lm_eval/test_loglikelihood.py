@@ -107,8 +107,8 @@ def test_a_prompt_that_is_too_long_loses_its_beginning_in_either_view() -> None:
     one = encoder.encode("0123456789", "56789", "ab")
     assert tiny_tokenizer().decode(one.original) == "3456789"
     assert tiny_tokenizer().decode(one.imagined) == "56789"
-    assert one.cut
-    assert not encoder.encode("0123456", "0123456", "ab").cut
+    assert one.truncated
+    assert not encoder.encode("0123456", "0123456", "ab").truncated
 
 
 @pytest.mark.parametrize(
