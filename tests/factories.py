@@ -134,9 +134,14 @@ def save_bench(
     return folder
 
 
-def evaluate(world: Path, run: Path, *arguments: str | Path | int) -> int:
-    """Run `d2e eval` on the world's model and benchmark with few tokens per answer; return its exit status."""
-    return d2e("eval", world / "model", "--bench", world / "bench", "--out", run, *QUICK, *arguments)
+def evaluation(world: Path, run: Path, *arguments: str | Path | float) -> list[Any]:
+    """Return the words of a `d2e eval` on the world's model and benchmark with few tokens per answer."""
+    return ["eval", world / "model", "--bench", world / "bench", "--out", run, *QUICK, *arguments]
+
+
+def evaluate(world: Path, run: Path, *arguments: str | Path | float) -> int:
+    """Run this `d2e eval`; return its exit status."""
+    return d2e(*evaluation(world, run, *arguments))
 
 
 def predictions(run: Path, bench: str = "bench", stem: str = "predictions") -> list[dict[str, Any]]:

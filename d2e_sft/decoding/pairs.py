@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.util.errors import UserError
@@ -90,22 +90,17 @@ def batches_of(pairs: Sequence[TokenPair], size: int) -> Iterator[tuple[list[int
 
     All batches of a group share one `Prefix`, which keeps its keys and values once computed.
     """
+    from d2e_sft.model.packing import MIN_SHARED, common_length  # imports torch
+
     groups: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):
         groups.setdefault(pair.group, []).append(index)
     for members in groups.values():
         # Longest first, so that a lack of memory shows at once.
         order = sorted(members, key=lambda index: len(pairs[index].original), reverse=True)
-        prefix = Prefix(common_prefix([pairs[index] for index in order]))
+        views = [view for index in order for view in (pairs[index].original, pairs[index].imagined)]
+        prompts = [view for view in views if view is not None]
+        shared = common_length(prompts)
+        prefix = Prefix(prompts[0][:shared] if shared >= MIN_SHARED else ())
         for start in range(0, len(order), size):
             yield order[start : start + size], prefix
-
-
-def common_prefix(pairs: Sequence[TokenPair]) -> Tokens:
-    """The tokens that all prompts begin with; none if there are too few to be worth sharing."""
-    prompts: list[Any] = [pair.original for pair in pairs]
-    prompts += [pair.imagined for pair in pairs if pair.imagined is not None]
-    from d2e_sft.model.packing import MIN_SHARED, common_length  # imports torch
-
-    length = common_length(prompts)
-    return prompts[0][:length] if length >= MIN_SHARED else ()

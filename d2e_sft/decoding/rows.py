@@ -115,8 +115,16 @@ class PackedRows:
 
     def next_states(self) -> RowStates:
         """Hidden states of the rows' last tokens; call once per token."""
-        states = self._step() if self.states is None else self.states
-        self.states = None
+        states, self.states = self.states, None
+        if states is None:
+            inputs = {
+                "input_ids": self.tokens[:, None],
+                "position_ids": self.cache.positions(),
+                "attention_mask": placeholder_mask(self.tokens.device),
+                "row_cache": self.cache,
+            }
+            states = self.forward(self.model, inputs)
+            self.cache.grow()
         partner = torch.tensor(self.partner, dtype=torch.long, device=states.device)
         return RowStates(states[: self.pairs], states[self.pairs :], partner)
 
@@ -140,17 +148,6 @@ class PackedRows:
     def append(self, tokens: Tensor) -> None:
         """Append one token (B,) to both rows of each pair."""
         self.tokens = torch.cat([tokens, tokens[self.partner]]) if self.partner else tokens
-
-    def _step(self) -> Tensor:
-        inputs = {
-            "input_ids": self.tokens[:, None],
-            "position_ids": self.cache.positions(),
-            "attention_mask": placeholder_mask(self.tokens.device),
-            "row_cache": self.cache,
-        }
-        states = self.forward(self.model, inputs)
-        self.cache.grow()
-        return states
 
 
 def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -196,11 +193,12 @@ class PaddedRows:
     def append(self, tokens: Tensor) -> None:
         """Append one token (B,) to both rows of each pair."""
         self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
-        mask = self.row_inputs["attention_mask"]
-        self.row_inputs = {
-            "attention_mask": torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1),
-            "position_ids": self.row_inputs["position_ids"][:, -1:] + 1,
-        }
+        if "position_ids" in self.row_inputs:  # an encoder's prompts stay as they are
+            mask = self.row_inputs["attention_mask"]
+            self.row_inputs = {
+                "attention_mask": torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1),
+                "position_ids": self.row_inputs["position_ids"][:, -1:] + 1,
+            }
 
     def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """The tokens of the first forward, and each row's other inputs."""
@@ -213,10 +211,6 @@ class PaddedRows:
 
 class EncoderDecoderRows(PaddedRows):
     """Prompts of an encoder-decoder model, encoded once; answers grow in its decoder."""
-
-    def append(self, tokens: Tensor) -> None:
-        """Append one token (B,) to both rows of each pair."""
-        self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
 
     def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
         inputs = {name: tensor.to(self.model.device) for name, tensor in encoder_inputs(prompts, 0).items()}

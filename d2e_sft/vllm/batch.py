@@ -11,7 +11,7 @@ from vllm import LLM
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.pairing import RowView
-from d2e_sft.vllm.requests import PairRequest
+from d2e_sft.vllm.requests import PairProgress, PairRequest
 
 # Fruitless submissions in a row after which a pair gets the engine to itself.
 _EXCLUSIVE_AFTER = 4
@@ -32,11 +32,11 @@ class RequestBatch:
         on_answer: Callable[[int, list[int]], object] = lambda index, tokens: None,
         on_resubmission: Callable[[int], object] = lambda index: None,
     ) -> None:
-        self.llm, self.requests = llm, requests
+        self.llm = llm
         self.on_answer, self.on_resubmission = on_answer, on_resubmission
         self.scheduler = llm.llm_engine.vllm_config.scheduler_config
         self.room = self.scheduler.max_num_seqs  # rows that may be in the engine
-        self.progress = [request.progress() for request in requests]
+        self.progress = [PairProgress(request) for request in requests]
         self.waiting, self.parted = deque(range(len(requests))), deque[int]()
         self.inside: dict[str, tuple[int, RowView]] = {}  # by name of the engine's request
 
@@ -77,7 +77,7 @@ class RequestBatch:
 
     def _submit_one(self, index: int) -> None:
         progress, engine = self.progress[index], self.llm.llm_engine
-        rows = self.requests[index].submission(progress, stream=False)
+        rows = progress.submission(stream=False)
         again = progress.submissions > 1
         if again:
             self.on_resubmission(index)

@@ -123,11 +123,9 @@ def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> 
     free = [token for token in special if token not in stops and token < vocab_size]
     if free:
         # Best: named as unused; then not in the template; then without a role of its own.
-        def rank(token: int) -> tuple[bool, bool, bool, int]:
-            text = special[token]
-            return not _UNUSED.search(text), text in template, text in roles, -token
-
-        return min(free, key=rank)
+        return min(
+            free, key=lambda i: (not _UNUSED.search(special[i]), special[i] in template, special[i] in roles, -i)
+        )
     raise UserError(
         f"tokenizer of {getattr(tokenizer, 'name_or_path', '?')!r}: has no special token besides those that end an "
         "answer, and debiased decoding in vLLM needs one that no answer holds",

@@ -25,16 +25,30 @@ _MAX_FRUITLESS_SUBMISSIONS = 16
 Outcome = Literal["running", "stop", "length", "decoupled"]
 
 
+@dataclass(frozen=True)
+class PairRequest:
+    """A pair of prompts and how to decode it; without an imagined prompt it is one plain request.
+
+    Attributes:
+        pair: see `d2e_sft.decoding.pairs.resolved`.
+        stops: tokens that end the answer.
+        sentinel: the token of a row without a partner.
+        draw: how to sample; None: greedy.
+    """
+
+    pair: TokenPair
+    decoding: DecodingConfig
+    stops: tuple[int, ...]
+    sentinel: int
+    min_tokens: int = 0
+    draw: Draw | None = None
+
+
 class PairProgress:
     """The answer of one pair over all its submissions.
 
-    Args:
-        limit: longest answer in tokens, without the stop token.
-        stops: tokens that end an answer.
-        sentinel: the token of a row without a partner.
-        paired: False for a plain request, which reports for both rows.
-
     Attributes:
+        paired: False for a plain request, which reports for both rows.
         answer: the tokens chosen so far, without the stop token.
         outcome: `running`; `stop` or `length` once the answer is complete; `decoupled` when both requests have ended
             before the answer: call `submit` again.
@@ -42,11 +56,10 @@ class PairProgress:
         fruitless: submissions in a row without a new token.
     """
 
-    def __init__(self, limit: int, stops: Sequence[int], sentinel: int, *, paired: bool = True) -> None:
-        self.paired = paired
-        self.limit = limit
-        self.stops = frozenset(stops)
-        self.sentinel = sentinel
+    def __init__(self, request: PairRequest) -> None:
+        self.request = request
+        self.paired = request.pair.imagined is not None
+        self.limit = request.decoding.max_new_tokens
         self.answer: list[int] = []
         self.stopped_by: int | None = None
         self.outcome: Outcome = "decoupled"
@@ -78,6 +91,53 @@ class PairProgress:
         self.fruitless += 1
         self.outcome = "running"
 
+    def submission(self, *, stream: bool) -> list[tuple[RowView, Any, SamplingParams]]:
+        """Begin a submission: view, prompt and parameters of its requests, in the order in which to queue them.
+
+        The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
+        shorter prompt, so both end in the same step. In the other order they would not.
+
+        Raises:
+            UserError: the engine computed the pair in different steps too often.
+        """
+        from vllm.inputs.engine import tokens_input
+
+        request, pair = self.request, self.request.pair
+        if self.fruitless >= _MAX_FRUITLESS_SUBMISSIONS:
+            lengths = f"{len(pair.original)} tokens, {len(pair.imagined or ())} without context"
+            raise UserError(
+                f"{pair.name} ({lengths}): the engine computed the pair in different steps {self.fruitless} times "
+                "in a row",
+                remedy="enable prefix caching, give the cache more memory, or raise max_num_batched_tokens above the "
+                "tokens of both prompts",
+            )
+        self.submit()
+        if pair.imagined is None:
+            parameters = plain_parameters(self.remaining, request.stops, stream=stream)
+            return [("original", tokens_input([*pair.original]), parameters)]
+        row = PairedRow(
+            pair=uuid.uuid4().hex,
+            view="original",
+            alpha=float(pair.alpha or 0.0),
+            sentinel=request.sentinel,
+            done=len(self.answer),
+            min_tokens=request.min_tokens,
+            stops=request.stops,
+            plausibility=float(request.decoding.plausibility),
+            draw=request.draw,
+            decoder=request.decoding.decoder,
+        )
+        rows = [(row, pair.original), (replace(row, view="imagined"), pair.imagined)]
+        stops = (*request.stops, request.sentinel)
+        return [
+            (
+                row.view,
+                tokens_input([*prompt, *self.answer]),
+                plain_parameters(self.remaining, stops, stream=stream, extra_args=row.as_extra_args()),
+            )
+            for row, prompt in sorted(rows, key=lambda one: len(one[1]), reverse=True)
+        ]
+
     def report(self, view: RowView, tokens: Sequence[int], *, ended: bool) -> list[int]:
         """Take the tokens that one request has chosen since its last report.
 
@@ -91,9 +151,10 @@ class PairProgress:
         gained: list[int] = []
         while self.outcome == "running" and not self._apart and self._agreed < min(len(original), len(imagined)):
             ours, theirs = original[self._agreed], imagined[self._agreed]
-            if ours != theirs or ours == self.sentinel:
+            # A plain request may choose any token.
+            if ours != theirs or (self.paired and ours == self.request.sentinel):
                 self._apart = True
-            elif ours in self.stops:
+            elif ours in self.request.stops:
                 self.outcome, self.stopped_by = "stop", ours
             else:
                 self.answer.append(ours)
@@ -105,78 +166,6 @@ class PairProgress:
         if self.outcome == "running" and all(self._ended.values()):
             self.outcome = "decoupled"
         return gained
-
-
-@dataclass(frozen=True)
-class PairRequest:
-    """A pair of prompts and how to decode it; without an imagined prompt it is one plain request.
-
-    Attributes:
-        pair: see `d2e_sft.decoding.pairs.resolved`.
-        stops: tokens that end the answer.
-        sentinel: the token of a row without a partner.
-        draw: how to sample; None: greedy.
-    """
-
-    pair: TokenPair
-    decoding: DecodingConfig
-    stops: tuple[int, ...]
-    sentinel: int
-    min_tokens: int = 0
-    draw: Draw | None = None
-
-    def progress(self) -> PairProgress:
-        """A fresh record of the pair's answer."""
-        paired = self.pair.imagined is not None
-        sentinel = self.sentinel if paired else -1  # a plain request may choose any token
-        return PairProgress(self.decoding.max_new_tokens, self.stops, sentinel, paired=paired)
-
-    def submission(self, progress: PairProgress, *, stream: bool) -> list[tuple[RowView, Any, SamplingParams]]:
-        """Begin a submission: view, prompt and parameters of its requests, in the order in which to queue them.
-
-        The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
-        shorter prompt, so both end in the same step. In the other order they would not.
-
-        Raises:
-            UserError: the engine computed the pair in different steps too often.
-        """
-        from vllm.inputs.engine import tokens_input
-
-        pair = self.pair
-        if progress.fruitless >= _MAX_FRUITLESS_SUBMISSIONS:
-            lengths = f"{len(pair.original)} tokens, {len(pair.imagined or ())} without context"
-            raise UserError(
-                f"{pair.name} ({lengths}): the engine computed the pair in different steps {progress.fruitless} times "
-                "in a row",
-                remedy="enable prefix caching, give the cache more memory, or raise max_num_batched_tokens above the "
-                "tokens of both prompts",
-            )
-        progress.submit()
-        if pair.imagined is None:
-            parameters = plain_parameters(progress.remaining, self.stops, stream=stream)
-            return [("original", tokens_input([*pair.original]), parameters)]
-        row = PairedRow(
-            pair=uuid.uuid4().hex,
-            view="original",
-            alpha=float(pair.alpha or 0.0),
-            sentinel=self.sentinel,
-            done=len(progress.answer),
-            min_tokens=self.min_tokens,
-            stops=self.stops,
-            plausibility=float(self.decoding.plausibility),
-            draw=self.draw,
-            decoder=self.decoding.decoder,
-        )
-        rows = [(row, pair.original), (replace(row, view="imagined"), pair.imagined)]
-        stops = (*self.stops, self.sentinel)
-        return [
-            (
-                row.view,
-                tokens_input([*prompt, *progress.answer]),
-                plain_parameters(progress.remaining, stops, stream=stream, extra_args=row.as_extra_args()),
-            )
-            for row, prompt in sorted(rows, key=lambda one: len(one[1]), reverse=True)
-        ]
 
 
 def probe_parameters(sentinel: int) -> SamplingParams:

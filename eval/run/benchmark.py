@@ -6,7 +6,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +91,13 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
     root = DATA_ROOT if data is None else data
     own = data is not None and (root / "manifest.json").is_file()
     folder = root if own else root / suite
-    build = f"build it: d2e data build --suite {suite} --out {folder}"
     try:
         manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"suite {suite!r}: no readable manifest in {folder} ({error})", build) from None
+        raise UserError(
+            f"suite {suite!r}: no readable manifest in {folder} ({error})",
+            f"build it: d2e data build --suite {suite} --out {folder}",
+        ) from None
     found = manifest.get("suite")
     if found != suite:
         held = f"suite {found!r}" if found else "single datasets, no suite"
@@ -104,10 +106,7 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
             f"build it into a folder of its own (d2e data build --suite {suite} --out {DATA_ROOT / suite}), "
             "or give the folder that has it: --data DIR",
         )
-    file = rows_file(folder, "test")
-    if file is None:
-        raise UserError(f"suite {suite!r}: {folder} holds no test.parquet", build)
-    return Benchmark(folder.resolve().name, file, suite, tuple(manifest.get("failures") or ()))
+    return replace(locate_benchmark(folder), suite=suite, lacking=tuple(manifest.get("failures") or ()))
 
 
 def rows_file(folder: Path, split: str) -> Path | None:

@@ -112,9 +112,9 @@ def _locate(benchmark: Benchmark, given: Path | None) -> Path:
     if given is not None:
         file = rows_file(given, "train") if given.is_dir() else given
         if file is None or not file.is_file():
-            what = "holds neither train.parquet nor train.jsonl" if given.is_dir() else "no such file or folder"
             raise UserError(
-                f"--demonstrations {given}: {what}", "give a folder written by `d2e data build`, or a file"
+                f"--demonstrations {given}: neither a file nor a folder with train.parquet or train.jsonl",
+                "give a folder written by `d2e data build`, or a file",
             )
         return file
     default = DATA_ROOT / INSTRUCTION_SET

@@ -27,7 +27,7 @@ from eval.run.benchmark import BenchmarkRows, with_candidates
 from eval.run.engines.choose import make_engine
 from eval.run.journal import CompletedPass
 from eval.run.journal_files import PassFiles
-from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.options import EvalOptions, resolve_options
 from eval.run.sample_pass import SamplePass, check_contrast
 from eval.score.predictions import Prediction
 
@@ -83,9 +83,7 @@ def predict(
     digest = hashlib.sha256(b"".join(sample.model_dump_json().encode() + b"\n" for sample in samples)).hexdigest()
     rows = BenchmarkRows(list(samples), list(samples), list(bad), digest)
     asked = SamplePass(model, config, rows, wording, files)
-    return asked.run(
-        lambda completed: _write(asked, out, completed), lambda: warn_of_idle_options(config), load_engine=make_engine
-    )
+    return asked.run(lambda completed: _write(asked, out, completed), make_engine)
 
 
 def trained_relation(model: str) -> Relation:

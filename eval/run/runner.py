@@ -26,7 +26,7 @@ from eval.run.demonstrations import load_demonstrations
 from eval.run.engines.choose import LoadEngine, make_engine
 from eval.run.journal import CompletedPass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
-from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.options import EvalOptions, resolve_options
 from eval.run.sample_pass import SamplePass, check_contrast
 from eval.score.predictions import write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
@@ -42,6 +42,27 @@ class Evaluation(SamplePass):
     def empty_contexts(self) -> int:
         """Number of samples without context, which are decoded plainly."""
         return sum(not sample.context.strip() for sample in self.rows.chosen)
+
+    def warn(self) -> None:
+        """Warn of what makes the scores less than they seem."""
+        super().warn()
+        benchmark, rows, chosen = self.benchmark, self.rows, len(self.rows.chosen)
+        if benchmark.lacking:
+            warn(f"{benchmark.file.parent} is incomplete, without {', '.join(benchmark.lacking)}")
+        warn_if_changed(benchmark.file, rows.sha256)
+        if self.likelihood and rows.without_options:
+            warn(
+                f"{rows.without_options} of {len(rows.all)} rows ask for free text (qa) and are left out, as they "
+                "have no options to score"
+            )
+        several = sum(len(sample.answers) > 1 for sample in rows.chosen)
+        if self.likelihood and several:
+            warn(
+                f"{several} of {chosen} samples have several correct options (mcq); the answer is the likeliest "
+                "option, and acc is whether it is one of them"
+            )
+        if self.empty_contexts and self.config.decoding.needs_imagined:
+            warn(f"{self.empty_contexts} of {chosen} samples have no context and are decoded plainly")
 
 
 def evaluate_model(
@@ -72,9 +93,7 @@ def evaluate_model(
             stops, or results of another model or other options in the folder.
     """
     evaluation = _prepare(model, benchmark, run, options)
-    return evaluation.run(
-        lambda completed: _write(evaluation, completed), lambda: _warn(evaluation), load_engine=load_engine
-    )
+    return evaluation.run(lambda completed: _write(evaluation, completed), load_engine)
 
 
 def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: EvalOptions) -> Evaluation:
@@ -94,27 +113,6 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     name = "-".join(part for part in parts if part not in ("zero_shot", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     return Evaluation(model, config, rows, wording, files, shown, benchmark=benchmark)
-
-
-def _warn(evaluation: Evaluation) -> None:
-    benchmark, rows, empty = evaluation.benchmark, evaluation.rows, evaluation.empty_contexts
-    if benchmark.lacking:
-        warn(f"{benchmark.file.parent} is incomplete, without {', '.join(benchmark.lacking)}")
-    warn_if_changed(benchmark.file, rows.sha256)
-    warn_of_idle_options(evaluation.config)
-    if evaluation.likelihood and rows.without_options:
-        warn(
-            f"{rows.without_options} of {len(rows.all)} rows ask for free text (qa) and are left out, as they have no "
-            "options to score"
-        )
-    several = sum(len(sample.answers) > 1 for sample in rows.chosen)
-    if evaluation.likelihood and several:
-        warn(
-            f"{several} of {len(rows.chosen)} samples have several correct options (mcq); the answer is the likeliest "
-            "option, and acc is whether it is one of them"
-        )
-    if empty and evaluation.config.decoding.needs_imagined:
-        warn(f"{empty} of {len(rows.chosen)} samples have no context and are decoded plainly")
 
 
 def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:

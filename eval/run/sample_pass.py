@@ -17,7 +17,7 @@ from eval.run.engines.choose import LoadEngine, identity_of, make_engine
 from eval.run.fingerprint import fingerprint
 from eval.run.journal import CompletedPass, DecodingPass
 from eval.run.journal_files import PassFiles
-from eval.run.options import EvalConfig
+from eval.run.options import EvalConfig, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.run.task import sample_task
 from eval.score.likelihood import score_likelihoods
@@ -48,18 +48,16 @@ class SamplePass:
         """Whether options are scored."""
         return self.config.options.answer == "likelihood"
 
-    def run(
-        self, write: Callable[[CompletedPass], T], warn: Callable[[], object], load_engine: LoadEngine = make_engine
-    ) -> T:
-        """Decode the samples; arguments, result and errors as for `DecodingPass.run`.
+    def warn(self) -> None:
+        """Warn of options that have no effect; called in the main process before anything is decoded."""
+        warn_of_idle_options(self.config)
 
-        Args:
-            warn: called in the main process before anything is decoded.
-        """
+    def run(self, write: Callable[[CompletedPass], T], load_engine: LoadEngine = make_engine) -> T:
+        """Decode the samples; arguments, result and errors as for `DecodingPass.run`."""
         config, options = self.config, self.config.options
         processes = join_processes(config.engine)
         if processes.is_main:
-            warn()
+            self.warn()
         task = sample_task(
             self.rows.chosen,
             self.wording,

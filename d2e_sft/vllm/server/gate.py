@@ -40,12 +40,13 @@ class RowGate:
             finally:
                 self.waiting -= rows
             self.free -= rows
+
+        async def leave() -> None:
+            async with self._changed:
+                self.free += rows
+                self._changed.notify_all()
+
         try:
             yield
         finally:
-            await asyncio.shield(self._leave(rows))
-
-    async def _leave(self, rows: int) -> None:
-        async with self._changed:
-            self.free += rows
-            self._changed.notify_all()
+            await asyncio.shield(leave())

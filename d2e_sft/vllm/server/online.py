@@ -100,7 +100,7 @@ class PairingEngine:
     async def _decode(
         self, request: PairRequest, stream: PairStream, request_id: str, options: Mapping[str, Any]
     ) -> AsyncIterator[RequestOutput]:
-        progress = request.progress()
+        progress = PairProgress(request)
         # Both rows of a pair stay on one data-parallel rank, also in resubmissions.
         rank = options.get("data_parallel_rank")
         place = {**options, "data_parallel_rank": next(self._ranks) if rank is None else rank}
@@ -108,7 +108,7 @@ class PairingEngine:
             while not progress.complete and not stream.stopped:
                 if progress.fruitless:
                     await asyncio.sleep(min(_FIRST_WAIT * 2 ** (progress.fruitless - 1), _LONGEST_WAIT))
-                async with self._submitted(request, progress, request_id, place) as reports:
+                async with self._submitted(progress, request_id, place) as reports:
                     async for view, output in reports:
                         gained = progress.report(view, output.outputs[0].token_ids, ended=output.finished)
                         for delta in stream.take(gained, progress, output, view):
@@ -119,11 +119,11 @@ class PairingEngine:
 
     @asynccontextmanager
     async def _submitted(
-        self, request: PairRequest, progress: PairProgress, request_id: str, options: Mapping[str, Any]
+        self, progress: PairProgress, request_id: str, options: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[tuple[RowView, RequestOutput]]]:
         """Submit both requests; both are aborted when the block is left, however that happens."""
         try:
-            rows = request.submission(progress, stream=True)
+            rows = progress.submission(stream=True)
         except UserError as error:
             raise GenerationError(f"{error.message}; {error.remedy}") from None
         again = progress.submissions > 1

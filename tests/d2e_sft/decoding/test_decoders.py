@@ -136,28 +136,10 @@ def test_cad_is_greedily_d2e_with_alpha_a_over_1_plus_a(weight: float) -> None:
 
 def test_adacad_lies_between_plain_and_cad_with_ln_2() -> None:
     original, imagined = _streams(500, seed=3)
-    gap = original - imagined
-    weight = ((named_decoder("adacad")(original, imagined) - original) / gap)[:, 0]
-    assert weight.min() > 0
+    weight = ((named_decoder("adacad")(original, imagined) - original) / (original - imagined))[:, 0]
+    assert 0 < weight.min() < weight.max() - 0.6, "the streams go from alike to apart"
     assert weight.max() <= math.log(2)
-    assert weight.max() - weight.min() > 0.6, "the streams go from alike to apart"
-    far = torch.tensor([[50.0, 0.0]]), torch.tensor([[0.0, 50.0]])
-    torch.testing.assert_close(
-        named_decoder("adacad")(*far), named_decoder(f"cad:weight={math.log(2)!r}")(*far), rtol=1e-6, atol=0
-    )
     assert named_decoder("adacad")(original, original).equal(original), "nothing to contrast"
-
-
-def test_coiecd_is_plain_where_the_context_decides_and_cad_among_those_it_leaves_open() -> None:
-    # p_o of the first row: one token above a quarter of the largest; of the second row two.
-    original = torch.tensor([[5.0, 3.0, 2.9, -1.0], [5.0, 4.8, 2.9, -1.0]], dtype=torch.float64)
-    imagined = torch.tensor([[5.0, 0.0, 4.0, -1.0], [5.0, 0.0, 4.0, -1.0]], dtype=torch.float64)
-    clear, undecided = named_decoder("coiecd")(original, imagined)
-    log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
-    torch.testing.assert_close(clear[:3], log_p[0, :3])
-    torch.testing.assert_close(undecided[:2], (2 * log_p - log_q)[1, :2])
-    torch.testing.assert_close(undecided[2], log_p[1, 2])
-    assert (clear.argmax(), undecided.argmax()) == (0, 1)
 
 
 def _last_logits(model: Any, prompt: list[int], answer: list[int]) -> Tensor:

@@ -101,9 +101,13 @@ class _Engine:
         return ended
 
 
+def _progress(limit: int) -> PairProgress:
+    return PairProgress(PairRequest(PromptPair([1], [2]), DecodingConfig(max_new_tokens=limit), (STOP,), SENTINEL))
+
+
 def _decode(pairs: list[Any], apart: float, seed: int, *, stream: bool) -> tuple[list[PairProgress], int]:
     engine = _Engine(random.Random(seed), apart)
-    records = [PairProgress(LIMIT, [STOP], SENTINEL) for _ in pairs]
+    records = [_progress(LIMIT) for _ in pairs]
     while any(not record.complete for record in records):
         for i, (record, (original, imagined, decoder, draw)) in enumerate(zip(records, pairs, strict=True)):
             if record.outcome != "decoupled":
@@ -152,7 +156,7 @@ def test_answers_are_those_of_decoding_both_prompts_side_by_side(apart: float, s
 
 
 def test_a_token_counts_when_both_requests_have_it() -> None:
-    progress = PairProgress(5, [STOP], SENTINEL)
+    progress = _progress(5)
     progress.submit()
     assert progress.report("original", [1, 2, 3], ended=False) == []
     assert progress.report("imagined", [1, 2], ended=False) == [1, 2]
@@ -163,7 +167,7 @@ def test_a_token_counts_when_both_requests_have_it() -> None:
 
 
 def test_a_stop_token_of_one_request_alone_ends_nothing() -> None:
-    progress = PairProgress(5, [STOP], SENTINEL)
+    progress = _progress(5)
     progress.submit()
     progress.report("original", [STOP], ended=True)
     progress.report("imagined", [SENTINEL], ended=True)
@@ -176,7 +180,7 @@ def test_a_stop_token_of_one_request_alone_ends_nothing() -> None:
 
 
 def test_an_answer_of_full_length_is_complete_whatever_comes_after() -> None:
-    progress = PairProgress(2, [STOP], SENTINEL)
+    progress = _progress(2)
     progress.submit()
     progress.report("original", [4, 5], ended=True)
     assert progress.report("imagined", [4, 5], ended=True) == [4, 5]
@@ -186,7 +190,7 @@ def test_an_answer_of_full_length_is_complete_whatever_comes_after() -> None:
 def test_a_plain_request_reports_for_both_rows() -> None:
     request = PairRequest(PromptPair([1, 2]), DecodingConfig(alpha=0, max_new_tokens=3), (STOP,), SENTINEL)
     for tokens, outcome, answer in (([4, SENTINEL, STOP], "stop", [4, SENTINEL]), ([4, 5, 6], "length", [4, 5, 6])):
-        progress = request.progress()
+        progress = PairProgress(request)
         progress.submit()
         assert progress.report("original", tokens, ended=True) == answer
         assert progress.outcome == outcome

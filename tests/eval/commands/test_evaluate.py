@@ -21,7 +21,7 @@ REFUSALS = {
     "--bench crep --set prompt=cot": "Did you mean 'crepe'?",
     "--bench piper": "Did you mean --suite 'piper'?",
     "--bench {bench} --demonstrations d": "whose prompts show none; expected few_shot",
-    "--bench {bench} --setting few_shot --demonstrations nowhere": "no such file or folder",
+    "--bench {bench} --setting few_shot --demonstrations nowhere": "neither a file nor a folder with",
     # which engine and processes
     "--bench {bench} --processes 2": "--processes 2: needs --launch",
     "--bench {bench} --launch zero3 --processes 2": "every process gets a whole model",

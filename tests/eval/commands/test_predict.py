@@ -25,18 +25,9 @@ def test_options_of_decoding_are_those_of_an_evaluation() -> None:
     # What is about benchmarks, scores and labelled rows.
     assert judge
     assert left_out - judge == {
-        "bench",
-        "suite",
-        "data",
-        "given",
-        "outs",
-        "decoders",
-        "demonstrations",
-        "max_samples",
-        "seed",
-        "without_context",
-        "accept_edited",
-    }
+        "bench", "suite", "data", "given", "outs", "decoders", "demonstrations", "max_samples", "seed",
+        "without_context", "accept_edited",
+    }  # fmt: skip
     assert command.get_command(command.make_context("d2e", ["predict"]), "predict") is predict
 
 

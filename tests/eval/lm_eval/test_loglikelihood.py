@@ -111,48 +111,42 @@ def test_a_prompt_that_is_too_long_loses_its_beginning_in_either_view() -> None:
     assert not encoder.encode("0123456", "0123456", "ab").truncated
 
 
-@pytest.mark.parametrize(
-    ("dataset", "relation", "kind", "correct", "form"),
-    [
-        ("ecare", "causal", "scq", 1, "The correct option is:"),
-        ("mctaco", "temporal", "mcq", 2, "The correct options are:"),
-    ],
-)
-def test_piper_choice_gives_the_accuracies_of_d2e_eval(
-    folder: Path, tmp_path: Path, dataset: str, relation: str, kind: str, correct: int, form: str
-) -> None:
+# task → its rows' dataset, relation and format, the number of correct options, and the response form
+CHOICES = {
+    "piper_choice_causal_ecare": ("ecare", "causal", "scq", 1, "The correct option is:"),
+    "piper_choice_temporal_mctaco": ("mctaco", "temporal", "mcq", 2, "The correct options are:"),
+}
+
+
+def test_piper_choice_gives_the_accuracies_of_d2e_eval(folder: Path, tmp_path: Path) -> None:
     options = ["rain", "a long, long drought", "snow"]
-    fields: dict[str, Any] = {"dataset": dataset, "relation": relation, "format": kind, "options": options}
-    rows = [
-        make_sample(i, **fields, split=split, id=f"{split}{i}", answers=(options * 2)[i % 3 :][:correct])
-        for split, count in (("train", 4), ("test", 7))
-        for i in range(count)
-    ]
-    for split in ("train", "test"):
-        write_samples([row for row in rows if row.split == split], tmp_path / f"{split}.parquet")
-    out, task = tmp_path / "run", f"piper_choice_{relation}_{dataset}"
+    for split, count in (("train", 4), ("test", 7)):
+        rows = [
+            make_sample(i, dataset=dataset, relation=relation, format=kind, options=options, split=split,
+                        id=f"{split}{i}", answers=(options * 2)[i % 3 :][:correct])
+            for dataset, relation, kind, correct, _ in CHOICES.values()
+            for i in range(count)
+        ]  # fmt: skip
+        write_samples(rows, tmp_path / f"{split}.parquet")
+    out, name = tmp_path / "run", f"{tmp_path.name}-likelihood"
     common = ("--bench", tmp_path, "--out", out, "--answer", "likelihood", "--alpha", 0.5)
     assert d2e("eval", folder, *common) == 0
-    results = simple_evaluate(
-        model=D2ELM(str(folder), alpha=0.5, batch_size=2),
-        tasks=[task],
-        task_manager=TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"data": str(tmp_path)}),
-        apply_chat_template=True,
-        bootstrap_iters=0,
-    )
-    assert results is not None
-    name = f"{tmp_path.name}-likelihood"
-    overall = scores_of(out, name)["overall"]
-    assert results["results"][task]["acc,none"] == pytest.approx(overall["acc"]["mean"])
-    assert results["results"][task]["acc_norm,none"] == pytest.approx(overall["acc_norm"]["mean"])
-    for sample, row in zip(results["samples"][task], predictions(out, name), strict=True):
-        theirs = [float(response[0][0]) for response in sample["resps"]]
-        assert theirs == pytest.approx([option["logprob"] for option in row["likelihoods"]], rel=1e-5)
-    shots = {"num_fewshot": 2, "fewshot_as_multiturn": True, "bootstrap_iters": 0, "apply_chat_template": True}
     manager = TaskManager(include_path=str(TASKS), include_defaults=False, metadata={"data": str(tmp_path)})
-    shown = simple_evaluate(model=D2ELM(str(folder)), tasks=[task], task_manager=manager, **shots)
+    lm = D2ELM(str(folder), alpha=0.5, batch_size=2)
+    how: dict[str, Any] = {"task_manager": manager, "apply_chat_template": True, "bootstrap_iters": 0}
+    results = simple_evaluate(model=lm, tasks=list(CHOICES), **how)
+    shown = simple_evaluate(model=lm, tasks=list(CHOICES), num_fewshot=2, fewshot_as_multiturn=True, limit=1, **how)
+    assert results is not None
     assert shown is not None
-    prompt = shown["samples"][task][0]["arguments"][0][0]
-    assert prompt.count(f"{form} (") == 2
-    assert prompt.count("; (") == (2 if kind == "mcq" else 0), "a demonstration names all the correct options"
-    assert prompt.endswith(form)
+    groups = {group["dataset"]: group for group in scores_of(out, name)["groups"]}
+    for task, (dataset, _, kind, _, form) in CHOICES.items():
+        for theirs, ours in (("acc,none", "acc"), ("acc_norm,none", "acc_norm")):
+            assert results["results"][task][theirs] == pytest.approx(groups[dataset][ours]["mean"])
+        rows = [row for row in predictions(out, name) if row["dataset"] == dataset]
+        for sample, row in zip(results["samples"][task], rows, strict=True):
+            scored = [float(response[0][0]) for response in sample["resps"]]
+            assert scored == pytest.approx([option["logprob"] for option in row["likelihoods"]], rel=1e-5)
+        prompt = shown["samples"][task][0]["arguments"][0][0]
+        assert prompt.count(f"{form} (") == 2
+        assert prompt.count("; (") == (2 if kind == "mcq" else 0), "a demonstration names all the correct options"
+        assert prompt.endswith(form)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import simple_parse_args_string
 
@@ -23,8 +24,13 @@ from tests.tiny import save_tiny_model
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> D2ELM:
-    return D2ELM(str(save_tiny_model(tmp_path_factory.mktemp("model"), seed=1)), alpha=0.5, batch_size=2)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny_model(tmp_path_factory.mktemp("model"), seed=1))
+
+
+@pytest.fixture(scope="module")
+def model(folder: str) -> D2ELM:
+    return D2ELM(folder, alpha=0.5, batch_size=2)
 
 
 @pytest.fixture
@@ -45,7 +51,9 @@ def _evaluate(model: D2ELM, data: Path, tasks: list[str], **options: Any) -> dic
     return results
 
 
-def test_answers_and_scores_are_those_of_this_projects_own_decoding(model: D2ELM, data: Path) -> None:
+@pytest.mark.parametrize("decoder", ["d2e:alpha=0.5", "adacad:floor=2"])
+def test_answers_and_scores_are_those_of_this_projects_own_decoding(folder: str, data: Path, decoder: str) -> None:
+    model = D2ELM(folder, decoder=decoder, batch_size=2)
     results = _evaluate(model, data, list(ROWS), gen_kwargs="max_gen_toks=12")
     prompts = load_prompt_set("default")
     encoder = ViewEncoder(model.tokenizer, prompts, ("original", "imagined"))
@@ -56,7 +64,7 @@ def test_answers_and_scores_are_those_of_this_projects_own_decoding(model: D2ELM
         expected = generate(
             model.model,
             sample_pairs(encoder, samples),
-            DecodingConfig(max_new_tokens=12),
+            DecodingConfig(decoder=decoder, max_new_tokens=12),
             stop_ids=stop_token_ids(model.model, encoder.end_of_turn),
         )
         texts = [model.tokenizer.decode(answer, skip_special_tokens=True) for answer in expected]
@@ -86,13 +94,14 @@ def test_in_a_few_shot_prompt_only_the_test_samples_context_is_missing_from_the_
         assert imagined == before + after[after.index("Question: ") :]
 
 
-def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2ELM) -> None:
-    class Request:
-        args = ("Why did it rain?", {"max_gen_toks": 5})
-        doc: dict[str, Any] = {}  # noqa: RUF012
-        task_name = "other"
+def _ask(model: D2ELM, **options: Any) -> str:
+    """The answer to a request whose document does not know its context."""
+    [answer] = model.generate_until([Instance("generate_until", {}, ("Why did it rain?", options), 0)])
+    return answer
 
-    [answer] = model.generate_until([Request()])  # type: ignore[list-item]
+
+def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2ELM) -> None:
+    answer = _ask(model, max_gen_toks=5)
     prompt = model.tokenizer("Why did it rain?")["input_ids"]
     stops = stop_token_ids(model.model, 1)
     [plain] = generate(model.model, [PromptPair(prompt)], DecodingConfig(alpha=0, max_new_tokens=5), stop_ids=stops)
@@ -100,17 +109,9 @@ def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2E
 
 
 def test_an_answer_ends_before_its_stop_text(model: D2ELM) -> None:
-    class Request:
-        doc: dict[str, Any] = {}  # noqa: RUF012
-        task_name = "other"
-
-        def __init__(self, until: list[str]) -> None:
-            self.args = ("Why did it rain?", {"max_gen_toks": 12, "until": until})
-
-    [free] = model.generate_until([Request([])])  # type: ignore[list-item]
+    free = _ask(model, max_gen_toks=12)
     stop = free[4:6]
-    [cut] = model.generate_until([Request([stop])])  # type: ignore[list-item]
-    assert cut == free[: free.index(stop)]
+    assert _ask(model, max_gen_toks=12, until=[stop]) == free[: free.index(stop)]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +126,7 @@ def test_wrong_model_arguments_are_named(arguments: dict[str, Any], said: str) -
         D2ELM("builtin:smollm2-135m-instruct", **arguments)
 
 
-def test_a_decoder_is_named_as_for_d2e_eval_its_options_apart_by_colons(tmp_path: Path) -> None:
-    folder = str(save_tiny_model(tmp_path, seed=1))
+def test_a_decoder_is_named_as_for_d2e_eval_its_options_apart_by_colons(folder: str) -> None:
     said = simple_parse_args_string(f"pretrained={folder},decoder=coiecd:weight=3:ratio=2")
     assert D2ELM(**said).how == DecodingConfig(decoder="coiecd:weight=3,ratio=2")
     assert D2ELM(folder).how == DecodingConfig(alpha=0.5)
@@ -135,23 +135,3 @@ def test_a_decoder_is_named_as_for_d2e_eval_its_options_apart_by_colons(tmp_path
         D2ELM(folder, alpha=0.5, decoder="cad")
     with pytest.raises(UserError, match="Did you mean 'adacad'"):
         D2ELM(folder, decoder="adcad")
-
-
-def test_another_decoder_answers_as_it_decodes_in_process(data: Path, tmp_path: Path) -> None:
-    model = D2ELM(str(save_tiny_model(tmp_path, seed=1)), decoder="adacad:floor=2", batch_size=2)
-    task = next(iter(ROWS))
-    logged = _evaluate(model, data, [task], gen_kwargs="max_gen_toks=12")["samples"][task]
-    encoder = ViewEncoder(model.tokenizer, load_prompt_set("default"), ("original", "imagined"))
-    samples = [EventSample.model_validate({n: s["doc"][n] for n in EventSample.model_fields if n in s["doc"]})
-               for s in logged]  # fmt: skip
-
-    def decoded(decoder: str) -> list[str]:
-        tokens = generate(
-            model.model,
-            sample_pairs(encoder, samples),
-            DecodingConfig(decoder=decoder, max_new_tokens=12),
-            stop_ids=stop_token_ids(model.model, encoder.end_of_turn),
-        )
-        return model.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-
-    assert [s["resps"][0][0] for s in logged] == decoded("adacad:floor=2") != decoded("plain")

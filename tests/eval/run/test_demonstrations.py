@@ -70,16 +70,13 @@ def test_a_row_of_the_test_is_never_shown_however_it_is_written(tmp_path: Path) 
         assert {row.id for rows in shown.groups.values() for row in rows} <= {row.id for row in fresh}
 
 
-def test_rows_beyond_the_subset_are_test_rows_too(tmp_path: Path) -> None:
+def test_rows_beyond_the_subset_and_of_other_splits_are_not_shown(tmp_path: Path) -> None:
     tests = bench_rows()
+    with pytest.raises(UserError, match="has no row of split train"):
+        load(tmp_path / "dev", tests, train_rows(split="dev"))
     bench = locate_benchmark(save_bench(tmp_path, tests, [row.model_copy(update={"split": "train"}) for row in tests]))
     with pytest.raises(UserError, match="has 0 training rows of format qa that are not in the test"):
         load_demonstrations(bench, tests[:1], tests, given=None, seed=0)
-
-
-def test_rows_of_other_splits_are_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no row of split train"):
-        load(tmp_path, bench_rows(), [row.model_copy(update={"split": "dev"}) for row in train_rows()])
 
 
 def test_the_nearest_rows_are_taken_dataset_then_relation_then_format(tmp_path: Path) -> None:
@@ -134,7 +131,7 @@ def test_training_rows_are_looked_for_in_the_bench_then_beside_it_then_in_data(
         write_samples(train_rows(), place / "train.jsonl")
         assert file() == place / "train.jsonl"
     assert file(places[0]) == file(places[0] / "train.jsonl") == places[0] / "train.jsonl"
-    with pytest.raises(UserError, match="no such file or folder"):
+    with pytest.raises(UserError, match="neither a file nor a folder with"):
         file(tmp_path / "nowhere")
 
 

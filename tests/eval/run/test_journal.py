@@ -10,11 +10,11 @@ import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
 from tests.command import d2e, refusal_of
-from tests.factories import QUICK, bench_rows, evaluate, predictions, save_bench, scores_of
+from tests.factories import QUICK, bench_rows, evaluate, evaluation, predictions, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
 
-def test_a_finished_evaluation_is_scored_again_without_decoding(
+def test_a_finished_evaluation_is_scored_again_without_decoding_unless_it_is_overwritten(
     world: Path, tmp_path: Path, decoded: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate(world, tmp_path) == 0
@@ -27,10 +27,6 @@ def test_a_finished_evaluation_is_scored_again_without_decoding(
     assert "decoded before, and only scored again" in capsys.readouterr().err
     assert (folder / "predictions.jsonl").read_bytes() == before
     assert scores_of(tmp_path) == scores
-
-
-def test_overwrite_decodes_anew(world: Path, tmp_path: Path, decoded: list[Any]) -> None:
-    assert evaluate(world, tmp_path) == 0
     assert evaluate(world, tmp_path, "--overwrite") == 0
     assert len(decoded) == 16
 
@@ -45,7 +41,7 @@ OTHERS = {
 
 
 def test_results_of_other_options_are_refused_and_named(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     wording = load_prompt_set("default").model_dump(exclude_none=True)
@@ -54,8 +50,7 @@ def test_results_of_other_options_are_refused_and_named(
     assert evaluate(world, tmp_path) == 0
     before = predictions(tmp_path)
     for arguments, said in OTHERS.items():
-        assert evaluate(world, tmp_path, *arguments.split()) == 1
-        error = capsys.readouterr().err
+        error = refusal_of(*evaluation(world, tmp_path, *arguments.split()))
         assert said in error
         assert "--overwrite" in error
         assert predictions(tmp_path) == before
@@ -84,17 +79,14 @@ def test_results_on_another_file_of_the_same_name_are_refused(world: Path, tmp_p
     assert "the benchmark's file: sha256" in refusal_of("eval", world / "model", *arguments)
 
 
-def test_predictions_of_unknown_origin_are_refused(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predictions_of_unknown_origin_are_refused(world: Path, tmp_path: Path) -> None:
     assert evaluate(world, tmp_path) == 0
     (tmp_path / "eval" / "bench" / "predictions.decoding.json").unlink()
-    assert evaluate(world, tmp_path) == 1
-    assert "so their model and options are unknown" in capsys.readouterr().err
+    assert "so their model and options are unknown" in refusal_of(*evaluation(world, tmp_path))
     assert evaluate(world, tmp_path, "--overwrite") == 0
 
 
-def test_damaged_predictions_are_named(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_predictions_are_named(world: Path, tmp_path: Path) -> None:
     assert evaluate(world, tmp_path) == 0
     file = tmp_path / "eval" / "bench" / "predictions.jsonl"
     lines = file.read_text().splitlines(keepends=True)
@@ -104,8 +96,7 @@ def test_damaged_predictions_are_named(world: Path, tmp_path: Path, capsys: pyte
         (["{\n", *lines[1:]], "line 1: is not a prediction"),
     ):
         file.write_text("".join(content))
-        assert evaluate(world, tmp_path, "--accept-edited") == 1
-        assert said in capsys.readouterr().err
+        assert said in refusal_of(*evaluation(world, tmp_path, "--accept-edited"))
 
 
 def test_a_pass_without_context_is_kept_beside_the_predictions(
@@ -133,8 +124,9 @@ def test_a_pass_without_context_goes_with_its_predictions(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert evaluate(world, tmp_path) == 0
-    assert evaluate(world, tmp_path, "--without-context", "--max-new-tokens", 5) == 1
-    assert "predictions.jsonl: was decoded by another model or with other options" in capsys.readouterr().err
+    assert "predictions.jsonl: was decoded by another model or with other options" in refusal_of(
+        *evaluation(world, tmp_path, "--without-context", "--max-new-tokens", 5)
+    )
     assert evaluate(world, tmp_path, "--without-context") == 0
     assert evaluate(world, tmp_path, "--max-new-tokens", 5) == 1
     capsys.readouterr()
@@ -152,8 +144,7 @@ def test_changed_predictions_are_refused_until_the_change_is_accepted(
     first, rest = whole.split(b"\n", 1)
     file.write_bytes(json.dumps({**json.loads(first), "output": "Another answer."}).encode() + b"\n" + rest)
     capsys.readouterr()
-    assert evaluate(world, tmp_path) == 1
-    assert "predictions.jsonl: was changed after it was written" in capsys.readouterr().err
+    assert "predictions.jsonl: was changed after it was written" in refusal_of(*evaluation(world, tmp_path))
     assert "--accept-edited" in refusal_of("compare", tmp_path, "--bench", "bench")
     assert d2e("score", "rows", "--predictions", file, "--gold", world / "bench") == 0
     assert "warning: " in capsys.readouterr().err

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from d2e_sft.judge.options import EndpointOptions
-from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.options import EvalOptions, resolve_options
 
 ENDPOINT = EvalOptions(endpoint=EndpointOptions(base_url="http://127.0.0.1:9/v1"))
 
@@ -16,6 +16,10 @@ def test_a_model_without_a_recipe_is_decoded_plainly_in_process() -> None:
     config = resolve_options("no/recipe", EvalOptions())
     assert (config.engine, config.decoding.alpha, config.prompt_set) == ("transformers", 0.0, "default")
     assert config.decoding.max_new_tokens < resolve_options("m", EvalOptions(setting="cot")).decoding.max_new_tokens
+
+
+def test_a_compiled_step_is_one_of_decoding() -> None:
+    assert resolve_options("m", EvalOptions(compiled=True)).decoding.compiled
 
 
 def test_an_address_makes_it_an_endpoint_unless_an_engine_is_named() -> None:
@@ -28,13 +32,6 @@ def test_without_context_nothing_is_subtracted_or_cut_off() -> None:
     read, not_read = resolve_options("m", asked), resolve_options("m", replace(asked, without_context=True))
     assert (read.decoding.alpha, read.decoding.plausibility) == (0.7, 0.1)
     assert (not_read.decoding.alpha, not_read.decoding.plausibility) == (0.0, 0.0)
-
-
-def test_a_cut_off_without_alpha_is_idle_and_said(capsys: pytest.CaptureFixture[str]) -> None:
-    warn_of_idle_options(resolve_options("m", EvalOptions(alpha=0.7, plausibility=0.1)))
-    assert capsys.readouterr().err == ""
-    warn_of_idle_options(resolve_options("m", EvalOptions(alpha=0.0, plausibility=0.1)))
-    assert "warning: --plausibility has no effect where α is 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("fast", "dtype"), [(True, "bfloat16"), (False, "float32")])

@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import d2e
-from tests.factories import (
-    QUICK,
-    bench_row,
-    bench_rows,
-    evaluate,
-    predictions,
-    save_bench,
-    scores_of,
-)
+from tests.factories import QUICK, bench_row, bench_rows, evaluate, predictions, save_bench, scores_of
 
 
 def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> None:
@@ -40,29 +32,19 @@ def test_chain_of_thought_may_take_longer_by_default(world: Path, tmp_path: Path
     assert scores_of(tmp_path / "cot", "bench-cot")["max_new_tokens"] == 512
 
 
-def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = {"suite": "ood", "failures": {"storycloze": "no file"}}
-    save_bench(tmp_path / "data" / "ood", bench_rows(4), manifest=manifest)
-    arguments = ("--suite", "ood", "--data", tmp_path / "data", "--out", tmp_path / "run")
-    assert d2e("eval", world / "model", *arguments, *QUICK) == 0
-    assert scores_of(tmp_path / "run", "ood")["bench"]["suite"] == "ood"
-    assert scores_of(tmp_path / "run", "ood")["lacking"] == ["storycloze"]
-    assert "is incomplete, without storycloze" in capsys.readouterr().err
-
-
-def test_the_conflict_suite_is_evaluated_by_its_name(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("suite", ["ood", "conflict"])
+def test_a_suite_is_evaluated_by_its_name(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suite: str
 ) -> None:
-    tagged = [
-        row.model_copy(update={"relation": "factual", "subset": ("aligned", "conflict")[i % 2], "habit": ["rain"]})
-        for i, row in enumerate(bench_rows(4))
-    ]
-    save_bench(tmp_path / "data" / "conflict", tagged, manifest={"suite": "conflict"})
-    arguments = ("--suite", "conflict", "--data", tmp_path / "data", "--out", tmp_path / "run")
+    tags = {"relation": "factual", "subset": "conflict", "habit": ["rain"]} if suite == "conflict" else {}
+    rows = [row.model_copy(update=tags) for row in bench_rows(4)]
+    save_bench(tmp_path / "data" / suite, rows, manifest={"suite": suite, "failures": {"storycloze": "no file"}})
+    arguments = ("--suite", suite, "--data", tmp_path / "data", "--out", tmp_path / "run")
     assert d2e("eval", world / "model", *arguments, *QUICK) == 0
-    assert scores_of(tmp_path / "run", "conflict")["bench"]["suite"] == "conflict"
-    assert {group["relation"] for group in scores_of(tmp_path / "run", "conflict")["groups"]} == {"factual"}
-    assert "layout of the paper" not in capsys.readouterr().out, "the paper has no table for it"
+    scores, printed = scores_of(tmp_path / "run", suite), capsys.readouterr()
+    assert (scores["bench"]["suite"], scores["lacking"]) == (suite, ["storycloze"])
+    assert "is incomplete, without storycloze" in printed.err
+    assert "layout of the paper" not in printed.out or suite == "ood", "the paper has no table for it"
 
 
 def test_empty_contexts_are_decoded_plainly_counted_and_said(

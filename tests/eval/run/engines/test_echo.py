@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from d2e_sft.model.loading import load_model
-from tests.command import d2e
+from tests.command import d2e, refusal_of
 from tests.factories import ScriptedServer, bench_row, make_world, predictions, scores_of
 from tests.tiny import save_tiny_model
 
@@ -52,9 +52,13 @@ def server(world: Path, judge_environment: None) -> Iterator[CompletionServer]:
         yield running
 
 
-def evaluate(world: Path, run: Path, server: CompletionServer, *more: object) -> int:
+def evaluation(world: Path, run: Path, server: CompletionServer, *more: Any) -> list[Any]:
     common = ("--bench", world / "bench", "--out", run, "--base-url", f"{server.url}/v1", "--concurrency", 2)
-    return d2e("eval", "remote-7b", *common, "--answer", "likelihood", "--tokenizer", world / "model", *more)  # type: ignore[arg-type]
+    return ["eval", "remote-7b", *common, "--answer", "likelihood", "--tokenizer", world / "model", *more]
+
+
+def evaluate(world: Path, run: Path, server: CompletionServer, *more: Any) -> int:
+    return d2e(*evaluation(world, run, server, *more))
 
 
 def test_an_endpoint_that_echoes_scores_options_as_the_model_in_process(
@@ -75,12 +79,11 @@ def test_an_endpoint_that_echoes_scores_options_as_the_model_in_process(
     assert (scores["engine"], scores["answer"], scores["model"]) == ("openai", "likelihood", "remote-7b")
 
 
-def test_what_came_is_kept_and_the_same_command_goes_on(
-    world: Path, tmp_path: Path, server: CompletionServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_came_is_kept_and_the_same_command_goes_on(world: Path, tmp_path: Path, server: CompletionServer) -> None:
     server.plan = [lambda reply: reply] * 4 + [lambda _: (503, {"error": {"message": "gone"}})]
-    assert evaluate(world, tmp_path, server, "--attempts", 1, "--concurrency", 1) == 1
-    assert "4 of 6 answers are kept" in capsys.readouterr().err
+    assert "4 of 6 answers are kept" in refusal_of(
+        *evaluation(world, tmp_path, server, "--attempts", 1, "--concurrency", 1)
+    )
     server.plan = []
     assert evaluate(world, tmp_path, server) == 0
     assert len(server.requests) == 5 + 2
@@ -112,22 +115,19 @@ def test_an_endpoint_that_does_not_is_refused_in_one_message(
     world: Path,
     tmp_path: Path,
     server: CompletionServer,
-    capsys: pytest.CaptureFixture[str],
     misbehave: Callable[[Reply], Reply],
     said: str,
 ) -> None:
     server.plan = [misbehave] * 6
-    assert evaluate(world, tmp_path, server) == 1
-    error = capsys.readouterr().err
+    error = refusal_of(*evaluation(world, tmp_path, server))
     assert said in error
     assert "needs /completions with `echo` and `logprobs`" in error
     assert error.count("error:") == 1
 
 
 def test_the_tokenizer_is_part_of_what_results_depend_on(
-    world: Path, tmp_path: Path, server: CompletionServer, capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path, server: CompletionServer
 ) -> None:
     save_tiny_model(tmp_path / "other", seed=4)
     assert evaluate(world, tmp_path, server) == 0
-    assert evaluate(world, tmp_path, server, "--tokenizer", tmp_path / "other") == 1
-    assert "--tokenizer: " in capsys.readouterr().err
+    assert "--tokenizer: " in refusal_of(*evaluation(world, tmp_path, server, "--tokenizer", tmp_path / "other"))

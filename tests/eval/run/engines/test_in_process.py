@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import torch
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, generate_debiased, rows, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import d2e, refusal_of
 from tests.factories import QUICK, bench_rows, evaluate, predictions, scores_of
@@ -59,14 +57,3 @@ def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path:
 def test_the_dtype_can_be_chosen(world: Path, tmp_path: Path) -> None:
     assert evaluate(world, tmp_path, "--dtype", "bfloat16") == 0
     assert scores_of(tmp_path)["environment"]["dtype"] == str(torch.bfloat16).removeprefix("torch.")
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="--compile on a CPU asks for g++")
-def test_a_compiled_step_gives_the_same_predictions(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    rows._compiled_next_states.cache_clear()
-    for name, options in (("one", ()), ("two", ("--compile",))):
-        assert evaluate(world, tmp_path / name, "--alpha", 0.5, *options) == 0
-    assert predictions(tmp_path / "one") == predictions(tmp_path / "two")

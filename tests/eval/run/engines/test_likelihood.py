@@ -13,9 +13,8 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
 from eval.run.engines import in_process
-from tests.command import Kill, d2e
-from tests.command import evaluate as evaluate_killed
-from tests.factories import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows, without_the_clock
+from tests.command import d2e
+from tests.factories import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.tiny import save_tiny_model
 
 FOLDER = "bench-likelihood"
@@ -100,19 +99,6 @@ def test_predictions_hold_each_options_log_probability_behind_the_response_form(
         assert [option["tokens"] for option in row["likelihoods"]] == [len(option) - given for option in options]
 
 
-def test_options_are_scored_by_the_decoder_that_was_asked_for(world: Path, tmp_path: Path) -> None:
-    decoders = ("plain", "d2e:alpha=0.5", "cad", "adacad:floor=0.3")
-    for number, decoder in enumerate(decoders):
-        assert evaluate(world, tmp_path / str(number), "--decoder", decoder) == 0
-    runs = [predictions(tmp_path / str(i), FOLDER) for i in range(len(decoders))]
-    scored = [[[option["logprob"] for option in row["likelihoods"]] for row in run] for run in runs]
-    for i, one in enumerate(scored):
-        assert one[6] == pytest.approx(scored[0][6], rel=1e-5), "without a context all are plain"
-        for other in scored[:i]:
-            assert any(row != pytest.approx(others, rel=1e-3) for row, others in zip(one, other, strict=True))
-    assert scores_of(tmp_path / "2", FOLDER)["decoder"] == "cad:weight=1"
-
-
 def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_model_again(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,17 +128,6 @@ def test_few_shot_and_the_pass_without_context_score_options_too(world: Path, tm
     assert evaluate(world, tmp_path, "--alpha", 0.5, "--without-context") == 0
     unread = predictions(tmp_path, FOLDER, "without_context")
     assert [row["likelihoods"] for row in unread] != [row["likelihoods"] for row in predictions(tmp_path, FOLDER)]
-
-
-def test_a_killed_evaluation_goes_on(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kill = Kill("eval.run.journal_files:JournalWriter._append", 3, after=True)
-    assert evaluate_killed(tmp_path, arguments(world, tmp_path / "run"), kill).status == -9
-    assert evaluate(world, tmp_path / "run") == 0
-    assert "resumed: 6 of 10 samples were decoded before" in capsys.readouterr().err
-    assert evaluate(world, tmp_path / "whole") == 0
-    assert predictions(tmp_path / "run", FOLDER) == predictions(tmp_path / "whole", FOLDER)
-    one, two = (without_the_clock(scores_of(tmp_path / name, FOLDER)) for name in ("run", "whole"))
-    assert one | {"resumed": 0} == two
 
 
 def test_rows_of_free_text_and_several_correct_options_are_counted(
