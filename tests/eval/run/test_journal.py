@@ -120,17 +120,14 @@ def test_a_pass_without_context_is_kept_beside_the_predictions(
     assert len(decoded) == 24, "it is scored again, too, without decoding"
 
 
-def test_a_pass_without_context_goes_with_its_predictions(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pass_without_context_goes_with_its_predictions(world: Path, tmp_path: Path) -> None:
     assert evaluate(world, tmp_path) == 0
-    assert "predictions.jsonl: was decoded by another model or with other options" in refusal_of(
-        *evaluation(world, tmp_path, "--without-context", "--max-new-tokens", 5)
-    )
+    other = ("--max-new-tokens", 5)
+    error = refusal_of(*evaluation(world, tmp_path, "--without-context", *other))
+    assert "predictions.jsonl: was decoded by another model or with other options" in error
     assert evaluate(world, tmp_path, "--without-context") == 0
-    assert evaluate(world, tmp_path, "--max-new-tokens", 5) == 1
-    capsys.readouterr()
-    assert evaluate(world, tmp_path, "--max-new-tokens", 5, "--overwrite") == 0
+    assert evaluate(world, tmp_path, *other) == 1
+    assert evaluate(world, tmp_path, *other, "--overwrite") == 0
     assert not (tmp_path / "eval" / "bench" / "without_context.jsonl").exists()
 
 

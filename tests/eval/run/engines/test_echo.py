@@ -81,9 +81,8 @@ def test_an_endpoint_that_echoes_scores_options_as_the_model_in_process(
 
 def test_what_came_is_kept_and_the_same_command_goes_on(world: Path, tmp_path: Path, server: CompletionServer) -> None:
     server.plan = [lambda reply: reply] * 4 + [lambda _: (503, {"error": {"message": "gone"}})]
-    assert "4 of 6 answers are kept" in refusal_of(
-        *evaluation(world, tmp_path, server, "--attempts", 1, "--concurrency", 1)
-    )
+    one_by_one = evaluation(world, tmp_path, server, "--attempts", 1, "--concurrency", 1)
+    assert "4 of 6 answers are kept" in refusal_of(*one_by_one)
     server.plan = []
     assert evaluate(world, tmp_path, server) == 0
     assert len(server.requests) == 5 + 2

@@ -117,9 +117,8 @@ def test_its_options_reach_it_and_the_recipes_dtype_does_not(world: Path, tmp_pa
 
 
 def test_the_length_that_it_was_given_is_the_limit(world: Path, tmp_path: Path, offline: Offline) -> None:
-    assert "exceed the model's context: prompts may have 294 tokens plus 6 new ones" in refusal_of(
-        *evaluation(world, tmp_path, "--engine", "vllm", "--max-model-len", 300)
-    )
+    error = refusal_of(*evaluation(world, tmp_path, "--engine", "vllm", "--max-model-len", 300))
+    assert "exceed the model's context: prompts may have 294 tokens plus 6 new ones" in error
     assert not offline.loaded, "unsupported requests are refused before an engine starts"
 
 
