@@ -28,7 +28,7 @@ from eval.run.engines.choose import make_engine
 from eval.run.journal import CompletedPass
 from eval.run.journal_files import PassFiles
 from eval.run.options import EvalOptions, resolve_options
-from eval.run.sample_pass import SamplePass, check_contrast
+from eval.run.sample_pass import SamplePass
 from eval.score.predictions import Prediction
 
 ENDINGS = (".jsonl", ".csv", ".parquet")
@@ -72,7 +72,6 @@ def predict(
     config = resolve_options(model, options)
     files = PassFiles(out.with_name(f"{out.name}.decoding"), "answers")
     _check_out(out, file, files, options)
-    check_contrast(config, samples)
     if options.answer == "likelihood" and len(with_candidates(samples, file)) < len(samples):
         raise UserError(
             f"{file}: rows without options, and --answer likelihood compares options; expected options in every row",

@@ -27,7 +27,7 @@ from eval.run.engines.choose import LoadEngine, make_engine
 from eval.run.journal import CompletedPass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalOptions, resolve_options
-from eval.run.sample_pass import SamplePass, check_contrast
+from eval.run.sample_pass import SamplePass
 from eval.score.predictions import write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
 
@@ -104,7 +104,6 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     askable = with_candidates(samples, benchmark.file) if options.answer == "likelihood" else samples
     chosen = choose_per_group(askable, config.max_samples, options.seed)
     rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=len(samples) - len(askable))
-    check_contrast(config, chosen)
     wording, shown = load_prompt_set(config.prompt_set).in_setting(options.setting), None
     if options.setting == "few_shot":
         shown = load_demonstrations(benchmark, chosen, samples, given=options.demonstrations, seed=options.seed)

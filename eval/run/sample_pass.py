@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.pairing import check_decoder
@@ -53,8 +52,14 @@ class SamplePass:
         warn_of_idle_options(self.config)
 
     def run(self, write: Callable[[CompletedPass], T], load_engine: LoadEngine = make_engine) -> T:
-        """Decode the samples; arguments, result and errors as for `DecodingPass.run`."""
+        """Decode the samples; arguments and result as for `DecodingPass.run`.
+
+        Raises:
+            UserError: as `DecodingPass.run`; or no such decoder, or one that contrasts while no sample has a context.
+        """
         config, options = self.config, self.config.options
+        if options.decoder is not None and config.decoding.needs_imagined:
+            self._check_contrast(options.decoder)
         processes = join_processes(config.engine)
         if processes.is_main:
             self.warn()
@@ -86,21 +91,13 @@ class SamplePass:
             return [score_likelihoods(one, said.scores or [], wording, options.normalise) for one, said in pairs]
         return [score_output(one, said.output, wording.marker(one.format), options.setting) for one, said in pairs]
 
-
-def check_contrast(config: EvalConfig, samples: Sequence[EventSample]) -> None:
-    """Check, before a model is loaded, that the decoder exists and that there are contexts to contrast.
-
-    Raises:
-        UserError: no such decoder, or no sample has a context.
-    """
-    if config.options.decoder is None or not config.decoding.needs_imagined:
-        return
-    if config.engine == "vllm":
-        check_decoder(config.options.decoder)
-    decoder_of(config.decoding)
-    if samples and not any(sample.context.strip() for sample in samples):
-        raise UserError(
-            f"--decoder {config.options.decoder}: it contrasts the prompts with and without context, and none of the "
-            f"{len(samples)} samples has a context; expected plain",
-            remedy="drop --decoder, or evaluate on samples with contexts",
-        )
+    def _check_contrast(self, decoder: str) -> None:
+        if self.config.engine == "vllm":
+            check_decoder(decoder)
+        decoder_of(self.config.decoding)
+        if self.rows.chosen and not any(sample.context.strip() for sample in self.rows.chosen):
+            raise UserError(
+                f"--decoder {decoder}: it contrasts the prompts with and without context, and none of the "
+                f"{len(self.rows.chosen)} samples has a context; expected plain",
+                remedy="drop --decoder, or evaluate on samples with contexts",
+            )

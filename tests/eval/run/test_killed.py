@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from d2e_sft import cli
-from tests.command import Kill, d2e, evaluate, refusal_of
+from d2e_sft.util.paths import bundled
+from tests.command import Kill, d2e, evaluate, launch, refusal_of
 from tests.factories import bench_rows, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model
 
@@ -79,19 +80,12 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
     assert without_the_clock(scores_of(run, bench)) == expected
 
 
-@pytest.mark.parametrize(
-    ("function", "after"),
-    [
-        ("eval.run.runner:write_predictions", False),
-        ("eval.run.runner:write_predictions", True),
-        ("eval.run.runner:write_json", True),
-        ("eval.run.journal:write_json", True),
-    ],
-)
+@pytest.mark.parametrize("function", ["runner:write_predictions", "runner:write_json", "journal:write_json"])
 def test_a_kill_while_the_results_are_written_costs_no_answer(
-    world: Path, tmp_path: Path, decoded: list[Any], function: str, after: bool
+    world: Path, tmp_path: Path, decoded: list[Any], function: str
 ) -> None:
-    assert evaluate(tmp_path, arguments(world, tmp_path / "run"), Kill(function, after=after)).status == SIGKILLED
+    kill = Kill(f"eval.run.{function}", after=True)
+    assert evaluate(tmp_path, arguments(world, tmp_path / "run"), kill).status == SIGKILLED
     assert d2e("eval", *arguments(world, tmp_path / "run")) == 0
     assert not decoded
     predictions = [folder_of(run) / "predictions.jsonl" for run in (world / "whole", tmp_path / "run")]
@@ -139,24 +133,13 @@ def test_overwriting_that_was_killed_goes_on_too(world: Path, tmp_path: Path) ->
     same_as_whole(world, run, resumed=6)
 
 
-def launched(world: Path, run: Path, *more: str, processes: int = 2) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            sys.executable, "-m", "d2e_sft.cli", "eval", *map(str, arguments(world, run)), *more,
-            "--launch", "ddp", "--processes", str(processes),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )  # fmt: skip
-
-
 def test_two_processes_give_the_files_of_one(world: Path, tmp_path: Path) -> None:
-    process = launched(world, tmp_path / "run", "--setting", "few_shot")
-    printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, printed[-3000:]
-    assert printed.count("scores and predictions:") == 1
+    configuration = bundled("launch") / "accelerate" / "ddp.yaml"
+    launcher = ("--config_file", configuration, "--num_processes", "2", "--main_process_port", "0", cli.__file__)
+    words = ("eval", *arguments(world, tmp_path / "run"), "--setting", "few_shot")
+    ended = launch(tmp_path, "accelerate.commands.launch:main", *launcher, *words)
+    assert ended.status == 0, ended.printed[-3000:]
+    assert ended.printed.count("scores and predictions:") == 1
     same_as_whole(world, tmp_path / "run", resumed=0, bench="bench-few_shot")
     assert scores_of(tmp_path / "run", "bench-few_shot")["environment"]["processes"] == 2, "else one did all the work"
 
@@ -166,7 +149,14 @@ def test_what_two_killed_processes_decoded_is_taken_over_by_one(world: Path, tmp
     rows = 60
     save_bench(tmp_path / "bench", bench_rows(rows))
     common = ("--bench", str(tmp_path / "bench"), "--max-new-tokens", "24", "--batch-size", "1")
-    process = launched(world, run, *common)
+    words = map(str, ["eval", *arguments(world, run), *common, "--launch", "ddp", "--processes", "2"])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "d2e_sft.cli", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     parts = [folder_of(run) / name for name in ("predictions.partial.jsonl", "predictions.partial.1.jsonl")]
     deadline = time.monotonic() + 240
     while not all(part.is_file() and part.read_bytes().count(b"\n") >= 2 for part in parts):

@@ -24,14 +24,6 @@ def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> Non
     assert scores_of(tmp_path)["demonstrations"] is None
 
 
-def test_chain_of_thought_may_take_longer_by_default(world: Path, tmp_path: Path) -> None:
-    common = ("eval", world / "model", "--bench", world / "bench", "--max-samples", 1)
-    for setting in ("zero_shot", "cot"):
-        assert d2e(*common, "--out", tmp_path / setting, "--setting", setting, "--overlong", "truncate_context") == 0
-    assert scores_of(tmp_path / "zero_shot")["max_new_tokens"] == 64
-    assert scores_of(tmp_path / "cot", "bench-cot")["max_new_tokens"] == 512
-
-
 @pytest.mark.parametrize("suite", ["ood", "conflict"])
 def test_a_suite_is_evaluated_by_its_name(
     world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suite: str
