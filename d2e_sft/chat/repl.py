@@ -155,16 +155,14 @@ def read_context(path: Path) -> str:
     """The text of a file.
 
     Raises:
-        UserError: there is no such file, it is not UTF-8 text, or it is empty.
+        UserError: it cannot be read as UTF-8 text, or is empty.
     """
-    if not path.is_file():
-        raise UserError(f"context {str(path)!r}: no such file; expected a text file", "give its path")
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise UserError(f"context {path}: not UTF-8 text ({error})", "save it as UTF-8") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"context {str(path)!r}: not a text file in UTF-8 ({error})", "give another path") from None
     if not text:
-        raise UserError(f"context {path}: empty; expected a text")
+        raise UserError(f"context {str(path)!r}: empty; expected a text")
     return text
 
 

@@ -45,7 +45,7 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
       printf '/context It rained, so the road was wet.\\nWhy was it wet?\\n' | d2e chat runs/d2e-mini
     """
     with collector_paused():
-        from d2e_sft.chat.open import ChatOptions, open_conversation
+        from d2e_sft.chat.conversation import ChatOptions, open_conversation
         from d2e_sft.chat.repl import Repl, read_context
 
     about = "" if context is None else read_context(context)

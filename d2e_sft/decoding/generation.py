@@ -85,25 +85,14 @@ def generate_debiased(
     decoding: DecodingConfig = DecodingConfig(),
     *,
     stop_ids: Sequence[int] | None = None,
-    streamer: Any = None,
 ) -> list[list[int]]:
-    """Decode prompts given as two lists; other arguments, result and errors are those of `generate`.
+    """Decode prompts given as two lists, as one batch; other arguments, result and errors are those of `generate`.
 
     Args:
         imagined: The prompt without its context for each original; None decodes all plainly.
-        streamer: A streamer of transformers (`TextStreamer`, …), for a single prompt.
     """
     pairs = token_pairs(originals, imagined)
-    if streamer is None:
-        return generate(model, pairs, replace(decoding, batch_size=max(len(pairs), 1)), stop_ids=stop_ids)
-    if len(pairs) != 1:
-        raise ValueError(f"a streamer takes one prompt, got {len(pairs)}; use `stream` for several")
-    answer = []
-    for _, token in stream(model, pairs, decoding, stop_ids=stop_ids):
-        answer.append(token)
-        streamer.put(torch.tensor([token]))
-    streamer.end()
-    return [answer]
+    return generate(model, pairs, replace(decoding, batch_size=max(len(pairs), 1)), stop_ids=stop_ids)
 
 
 def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:

@@ -53,7 +53,7 @@ def scored_passes(
     Raises:
         UserError: as `evaluate_model`; earlier passes are kept.
     """
-    from eval.run.engines.choose import make_engine, shared_engine
+    from eval.run.engines.engine import make_engine, shared_engine
 
     with collector_paused():
         from eval.run.runner import evaluate_model

@@ -24,7 +24,7 @@ from d2e_sft.data.sample import RELATIONS, EventSample, Relation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 from eval.run.benchmark import BenchmarkRows, with_candidates
-from eval.run.engines.choose import make_engine
+from eval.run.engines.engine import make_engine
 from eval.run.journal import CompletedPass
 from eval.run.journal_files import PassFiles
 from eval.run.options import EvalOptions, resolve_options

@@ -23,7 +23,7 @@ from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.terminal import warn
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import load_demonstrations
-from eval.run.engines.choose import LoadEngine, make_engine
+from eval.run.engines.engine import LoadEngine, make_engine
 from eval.run.journal import CompletedPass
 from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalOptions, resolve_options

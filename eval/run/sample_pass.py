@@ -12,7 +12,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import BenchmarkRows
 from eval.run.demonstrations import Demonstrations
-from eval.run.engines.choose import LoadEngine, identity_of, make_engine
+from eval.run.engines.engine import LoadEngine, identity_of, make_engine
 from eval.run.fingerprint import fingerprint
 from eval.run.journal import CompletedPass, DecodingPass
 from eval.run.journal_files import PassFiles

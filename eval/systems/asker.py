@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.files import write_whole
-from eval.run.engines.choose import identity_of, make_engine
-from eval.run.engines.engine import Engine
+from eval.run.engines.engine import Engine, identity_of, make_engine
 from eval.run.fingerprint import common_fingerprint
 from eval.run.journal import CompletedPass, DecodingPass
 from eval.run.journal_files import Answer, Fingerprint, PassFiles

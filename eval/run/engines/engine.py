@@ -1,4 +1,4 @@
-"""The protocol of an engine, which decodes and scores prompts."""
+"""The protocol of an engine, which decodes and scores prompts, and an engine by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import PromptPair
 from eval.run.journal_files import OptionScores
+from eval.run.options import EvalConfig
+from eval.run.processes import Processes
 from eval.run.task import Task
 
 # By index of the pair: its output, or the scores of its options. Called as answers come, in any order, by any thread.
@@ -48,3 +50,59 @@ class Engine(Protocol):
 def prompt_length(pair: PromptPair[Any]) -> int:
     """Length of a prompt for sharing out work: tokens, or characters of messages and texts."""
     return sum(len(part["content"]) if isinstance(part, dict) else 1 for part in pair.original)
+
+
+LoadEngine = Callable[[str, EvalConfig, Processes], Engine]
+
+
+def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
+    """Load the model into the engine that `config` names, or find the endpoint.
+
+    Raises:
+        UserError: the engine is not installed, or does not support the model.
+    """
+    options = config.options
+    if config.engine == "openai":
+        from eval.run.engines.endpoint import EndpointEngine
+
+        endpoint = options.endpoint.model_copy(update={"model": model})
+        return EndpointEngine(endpoint, options.tokenizer, likelihood=options.answer == "likelihood")
+    if config.engine == "vllm":
+        from eval.run.engines.vllm_offline import VllmEngine
+
+        return VllmEngine(model, options)
+    from eval.run.engines.in_process import InProcessEngine
+
+    assert processes.state is not None
+    return InProcessEngine(model, config, processes.state.device)
+
+
+def shared_engine() -> LoadEngine:
+    """Like `make_engine` for the engine in this process, which is loaded once and keeps states between passes."""
+    loaded: list[Engine] = []
+
+    def load(model: str, config: EvalConfig, processes: Processes) -> Engine:
+        from eval.run.engines.in_process import InProcessEngine
+
+        if not loaded:
+            assert processes.state is not None
+            loaded.append(InProcessEngine(model, config, processes.state.device, kept={}))
+        return loaded[0]
+
+    return load
+
+
+def identity_of(model: str, config: EvalConfig) -> str:
+    """Identify the model that decodes: by content, or an endpoint's by address and name.
+
+    Raises:
+        UserError: there is no such model or endpoint.
+    """
+    if config.engine == "openai":
+        from d2e_sft.judge.options import find_endpoint
+        from eval.run.engines.endpoint import CALLER
+
+        return f"{model} at {find_endpoint(config.options.endpoint, CALLER).url}"
+    from d2e_sft.model.identity import model_identity
+
+    return model_identity(model)

@@ -100,12 +100,10 @@ def _reporting_memory(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> I
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        lengths = sorted((len(pair.original) for pair in pairs), reverse=True)
-        views = "two views each" if decoding.needs_imagined else "one view each"
-        reason = str(error).strip().split("\n")[0][:200]
+        longest, reason = max(len(pair.original) for pair in pairs), str(error).strip().split("\n")[0][:200]
         raise ProcessError(
-            f"out of memory while decoding ({reason}); batches of {decoding.batch_size} prompts, {views}, of up to "
-            f"{lengths[0]} tokens (median {lengths[len(lengths) // 2]}), at most {decoding.max_new_tokens} new tokens",
+            f"out of memory while decoding ({reason}); batches of {decoding.batch_size} prompts of up to {longest} "
+            f"tokens, at most {decoding.max_new_tokens} new tokens",
             remedy="a smaller --batch-size, --dtype bfloat16, a lower --max-new-tokens, --overlong truncate_context; "
             "or --engine vllm, which plans its memory",
         ) from error

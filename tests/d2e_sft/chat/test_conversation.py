@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from d2e_sft.chat.conversation import Conversation, Wording
+from d2e_sft.chat.conversation import ChatOptions, Conversation, Wording, open_conversation
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import PromptPair, generate
 from d2e_sft.model.loading import LoadedModel
-from tests.tiny import make_sample, tiny_model, tiny_tokenizer
+from d2e_sft.util.errors import UserError
+from tests.d2e_sft.hub.runs import make_run
+from tests.tiny import make_sample, save_tiny_model, tiny_model, tiny_tokenizer
 
 QA = load_prompt_set("default").zero_shot["qa"]
 
@@ -80,3 +84,25 @@ def test_nothing_to_contrast_with_is_one_plain_answer(kind: str) -> None:
     conversation.context = "It rained."
     conversation.decoding = DecodingConfig(alpha=0.0, max_new_tokens=4)
     assert conversation.ask("Why?").debiased is None
+
+
+def test_a_run_is_asked_and_decoded_as_its_recipe_says(tmp_path: Path) -> None:
+    run = str(make_run(tmp_path, "llama", "eval.alpha=0.3"))
+    conversation = open_conversation(run, ChatOptions())
+    assert conversation.wording == Wording(QA.system, QA.context, QA.user)
+    assert (conversation.decoding.alpha, conversation.decoding.max_new_tokens) == (0.3, 12)
+    given = ChatOptions(alpha=0.9, max_new_tokens=5, wording="none", system="Be brief.", dtype="bfloat16")
+    conversation = open_conversation(run, given)
+    assert conversation.wording == Wording(system="Be brief.")
+    assert (conversation.decoding.alpha, conversation.decoding.max_new_tokens) == (0.9, 5)
+    assert str(conversation.loaded.model.dtype) == "torch.bfloat16"
+
+
+def test_another_model_gets_questions_as_they_are(tmp_path: Path) -> None:
+    model = str(save_tiny_model(tmp_path / "model"))
+    conversation = open_conversation(model, ChatOptions())
+    assert conversation.wording == Wording()
+    assert conversation.decoding.alpha == 0.5
+    assert open_conversation(model, ChatOptions(wording="qa")).wording.system == QA.system
+    with pytest.raises(UserError, match="--prompt-set default: has no effect on questions that are sent as they are"):
+        open_conversation(model, ChatOptions(prompt_set="default"))

@@ -31,11 +31,13 @@ def test_lines_from_a_pipe_are_answered_and_a_bad_one_is_an_exit_status(
     assert "1 lines failed" in said.err
 
 
-def test_a_context_that_cannot_be_read_is_told_before_a_model_is_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_context_that_cannot_be_read_is_told_before_a_model_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "empty.txt").touch()
-    for name, message in (("no.txt", "no such file"), ("latin.txt", "not UTF-8 text"), ("empty.txt", "empty")):
+    for name, message in (
+        ("no.txt", "No such file"),
+        ("latin.txt", "not a text file in UTF-8"),
+        ("empty.txt", "empty"),
+    ):
         assert d2e("chat", tmp_path / "no-model", "--context", tmp_path / name) == 1
         assert message in capsys.readouterr().err

@@ -6,6 +6,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, token_pairs
 from tests.tiny import VOCAB_SIZE, tiny_model
 
@@ -62,3 +64,32 @@ def watch_inputs(model: Any) -> list[tuple[int, ...]]:
         lambda _, __, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     return shapes
+
+
+def guided(model: Any, pair: PromptPair[Any], stops: list[int], new_tokens: int) -> list[int]:
+    """transformers' own guidance, one pair at a time; scale 1/(1−α) has the same argmax."""
+    output = model.generate(
+        input_ids=torch.tensor([pair.original]),
+        attention_mask=torch.ones(1, len(pair.original), dtype=torch.long),
+        negative_prompt_ids=torch.tensor([pair.imagined]),
+        negative_prompt_attention_mask=torch.ones(1, len(pair.imagined), dtype=torch.long),
+        guidance_scale=1 / (1 - pair.alpha),
+        do_sample=False,
+        max_new_tokens=new_tokens,
+        eos_token_id=stops,
+        pad_token_id=0,
+    )[0, len(pair.original) :].tolist()
+    return output[:-1] if output and output[-1] in stops else output
+
+
+def encoder_decoder() -> Any:
+    """A model whose decoder uses its encoder: an ordinary tiny T5 repeats one token whatever its prompt."""
+    model = tiny_model("t5", seed=1)
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 1.0 if "shared" in name else parameter.shape[-1] ** -0.5)
+            if "EncDecAttention" in name:
+                parameter.mul_(3)
+    return model

@@ -17,7 +17,7 @@ from d2e_sft.config.decoding import DECODERS
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.decoding.decoders import FUNCTIONS, decoder_of, named_decoder
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import frequent_token, random_prompts
+from tests.d2e_sft.decoding.pairs import encoder_decoder, frequent_token, random_prompts
 from tests.tiny import tiny_model
 
 Rule = Callable[[list[float], list[float]], list[float]]
@@ -174,10 +174,11 @@ OF_EACH = list({text.partition(":")[0]: text for text in reversed(REFERENCES)}.v
     [
         *((text, "llama") for text in OF_EACH),
         *((text, kind) for text in ("d2e:alpha=0.7", "coiecd") for kind in ("phi", "bloom", "t5")),
+        ("plain", "t5"),
     ],
 )
 def test_a_batch_decodes_the_tokens_of_a_naive_loop(text: str, kind: str) -> None:
-    model = tiny_model(kind, seed=1)
+    model = encoder_decoder() if kind == "t5" else tiny_model(kind, seed=1)
     originals, imagined = random_prompts(4, 8, 30, seed=1), random_prompts(4, 3, 12, seed=2)
     imagined[2] = list(originals[2])  # nothing to remove: plain
     stops = [frequent_token(model, originals, imagined, NEW_TOKENS)]

@@ -6,30 +6,21 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import TextStreamer
 
-from d2e_sft.decoding import DecodingConfig, generate, generate_debiased, stop_token_ids, stream, token_pairs
+from d2e_sft.decoding import (
+    DecodingConfig,
+    PromptPair,
+    generate,
+    generate_debiased,
+    stop_token_ids,
+    stream,
+    token_pairs,
+)
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import NEW_TOKENS, frequent_token, random_prompts, watch_inputs
+from tests.d2e_sft.decoding.pairs import NEW_TOKENS, frequent_token, guided, random_prompts, watch_inputs
 from tests.tiny import tiny_model, tiny_tokenizer
 
 ORIGINALS, IMAGINED = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, seed=2)
-
-
-def _guided(model: Any, original: list[int], imagined: list[int], alpha: float, stops: list[int]) -> list[int]:
-    """transformers' own guidance, one pair at a time; scale 1/(1−α) has the same argmax (DESIGN fact 5)."""
-    output = model.generate(
-        input_ids=torch.tensor([original]),
-        negative_prompt_ids=torch.tensor([imagined]),
-        negative_prompt_attention_mask=torch.ones(1, len(imagined), dtype=torch.long),
-        attention_mask=torch.ones(1, len(original), dtype=torch.long),
-        guidance_scale=1 / (1 - alpha),
-        do_sample=False,
-        max_new_tokens=NEW_TOKENS,
-        eos_token_id=stops,
-        pad_token_id=0,
-    )[0, len(original) :].tolist()
-    return output[:-1] if output and output[-1] in stops else output
 
 
 @pytest.mark.parametrize(
@@ -49,7 +40,8 @@ def test_a_batch_gives_the_tokens_of_transformers_guidance_one_at_a_time(kind: s
     ours = generate_debiased(
         model, originals, imagined, DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS), stop_ids=stops
     )
-    theirs = [_guided(model, o, i, alpha, stops) for o, i in zip(originals, imagined, strict=True)]
+    pairs = [PromptPair(o, i, alpha=alpha) for o, i in zip(originals, imagined, strict=True)]
+    theirs = [guided(model, pair, stops, NEW_TOKENS) for pair in pairs]
     assert ours == theirs
     assert len({tuple(answer) for answer in ours}) > 1
 
@@ -109,15 +101,6 @@ def test_a_stream_gives_each_token_as_it_is_chosen() -> None:
     for i, answer in enumerate(answers):
         assert [token for index, token in heard if index == i] == answer
     assert [index for index, _ in heard[:4]] == [0, 1, 2, 3], "all pairs take a step before any takes the next"
-
-
-def test_a_streamer_of_transformers_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    model, tokenizer = tiny_model(seed=1), tiny_tokenizer()
-    decoding, streamer = DecodingConfig(max_new_tokens=9), TextStreamer(tokenizer)
-    [answer] = generate_debiased(model, ORIGINALS[:1], IMAGINED[:1], decoding, stop_ids=[], streamer=streamer)
-    assert capsys.readouterr().out == tokenizer.decode(answer) + "\n"
-    with pytest.raises(ValueError, match="one prompt, got 5"):
-        generate_debiased(model, ORIGINALS, IMAGINED, streamer=streamer)
 
 
 def test_stop_tokens_are_the_end_of_turn_and_the_models_own() -> None:

@@ -49,22 +49,6 @@ def decode_reference(model: Any, pairs: Pairs, new_tokens: int = NEW_TOKENS) -> 
     return pairs
 
 
-def guided(model: Any, pair: PromptPair[Any]) -> list[int]:
-    """transformers' guidance, one pair at a time; scale 1/(1−α) has the same argmax."""
-    output = model.generate(
-        input_ids=torch.tensor([pair.original]),
-        attention_mask=torch.ones(1, len(pair.original), dtype=torch.long),
-        negative_prompt_ids=torch.tensor([pair.imagined]),
-        negative_prompt_attention_mask=torch.ones(1, len(pair.imagined), dtype=torch.long),
-        guidance_scale=1 / (1 - pair.alpha),
-        do_sample=False,
-        max_new_tokens=NEW_TOKENS,
-        eos_token_id=STOPS,
-        pad_token_id=0,
-    )[0, len(pair.original) :].tolist()
-    return output[:-1] if output and output[-1] in STOPS else output
-
-
 @torch.inference_mode()
 def gap(model: Any, pairs: Pairs, index: int, answer: Sequence[int]) -> float:
     """How far apart the two tokens are, in debiased logits, where an answer leaves the reference's."""

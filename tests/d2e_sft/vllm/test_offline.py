@@ -16,7 +16,8 @@ from d2e_sft.decoding import score as score_in_process
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.likelihood import score
 from d2e_sft.vllm.offline import answer_samples, generate
-from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, guided
+from tests.d2e_sft.decoding.pairs import guided
+from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal
 from tests.tiny import make_sample
 
 ENGINE: dict[str, Any] = {"max_num_seqs": 64}
@@ -44,7 +45,7 @@ def test_100_mixed_pairs_and_plain_requests_in_one_batch_give_the_tokens_of_the_
 
 def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: Any, pairs: Pairs) -> None:
     chosen = [pair for pair in pairs.prompts if pair.alpha and len(pair.original) < 200][:16]
-    expected = [guided(in_process.model, pair) for pair in chosen]
+    expected = [guided(in_process.model, pair, STOPS, NEW_TOKENS) for pair in chosen]
     assert generate(llm, chosen, DECODING, stop_ids=STOPS) == expected
 
 
