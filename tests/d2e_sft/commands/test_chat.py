@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import d2e
+from tests.command import d2e, refusal_of
 from tests.tiny import save_tiny_model
 
 
@@ -34,10 +34,6 @@ def test_lines_from_a_pipe_are_answered_and_a_bad_one_is_an_exit_status(
 def test_a_context_that_cannot_be_read_is_told_before_a_model_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "empty.txt").touch()
-    for name, message in (
-        ("no.txt", "No such file"),
-        ("latin.txt", "not a text file in UTF-8"),
-        ("empty.txt", "empty"),
-    ):
-        assert d2e("chat", tmp_path / "no-model", "--context", tmp_path / name) == 1
-        assert message in capsys.readouterr().err
+    messages = {"no.txt": "No such file", "latin.txt": "not a text file in UTF-8", "empty.txt": "empty"}
+    for name, message in messages.items():
+        assert message in refusal_of("chat", tmp_path / "no-model", "--context", tmp_path / name)
