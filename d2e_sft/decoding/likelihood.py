@@ -114,8 +114,8 @@ def _scored(
     with no_gradients(model):
         if decodes_packed(model):
             with attending_by_branch(model) as causal:
-                head = Head(*head_of(causal))
-                return _scores(answers, _states_once(causal, answers, prefix, kept), head, decoder)
+                states = _packed_states(causal, answers, prefix, kept)
+                return _scores(answers, states, Head(*head_of(causal)), decoder)
         logits_of = _decoder_logits if model.config.is_encoder_decoder else _padded_logits
         parts = [answers[start : start + size] for start in range(0, len(answers), size)]
         return [one for part in parts for one in _scores(part, logits_of(model, part), PaddedRows.head, decoder)]
@@ -127,40 +127,29 @@ def _rows_of(answers: Sequence[_Answer]) -> list[tuple[Any, _Answer]]:
     return [(answer.pair.original, answer) for answer in answers] + paired
 
 
-def _states_once(model: Any, answers: Sequence[_Answer], prefix: Prefix, kept: KeptStates | None) -> list[Tensor]:
-    """Like `_packed_states`, but computed only if a row of the batch is not in `kept`."""
-    if kept is None:
-        return _packed_states(model, answers, prefix)
-    keys = [(tuple(prompt), tuple(answer.tokens), answer.scored) for prompt, answer in _rows_of(answers)]
-    if not all(key in kept for key in keys):
-        states = _packed_states(model, answers, prefix)
-        kept.update(zip(keys, (row.cpu() for row in states), strict=True))
-    return [kept[key].to(model.device) for key in keys]
-
-
-def _packed_states(model: Any, answers: Sequence[_Answer], prefix: Prefix) -> list[Tensor]:
+def _packed_states(model: Any, answers: Sequence[_Answer], prefix: Prefix, kept: KeptStates | None) -> list[Tensor]:
     """For each of `_rows_of(answers)`, the hidden states (scored, H) that predict its scored tokens."""
     rows = _rows_of(answers)
+    keys = [(tuple(prompt), tuple(answer.tokens), answer.scored) for prompt, answer in rows]
+    if kept is not None and all(key in kept for key in keys):
+        return [kept[key].to(model.device) for key in keys]
     sequences = [[*prompt, *answer.tokens[:-1]] for prompt, answer in rows]
-    longest, owner = _without_prefixes(sequences)
+    longest: list[list[int]] = []  # those that are not a prefix of another one
+    owner = [0] * len(sequences)  # for each sequence the longest one that contains it
+    # In reverse lexicographic order, a prefix directly follows the sequences that it begins.
+    for i in sorted(range(len(sequences)), key=lambda i: sequences[i], reverse=True):
+        if not longest or longest[-1][: len(sequences[i])] != sequences[i]:
+            longest.append(sequences[i])
+        owner[i] = len(longest) - 1
     row = pack([longest], prefix=len(prefix.tokens))
     places = []
     for sequence, whole, (_, answer) in zip(sequences, owner, rows, strict=True):
         places += row.indices[whole][len(sequence) - answer.scored : len(sequence)]
-    _, states = prefill(model, row, prefix, places)
-    return list(states.split([answer.scored for _, answer in rows]))
-
-
-def _without_prefixes(sequences: Sequence[list[int]]) -> tuple[list[list[int]], list[int]]:
-    """The sequences that are not a prefix of another one, and for each given sequence the one that contains it."""
-    kept: list[list[int]] = []
-    owner = [0] * len(sequences)
-    # In reverse lexicographic order, a prefix directly follows the sequences that it begins.
-    for i in sorted(range(len(sequences)), key=lambda i: sequences[i], reverse=True):
-        if not kept or kept[-1][: len(sequences[i])] != sequences[i]:
-            kept.append(sequences[i])
-        owner[i] = len(kept) - 1
-    return kept, owner
+    _, found = prefill(model, row, prefix, places)
+    states = list(found.split([answer.scored for _, answer in rows]))
+    if kept is not None:
+        kept.update(zip(keys, (state.cpu() for state in states), strict=True))
+    return states
 
 
 def _padded_logits(model: Any, answers: Sequence[_Answer]) -> list[Tensor]:

@@ -197,29 +197,20 @@ def _debias(logits: Tensor, pairs: list[Matched]) -> None:
     rows = [original.row for original, _ in pairs]
     z_original, z_imagined = logits[originals].float(), logits[imagined].float()  # (pairs, V)
     masked = ~(z_original.isfinite() & z_imagined.isfinite())
-    debiased = _scores(z_original.masked_fill(masked, _MASKED), z_imagined.masked_fill(masked, _MASKED), rows)
+    x, y = z_original.masked_fill(masked, _MASKED), z_imagined.masked_fill(masked, _MASKED)
+    alpha = torch.tensor([row.alpha for row in rows], dtype=torch.float32).to(x.device)[:, None]
+    debiased = torch.empty_like(x)
+    for decoder in dict.fromkeys(row.decoder for row in rows):
+        at = _to_device([place for place, row in enumerate(rows) if row.decoder == decoder], logits)
+        debiased[at] = named_decoder(decoder)(x[at], y[at], alpha[at])
     debiased.masked_fill_(masked, float("-inf"))
-    debiased[torch.arange(len(pairs), device=logits.device), _to_device([row.sentinel for row in rows], logits)] = (
-        float("-inf")
-    )
+    sentinels = _to_device([row.sentinel for row in rows], logits)
+    debiased[torch.arange(len(pairs), device=logits.device), sentinels] = float("-inf")
     for place, (here, _) in enumerate(pairs):
         _restrict(debiased[place], z_original[place], here)
     debiased = debiased.to(logits.dtype)
     logits[originals] = debiased
     logits[imagined] = debiased
-
-
-def _scores(original: Tensor, imagined: Tensor, rows: list[PairedRow]) -> Tensor:
-    """(pairs, V) scores by each pair's decoder."""
-    alpha = torch.tensor([row.alpha for row in rows], dtype=torch.float32).to(original.device)[:, None]
-    places: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(row.decoder, []).append(place)
-    scores = torch.empty_like(original)
-    for decoder, of_decoder in places.items():
-        at = _to_device(of_decoder, original)
-        scores[at] = named_decoder(decoder)(original[at], imagined[at], alpha[at])
-    return scores
 
 
 def _restrict(debiased: Tensor, original: Tensor, here: InBatch) -> None:

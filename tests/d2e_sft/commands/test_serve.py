@@ -47,12 +47,11 @@ def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(
     assert options.engine_arguments == ("--max-model-len", "99")
 
 
-def test_a_model_without_a_recipe_is_served_at_one_half(started: list[tuple[str, serving.ServeOptions]]) -> None:
+def test_a_model_without_a_recipe_is_served_at_one_half_or_with_the_decoder_given(
+    started: list[tuple[str, serving.ServeOptions]],
+) -> None:
     _serve("someone/a-model")
     assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.5, "default")
-
-
-def test_a_decoder_is_that_of_requests_that_name_none(started: list[tuple[str, serving.ServeOptions]]) -> None:
     _serve("--decoder", "adacad:floor=0.1", "someone/a-model")
     assert started[-1][1].decoding.decoder == "adacad:floor=0.1"
     refused = CliRunner().invoke(serve, ["--decoder", "mine:own", "someone/a-model"])

@@ -165,7 +165,7 @@ def test_draws_have_the_distribution_that_transformers_gives(options: dict[str, 
     if "top_p" in options:
         scores = TopPLogitsWarper(options["top_p"])(None, scores)
     expected = scores[0].softmax(-1)
-    draws = 6000
+    draws = 2000
     counts = torch.zeros(len(LOGITS))
     for position in range(draws):
         counts[_drawn(Draw(0.8, seed=5, **options), position)] += 1

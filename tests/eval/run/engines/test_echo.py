@@ -88,24 +88,17 @@ def test_what_came_is_kept_and_the_same_command_goes_on(world: Path, tmp_path: P
     assert len(server.requests) == 5 + 2
 
 
-def without_logprobs(reply: Reply) -> Reply:
-    return 200, {"choices": [{**choice, "logprobs": None} for choice in reply[1]["choices"]]}
-
-
-def of_new_tokens_alone(reply: Reply) -> Reply:
-    return 200, {"choices": [{**choice, "logprobs": {"token_logprobs": [-1.0]}} for choice in reply[1]["choices"]]}
-
-
-def of_one_prompt_alone(reply: Reply) -> Reply:
-    return 200, {"choices": reply[1]["choices"][:1]}
+def changed(**changes: Any) -> Callable[[Reply], Reply]:
+    """A server whose choices differ in these fields."""
+    return lambda reply: (200, {"choices": [{**choice, **changes} for choice in reply[1]["choices"]]})
 
 
 @pytest.mark.parametrize(
     ("misbehave", "said"),
     [
-        (without_logprobs, "with no log-probability for each token of the prompt"),
-        (of_new_tokens_alone, "with no log-probability for each token of the prompt"),
-        (of_one_prompt_alone, "with 1 completions for "),
+        (changed(logprobs=None), "with no log-probability for each token of the prompt"),
+        (changed(logprobs={"token_logprobs": [-1.0]}), "with no log-probability for each token of the prompt"),
+        (lambda reply: (200, {"choices": reply[1]["choices"][:1]}), "with 1 completions for "),
         (lambda _: (404, {"error": {"message": "no such path"}}), "answered 404: no such path"),
         (lambda _: (400, {"error": {"message": "echo is not supported"}}), "echo is not supported"),
     ],

@@ -51,13 +51,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def arguments(world: Path, run: Path, *more: object) -> list[Any]:
+def evaluate(world: Path, run: Path, *more: Any) -> int:
     common = ("--bench", world / "bench", "--out", run, "--batch-size", 3, "--answer", "likelihood")
-    return [world / "model", *common, *more]
-
-
-def evaluate(world: Path, run: Path, *more: object) -> int:
-    return d2e("eval", *arguments(world, run, *more))
+    return d2e("eval", world / "model", *common, *more)
 
 
 def logprob(
@@ -73,12 +69,10 @@ def logprob(
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-@pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_predictions_hold_each_options_log_probability_behind_the_response_form(
-    world: Path, tmp_path: Path, kind: str, alpha: float
+    world: Path, tmp_path: Path, alpha: float
 ) -> None:
-    folder = save_tiny_model(tmp_path / "model", kind, seed=3) if kind == "t5" else world / "model"
-    assert d2e("eval", folder, *arguments(world, tmp_path, "--alpha", alpha)[1:]) == 0
+    assert evaluate(world, tmp_path, "--alpha", alpha) == 0
     rows = predictions(tmp_path, FOLDER)
     assert [row["id"] for row in rows] == [sample.id for sample in ROWS]
     texts = [[option["option"] for option in row["likelihoods"]] for row in rows]
@@ -86,9 +80,7 @@ def test_predictions_hold_each_options_log_probability_behind_the_response_form(
     scores = scores_of(tmp_path, FOLDER)
     assert (scores["answer"], scores["normalise"], scores["max_new_tokens"]) == ("likelihood", "none", None)
     assert scores["overall"]["acc"]["mean"] == sum(row["acc"] for row in rows) / len(rows)
-    if kind == "t5":
-        return
-    loaded = load_model(str(folder))
+    loaded = load_model(str(world / "model"))
     encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
     for sample, row in zip(ROWS, rows, strict=True):
         original, imagined = (encoder.prompt_ids(sample, view) for view in encoder.views)
@@ -121,7 +113,11 @@ def test_generated_answers_keep_a_folder_and_a_form_of_their_own(world: Path, tm
     assert "acc" not in scores_of(tmp_path)["overall"]
 
 
-def test_few_shot_and_the_pass_without_context_score_options_too(world: Path, tmp_path: Path) -> None:
+def test_few_shot_and_the_pass_without_context_and_an_encoder_decoder_score_options_too(
+    world: Path, tmp_path: Path
+) -> None:
+    model = save_tiny_model(tmp_path / "t5", "t5")
+    assert d2e("eval", model, "--bench", world / "bench", "--answer", "likelihood", "--alpha", 0.5) == 0
     assert evaluate(world, tmp_path, "--setting", "few_shot", "--alpha", 0.5) == 0
     assert scores_of(tmp_path, "bench-few_shot-likelihood")["demonstrations"] is not None
     assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
