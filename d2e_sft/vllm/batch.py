@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
-
-from vllm import LLM
+from typing import TYPE_CHECKING, Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.pairing import RowView
 from d2e_sft.vllm.requests import PairProgress, PairRequest
+
+if TYPE_CHECKING:
+    from vllm import LLM
 
 # Fruitless submissions in a row after which a pair gets the engine to itself.
 _EXCLUSIVE_AFTER = 4

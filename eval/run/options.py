@@ -161,58 +161,34 @@ def refuse_conflicts(conflicts: Iterable[Conflict]) -> None:
 
 def _conflicts(model: str, options: EvalOptions, engine: str, decoding: DecodingConfig) -> list[Conflict]:
     endpoint, likelihood = engine == "openai", options.answer == "likelihood"
-    contrast = options.decoder is not None and decoding.needs_imagined
-    in_vllm = likelihood and engine == "vllm" and not options.without_context
-    one = "drop one of the two"
+    alpha, decoder, plausibility, overlong = options.alpha, options.decoder, options.plausibility, options.overlong
+    contrast = decoder is not None and decoding.needs_imagined
+    by_vllm = likelihood and engine == "vllm" and not options.without_context
+    plainly = "an endpoint decodes plainly, as it gives out no logits"
+    hidden = f"{model!r} does not show its tokens, so contexts cannot be cut to fit; expected error"
+    scored = "concerns generated text, and options are scored"
+    cut_off = "an option with a token below the cut-off would have no probability at all; expected 0"
+    own = "vLLM only gives the log-probabilities of its own distribution; expected plain decoding"
+    both = "it contrasts the prompts with and without context, and the former are left out; expected plain"
+    here, one = "drop it, or decode the model here: --engine transformers or vllm", "drop one of the two"
+    of_contrast = {
+        f"--alpha {alpha}": alpha,
+        f"--decoder {decoder}": contrast,
+        f"--plausibility {plausibility:g}": plausibility > 0,
+    }
+    of_generation = {
+        "--setting cot": options.setting == "cot",
+        f"--max-new-tokens {options.max_new_tokens}": options.max_new_tokens is not None,
+        "--compile": options.compiled,
+    }
+    refusing = "drop it; the server refuses prompts that are too long for it, and the sample is named"
+    in_process = "add --decoder plain, or score in process: --engine transformers"
+    vllm = f"--engine vllm, decoded {describe(decoding.record())}"
     return [
-        (
-            endpoint,
-            "--engine openai",
-            "an endpoint decodes plainly, as it gives out no logits",
-            "drop it, or decode the model here: --engine transformers or vllm",
-            {
-                f"--alpha {options.alpha}": options.alpha,
-                f"--decoder {options.decoder}": contrast,
-                f"--plausibility {options.plausibility:g}": options.plausibility > 0,
-            },
-        ),
-        (
-            endpoint,
-            "--engine openai",
-            f"{model!r} does not show its tokens, so contexts cannot be cut to fit; expected error",
-            "drop it; the server refuses prompts that are too long for it, and the sample is named",
-            {f"--overlong {options.overlong}": options.overlong != "error"},
-        ),
-        (
-            likelihood,
-            "--answer likelihood",
-            "concerns generated text, and options are scored",
-            one,
-            {
-                "--setting cot": options.setting == "cot",
-                f"--max-new-tokens {options.max_new_tokens}": options.max_new_tokens is not None,
-                "--compile": options.compiled,
-            },
-        ),
-        (
-            likelihood,
-            "--answer likelihood",
-            "an option with a token below the cut-off would have no probability at all; expected 0",
-            one,
-            {f"--plausibility {decoding.plausibility:g}": decoding.plausibility > 0},
-        ),
-        (
-            in_vllm,
-            f"--engine vllm, decoded {describe(decoding.record())}",
-            "vLLM only gives the log-probabilities of its own distribution; expected plain decoding",
-            "add --decoder plain, or score in process: --engine transformers",
-            {"--answer likelihood": decoding.needs_imagined},
-        ),
-        (
-            options.without_context,
-            "--without-context",
-            "it contrasts the prompts with and without context, and the former are left out; expected plain",
-            one,
-            {f"--decoder {options.decoder}": contrast},
-        ),
+        (endpoint, "--engine openai", plainly, here, of_contrast),
+        (endpoint, "--engine openai", hidden, refusing, {f"--overlong {overlong}": overlong != "error"}),
+        (likelihood, "--answer likelihood", scored, one, of_generation),
+        (likelihood, "--answer likelihood", cut_off, one, {f"--plausibility {plausibility:g}": plausibility > 0}),
+        (by_vllm, vllm, own, in_process, {"--answer likelihood": decoding.needs_imagined}),
+        (options.without_context, "--without-context", both, one, {f"--decoder {decoder}": contrast}),
     ]

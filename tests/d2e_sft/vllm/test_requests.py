@@ -7,7 +7,9 @@ size, and a row whose prompt is unfinished gets logits that mean nothing, whose 
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +18,10 @@ import torch
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
 from d2e_sft.decoding.decoders import named_decoder
+from d2e_sft.decoding.pairs import resolved
+from d2e_sft.vllm.batch import RequestBatch
 from d2e_sft.vllm.draw import Draw
-from d2e_sft.vllm.pairing import PairedRow, debias_rows
+from d2e_sft.vllm.pairing import PairedRow, debias_rows, read_row
 from d2e_sft.vllm.requests import PairProgress, PairRequest
 from d2e_sft.vllm.rows import BatchRows
 
@@ -34,7 +38,8 @@ def _direct(original: list[int], imagined: list[int], decoder: str, draw: Draw |
     answer: list[int] = []
     while len(answer) < LIMIT:
         debiased = named_decoder(decoder)(_logits(original + answer), _logits(imagined + answer))
-        debiased[SENTINEL] = float("-inf")
+        if decoder != "plain":  # a plain request may choose any token
+            debiased[SENTINEL] = float("-inf")
         if draw is not None:
             draw.perturb(debiased, len(answer))
         token = int(debiased.argmax())
@@ -46,33 +51,39 @@ def _direct(original: list[int], imagined: list[int], decoder: str, draw: Draw |
 
 @dataclass
 class _Request:
-    row: PairedRow
+    name: str
+    row: PairedRow | None
     prompt: list[int]
-    max_tokens: int
+    parameters: Any
     read: int = 0
     outputs: list[int] = field(default_factory=list)
     placeholders: list[int] = field(default_factory=list)
-    reported: int = 0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What the cache knows it by: its prompt without the answer so far, and its view."""
+        done, view = (0, "plain") if self.row is None else (self.row.done, self.row.view)
+        return str(self.prompt[: len(self.prompt) - done]), view
 
 
 class _Engine:
     """Steps at random over requests; `apart` is how often a row is left out of a step."""
 
-    def __init__(self, generator: random.Random, apart: float) -> None:
+    def __init__(self, generator: random.Random, apart: float, rows: int) -> None:
         self.random, self.apart = generator, apart
         self.requests: list[_Request] = []
-        self.cache: dict[tuple[str, str], int] = {}
+        self.cache: dict[tuple[str, ...], int] = {}
+        self.vllm_config = SimpleNamespace(scheduler_config=SimpleNamespace(max_num_seqs=rows, policy="priority"))
 
-    def add(self, request: _Request) -> None:
+    def add_request(self, name: str, prompt: Any, parameters: Any, priority: int) -> None:
         """A prompt that was read before is read from the cache, all but its last token; the cache may have lost it."""
+        request = _Request(name, read_row(parameters.extra_args), prompt, parameters)
         if self.random.random() < 0.9:
-            request.read = min(self.cache.get(self._key(request), 0), len(request.prompt) - 1)
+            request.read = min(self.cache.get(request.key, 0), len(prompt) - 1)
         self.requests.append(request)
+        assert len(self.requests) <= self.vllm_config.scheduler_config.max_num_seqs
 
-    def _key(self, request: _Request) -> tuple[str, str]:
-        return request.row.pair.split("/")[0], request.row.view
-
-    def step(self) -> list[_Request]:
+    def step(self) -> list[Any]:
         chosen = [request for request in self.requests if self.random.random() >= self.apart]
         self.random.shuffle(chosen)
         rows = BatchRows()
@@ -85,74 +96,70 @@ class _Engine:
             tokens = request.prompt + request.outputs
             request.read = min(len(tokens), request.read + self.random.randint(1, 12))
             partial.append(request.read < len(tokens))
-            self.cache[self._key(request)] = request.read
+            self.cache[request.key] = request.read
             logits[i] = _logits(tokens[: request.read])
         debias_rows(logits, rows.in_batch())
         ended = []
         for i, request in enumerate(chosen):
             if partial[i]:
                 continue
-            token = int(logits[i].argmax())
-            request.outputs.append(token)
+            request.outputs.append(int(logits[i].argmax()))
             request.placeholders.append(-1)
-            if token in (STOP, SENTINEL) or len(request.outputs) == request.max_tokens:
+            stops = request.parameters.stop_token_ids
+            if request.outputs[-1] in stops or len(request.outputs) == request.parameters.max_tokens:
                 ended.append(request)
         self.requests = [request for request in self.requests if request not in ended]
-        return ended
+        return [
+            SimpleNamespace(
+                request_id=request.name, finished=True, outputs=[SimpleNamespace(token_ids=request.outputs)]
+            )
+            for request in ended
+        ]
+
+
+@pytest.fixture
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a request takes from vLLM, as plain objects."""
+    kinds = SimpleNamespace(DELTA="delta", FINAL_ONLY="final only")
+    for name, parts in {
+        "vllm": {"SamplingParams": SimpleNamespace},
+        "vllm.sampling_params": {"RequestOutputKind": kinds},
+        "vllm.inputs": {},
+        "vllm.inputs.engine": {"tokens_input": list},
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(parts)
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("_stand_in")
+@pytest.mark.parametrize("rows", [2, 7, 64])
+@pytest.mark.parametrize("apart", [0.0, 0.15, 0.25])
+def test_answers_are_those_of_decoding_both_prompts_side_by_side(apart: float, rows: int) -> None:
+    generator = random.Random(7)
+    requests, expected = [], []
+    for i in range(30):
+        original = [generator.randrange(VOCAB) for _ in range(generator.randint(8, 40))]
+        imagined = [generator.randrange(VOCAB) for _ in range(generator.randint(1, 12))]
+        draw = Draw(1.0, seed=i) if i % 3 == 0 else None
+        ratio = f"d2e:alpha={generator.choice([0.1, 0.5, 0.9, 1.5])}"
+        decoder = generator.choice([ratio, ratio, "cad", "adacad", "coiecd", "plain"])
+        decoding = DecodingConfig(decoder=decoder, max_new_tokens=LIMIT)
+        [pair] = resolved([PromptPair(original, imagined)], decoding)
+        requests.append(PairRequest(pair, decoding, (STOP,), SENTINEL, draw=None if decoder == "plain" else draw))
+        expected.append(_direct(original, imagined, decoder, requests[-1].draw))
+    engine = _Engine(random.Random(int(apart * 100)), apart, rows)
+    llm: Any = SimpleNamespace(llm_engine=engine, sleep=lambda **_: None, wake_up=lambda **_: None)
+    answered: dict[int, list[int]] = {}
+    resubmitted: list[int] = []
+    assert RequestBatch(llm, requests, answered.__setitem__, resubmitted.append).run() == expected
+    assert [answered[i] for i in range(30)] == expected
+    if apart:
+        assert len(resubmitted) > 30, "the case needs pairs that part"
 
 
 def _progress(limit: int) -> PairProgress:
     return PairProgress(PairRequest(PromptPair([1], [2]), DecodingConfig(max_new_tokens=limit), (STOP,), SENTINEL))
-
-
-def _decode(pairs: list[Any], apart: float, seed: int, *, stream: bool) -> tuple[list[PairProgress], int]:
-    engine = _Engine(random.Random(seed), apart)
-    records = [_progress(LIMIT) for _ in pairs]
-    while any(not record.complete for record in records):
-        for i, (record, (original, imagined, decoder, draw)) in enumerate(zip(records, pairs, strict=True)):
-            if record.outcome != "decoupled":
-                continue
-            name, how = f"{i}/{record.submissions}", DecodingConfig(decoder=decoder)
-            for view, prompt in (("original", original), ("imagined", imagined)):
-                done = len(record.answer)
-                row = PairedRow(name, view, how.alpha, SENTINEL, done=done, draw=draw, decoder=how.decoder)
-                engine.add(_Request(row, prompt + record.answer, record.remaining))
-            record.submit()
-        running = list(engine.requests)
-        ended = engine.step()
-        for request in running:
-            number, submission = request.row.pair.split("/")
-            record = records[int(number)]
-            if int(submission) != record.submissions - 1 or record.complete:
-                continue
-            if stream or request in ended:
-                new, request.reported = request.outputs[request.reported :], len(request.outputs)
-                record.report(request.row.view, new, ended=request in ended)
-        engine.requests = [
-            request for request in engine.requests if not records[int(request.row.pair.split("/")[0])].complete
-        ]
-    return records, sum(record.submissions - 1 for record in records)
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["at the end", "token by token"])
-@pytest.mark.parametrize("apart", [0.0, 0.15, 0.4])
-@pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
-def test_answers_are_those_of_decoding_both_prompts_side_by_side(apart: float, stream: bool, sampled: bool) -> None:
-    generator = random.Random(7)
-    pairs = []
-    for i in range(30):
-        original = [generator.randrange(VOCAB) for _ in range(generator.randint(8, 40))]
-        imagined = [generator.randrange(VOCAB) for _ in range(generator.randint(1, 12))]
-        draw = Draw(1.0, seed=i) if sampled else None
-        ratio = f"d2e:alpha={generator.choice([0.1, 0.5, 0.9, 1.5])}"
-        pairs.append((original, imagined, generator.choice([ratio, ratio, "cad", "adacad", "coiecd"]), draw))
-    records, resubmissions = _decode(pairs, apart, seed=int(apart * 100), stream=stream)
-    expected = [_direct(*pair) for pair in pairs]
-    assert [record.answer for record in records] == expected
-    assert {record.outcome for record in records} == {"stop", "length"}
-    assert all((record.outcome == "stop") == (len(record.answer) < LIMIT) for record in records)
-    if apart:
-        assert resubmissions > 30, "the case needs pairs that part"
 
 
 def test_a_token_counts_when_both_requests_have_it() -> None:
