@@ -31,16 +31,10 @@ def decoder_passes(model: str, decoders: tuple[str, ...], outs: tuple[Path, ...]
     if len(folders) == 1 and len(chosen) > 1:
         names = [re.sub(r"[^\w.]+", "-", str(decoder)).strip("-") for decoder in chosen]
         folders = tuple(folders[0].with_name(f"{folders[0].name}-{name}") for name in names)
-    if len(folders) != len(chosen):
+    if len(set(folders)) != len(chosen) or len(folders) != len(chosen):
         raise UserError(
-            f"{len(folders)} folders (--out) for {len(chosen)} decoders; expected one each, or one",
-            remedy="give one, which the names of all begin with",
-        )
-    twice = next((folder for i, folder in enumerate(folders) if folder in folders[:i]), None)
-    if twice is not None:
-        raise UserError(
-            f"{twice}: two decoders would write to one folder; expected one each",
-            remedy="drop the repeated decoder, or give a folder for each with --out",
+            f"{len(set(folders))} folders (--out) for {len(chosen)} decoders; expected one each, or one",
+            remedy="give one, which the names of all begin with, and each decoder once",
         )
     return list(zip(chosen, folders, strict=True))
 

@@ -50,7 +50,7 @@ REFUSALS = {
     # several decoders
     "--bench {bench} --out {bench}2": "2 folders (--out) for 1 decoders; expected one",
     "--bench {bench} --decoder plain --decoder cad --decoder coiecd --out b": "2 folders (--out) for 3 decoders",
-    "--bench {bench} --decoder cad --decoder cad": "two decoders would write to one folder",
+    "--bench {bench} --decoder cad --decoder cad": "1 folders (--out) for 2 decoders",
     "--bench {bench} --decoder plain --decoder cad --alpha 0.5": "belongs into the decoder",
     "--bench {bench} --decoder plain --decoder cad --engine vllm": "only the engine in this process",
     "--bench {bench} --decoder plain --decoder cad --without-context": "leaves nothing to contrast",

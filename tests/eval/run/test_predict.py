@@ -154,16 +154,6 @@ def test_options_are_scored_and_several_answers_kept_apart(tmp_path: Path, model
         assert [row["answer"] for row in read(tmp_path / f"c{ending}")] == expected
 
 
-def test_a_bad_row_is_put_aside_and_counted_or_stops_everything(tmp_path: Path, model: str) -> None:
-    file = written(tmp_path, ".jsonl", [ROWS[0], {"id": "x", "context": "It rained."}, ROWS[1]])
-    with pytest.raises(UserError, match="line 2: question: missing"):
-        run(model, file, tmp_path / "answers.jsonl")
-    options = EvalOptions(alpha=0.5, max_new_tokens=6, skip_bad=True)
-    answered = run(model, file, tmp_path / "answers.jsonl", options)
-    assert (answered.rows, answered.bad) == (2, 1)
-    assert json.loads(answered.bad_file.read_text())["row"]["id"] == "x"
-
-
 def test_files_that_are_somebody_elses_are_left_alone(tmp_path: Path, model: str) -> None:
     file, out = written(tmp_path, ".jsonl"), tmp_path / "answers.jsonl"
     out.write_text("mine")

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
-from tests.command import d2e, refusal_of
-from tests.factories import QUICK, bench_rows, evaluate, predictions, scores_of
-from tests.tiny import save_tiny_model, tiny_tokenizer
+from tests.command import d2e
+from tests.factories import QUICK, bench_rows, evaluate, predictions
+from tests.tiny import save_tiny_model
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
@@ -36,24 +35,8 @@ def test_predictions_are_what_the_decoder_says_in_file_order(world: Path, tmp_pa
     assert not list((tmp_path / "eval" / "bench").glob("*.partial*")), "what is merged is removed"
 
 
-def test_a_model_without_a_chat_template_is_refused(world: Path, tmp_path: Path) -> None:
-    save_tiny_model(tmp_path / "model")
-    tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = None
-    (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
-    tokenizer.save_pretrained(tmp_path / "model")
-    error = refusal_of("eval", tmp_path / "model", "--bench", world / "bench")
-    assert "has no chat template" in error
-    assert "-Instruct" in error
-
-
 def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "t5", "t5")
     for setting in ("zero_shot", "few_shot", "cot"):
         arguments = ("--bench", world / "bench", "--setting", setting, "--alpha", 0.5)
         assert d2e("eval", tmp_path / "t5", *arguments, *QUICK) == 0
-
-
-def test_the_dtype_can_be_chosen(world: Path, tmp_path: Path) -> None:
-    assert evaluate(world, tmp_path, "--dtype", "bfloat16") == 0
-    assert scores_of(tmp_path)["environment"]["dtype"] == str(torch.bfloat16).removeprefix("torch.")
