@@ -128,8 +128,13 @@ def launch(folder: Path, launcher: str, *arguments: str | Path) -> Ended:
 
     torch's launcher, which accelerate's calls, takes its options from `PET_…`.
     """
+    return finish(start_launch(folder, launcher, *arguments), timeout=300)
+
+
+def start_launch(folder: Path, launcher: str, *arguments: str | Path) -> tuple[Any, Path]:
+    """As `launch`, without waiting for the end."""
     environment = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork", "CUDA_VISIBLE_DEVICES": ""}
-    return finish(_start(_launch, folder, launcher, [*map(str, arguments)], environment), timeout=300)
+    return _start(_launch, folder, launcher, [*map(str, arguments)], environment)
 
 
 def _start(target: Callable[..., None], folder: Path, *arguments: Any) -> tuple[Any, Path]:

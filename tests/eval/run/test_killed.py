@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,10 @@ import pytest
 
 from d2e_sft import cli
 from d2e_sft.util.paths import bundled
-from tests.command import Kill, d2e, evaluate, launch, refusal_of
+from tests.command import Kill, d2e, evaluate, finish, refusal_of, start_launch
 from tests.factories import bench_rows, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model
 
-ROOT = Path(cli.__file__).parents[1]
 SIGKILLED = -9
 
 
@@ -133,11 +129,16 @@ def test_overwriting_that_was_killed_goes_on_too(world: Path, tmp_path: Path) ->
     same_as_whole(world, run, resumed=6)
 
 
-def test_two_processes_give_the_files_of_one(world: Path, tmp_path: Path) -> None:
+def two_processes(world: Path, run: Path, *more: str) -> tuple[Any, Path]:
+    """Start an evaluation as `--launch ddp --processes 2` does, forked."""
     configuration = bundled("launch") / "accelerate" / "ddp.yaml"
     launcher = ("--config_file", configuration, "--num_processes", "2", "--main_process_port", "0", cli.__file__)
-    words = ("eval", *arguments(world, tmp_path / "run"), "--setting", "few_shot")
-    ended = launch(tmp_path, "accelerate.commands.launch:main", *launcher, *words)
+    words = ("eval", *arguments(world, run), *more)
+    return start_launch(run.parent, "accelerate.commands.launch:main", *launcher, *words)
+
+
+def test_two_processes_give_the_files_of_one(world: Path, tmp_path: Path) -> None:
+    ended = finish(two_processes(world, tmp_path / "run", "--setting", "few_shot"))
     assert ended.status == 0, ended.printed[-3000:]
     assert ended.printed.count("scores and predictions:") == 1
     same_as_whole(world, tmp_path / "run", resumed=0, bench="bench-few_shot")
@@ -145,30 +146,19 @@ def test_two_processes_give_the_files_of_one(world: Path, tmp_path: Path) -> Non
 
 
 def test_what_two_killed_processes_decoded_is_taken_over_by_one(world: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    rows = 60
+    run, rows = tmp_path / "run", 60
     save_bench(tmp_path / "bench", bench_rows(rows))
     common = ("--bench", str(tmp_path / "bench"), "--max-new-tokens", "24", "--batch-size", "1")
-    words = map(str, ["eval", *arguments(world, run), *common, "--launch", "ddp", "--processes", "2"])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "d2e_sft.cli", *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process, printed = two_processes(world, run, *common)
     parts = [folder_of(run) / name for name in ("predictions.partial.jsonl", "predictions.partial.1.jsonl")]
-    deadline = time.monotonic() + 240
     while not all(part.is_file() and part.read_bytes().count(b"\n") >= 2 for part in parts):
-        assert process.poll() is None, process.communicate()[0][-3000:]
-        assert time.monotonic() < deadline
+        assert process.is_alive(), printed.read_text()[-3000:]
         time.sleep(0.01)
     launcher = psutil.Process(process.pid)
     family = [launcher, *launcher.children(recursive=True)]  # the workers have sessions of their own
     for member in family:
         member.kill()
     psutil.wait_procs(family, timeout=30)
-    process.communicate()
     kept = sum(part.read_bytes().count(b"\n") - 1 for part in parts)
     assert 2 <= kept < rows, "the kill came too late to show anything"
     assert d2e("eval", *arguments(world, run), *common) == 0
