@@ -41,12 +41,12 @@ def model_folder(name: str) -> str:
 
     from d2e_sft.model.finite import refuse_non_finite_files
     from d2e_sft.model.identity import folder_digest
-    from d2e_sft.model.loading import load_model, resolve_name
+    from d2e_sft.model.loading import base_of_adapter, load_model, resolve_name
 
     source = resolve_name(name)
     folder = Path(source)
-    adapter = folder / "adapter_config.json"
-    if not adapter.is_file():
+    base = base_of_adapter(folder)
+    if base is None:
         config = folder / "config.json"
         if folder.is_dir() and json.loads(config.read_text("utf-8")).get("is_encoder_decoder"):
             raise UserError(
@@ -56,7 +56,6 @@ def model_folder(name: str) -> str:
         return source
     target = cache_dir() / "merged" / folder_digest(folder)[:24]
     if not (target / "config.json").is_file():
-        base = json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]
         stored = AutoConfig.from_pretrained(resolve_name(base), trust_remote_code=False).dtype
         loaded = load_model(name, dtype="float32" if stored is None else str(stored).removeprefix("torch."))
         try:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.model.loading import load_tokenizer, resolve_name
+from d2e_sft.model.loading import base_of_adapter, load_tokenizer, resolve_name
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
@@ -116,7 +115,7 @@ def _positions(source: str) -> int | None:
     """Positions of the model, or of the base under an adapter."""
     from transformers import AutoConfig
 
-    adapter = Path(source) / "adapter_config.json"
-    if adapter.is_file():
-        return _positions(resolve_name(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))
+    base = base_of_adapter(Path(source))
+    if base is not None:
+        return _positions(resolve_name(base))
     return position_limit(AutoConfig.from_pretrained(source, trust_remote_code=False))
