@@ -20,22 +20,17 @@ from eval.run.options import EvalConfig
 _DIFFERS_BETWEEN_PASSES = frozenset({*RECORDED, "view", "cut_to"})
 # Keys that are reported by another key's value, which is not compared.
 _REPORTED_AS = {"prompts": "asked"}
-_OPTION_NAMES = {
+# The other keys are options of the command line.
+_NAMES = {
     "model": "the model",
-    **{key: f"--{key}" for key in RECORDED},
-    "answer": "--answer",
-    "tokenizer": "--tokenizer",
-    "max_new_tokens": "--max-new-tokens",
-    "setting": "--setting",
+    "view": "the view",
     "prompt_set": "the prompt set",
     "demonstrations": "the demonstrations",
     "bench": "the benchmark's file",
     "subset": "the subset (--max-samples)",
-    "dtype": "--dtype",
     "prompts": "the prompts",
-    "seed": "--seed",
+    "as_text": "the form of the prompts",
     "cut_to": "the length that contexts were cut to",
-    "temperature": "--temperature",
 }
 
 
@@ -96,7 +91,8 @@ def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, comp
         if before.get(key) != now.get(key):
             other = _REPORTED_AS.get(key, key)
             shown = other if other in before and before[other] != now.get(other) else key
-            changed.append(f"{_OPTION_NAMES.get(key, key)}: {_shown(before.get(shown))} → {_shown(now.get(shown))}")
+            name = _NAMES.get(key, f"--{key.replace('_', '-')}")
+            changed.append(f"{name}: {_shown(before.get(shown))} → {_shown(now.get(shown))}")
     if changed:
         raise UserError(
             "\n  ".join([f"{file}: was decoded by another model or with other options", *changed]),
