@@ -12,7 +12,7 @@ from data_builders.build.options import BuildOptions
 from data_builders.build.reading import ReadDataset, Reading
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.quality.judged import KEPT, Verdict, judge_quality
-from data_builders.sources.rows import first_of_each
+from data_builders.sources.filters import first_of_each
 
 
 @dataclass

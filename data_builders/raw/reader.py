@@ -53,6 +53,7 @@ class Draft:
         record_number: Whether to record the number in meta.
         refined_context: The part of the context that the answer needs, if the row says so.
         subset, habit: See `EventSample`.
+        extra: Further values for filters, which the sample does not have.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Draft:
     refined_context: str | None = None
     subset: Subset | None = None
     habit: Collection[str] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Numbered(Protocol):

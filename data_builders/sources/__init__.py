@@ -5,7 +5,6 @@ from __future__ import annotations
 from data_builders.boxes.source import BOXES
 from data_builders.habit.source import HABIT
 from data_builders.raw.source import Source
-from data_builders.sources.alphanli import ALPHANLI
 from data_builders.sources.conflict.cpi_facts import CPI_FACTS
 from data_builders.sources.conflict.faitheval import FAITHEVAL
 from data_builders.sources.conflict.kre_squad import KRE_SQUAD
@@ -14,6 +13,7 @@ from data_builders.sources.conflict.memotrap import MEMOTRAP
 from data_builders.sources.conflict.nq_swap import NQ_SWAP
 from data_builders.sources.conflict.torque import TORQUE
 from data_builders.sources.crepe import CREPE
+from data_builders.sources.ood import ALPHANLI, SOCIALIQA, STORYCLOZE
 from data_builders.sources.openpi2 import OPENPI2
 from data_builders.sources.piper.cider import CIDER
 from data_builders.sources.piper.cosmosqa import COSMOSQA
@@ -26,8 +26,6 @@ from data_builders.sources.piper.tempreason import TEMPREASON
 from data_builders.sources.piper.timeqa import TIMEQA
 from data_builders.sources.piper.tracie import TRACIE
 from data_builders.sources.piper.wiqa import WIQA
-from data_builders.sources.socialiqa import SOCIALIQA
-from data_builders.sources.storycloze import STORYCLOZE
 
 PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 CONFLICT_SOURCES = (MATRES, TORQUE, KRE_SQUAD, NQ_SWAP, FAITHEVAL, MEMOTRAP, CPI_FACTS)

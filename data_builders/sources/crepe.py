@@ -7,17 +7,16 @@ changes only, so an event that a step does not name is equally likely after it. 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator
 
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, read_splits
+from data_builders.sources.rows import Form, RawObject, RawRow, Text
 from data_builders.text.texts import goal_and_steps
 
-OPTIONS = ("more likely", "less likely", "equally likely")
+_Change = Literal["more likely", "less likely", "equally likely"]
 
 
 class _Step(RawObject):
@@ -32,7 +31,7 @@ class _Entity(RawObject):
 class _Event(RawObject):
     type: Literal["event"]
     event: Text
-    change: Literal["more likely", "less likely", "equally likely"]
+    change: _Change
 
 
 _Item = Annotated[_Step | _Entity | _Event, Field(discriminator="type")]
@@ -56,29 +55,30 @@ class _Procedure(RawRow):
 
 def _drafts(procedure: _Procedure) -> Iterator[Draft]:
     """One draft for each step and event, with the change of the event after the step."""
-    steps = [item.step for block in procedure.steps for item in block if isinstance(item, _Step)]
+    lines = goal_and_steps(
+        procedure.goal, [item.step for block in procedure.steps for item in block if isinstance(item, _Step)]
+    )
     changes = [{item.event: item.change for item in block if isinstance(item, _Event)} for block in procedure.steps]
     events = list(dict.fromkeys(event for found in changes for event in found))
     for step, changed in enumerate(changes, start=1):
-        lines = goal_and_steps(procedure.goal, steps[:step])
         for number, event in enumerate(events):
             yield Draft(
                 number=procedure.number,
                 id=f"{procedure.key}-{step}-{number}",
                 relation="causal",
-                context="\n".join(lines),
+                context="\n".join(lines[: step + 1]),
                 question=f"Compared with the moment before the latest step, how likely is this event now? {event}",
-                options=OPTIONS,
+                options=get_args(_Change),
                 answers=[changed.get(event, "equally likely")],
                 meta={
                     "procedure": procedure.key,
                     "step": step,
-                    "steps": len(steps),
+                    "steps": len(procedure.steps),
                     "event": number,
-                    "evidence": [lines[0], lines[-1]],
+                    "evidence": [lines[0], lines[step]],
                 },
                 record_number=False,
             )
 
 
-CREPE = source(__file__, read=partial(read_splits, form=Form(_Procedure, _drafts, RawInput.json_members)))
+CREPE = source(__file__, Form(_Procedure, _drafts, RawInput.json_members))

@@ -1,27 +1,34 @@
-"""Facts about a source: raw files, licence and notes, from the YAML file with the name of the source's module."""
+"""Facts about a source: raw files, licence and notes, from the YAML file with its name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.files import load_package_yaml
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions
+from data_builders.sources.filters import Filter, read_splits
+from data_builders.sources.rows import Form
 
 
 def source(
-    module: str, read: Callable[[Job], dict[Split, Samples]], options: type[SourceOptions] = SourceOptions
+    module: str | Path,
+    read: Form[Any] | Mapping[Split, Form[Any]] | Callable[[Job], dict[Split, Samples]],
+    filters: Sequence[Filter] = (),
+    options: type[SourceOptions] = SourceOptions,
 ) -> Source:
-    """Return a source with the facts of the YAML file that has the module's name.
+    """Return a source with the facts of a YAML file, by default the one that has the module's name.
 
     The keys of the file are those of `Source`. Each of `inputs` has a `key`, `splits` and candidate `files`. A file
     has the keys of `RawFile`. Its `url` is relative to `base` and may be left out if it equals the name. `commit`
     applies to relative addresses.
 
     Args:
-        read: Turns the raw files into the rows of each split.
+        read: The form of the files, if there is one file per split; else a function that reads the rows of each split.
+        filters: Applied to the rows of a form.
         options: The model of the source's options.
     """
     path = Path(module).with_suffix(".yaml")
@@ -33,9 +40,9 @@ def source(
     ]
     others = tuple(_file(entry, base, commit) for entry in facts.pop("others", ()))
     splits = tuple(facts.pop("splits", ("train", "test")))
-    return Source(
-        name=path.stem, inputs=tuple(inputs), read=read, options=options, splits=splits, others=others, **facts
-    )
+    if not callable(read):
+        read = partial(read_splits, form=read, filters=filters)
+    return Source(path.stem, inputs=tuple(inputs), read=read, options=options, splits=splits, others=others, **facts)
 
 
 def _file(entry: dict[str, Any], base: str, commit: str) -> RawFile:

@@ -9,28 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import clean
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Filter, Form, RawObject, RawRow, Text, keep_if, keep_unseen, read_splits
+from data_builders.sources.filters import Filter, join_answers, keep_if, keep_unseen
+from data_builders.sources.rows import Form, RawObject, RawRow, Text
 from data_builders.text.texts import goal_and_steps
 
 
 def _split_mentions(value: Any) -> Any:
     return [text for text in map(clean, value.split(" | ")) if text] if isinstance(value, str) else value
-
-
-def _all_filled(steps: list[str]) -> list[str]:
-    if not steps or not all(steps):
-        raise ValueError("expected at least one step, none of them empty")
-    return steps
 
 
 _Mentions = Annotated[list[str], BeforeValidator(_split_mentions)]  # "water | the liquid" in the file
@@ -49,28 +43,23 @@ class _Entity(RawObject):
 
 class _Procedure(RawRow):
     goal: Text
-    steps: Annotated[list[Annotated[str, AfterValidator(clean)]], AfterValidator(_all_filled)]
+    steps: list[Text] = Field(min_length=1)
     states: list[_Entity]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Draft(Draft):
-    text: str  # goal and steps in lower case
 
 
 def _drafts(procedure: _Procedure) -> Iterator[Draft]:
     """One draft for each change, by step and then in the file's order, like the benchmark's questions."""
-    text = "\n".join((procedure.goal, *procedure.steps)).casefold()
+    lines = goal_and_steps(procedure.goal, procedure.steps)
+    text = "\n".join(lines).casefold()
     for step in range(1, len(procedure.steps) + 1):
-        lines = goal_and_steps(procedure.goal, procedure.steps[:step])
         for state in procedure.states:
             for change in state.answers.get(f"step{step}", ()):
                 entity, attribute = (mentions[0] if mentions else "" for mentions in (state.entity, change.attribute))
-                yield _Draft(
+                yield Draft(
                     number=procedure.number,
                     record_number=False,
                     relation="temporal",
-                    context="\n".join(lines),
+                    context="\n".join(lines[: step + 1]),
                     question=f"What is the {attribute} of {entity} before and after the latest step?",
                     answers=[f"{one} before and {other} after" for one, other in product(change.before, change.after)],
                     meta={
@@ -79,22 +68,20 @@ def _drafts(procedure: _Procedure) -> Iterator[Draft]:
                         "steps": len(procedure.steps),
                         "entity": entity,
                         "attribute": attribute,
-                        "evidence": [lines[0], lines[-1]],
+                        "evidence": [lines[0], lines[step]],
                     },
-                    text=text,
+                    extra={"text": text},
                 )
 
 
 def _merge(rows: Sequence[Draft]) -> Iterator[Draft]:
     """Join the answers of equal changes, and number the questions of each procedure."""
-    alike: dict[tuple[object, ...], list[Draft]] = {}
-    for row in rows:
-        key = tuple(row.meta[name] for name in ("procedure", "step", "entity", "attribute"))
-        alike.setdefault(key, []).append(row)
     numbers: Counter[object] = Counter()
-    for (procedure, *_), same in alike.items():
-        answers = dict.fromkeys(answer for row in same for answer in row.answers)
-        yield replace(same[0], id=f"{procedure}-{numbers[procedure]}", answers=answers)
+    for row in join_answers(
+        rows, lambda row: [row.meta[name] for name in ("procedure", "step", "entity", "attribute")]
+    ):
+        procedure = row.meta["procedure"]
+        yield replace(row, id=f"{procedure}-{numbers[procedure]}")
         numbers[procedure] += 1
 
 
@@ -102,7 +89,7 @@ FILTERS = (
     keep_unseen(
         "procedures of dev and test",
         "a procedure with the same goal and steps is in dev or test",
-        lambda row: row.text,
+        lambda row: row.extra["text"],
     ),
     keep_if(
         "changes without a name or a state",
@@ -116,6 +103,4 @@ FILTERS = (
     ),
 )
 
-OPENPI2 = source(
-    __file__, read=partial(read_splits, form=Form(_Procedure, _drafts, RawInput.json_members), filters=FILTERS)
-)
+OPENPI2 = source(__file__, Form(_Procedure, _drafts, RawInput.json_members), FILTERS)

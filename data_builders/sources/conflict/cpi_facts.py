@@ -7,12 +7,11 @@ the known answer, so pointing at a name is not enough.
 from __future__ import annotations
 
 import re
-from functools import partial
 
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Form, RawRow, Text, read_splits
+from data_builders.sources.rows import Form, RawRow, Text
 
 _REMARK = re.compile(r"\([^()]*\)")
 
@@ -47,4 +46,4 @@ def alternatives(answer: str) -> list[str]:
     return list(dict.fromkeys(filter(None, parts)))
 
 
-CPI_FACTS = source(__file__, read=partial(read_splits, form=Form(_Row, _draft, RawInput.json_items)))
+CPI_FACTS = source(__file__, Form(_Row, _draft, RawInput.json_items))

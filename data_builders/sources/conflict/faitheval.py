@@ -15,7 +15,8 @@ from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError
 from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, derived_table, read_models, read_splits
+from data_builders.sources.filters import read_splits
+from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, derived_table, read_models
 
 
 class _Choice(RawObject):
@@ -76,4 +77,4 @@ def _keys(job: Job) -> dict[str, int]:
     return places
 
 
-FAITHEVAL = source(__file__, read=read)
+FAITHEVAL = source(__file__, read)

@@ -19,7 +19,8 @@ from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError, Row
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
-from data_builders.sources.rows import RawRow, Text, Texts, draw_share, parse_row, read_models, to_samples
+from data_builders.sources.filters import move_share, to_samples
+from data_builders.sources.rows import RawRow, Text, Texts, parse_row, read_models
 from data_builders.text.stems import words
 
 
@@ -63,19 +64,13 @@ def read(job: Job) -> dict[Split, Samples]:
     """Read the test: 1,768 aligned and, of as many, the 1,595 clear conflict rows; train with `train_share`."""
     options: KreSquadOptions = job.options
     pairs = _pairs(job)
-    drawn = draw_share((pair.golden.context for pair in pairs.rows), options.train_share, job.random("train"))
+    drawn = move_share(
+        pairs, lambda pair: pair.golden.context, options.train_share, job.random("train"), "passages", "questions"
+    )
     result: dict[Split, Samples] = {}
     if job.wants("train") and drawn:
-        train = SplitRows([pair.golden for pair in pairs.rows if pair.golden.context in drawn])
-        result["train"] = to_samples(job.input("golden", "train"), train)
+        result["train"] = to_samples(job.input("golden", "train"), SplitRows([pair.golden for pair in drawn]))
     if job.wants("test"):
-        if drawn:
-            pairs.keep(
-                "passages of the training rows",
-                "their aligned rows are trained on (train_share)",
-                [pair for pair in pairs.rows if pair.golden.context not in drawn],
-                "questions",
-            )
         result["test"] = _test(job, pairs, unclear=options.unclear)
     return result
 
@@ -130,13 +125,7 @@ def _test(job: Job, pairs: SplitRows[_Pair], *, unclear: bool) -> Samples:
             [draft for draft in drafts.rows if draft.subset == "aligned" or draft.number in kept],
         )
     raws = {"aligned": job.input("golden", "test"), "conflict": job.input("negative", "test")}
-    samples = [
-        sample
-        for draft in drafts.rows
-        for raw in [raws[str(draft.subset)]]
-        for sample in raw.parse([draft], raw.sample)
-    ]
-    return drafts.become(samples)
+    return to_samples(lambda draft: raws[str(draft.subset)], drafts)
 
 
-KRE_SQUAD = source(__file__, read=read, options=KreSquadOptions)
+KRE_SQUAD = source(__file__, read, options=KreSquadOptions)

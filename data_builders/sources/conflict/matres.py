@@ -27,7 +27,8 @@ from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError, Row
 from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
-from data_builders.sources.rows import RawRow, Text, derived_table, parse_row, read_models, to_samples
+from data_builders.sources.filters import to_samples
+from data_builders.sources.rows import RawRow, Text, derived_table, parse_row, read_models
 from data_builders.text.events import find_events, mark_events
 
 # A prior other than the order of the text: the tenses of the two words, or RoBERTa-large's answer without the text.
@@ -191,4 +192,4 @@ def _pair(row: Row) -> list[object]:
     return [row.fields.get(name) for name in ("text", "e1", "e2", "labels")]
 
 
-MATRES = source(__file__, read=read, options=MatresOptions)
+MATRES = source(__file__, read, options=MatresOptions)

@@ -22,14 +22,29 @@ from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
+from data_builders.sources.filters import to_samples
 from data_builders.sources.rows import Form, RawRow, Text, columns
 
-FILES = ("endings", "translations", "hate_speech", "science")
-_TRANSLATION = re.compile(r"(Translate the following sentence from \w+ into English)\.\n(.+)\nto:\n(.+)", re.DOTALL)
-_SCIENCE = re.compile(r"(.+?)\nA\. (.+)\nB\. (.+)\nAnswer:", re.DOTALL)
-# The question about the history of science is before the event or after it.
-_BEFORE_EVENT = re.compile(r"(What was [^.:]+? the following event): (.+)", re.DOTALL)
-_AFTER_EVENT = re.compile(r"(.+) ((?:Before|Prior to|What was)[^.]+\?)", re.DOTALL)
+# Pattern of a prompt → its context and its question, made of the pattern's groups.
+_Forms = list[tuple[str, str, str]]
+_ENDING: _Forms = [(r"(.*?): (.*)", "{0}.", "What comes next? {1}")]
+_OPTIONS = r"\nA\. (.+)\nB\. (.+)\nAnswer:"
+_FORMS: dict[str, _Forms] = {
+    "endings": _ENDING,
+    "translations": [
+        (
+            r"(Translate the following sentence from \w+ into English)\.\n(.+)\nto:\n(.+)",
+            "{0}: {1}",
+            "What comes next? {2}",
+        )
+    ],
+    "hate_speech": _ENDING,
+    # The question about the history of science is before the event or after it.
+    "science": [
+        (rf"(What was [^.:]+? the following event): (.+?){_OPTIONS}", "{1}", "{0}?"),
+        (rf"(.+) ((?:Before|Prior to|What was)[^.]+\?){_OPTIONS}", "{0}", "{1}"),
+    ],
+}
 
 
 class MemoTrapOptions(SourceOptions):
@@ -59,10 +74,10 @@ class _Row(RawRow):
 def read(job: Job) -> dict[Split, Samples]:
     """Read the test (2,439 rows, all conflict; with `hate_speech` 2,539)."""
     options: MemoTrapOptions = job.options
-    inputs = {key: job.input(key, "test") for key in FILES}
+    inputs = {key: job.input(key, "test") for key in _FORMS}
     rows = SplitRows(
         [
-            (key, draft)
+            draft
             for key, raw in inputs.items()
             for draft in Form(_Row, partial(_draft, key), lambda raw: raw.csv_rows(columns(_Row))).read(raw)
         ]
@@ -71,57 +86,33 @@ def read(job: Job) -> dict[Split, Samples]:
         rows.keep(
             "no hateful sentences",
             "3-hate-speech-ending.csv is read on request only (hate_speech=true)",
-            [(key, draft) for key, draft in rows.rows if key != "hate_speech"],
+            [draft for draft in rows.rows if draft.extra["file"] != "hate_speech"],
         )
-    return {
-        "test": rows.become(
-            [sample for key, draft in rows.rows for sample in inputs[key].parse([draft], inputs[key].sample)]
-        )
-    }
+    return {"test": to_samples(lambda draft: inputs[draft.extra["file"]], rows)}
 
 
 def _draft(key: str, row: _Row) -> Draft:
-    options = row.classes
-    if key == "science":
-        context, question, options = _science(row)
-    elif key == "translations":
-        found = _TRANSLATION.fullmatch(row.prompt)
-        if not found:
-            raise _bad_prompt(row, "'Translate … into English.', a sentence, 'to:' and a text, each on its line")
-        context, question = f"{found[1]}: {found[2]}", f"What comes next? {found[3]}"
-    else:
-        instruction, colon, text = row.prompt.partition(": ")
-        if not colon:
-            raise _bad_prompt(row, "an instruction, a colon and a text")
-        context, question = f"{instruction}.", f"What comes next? {text}"
     answer = int(row.answer_index)
-    return Draft(
-        number=row.number,
-        id=f"{key}-{row.number}",
-        relation="factual",
-        context=context,
-        question=question,
-        options=options,
-        answers=[options[answer]],
-        subset="conflict",
-        habit=[options[1 - answer]],
-    )
+    for pattern, context, question in _FORMS[key]:
+        found = re.fullmatch(pattern, row.prompt, re.DOTALL)
+        if found is None or (key == "science" and row.classes != ["A", "B"]):
+            continue
+        parts = found.groups()
+        options = list(parts[2:]) if key == "science" else row.classes
+        return Draft(
+            number=row.number,
+            id=f"{key}-{row.number}",
+            relation="factual",
+            context=context.format(*parts),
+            question=question.format(*parts),
+            options=options,
+            answers=[options[answer]],
+            subset="conflict",
+            habit=[options[1 - answer]],
+            extra={"file": key},
+        )
+    expected = "an instruction and a text, or an event and a question about it with the options A and B"
+    raise BadRowError.at("prompt", row.prompt, expected)
 
 
-def _bad_prompt(row: _Row, expected: str) -> BadRowError:
-    return BadRowError.at("prompt", row.prompt, expected)
-
-
-def _science(row: _Row) -> tuple[str, str, list[str]]:
-    """Event, question and the two options, all from the prompt; the classes are the options' letters."""
-    asked = _SCIENCE.fullmatch(row.prompt)
-    if not asked or row.classes != ["A", "B"]:
-        raise _bad_prompt(row, "a question, options A and B, 'Answer:', and classes A and B")
-    if found := _BEFORE_EVENT.fullmatch(asked[1]):
-        return found[2], f"{found[1]}?", [asked[2], asked[3]]
-    if found := _AFTER_EVENT.fullmatch(asked[1]):
-        return found[1], found[2], [asked[2], asked[3]]
-    raise _bad_prompt(row, "an event and a question about it")
-
-
-MEMOTRAP = source(__file__, read=read, options=MemoTrapOptions)
+MEMOTRAP = source(__file__, read, options=MemoTrapOptions)

@@ -13,24 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
 from data_builders.raw.reader import Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
-from data_builders.sources.rows import (
-    Form,
-    RawRow,
-    Text,
-    apply_filters,
-    columns,
-    draw_share,
-    keep_first,
-    keep_if,
-    keep_unseen,
-    to_samples,
-)
+from data_builders.sources.filters import apply_filters, keep_first, keep_if, keep_unseen, move_share, to_samples
+from data_builders.sources.rows import Form, RawRow, Text, columns
 from data_builders.text.texts import word_count
 
 
@@ -46,11 +36,7 @@ class NQSwapOptions(SourceOptions):
     train_share: float = Field(0, ge=0, lt=1)
 
 
-def _without_repeats(answers: list[str]) -> list[str]:
-    return list(dict.fromkeys(answers))
-
-
-_Answers = Annotated[list[Text], Field(min_length=1), AfterValidator(_without_repeats)]
+_Answers = Annotated[list[Text], Field(min_length=1)]
 
 
 class _Row(RawRow):
@@ -74,9 +60,9 @@ def _drafts(row: _Row) -> Iterator[Draft]:
             relation="factual",
             context=context,
             question=row.question,
-            answers=answers,
+            answers=dict.fromkeys(answers),
             subset=subset,
-            habit=row.org_answer,
+            habit=dict.fromkeys(row.org_answer),
         )
 
 
@@ -95,29 +81,18 @@ def read(job: Job) -> dict[Split, Samples]:
     raw = job.input("test")
     filters = [REPEATS]
     if (limit := options.max_words) is not None:
-        short = keep_if(
-            f"passages up to {limit:,} words",
-            "longer ones are left out (max_words)",
-            lambda row: word_count(row.context) <= limit,
-        )
-        filters.append(short)
+        name, reason = f"passages up to {limit:,} words", "longer ones are left out (max_words)"
+        filters.append(keep_if(name, reason, lambda row: word_count(row.context) <= limit))
     drafts = Form(_Row, _drafts, lambda raw: raw.parquet_rows(columns(_Row))).read(raw)
     rows = apply_filters(SplitRows(drafts), filters, "test")
-    drawn = draw_share((row.question for row in rows.rows), options.train_share, job.random("train"))
+    drawn = move_share(rows, lambda row: row.question, options.train_share, job.random("train"), "questions")
     result: dict[Split, Samples] = {}
     if job.wants("train") and drawn:
-        train = SplitRows([row for row in rows.rows if row.question in drawn and row.subset == "aligned"])
-        test = [row for row in rows.rows if row.question not in drawn]
-        result["train"] = to_samples(job.input("test", "train"), apply_filters(train, [UNSEEN], "train", test))
+        train = SplitRows([row for row in drawn if row.subset == "aligned"])
+        result["train"] = to_samples(job.input("test", "train"), apply_filters(train, [UNSEEN], "train", rows.rows))
     if job.wants("test"):
-        if drawn:
-            rows.keep(
-                "questions of the training rows",
-                "their aligned rows are trained on (train_share)",
-                [row for row in rows.rows if row.question not in drawn],
-            )
         result["test"] = to_samples(raw, rows)
     return result
 
 
-NQ_SWAP = source(__file__, read=read, options=NQSwapOptions)
+NQ_SWAP = source(__file__, read, options=NQSwapOptions)

@@ -22,7 +22,8 @@ from d2e_sft.data.sample import Split, Subset
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, Text, derived_table, keep_if, read_splits
+from data_builders.sources.filters import keep_if, read_splits
+from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, Text, derived_table
 
 Bias = Literal["erp", "tense_relation", "narrative", "dependency", "warmup_answer", "warmup_tense"]
 BIASES: tuple[Bias, ...] = get_args(Bias)
@@ -129,4 +130,4 @@ def number_repeats(words: Sequence[str], events: Sequence[int]) -> list[str]:
     return shown
 
 
-TORQUE = source(__file__, read=read, options=TorqueOptions)
+TORQUE = source(__file__, read, options=TorqueOptions)

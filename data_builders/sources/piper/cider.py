@@ -12,14 +12,15 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from d2e_sft.data.sample import Relation, Split
-from data_builders.raw.reader import Draft
-from data_builders.raw.source import Job, Samples, SplitRows
+from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
-from data_builders.sources.rows import RawObject, RawRow, Text, apply_filters, keep_if, read_models, to_samples
+from data_builders.sources.filters import convert, keep_if, read_splits
+from data_builders.sources.rows import Form, RawObject, RawRow, Text
 
 # CIDER's relation → (the sample's relation, the wording of a hypothesis)
 RELATIONS: dict[str, tuple[Relation, str]] = {
@@ -44,12 +45,8 @@ class _Dialogue(RawRow):
     utterances: Text
     triplets: list[_Triplet]
 
-    def related(self, a: str, b: str) -> bool:
-        return any({a, b} == {triplet.head, triplet.tail} for triplet in self.triplets)
-
-    def spans(self) -> list[str]:
-        """All heads and tails, each once, in file order."""
-        return list(dict.fromkeys(span for triplet in self.triplets for span in (triplet.head, triplet.tail)))
+    def items(self) -> Iterator[_Item]:
+        return (_Item(self, position, triplet) for position, triplet in enumerate(self.triplets))
 
 
 @dataclass(frozen=True)
@@ -69,15 +66,12 @@ BETWEEN_EVENTS = keep_if(
 
 def read(job: Job) -> dict[Split, Samples]:
     """Read the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 7)."""
-    raw = job.input("test")
-    dialogues = read_models(_Dialogue, raw, raw.json_array())
-    pairs = [
-        _Item(dialogue, place, triplet) for dialogue in dialogues for place, triplet in enumerate(dialogue.triplets)
-    ]
-    items = apply_filters(SplitRows(pairs), [BETWEEN_EVENTS], "test")
-    negatives = draw_negatives(items.rows, job.random("negatives"))
-    drafts = [_draft(item, negatives.get(place)) for place, item in enumerate(items.rows)]
-    return {"test": to_samples(raw, items.become(drafts))}
+
+    def drafts(items: Sequence[_Item]) -> list[Draft]:
+        negatives = draw_negatives(items, job.random("negatives"))
+        return [_draft(item, negatives.get(place)) for place, item in enumerate(items)]
+
+    return read_splits(job, Form(_Dialogue, _Dialogue.items, RawInput.json_array), (BETWEEN_EVENTS, convert(drafts)))
 
 
 def one_line_a_turn(utterances: str) -> str:
@@ -113,19 +107,16 @@ def draw_negatives(items: Sequence[_Item], rng: random.Random) -> dict[int, _Tri
 
 def _corrupt(item: _Item, rng: random.Random) -> _Triplet | None:
     """A false version of a gold triplet, or None if the dialogue offers none that is surely false."""
-    gold, dialogue = item.gold, item.dialogue
+    gold = item.gold
+    pairs = [(triplet.head, triplet.tail) for triplet in item.dialogue.triplets]
     if gold.relation != "Simutaneous":
-        is_gold = any((other.head, other.tail) == (gold.tail, gold.head) for other in dialogue.triplets)
-        return (
-            None
-            if is_gold or gold.head == gold.tail
-            else _Triplet(head=gold.tail, relation=gold.relation, tail=gold.head)
-        )
-    for kept, other in ((gold.head, gold.tail), (gold.tail, gold.head)):
-        strangers = [
-            span for span in dialogue.spans() if span not in (kept, other) and not dialogue.related(kept, span)
-        ]
-        if strangers:
+        if gold.head == gold.tail or (gold.tail, gold.head) in pairs:
+            return None
+        return _Triplet(head=gold.tail, relation=gold.relation, tail=gold.head)
+    spans = list(dict.fromkeys(span for pair in pairs for span in pair))
+    for kept in (gold.head, gold.tail):
+        related = {kept, *(span for pair in pairs if kept in pair for span in pair)}
+        if strangers := [span for span in spans if span not in related]:
             return _Triplet(head=kept, relation=gold.relation, tail=rng.choice(strangers))
     return None
 
@@ -149,4 +140,4 @@ def _draft(item: _Item, negative: _Triplet | None) -> Draft:
     )
 
 
-CIDER = source(__file__, read=read)
+CIDER = source(__file__, read)

@@ -19,24 +19,12 @@ from typing import Literal
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
-from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError
-from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
+from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.rows import (
-    NO_BLANK,
-    Cleaned,
-    Form,
-    RawRow,
-    Text,
-    Texts,
-    apply_filters,
-    columns,
-    keep_if,
-    keep_unseen,
-    read_splits,
-    to_samples,
-)
+from data_builders.sources.filters import NO_BLANK, convert, keep_if, keep_unseen, read_splits
+from data_builders.sources.rows import Cleaned, Form, RawRow, Text, Texts, columns
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _INSTANCE = re.compile(r"Context: (.*?)\s*\n\s*Question: (.*)", re.DOTALL)
@@ -107,32 +95,31 @@ FOUR_ANSWERS = keep_if(
 def read(job: Job) -> dict[Split, Samples]:
     """Read train and test (2,985 rows, PIPER table 7)."""
     options: CosmosQAOptions = job.options
-    form = Form(_Row, partial(_draft, options.rule), lambda raw: raw.csv_rows(columns(_Row)))
+    draft = partial(_draft, options.rule)
+    form = Form(_Row, draft, lambda raw: raw.csv_rows(columns(_Row)))
     if not job.wants("train") or not job.file("train").substitute:
         return read_splits(job, form, (UNSEEN, NO_BLANK, FOUR_ANSWERS))
-    test = read_splits(replace(job, files={"test": job.files["test"]}), form, (NO_BLANK, FOUR_ANSWERS))
-    instances = Form(_Instance, partial(_draft, options.rule), lambda raw: raw.json_items("Instances"))
-    stories = form.read(job.input("test"))
-    raw = job.input("train")
-    train = apply_filters(SplitRows(instances.read(raw)), (UNSEEN, NO_BLANK), "train", stories)
-    return {"train": _with_drawn_answers(raw, train, job.random("wrong answers")), **test}
 
-
-def _with_drawn_answers(raw: RawInput, kept: SplitRows[Draft], rng: random.Random) -> Samples:
-    if len({fingerprint(answer) for instance in kept.rows for answer in instance.answers}) < _FEWEST_ANSWERS:
-        raise UserError(
-            f"{raw.path}: its {len(kept.rows)} questions have too few answers to draw wrong ones from; "
-            f"expected at least {_FEWEST_ANSWERS} different ones"
-        )
-    return to_samples(raw, kept.become(draw_options(kept.rows, rng)))
+    draw = convert(lambda rows: draw_options(rows, job.random("wrong answers")), ("train",))
+    instances = Form(_Instance, draft, lambda raw: raw.json_items("Instances"))
+    filters = (UNSEEN, NO_BLANK, draw, replace(FOUR_ANSWERS, splits=("test",)))
+    return read_splits(job, {"train": instances, "test": form}, filters)
 
 
 def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
     """Return each instance with its first answer and three wrong ones, at drawn places.
 
     A wrong answer is an answer to a question on another story and equals no right answer on this one.
+
+    Raises:
+        UserError: There are too few different answers.
     """
     pool = [answer for instance in instances for answer in instance.answers]
+    if len(set(map(fingerprint, pool))) < _FEWEST_ANSWERS:
+        raise UserError(
+            f"cosmosqa, train: its {len(instances)} questions have too few answers to draw wrong ones from; expected "
+            f"at least {_FEWEST_ANSWERS} different ones"
+        )
     right: dict[str, set[str]] = {}
     for instance in instances:
         right.setdefault(fingerprint(instance.context or ""), set()).update(map(fingerprint, instance.answers))
@@ -151,4 +138,4 @@ def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
     return rows
 
 
-COSMOSQA = source(__file__, read=read, options=CosmosQAOptions)
+COSMOSQA = source(__file__, read, options=CosmosQAOptions)

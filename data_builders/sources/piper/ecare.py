@@ -7,14 +7,14 @@ some with the same correct statement; those training rows are left out.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 from pydantic import Field
 
 from data_builders.raw.reader import Draft
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Bit, Form, RawRow, Text, keep_first, keep_unseen, read_splits
+from data_builders.sources.filters import keep_first, keep_unseen
+from data_builders.sources.rows import Bit, Form, RawRow, Text
 
 
 class _Row(RawRow):
@@ -52,4 +52,4 @@ FILTERS = (
     ),
 )
 
-ECARE = source(__file__, read=partial(read_splits, form=Form(_Row, _draft), filters=FILTERS))
+ECARE = source(__file__, Form(_Row, _draft), FILTERS)

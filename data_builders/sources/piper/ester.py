@@ -16,22 +16,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Relation, Split
+from d2e_sft.data.sample import Relation
 from data_builders.raw.characters import decode_characters
 from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.raw.source import SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.rows import (
-    NO_BLANK,
-    Cleaned,
-    Form,
-    RawRow,
-    Text,
-    keep_first,
-    keep_if,
-    keep_unseen,
-    read_splits,
-)
+from data_builders.sources.filters import NO_BLANK, keep_first, keep_if, keep_unseen, read_splits
+from data_builders.sources.rows import Cleaned, Form, RawRow, Text
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
 
@@ -53,24 +44,21 @@ class _Row(RawRow):
     events: list[Cleaned] = Field(default_factory=list)
 
 
-def relation_of(type_: str, conditional: bool) -> Relation | None:
-    """PIPER's relation for an annotated type; None leaves the question out."""
-    if type_ == "Causal":
-        return "counterfactual" if conditional else "causal"
-    if type_ == "Indicative Conditional":
-        return None if conditional else "subevent_conditional"
-    relations: dict[str, Relation] = {
-        "Counterfactual Conditional": "counterfactual",
-        "Sub-event": "subevent_conditional",
-    }
-    return relations.get(type_)
+# Annotated type → PIPER's relation of a question without an "if", and with one; None leaves the question out.
+_RELATIONS: dict[str, tuple[Relation | None, Relation | None]] = {
+    "Causal": ("causal", "counterfactual"),
+    "Counterfactual Conditional": ("counterfactual", "counterfactual"),
+    "Indicative Conditional": ("subevent_conditional", None),
+    "Sub-event": ("subevent_conditional", "subevent_conditional"),
+    "Coreference": (None, None),
+}
 
 
 def _draft(rule: IfRule, row: _Row) -> Draft:
     spans = list(dict.fromkeys(filter(None, row.answer_texts)))  # a span that is listed twice is required once
     return Draft(
         number=row.number,
-        relation=relation_of(row.type, has_if(row.question, rule)),
+        relation=_RELATIONS[row.type][has_if(row.question, rule)],
         context=row.context,
         question=row.question,
         answers=dict.fromkeys(["; ".join(spans), *spans]),
@@ -102,10 +90,8 @@ FILTERS = (
 )
 
 
-def read(job: Job) -> dict[Split, Samples]:
-    """Read train and test (254 rows, PIPER table 7)."""
-    options: EsterOptions = job.options
-    return read_splits(job, Form(_Row, partial(_draft, options.rule), RawInput.json_items), FILTERS)
-
-
-ESTER = source(__file__, read=read, options=EsterOptions)
+ESTER = source(
+    __file__,
+    lambda job: read_splits(job, Form(_Row, partial(_draft, job.options.rule), RawInput.json_items), FILTERS),
+    options=EsterOptions,
+)

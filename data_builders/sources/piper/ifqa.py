@@ -6,12 +6,11 @@ file are left out. The few-shot split distributes the same questions differently
 
 from __future__ import annotations
 
-from functools import partial
-
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.row import BadRowError
 from data_builders.sources.facts import source
-from data_builders.sources.rows import NO_BLANK, Cleaned, Form, RawRow, Text, keep_first, keep_unseen, read_splits
+from data_builders.sources.filters import NO_BLANK, keep_first, keep_unseen
+from data_builders.sources.rows import Cleaned, Form, RawRow, Text
 
 
 class _Row(RawRow):
@@ -52,4 +51,4 @@ FILTERS = (
     keep_first("repeated questions", "a repeated question would be trained on twice; the first is kept", _question),
 )
 
-IFQA = source(__file__, read=partial(read_splits, form=Form(_Row, _draft, RawInput.json_items), filters=FILTERS))
+IFQA = source(__file__, Form(_Row, _draft, RawInput.json_items), FILTERS)

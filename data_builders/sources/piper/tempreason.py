@@ -8,7 +8,6 @@ therefore the default. Level 2, which asks about the same pages, is never read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
@@ -19,7 +18,8 @@ from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, keep_if, keep_unseen, read_splits
+from data_builders.sources.filters import keep_if, keep_unseen, read_splits
+from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
 from data_builders.text.texts import fingerprint, plain_spaces, word_count
 
 
@@ -54,29 +54,22 @@ class _TimeBench(_Row):
     answer: Texts
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Draft(Draft):
-    entity: str
-    page: str
-
-
-def _draft(options: TempReasonOptions, row: _Official | _TimeBench) -> Draft:
+def _draft(shown: str, row: _Official | _TimeBench) -> Draft:
     texts, entity = (row.text_answers.text, row.id.split("_")[1]) if isinstance(row, _Official) else (row.answer, "")
     answers = [plain_spaces(answer) for answer in texts if answer]
     if not answers:
         raise BadRowError.at("answers", answers, "at least one text that is not empty")
-    context = plain_spaces(row.context if options.context == "page" else row.fact_context)
-    return _Draft(
+    context = plain_spaces(row.context if shown == "page" else row.fact_context)
+    return Draft(
         number=row.number,
         relation="temporal",
         # Each fact has a line, which ends in a blank.
         context="\n".join(part.strip() for part in context.splitlines() if part.strip()),
         question=plain_spaces(row.question),
         answers=answers,
-        meta={"context": options.context},
-        entity=entity,
+        meta={"context": shown},
         # The beginning identifies a page; using all of it would cost seconds, and miss a copy that was cut.
-        page=fingerprint(row.context[:1000])[:500],
+        extra={"entity": entity, "page": fingerprint(row.context[:1000])[:500]},
     )
 
 
@@ -88,8 +81,8 @@ def read(job: Job) -> dict[Split, Samples]:
         keep_unseen(
             "pages of the test",
             "the test file has the same entity or page",
-            lambda row: row.entity,
-            lambda row: row.page,
+            lambda row: row.extra["entity"],
+            lambda row: row.extra["page"],
         )
     ]
     if limit is not None:
@@ -100,9 +93,9 @@ def read(job: Job) -> dict[Split, Samples]:
                 lambda row: word_count(row.context) <= limit,
             )
         )
-    draft = partial(_draft, options)
+    draft = partial(_draft, options.context)
     test = _TimeBench if job.file("test").substitute else _Official
     return read_splits(job, {"train": Form(_Official, draft), "test": Form(test, draft)}, filters)
 
 
-TEMPREASON = source(__file__, read=read, options=TempReasonOptions)
+TEMPREASON = source(__file__, read, options=TempReasonOptions)

@@ -10,8 +10,6 @@ a list that is too long for an excerpt, the excerpt is made of the published `pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, Self
 
@@ -22,18 +20,8 @@ from data_builders.raw.reader import Draft
 from data_builders.raw.row import clean
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.rows import (
-    Cleaned,
-    Filter,
-    Form,
-    RawObject,
-    RawRow,
-    Text,
-    Texts,
-    keep_if,
-    keep_unseen,
-    read_splits,
-)
+from data_builders.sources.filters import Filter, keep_if, keep_unseen, read_splits
+from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, Text, Texts
 from data_builders.text.excerpts import chunk_spans, excerpt
 from data_builders.text.texts import contains_any, word_count
 
@@ -87,14 +75,6 @@ class _Annotated(_Row):
         return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Draft(Draft):
-    """A question; `context` is missing if nothing short enough has the answer."""
-
-    answer_found: bool
-    page: str
-
-
 # Long contexts are dropped while reading: the pages of the training file fill hundreds of megabytes.
 def _with_page(limit: int | None, row: _Row) -> Draft:
     """The question with the whole page."""
@@ -114,21 +94,21 @@ def _with_excerpt(limit: int | None, row: _Annotated) -> Draft:
 
 
 def _draft(row: _Row, answers: list[str], searched: str, context: str | None) -> Draft:
+    """A question; `context` is missing if nothing short enough has the answer."""
     answers = list(dict.fromkeys(filter(None, answers)))
-    return _Draft(
+    return Draft(
         number=row.number,
         relation="temporal",
         context=context,
         question=row.question,
         answers=answers,
         meta={"idx": row.idx},
-        answer_found=contains_any(searched, answers),
-        page=row.idx.partition("#")[0],
+        extra={"page": row.idx.partition("#")[0], "answer found": contains_any(searched, answers)},
     )
 
 
 FILTERS = [
-    keep_unseen("pages of the test", "the test file has the same page", lambda row: row.page),
+    keep_unseen("pages of the test", "the test file has the same page", lambda row: row.extra["page"]),
     keep_if(
         "answerable",
         "the publishers give an empty answer to questions that the page cannot answer",
@@ -137,7 +117,7 @@ FILTERS = [
     keep_if(
         "answer in the context",
         "PIPER leaves out samples whose answer is not in the context; letter case is ignored",
-        lambda row: row.answer_found,
+        lambda row: row.extra["answer found"],
     ),
 ]
 
@@ -162,14 +142,9 @@ def read(job: Job) -> dict[Split, Samples]:
 
 
 def _short_enough(split: Split, what: str, limit: int | None) -> list[Filter]:
-    if limit is None:
-        return []
+    name = f"{what} of at most {limit} words"
     reason = "PIPER leaves out very long contexts; its limit for TimeQA is not published"
-
-    def keep(rows: Sequence[Draft], _: object) -> list[Draft]:
-        return [row for row in rows if row.context is not None]
-
-    return [Filter(f"{what} of at most {limit} words", reason, keep, (split,))]
+    return [] if limit is None else [keep_if(name, reason, lambda row: row.context is not None, splits=(split,))]
 
 
-TIMEQA = source(__file__, read=read, options=TimeQAOptions)
+TIMEQA = source(__file__, read, options=TimeQAOptions)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from d2e_sft.data.sample import Split
 from data_builders.raw.characters import DECODED
@@ -20,7 +19,7 @@ from data_builders.raw.reader import Draft, Line
 from data_builders.raw.row import BadRowError, clean
 from data_builders.raw.source import Job, Samples, SplitRows
 from data_builders.sources.facts import source
-from data_builders.sources.rows import to_samples
+from data_builders.sources.filters import to_samples
 
 _PART = r"((?:(?!event: | story: |answer: )[^\t])+)"  # no second row that ran into this one
 _LINE = re.compile(rf"event: {_PART} story: {_PART}\tanswer: (positive|negative)\s*")
@@ -29,12 +28,6 @@ _RELATION = re.compile(r"(.*) ((?:starts|ends) (?:before|after)) (.*)")
 # marks are the story's own ("no").
 _CSV_CELL = re.compile(r'(?<!\S)"(?=[^"]*(?:,|""))((?:[^"]|"")*)"(?!\S)')
 CSV_QUOTES = "CSV quotes"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Draft(Draft):
-    key: tuple[str, str, str]
-    label: str
 
 
 def read(job: Job) -> dict[Split, Samples]:
@@ -54,7 +47,7 @@ def read(job: Job) -> dict[Split, Samples]:
     return found
 
 
-def _draft(line: Line) -> _Draft:
+def _draft(line: Line) -> Draft:
     parts = _LINE.fullmatch(line.text)
     if not parts:
         raise BadRowError.at(
@@ -65,7 +58,7 @@ def _draft(line: Line) -> _Draft:
     if not relation or _RELATION.fullmatch(relation[1]) or not story:
         raise BadRowError.at("event", hypothesis, "'<event> starts|ends before|after <event>', once, and a story")
     first, second = relation[1].strip(" ."), relation[3].strip(" .")
-    return _Draft(
+    return Draft(
         number=line.number,
         relation="temporal",
         context=without_csv_quotes(story),
@@ -76,8 +69,7 @@ def _draft(line: Line) -> _Draft:
             "events": [without_csv_quotes(first), without_csv_quotes(second)],
             **({DECODED: [CSV_QUOTES]} if _CSV_CELL.search(line.text) else {}),
         },
-        key=(first, second, story),
-        label=label,
+        extra={"key": (first, second, story), "label": label},
     )
 
 
@@ -89,15 +81,15 @@ def without_csv_quotes(text: str) -> str:
     return _CSV_CELL.sub(lambda cell: cell[1].replace('""', '"'), text)
 
 
-def balanced_draw(rows: Sequence[_Draft], rng: random.Random) -> list[_Draft]:
+def balanced_draw(rows: Sequence[Draft], rng: random.Random) -> list[Draft]:
     """Draw one row for each key, in file order of the keys, with as many positives as negatives where possible.
 
     Keys with one label count first; those with both are then dealt to the labels at random so that they even out.
     """
-    groups: dict[tuple[str, str, str], list[_Draft]] = {}
+    groups: dict[tuple[str, str, str], list[Draft]] = {}
     for row in rows:
-        groups.setdefault(row.key, []).append(row)
-    labels = {key: sorted({row.label for row in group}) for key, group in groups.items()}
+        groups.setdefault(row.extra["key"], []).append(row)
+    labels = {key: sorted({row.extra["label"] for row in group}) for key, group in groups.items()}
     free = [key for key, found in labels.items() if len(found) == 2]
     fixed_positive = sum(found == ["positive"] for found in labels.values())
     wanted = min(max((len(groups) + 1) // 2 - fixed_positive, 0), len(free))
@@ -105,8 +97,8 @@ def balanced_draw(rows: Sequence[_Draft], rng: random.Random) -> list[_Draft]:
     drawn = []
     for key, group in groups.items():
         label = labels[key][0] if len(labels[key]) == 1 else ("positive" if key in positive else "negative")
-        drawn.append(rng.choice([row for row in group if row.label == label]))
+        drawn.append(rng.choice([row for row in group if row.extra["label"] == label]))
     return drawn
 
 
-TRACIE = source(__file__, read=read)
+TRACIE = source(__file__, read)

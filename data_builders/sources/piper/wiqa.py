@@ -7,13 +7,13 @@ test are not used for training.
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Literal
 
 from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError
 from data_builders.sources.facts import source
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, keep_unseen, read_splits
+from data_builders.sources.filters import keep_unseen
+from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
 from data_builders.text.texts import fingerprint
 
 OPTIONS = {"more": "more", "less": "less", "no_effect": "no effect"}  # label → option
@@ -58,13 +58,11 @@ def _draft(row: _Row) -> Draft:
     )
 
 
-FILTERS = (
-    keep_unseen(
-        "paragraphs of the test",
-        "the test has a paragraph with the same name or text",
-        lambda row: row.meta["para_id"],
-        lambda row: fingerprint(row.context),
-    ),
+UNSEEN = keep_unseen(
+    "paragraphs of the test",
+    "the test has a paragraph with the same name or text",
+    lambda row: row.meta["para_id"],
+    lambda row: fingerprint(row.context),
 )
 
-WIQA = source(__file__, read=partial(read_splits, form=Form(_Row, _draft), filters=FILTERS))
+WIQA = source(__file__, Form(_Row, _draft), [UNSEEN])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.sources.rows import first_of_each, not_in_test
+from data_builders.sources.filters import first_of_each, keep_unseen
 from tests.data_builders.reading import read, use_substitutes
 
 SEEDS = range(8)
@@ -117,5 +117,5 @@ def test_drawn_training_rows_are_aligned_and_share_no_passage_with_the_test(raw:
 def test_the_first_row_of_each_key_stays_and_a_key_of_the_test_goes() -> None:
     assert first_of_each(["b1", "a1", "b2", "a2"], lambda row: row[0]) == ["b1", "a1"]
     rows, test = [("a", ""), ("b", "x"), ("c", "y")], [("a", ""), ("z", "y")]
-    # An empty key is never shared.
-    assert not_in_test(rows, test, lambda row: row[0], lambda row: row[1]) == [("b", "x")]
+    unseen = keep_unseen("unseen", "in the test", lambda row: row[0], lambda row: row[1])
+    assert unseen.keep(rows, test) == [("b", "x")]  # an empty key is never shared

@@ -1,0 +1,161 @@
+"""Filters with a name and a reason, and reading all splits of a dataset through them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from d2e_sft.data.sample import Split
+from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.source import SPLITS, Job, Samples, SplitRows
+from data_builders.sources.rows import Form
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Leaves rows out, or converts them; name, reason and counts are recorded in the manifest.
+
+    Attributes:
+        name: Empty for a conversion, which is not recorded.
+        keep: (rows, rows of the splits read before) → the rows that stay.
+        splits: The splits that are filtered.
+        unit: What is counted.
+    """
+
+    name: str
+    reason: str
+    keep: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+    splits: tuple[Split, ...] = SPLITS
+    unit: str = "rows"
+
+
+def keep_if(
+    name: str, reason: str, test: Callable[[Any], object], splits: tuple[Split, ...] = SPLITS, unit: str = "rows"
+) -> Filter:
+    """Keep the rows that pass a test."""
+    return Filter(name, reason, lambda rows, _: [row for row in rows if test(row)], splits, unit)
+
+
+def keep_first(
+    name: str, reason: str, key: Callable[[Any], Hashable], splits: tuple[Split, ...] = ("train",), unit: str = "rows"
+) -> Filter:
+    """Keep the first row of each key."""
+    return Filter(name, reason, lambda rows, _: first_of_each(rows, key), splits, unit)
+
+
+def keep_unseen(
+    name: str,
+    reason: str,
+    *keys: Callable[[Any], Hashable],
+    splits: tuple[Split, ...] = ("train",),
+    unit: str = "rows",
+) -> Filter:
+    """Keep the rows that share no key with a row of the splits read before; an empty key is never shared."""
+
+    def keep(rows: Sequence[Any], before: Sequence[Any]) -> list[Any]:
+        taken = [{key(row) for row in before} - {""} for key in keys]
+        return [row for row in rows if not any(key(row) in met for key, met in zip(keys, taken, strict=True))]
+
+    return Filter(name, reason, keep, splits, unit)
+
+
+NO_BLANK = keep_if(
+    "no blank answer",
+    "samples with a blank answer are excluded (PIPER)",
+    lambda row: row.answers and all((*row.answers, *row.options)),
+)
+
+
+def convert(change: Callable[[Sequence[Any]], Sequence[Any]], splits: tuple[Split, ...] = SPLITS) -> Filter:
+    """Convert all rows of a split, for example to drafts."""
+    return Filter("", "", lambda rows, _: change(rows), splits)
+
+
+def apply_filters(
+    rows: SplitRows[Any], filters: Iterable[Filter], split: Split, before: Sequence[Any] = ()
+) -> SplitRows[Any]:
+    """Apply a split's filters in order; `before` are the rows of the splits read before."""
+    for one in filters:
+        if split in one.splits:
+            kept = one.keep(rows.rows, before)
+            if one.name:
+                rows.keep(one.name, one.reason, kept, one.unit)
+            else:
+                rows.rows = kept
+    return rows
+
+
+def read_splits(
+    job: Job, form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()
+) -> dict[Split, Samples]:
+    """Read all wanted splits of a dataset that has one file per split.
+
+    The test is read first, then dev, then train, so that filters can keep the later splits apart from the earlier.
+
+    Args:
+        form: How to read the files; by split where they differ.
+        filters: Applied in order; the last rows are drafts.
+    """
+    found: dict[Split, Samples] = {}
+    before: list[Any] = []
+    for split in reversed(SPLITS):
+        if split not in job.files:
+            continue
+        raw = job.input(split)
+        drafts = (form if isinstance(form, Form) else form[split]).read(raw)
+        if job.wants(split):
+            found[split] = to_samples(raw, apply_filters(SplitRows(drafts), filters, split, before))
+        before += drafts
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def to_samples(raw: RawInput | Callable[[Draft], RawInput], drafts: SplitRows[Draft]) -> Samples:
+    """Turn a split's drafts into samples; rows that `EventSample` rejects are bad rows.
+
+    Args:
+        raw: The file of the drafts, or the file of a draft.
+    """
+    if isinstance(raw, RawInput):
+        return drafts.become(raw.parse(drafts.rows, raw.sample))
+    files = [(draft, raw(draft)) for draft in drafts.rows]
+    return drafts.become([sample for draft, file in files for sample in file.parse([draft], file.sample)])
+
+
+def first_of_each(rows: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """Return the first row of each key, in order."""
+    first: dict[Hashable, T] = {}
+    for row in rows:
+        first.setdefault(key(row), row)
+    return list(first.values())
+
+
+def join_answers(drafts: Iterable[Draft], key: Callable[[Draft], Iterable[object]]) -> list[Draft]:
+    """Return the first draft of each key, with the answers of all that have this key."""
+    groups: dict[tuple[object, ...], list[Draft]] = {}
+    for draft in drafts:
+        groups.setdefault(tuple(key(draft)), []).append(draft)
+    return [
+        replace(same[0], answers=dict.fromkeys(answer for draft in same for answer in draft.answers))
+        for same in groups.values()
+    ]
+
+
+def move_share(
+    rows: SplitRows[T], key: Callable[[T], Hashable], share: float, rng: random.Random, what: str, unit: str = "rows"
+) -> list[T]:
+    """Remove the rows of a drawn share of the keys from a test, and return them for training.
+
+    Args:
+        what: The plural of the key, for the name of the filter.
+    """
+    keys = list(dict.fromkeys(map(key, rows.rows)))
+    drawn = set(rng.sample(keys, round(share * len(keys))))
+    taken = [row for row in rows.rows if key(row) in drawn]
+    if taken:
+        kept = [row for row in rows.rows if key(row) not in drawn]
+        rows.keep(f"{what} of the training rows", "their aligned rows are trained on (train_share)", kept, unit)
+    return taken
