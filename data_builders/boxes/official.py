@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from d2e_sft.data.sample import Split
-from data_builders.boxes.objects import OBJECTS
 from data_builders.boxes.scenarios import Drawn, Variant, draw_scenarios, scenario_random, whole_scenarios
-from data_builders.boxes.world import World
+from data_builders.boxes.world import OBJECTS, World
 
 RowFormat = Literal["few_shot", "t5"]
 _MASK = "<extra_id_0>"
@@ -39,10 +38,9 @@ def official_rows(
 
 def _rows(drawn: Drawn, row_format: RowFormat) -> Iterator[dict[str, Any]]:
     scenario, wording = drawn.scenario, drawn.wording
-    text = wording.state(scenario.states[0])
+    text = wording.state(enumerate(scenario.states[0]))
     if row_format == "t5":
         text = text.replace("contains nothing", "is empty")
-    text += "."
     kinds: list[Counter[str]] = [Counter(move=0, remove=0, put=0) for _ in scenario.states[0]]
     sentences = ["", *wording.sentences(scenario)]
     for after, state in enumerate(scenario.states):

@@ -14,9 +14,8 @@ from typing import Literal, get_args
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
-from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
-from data_builders.boxes.wording import AlternateWording, PlainWording, Wording, ambiguous_names
-from data_builders.boxes.world import Scenario, State, World
+from data_builders.boxes.wording import Wording, ambiguous_names
+from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, Scenario, State, World
 
 Variant = Literal["base", "numops", "vocab", "altforms", "altforms_numops", "move_contents", "ambiref"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
@@ -52,15 +51,14 @@ def side_of(variant: Variant, split: Split, common: World) -> Side:
         common: The world of the base task; its objects must be `OBJECTS`, which correspond to the rare ones.
     """
     if variant in ("move_contents", "ambiref"):
-        return Side(common, PlainWording(move_contents=variant == "move_contents"), ambiguous=variant == "ambiref")
+        return Side(common, Wording(move_contents=variant == "move_contents"), ambiguous=variant == "ambiref")
     if split != "train":
-        return Side(common, PlainWording())
+        return Side(common, Wording())
     world = common
     if variant in ("numops", "altforms_numops"):
         world = replace(world, operations=min(world.operations, _TRAIN_OPERATIONS))
     names = dict(zip(OBJECTS, RARE_OBJECTS, strict=True)) if variant not in ("base", "numops") else {}
-    wording = AlternateWording if variant in ("altforms", "altforms_numops") else PlainWording
-    return Side(world, wording(names=names))
+    return Side(world, Wording(variant in ("altforms", "altforms_numops"), names=names))
 
 
 @dataclass
@@ -133,13 +131,9 @@ def draw_scenarios(
                 seen.add(start)
         idle = 0 if wanted[split].taken > taken else idle + 1
         if idle > _PATIENCE:
-            raise _world_too_small(wanted)
-
-
-def _world_too_small(wanted: Mapping[Split, Need]) -> UserError:
-    state = ", ".join(f"{split} {need.taken:,} of {need.total:,}" for split, need in wanted.items())
-    return UserError(
-        f"boxes: found no further initial state after {_PATIENCE:,} draws ({state}); the splits share no signature "
-        "and no initial state is used twice",
-        remedy="ask for fewer samples, a smaller boxes.min_numops, or raise boxes.boxes or boxes.max_objects",
-    )
+            state = ", ".join(f"{split} {need.taken:,} of {need.total:,}" for split, need in wanted.items())
+            raise UserError(
+                f"boxes: found no further initial state after {_PATIENCE:,} draws ({state}); the splits share no "
+                "signature and no initial state is used twice",
+                remedy="ask for fewer samples, a smaller boxes.min_numops, or raise boxes.boxes or boxes.max_objects",
+            )

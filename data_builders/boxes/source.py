@@ -20,10 +20,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from d2e_sft.data.sample import EventSample, Split
-from data_builders.boxes.objects import OBJECTS
 from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, needs, scenario_random, whole_scenarios
 from data_builders.boxes.wording import refined_context
-from data_builders.boxes.world import Scenario, World
+from data_builders.boxes.world import OBJECTS, Scenario, World
 from data_builders.raw.source import SPLITS, Job, Samples, Source, SourceOptions, SplitRows
 
 _LICENCE = "none needed: generated"
@@ -160,7 +159,7 @@ def _floor(value: float) -> int:
 
 def _samples(drawn: Drawn, asked: list[_Question]) -> Iterator[EventSample]:
     scenario, wording = drawn.scenario, drawn.wording
-    opening = f"{wording.state(scenario.states[0])}."
+    opening = wording.state(enumerate(scenario.states[0]))
     sentences = wording.sentences(scenario)
     signature = "-".join(map(str, scenario.signature))
     for question in asked:

@@ -9,44 +9,68 @@ from __future__ import annotations
 
 import random
 import string
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from data_builders.boxes.world import Operation, Scenario, State
 
 MODIFIERS = ("big", "small", "blue", "green", "red", "yellow")
+# Kind of operation → its sentence in the plain and in the other wording.
+_SENTENCES = {
+    "move": (
+        "Move {things} from {source} to {target}.",
+        "Pick up {things} in {source} and place {them} into {target}.",
+    ),
+    "move_contents": (
+        "Move the contents of {source} to {target}.",
+        "Pick up the contents of {source} and place them into {target}.",
+    ),
+    "remove": ("Remove {things} from {source}.", "Take {things} out of {source}."),
+    "put": ("Put {things} into {target}.", "Place {things} inside {target}."),
+}
 
 
 @dataclass(frozen=True)
-class Wording(ABC):
+class Wording:
     """Puts states and operations into words.
 
     Attributes:
+        alternate: Use the other wording instead of the plain one.
         move_contents: Say `the contents` if an operation moves everything in a box. The moved things then follow from
             earlier sentences only.
         names: Thing → its name; other things have their own names.
         omit_modifiers: Leave out the modifier of a thing that is taken if no other thing in the box has its noun.
     """
 
+    alternate: bool = False
     move_contents: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     omit_modifiers: bool = False
-    sentences_by_kind: ClassVar[dict[str, str]]
 
-    @abstractmethod
     def name(self, box: int) -> str:
-        """`Box 0` or `Container A`."""
+        """Return `Box 0` or `Container A`."""
+        if not self.alternate:
+            return f"Box {box}"
+        letters = string.ascii_uppercase
+        return f"Container {letters[box]}" if box < len(letters) else f"Container {letters[box // 26 - 1]}{box % 26}"
 
-    @abstractmethod
-    def state(self, state: State) -> str:
-        """Return all boxes in one sentence, without its full stop."""
+    def state(self, boxes: Iterable[tuple[int, frozenset[str]]]) -> str:
+        """Return boxes and their contents in one sentence.
 
-    @abstractmethod
-    def clause(self, box: int, contents: frozenset[str]) -> str:
-        """Return one box's part of that sentence."""
+        Plain: `Box 0 contains the a and the b, Box 1 contains nothing.`
+        Alternate: `The a and the b are in Container A, there is nothing in Container B.`
+        """
+        clauses = []
+        for box, things in boxes:
+            if not self.alternate:
+                clauses.append(f"{self.name(box)} contains {self.say(things)}")
+            elif things:
+                clauses.append(f"{self.say(things)} {'is' if len(things) == 1 else 'are'} in {self.name(box)}")
+            else:
+                clauses.append(f"there is nothing in {self.name(box)}")
+        text = ", ".join(clauses)
+        return f"{text[:1].upper()}{text[1:]}."
 
     def say(self, things: frozenset[str], short: frozenset[str] = frozenset()) -> str:
         """Return `the a and the b`, in the alphabetical order of the things (not of their names), or `nothing`.
@@ -60,8 +84,8 @@ class Wording(ABC):
     def operation(self, operation: Operation, before: State) -> str:
         """Return an operation as a sentence; `before` is the state that it changes."""
         whole = self._says_contents(operation, before)
-        sentence = self.sentences_by_kind["move_contents" if whole else operation.kind]
-        return sentence.format(
+        sentences = _SENTENCES["move_contents" if whole else operation.kind]
+        return sentences[self.alternate].format(
             things=self.say(operation.things, self._short(operation, before)),
             them="it" if len(operation.things) == 1 else "them",
             source=self.name(operation.source),
@@ -90,50 +114,6 @@ class Wording(ABC):
         return frozenset(thing for thing in operation.things if nouns[self.names[thing].split()[-1]] == 1)
 
 
-class PlainWording(Wording):
-    """`Box 0 contains the a and the b, Box 1 contains nothing.`"""
-
-    sentences_by_kind: ClassVar[dict[str, str]] = {
-        "move": "Move {things} from {source} to {target}.",
-        "move_contents": "Move the contents of {source} to {target}.",
-        "remove": "Remove {things} from {source}.",
-        "put": "Put {things} into {target}.",
-    }
-
-    def name(self, box: int) -> str:
-        return f"Box {box}"
-
-    def state(self, state: State) -> str:
-        return ", ".join(self.clause(box, contents) for box, contents in enumerate(state))
-
-    def clause(self, box: int, contents: frozenset[str]) -> str:
-        return f"{self.name(box)} contains {self.say(contents)}"
-
-
-class AlternateWording(Wording):
-    """`The a and the b are in Container A, there is nothing in Container B.`"""
-
-    sentences_by_kind: ClassVar[dict[str, str]] = {
-        "move": "Pick up {things} in {source} and place {them} into {target}.",
-        "move_contents": "Pick up the contents of {source} and place them into {target}.",
-        "remove": "Take {things} out of {source}.",
-        "put": "Place {things} inside {target}.",
-    }
-
-    def name(self, box: int) -> str:
-        letters = string.ascii_uppercase
-        return f"Container {letters[box]}" if box < len(letters) else f"Container {letters[box // 26 - 1]}{box % 26}"
-
-    def state(self, state: State) -> str:
-        text = ", ".join(self.clause(box, contents) for box, contents in enumerate(state))
-        return text[:1].upper() + text[1:]
-
-    def clause(self, box: int, contents: frozenset[str]) -> str:
-        if not contents:
-            return f"there is nothing in {self.name(box)}"
-        return f"{self.say(contents)} {'is' if len(contents) == 1 else 'are'} in {self.name(box)}"
-
-
 def ambiguous_names(things: Sequence[str], rng: random.Random) -> dict[str, str]:
     """Return for each thing a noun with a modifier; up to six things share a noun (AmbiRef).
 
@@ -159,5 +139,5 @@ def refined_context(scenario: Scenario, wording: Wording, box: int, after: int) 
         kept.append(sentences[step])
         if operation.target in needed and wording.leaves_open(operation, before):
             needed.add(operation.source)
-    start = ", ".join(wording.clause(one, scenario.states[0][one]) for one in sorted(needed))
-    return " ".join([f"{start[:1].upper()}{start[1:]}.", *reversed(kept)])
+    start = wording.state((one, scenario.states[0][one]) for one in sorted(needed))
+    return " ".join([start, *reversed(kept)])

@@ -1,6 +1,6 @@
 """The Boxes world (Kim & Schuster, ACL 2023): boxes that hold things, and operations that change what they hold.
 
-This module has no words, samples or splits: a scenario is an initial state and operations. Each draw follows the
+This module has no sentences, samples or splits: a scenario is an initial state and operations. Each draw follows the
 published generator (`sample_operation_sequences`), so states and operations have the same distribution. All draws use
 Python's own generator, so a seed gives the same world everywhere.
 """
@@ -11,12 +11,17 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import load_package_yaml
 
 State = tuple[frozenset[str], ...]  # the contents of box 0, 1, …
 
+# The names of things: common ones, and rare ones that correspond to them.
+_NAMES = load_package_yaml(Path(__file__).with_name("objects.yaml"))
+OBJECTS, RARE_OBJECTS = (tuple[str, ...](_NAMES[name].split()) for name in ("common", "rare"))
 _TRIES = 10_000
 
 
@@ -104,8 +109,7 @@ class World:
     def _operation(self, state: State, rng: random.Random) -> Operation:
         # An impossible operation is redrawn as a whole, with kind and box; of an empty subset, only the things.
         for _ in range(_TRIES):
-            kind = rng.choice(("move", "remove", "put"))
-            box = rng.randrange(self.boxes)
+            kind, box = rng.choice(("move", "remove", "put")), rng.randrange(self.boxes)
             operation = self._put(box, state, rng) if kind == "put" else self._take(kind == "move", box, state, rng)
             if operation is not None:
                 return operation
@@ -127,19 +131,13 @@ class World:
         if not state[source] or (move and self.boxes == 1):
             return None
         target = rng.choice([box for box in range(self.boxes) if box != source]) if move else -1
-        things = _nonempty_subset(state[source], rng)
+        things: frozenset[str] = frozenset()
+        while not things:  # each thing with probability 1/2, redrawn until there is one
+            # Sorted, since the order of a set of strings differs between processes.
+            things = frozenset(thing for thing in sorted(state[source]) if rng.random() < 0.5)
         if move and len(state[target]) + len(things) > self.max_objects:
             return None
         return Operation("move" if move else "remove", things, source, target)
-
-
-def _nonempty_subset(things: frozenset[str], rng: random.Random) -> frozenset[str]:
-    """Each thing with probability 1/2, redrawn until there is one."""
-    chosen: frozenset[str] = frozenset()
-    while not chosen:
-        # Sorted, since the order of a set of strings differs between processes.
-        chosen = frozenset(thing for thing in sorted(things) if rng.random() < 0.5)
-    return chosen
 
 
 def apply(state: State, operation: Operation) -> State:

@@ -20,8 +20,7 @@ from pydantic import Field, model_validator
 
 from d2e_sft.data.sample import EventSample, Split, Subset
 from d2e_sft.util.errors import UserError
-from data_builders.habit.stories import Habits, draw_story
-from data_builders.habit.words import KNOWN_HABITS, PLACES, THINGS
+from data_builders.habit.stories import KNOWN_HABITS, PLACES, THINGS, Habits, draw_story
 from data_builders.raw.source import SPLITS, Job, Samples, Source, SourceOptions, SplitRows
 
 _LICENCE = "none needed: generated"

@@ -12,9 +12,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from d2e_sft.data.sample import Subset
-from data_builders.habit.words import PEOPLE
+from d2e_sft.util.files import load_package_yaml
+
+_WORDS = load_package_yaml(Path(__file__).with_name("words.yaml"))
+THINGS, PLACES, PEOPLE = (tuple[str, ...](_WORDS[name].split()) for name in ("things", "places", "people"))
+KNOWN_HABITS: dict[str, str] = _WORDS["known_habits"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,9 @@ def draw_story(
         return story, ends[asked]
     while not story.moves_of(asked):
         story = _draw(habits, [asked, *others], ends, moves, rng)
-    return _taken_away(story, asked), None
+    last = max(number for number, move in enumerate(story.moves) if move.thing == asked)
+    away = Move(story.moves[last].person, asked, None)
+    return Story(story.start, (*story.moves[:last], away, *story.moves[last + 1 :])), None
 
 
 def _draw(habits: Habits, things: Sequence[str], ends: Mapping[str, str], moves: int, rng: random.Random) -> Story:
@@ -106,13 +113,6 @@ def _draw(habits: Habits, things: Sequence[str], ends: Mapping[str, str], moves:
         way[thing] = back  # from the last place to the first
     start = tuple((thing, way[thing].pop()) for thing in order)
     return Story(start, tuple(Move(rng.choice(PEOPLE), thing, way[thing].pop()) for thing in moved))
-
-
-def _taken_away(story: Story, thing: str) -> Story:
-    last = max(number for number, move in enumerate(story.moves) if move.thing == thing)
-    moves = list(story.moves)
-    moves[last] = Move(moves[last].person, thing, None)
-    return Story(story.start, tuple(moves))
 
 
 def _say(thing: str, place: str) -> str:

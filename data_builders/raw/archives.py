@@ -13,7 +13,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,24 +78,19 @@ def _limited(source: IO[bytes], archive: Path, largest: int) -> Iterator[bytes]:
 
 @contextmanager
 def _opened(archive: Path, member: str) -> Iterator[IO[bytes]]:
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as zipped:
-            _check_member(archive, member, zipped.namelist())
-            with zipped.open(member) as source:
-                yield source
-        return
-    with tarfile.open(archive) as tarred:
-        _check_member(archive, member, tarred.getnames())
-        info = tarred.getmember(member)
-        opened = tarred.extractfile(info) if info.isreg() else None
-        if opened is None:
+    with ExitStack() as stack:
+        if zipfile.is_zipfile(archive):
+            zipped = stack.enter_context(zipfile.ZipFile(archive))
+            names = zipped.namelist()
+            source = zipped.open(member) if member in names else None
+        else:
+            tarred = stack.enter_context(tarfile.open(archive))
+            names = tarred.getnames()
+            source = tarred.extractfile(member) if member in names and tarred.getmember(member).isreg() else None
+        if member not in names:
+            shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+            hint = did_you_mean(member, names)
+            raise DamagedArchiveError(f"{archive}: has no file {member}; it has {shown}.{hint}")
+        if source is None:
             raise DamagedArchiveError(f"{archive}: {member} is a link or a folder; expected a regular file")
-        with opened as source:
-            yield source
-
-
-def _check_member(archive: Path, member: str, names: list[str]) -> None:
-    if member not in names:
-        shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-        hint = did_you_mean(member, names)
-        raise DamagedArchiveError(f"{archive}: has no file {member}; it has {shown}.{hint}")
+        yield stack.enter_context(source)

@@ -16,6 +16,7 @@ from d2e_sft.util.files import most_unpacked, object_with_unique_keys
 from data_builders.raw.row import Flaw
 
 _MOST_DIGITS = 4_300  # Python refuses to convert longer numbers; no dataset has one
+_TOO_LONG = f"a number has {{:,}} digits; expected at most {_MOST_DIGITS:,}"
 _GZIP_MARK = b"\x1f\x8b"
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 _MARKUP_COMMENTS = re.compile(rb"\A(\s|<!--.*?(-->|\Z))*", re.DOTALL)
@@ -130,7 +131,12 @@ def decode_json(text: str) -> Any:
         json.JSONDecodeError: it is not JSON, or breaks off.
         RecursionError: it nests too deeply.
     """
-    return json.loads(text, object_pairs_hook=_as_object, parse_constant=_as_constant, parse_int=_as_integer)
+    return json.loads(
+        text,
+        object_pairs_hook=_as_object,
+        parse_constant=lambda name: Flaw(f"{name} is not a JSON value"),
+        parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else Flaw(_TOO_LONG.format(len(digits))),
+    )
 
 
 def _as_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | Flaw:
@@ -138,16 +144,6 @@ def _as_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | Flaw:
         return object_with_unique_keys(pairs)
     except ValueError as error:
         return Flaw(str(error), dict(pairs))
-
-
-def _as_constant(name: str) -> Flaw:
-    return Flaw(f"{name} is not a JSON value")
-
-
-def _as_integer(digits: str) -> int | Flaw:
-    if len(digits) <= _MOST_DIGITS:
-        return int(digits)
-    return Flaw(f"a number has {len(digits):,} digits; expected at most {_MOST_DIGITS:,}")
 
 
 def lines_of_items(text: str) -> list[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.raw.download import fetch
+from data_builders.raw.download import fetch, how_to_get
 from data_builders.raw.source import FoundFile, Input, RawFile, Source
 
 
@@ -37,7 +37,15 @@ def find_files(
 
 
 def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> FoundFile:
-    candidates = item.candidates if name is None else (_named(source, item, name),)
+    candidates = item.candidates
+    if name is not None:
+        names = [file.name for file in candidates]
+        if name not in names:
+            raise UserError(
+                f"{source.name}.{item.key}_file={name}: no such file of {source.name}; "
+                f"expected one of {', '.join(names)}.{did_you_mean(name, names)}"
+            )
+        candidates = (candidates[names.index(name)],)
     if candidates[0].own is not None:
         return FoundFile(candidates[0], candidates[0].own)
     if raw is None:
@@ -52,11 +60,10 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
         path = raw / source.raw_folder / file.name
         if path.is_file():
             return FoundFile(file, path)
-    names = " or ".join(file.name for file in candidates)
     raise MissingRawFileError(
         f"{raw / source.raw_folder / candidates[0].name}: no such file; expected a raw file of {source.name} "
-        f"({names}), which its {' and '.join(item.splits)} rows need",
-        remedy=_how_to_get(source, candidates[0])
+        f"({' or '.join(file.name for file in candidates)}), which its {' and '.join(item.splits)} rows need",
+        remedy=how_to_get(source.raw_folder, candidates[0])
         + (", or drop --raw and let the builder download it" if candidates[0].url else ""),
     )
 
@@ -68,22 +75,5 @@ def fetch_official(source: Source, file: RawFile) -> Path:
         UserError: it has no address, or its download fails.
     """
     if not file.url:
-        raise UserError(f"{source.name}: {file.name} cannot be downloaded", remedy=_how_to_get(source, file))
+        raise UserError(f"{source.name}: {file.name} cannot be downloaded", remedy=how_to_get(source.raw_folder, file))
     return fetch(source.raw_folder, file)
-
-
-def _named(source: Source, item: Input, name: str) -> RawFile:
-    names = [file.name for file in item.candidates]
-    if name not in names:
-        raise UserError(
-            f"{source.name}.{item.key}_file={name}: no such file of {source.name}; "
-            f"expected one of {', '.join(names)}.{did_you_mean(name, names)}"
-        )
-    return item.candidates[names.index(name)]
-
-
-def _how_to_get(source: Source, file: RawFile) -> str:
-    if file.by_hand:
-        return f"{file.by_hand}; save it as DIR/{source.raw_folder}/{file.name} and pass --raw DIR"
-    inside = f" (it is {file.member} in that archive)" if file.member else ""
-    return f"download it from {file.url}{inside} and save it as DIR/{source.raw_folder}/{file.name}"

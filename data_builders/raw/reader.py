@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -68,16 +68,11 @@ class Draft:
     refined_context: str | None = None
     subset: Subset | None = None
     habit: Collection[str] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-class _Numbered(Protocol):
-    @property
-    def number(self) -> int: ...
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 Parsed = TypeVar("Parsed")
-AnyRow = TypeVar("AnyRow", bound=_Numbered)
+AnyRow = TypeVar("AnyRow", bound=Any)  # has a number
 
 
 @dataclass

@@ -7,9 +7,8 @@ import re
 from collections import Counter
 
 from d2e_sft.data.sample import EventSample
-from data_builders.boxes.objects import OBJECTS, RARE_OBJECTS
-from data_builders.boxes.wording import PlainWording, ambiguous_names
-from data_builders.boxes.world import Operation
+from data_builders.boxes.wording import Wording, ambiguous_names
+from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, Operation
 from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 
 
@@ -89,7 +88,7 @@ def test_ambiguous_names_share_nouns_as_published() -> None:
 
 def test_the_modifier_stays_if_the_box_has_another_thing_with_that_noun() -> None:
     names = {"cup": "red car", "hat": "blue car", "pen": "big pen"}
-    wording = PlainWording(names=names, omit_modifiers=True)
+    wording = Wording(names=names, omit_modifiers=True)
     before = (frozenset({"cup", "hat", "pen"}), frozenset[str]())
     both = Operation("move", frozenset({"cup", "pen"}), source=0, target=1)
     assert wording.operation(both, before) == "Move the red car and the pen from Box 0 to Box 1."

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.boxes.objects import OBJECTS
+from data_builders.boxes.world import OBJECTS
 from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 from tests.data_builders.reading import build_splits
 

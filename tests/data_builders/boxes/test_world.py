@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import pytest
 from scipy import stats
 
-from data_builders.boxes.objects import OBJECTS
-from data_builders.boxes.world import Scenario, World
+from data_builders.boxes.world import OBJECTS, Scenario, World
 
 # Shares in 40,000 scenarios of the published generator with the published settings (7 boxes, at most 3 things, 2
 # expected, 12 operations): of operations by kind and number of things, and of boxes by number of things.

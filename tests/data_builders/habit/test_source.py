@@ -12,7 +12,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.habit.words import KNOWN_HABITS
+from data_builders.habit.stories import KNOWN_HABITS
 from tests.data_builders.reading import build_splits
 
 Rows = dict[str, list[EventSample]]
