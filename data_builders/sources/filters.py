@@ -11,8 +11,10 @@ from d2e_sft.data.sample import Split
 from data_builders.raw.reader import Draft, RawInput
 from data_builders.raw.source import SPLITS, Job, Samples, SplitRows
 from data_builders.sources.rows import Form
+from data_builders.text.texts import word_count
 
 T = TypeVar("T")
+_TRAIN: tuple[Split, ...] = ("train",)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def keep_if(
 
 
 def keep_first(
-    name: str, reason: str, key: Callable[[Any], Hashable], splits: tuple[Split, ...] = ("train",), unit: str = "rows"
+    name: str, reason: str, key: Callable[[Any], Hashable], splits: tuple[Split, ...] = _TRAIN, unit: str = "rows"
 ) -> Filter:
     """Keep the first row of each key."""
     return Filter(name, reason, lambda rows, _: first_of_each(rows, key), splits, unit)
@@ -51,7 +53,7 @@ def keep_unseen(
     name: str,
     reason: str,
     *keys: Callable[[Any], Hashable],
-    splits: tuple[Split, ...] = ("train",),
+    splits: tuple[Split, ...] = _TRAIN,
     unit: str = "rows",
 ) -> Filter:
     """Keep the rows that share no key with a row of the splits read before; an empty key is never shared."""
@@ -61,6 +63,14 @@ def keep_unseen(
         return [row for row in rows if not any(key(row) in met for key, met in zip(keys, taken, strict=True))]
 
     return Filter(name, reason, keep, splits, unit)
+
+
+def keep_short(what: str, reason: str, limit: int | None, splits: tuple[Split, ...] = SPLITS) -> list[Filter]:
+    """Keep the rows with a context of at most `limit` words; no filter without a limit."""
+    if limit is None:
+        return []
+    name = f"{what} {limit:,} words"
+    return [keep_if(name, reason, lambda row: row.context is not None and word_count(row.context) <= limit, splits)]
 
 
 NO_BLANK = keep_if(

@@ -3,24 +3,21 @@
 The golden passage is SQuAD's and gives the true answer, which memory gives too: `aligned`. A language model rewrote it
 to give one of the wrong options: `conflict`. The files are those that FaithfulRAG (Zhang et al., ACL 2025) packaged;
 rows with the same number are the same question.
-
-There is no training split. `train_share` makes one from the golden rows of a share of the passages; the other passages
-are the test. A model can then be trained on rows that agree with the habit and tested on rows that contradict it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
-from data_builders.raw.reader import Draft
-from data_builders.raw.row import BadRowError, Row
+from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.row import BadRowError
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
-from data_builders.sources.filters import move_share, to_samples
-from data_builders.sources.rows import RawRow, Text, Texts, parse_row, read_models
+from data_builders.sources.filters import apply_filters, keep_if, move_share, to_samples
+from data_builders.sources.rows import Form, RawRow, Text, Texts, read_models
 from data_builders.text.stems import words
 
 
@@ -45,59 +42,52 @@ class _Row(RawRow):
     answer: Text
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A question with its golden and its rewritten passage."""
+def _spaced_words(text: str) -> str:
+    return " ".join(words(text))
 
-    golden: Draft
-    negative: Draft
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether the rewritten passage has its own answer, and not that of the golden one."""
-        passage = _spaced_words(self.negative.context or "")
-        (answer,), (habit,) = self.negative.answers, self.negative.habit
-        return _spaced_words(answer) in passage and _spaced_words(habit) not in passage
+def _is_clear(draft: Draft) -> bool:
+    """Whether a passage has its own answer, and not that of the golden one."""
+    passage, (answer,), (habit,) = _spaced_words(draft.context or ""), draft.answers, draft.habit
+    return _spaced_words(answer) in passage and _spaced_words(habit) not in passage
+
+
+FOUR_OPTIONS = keep_if(
+    "four different options",
+    "if two options are equal, both or none would be right; here a model refused to write any",
+    lambda pair: len(set(map(_spaced_words, pair[0].options))) == 4,
+    unit="questions",
+)
+CLEAR = keep_if(
+    "rewritten passages that give their answer",
+    "the passage lacks the answer word for word, or also keeps the true one (unclear=true keeps it)",
+    lambda draft: draft.subset == "aligned" or _is_clear(draft),
+)
 
 
 def read(job: Job) -> dict[Split, Samples]:
     """Read the test: 1,768 aligned and, of as many, the 1,595 clear conflict rows; train with `train_share`."""
     options: KreSquadOptions = job.options
-    pairs = _pairs(job)
-    drawn = move_share(
-        pairs, lambda pair: pair.golden.context, options.train_share, job.random("train"), "passages", "questions"
-    )
-    result: dict[Split, Samples] = {}
-    if job.wants("train") and drawn:
-        result["train"] = to_samples(job.input("golden", "train"), SplitRows([pair.golden for pair in drawn]))
-    if job.wants("test"):
-        result["test"] = _test(job, pairs, unclear=options.unclear)
-    return result
-
-
-def _pairs(job: Job) -> SplitRows[_Pair]:
     golden, negative = job.input("golden", "test"), job.input("negative", "test")
     golden_rows = {row.number: row for row in read_models(_Row, golden, golden.json_items())}
 
-    def parse(raw: Row) -> _Pair:
-        row = parse_row(_Row, raw)
+    def pair(row: _Row) -> Iterator[tuple[Draft, Draft]]:
         other = golden_rows.get(row.number)
         if other is None or other.id != row.id:
             raise BadRowError.at("id", row.id, f"that of item {row.number:,} of {golden.name}")
-        return _Pair(_draft(other, other.answer, "aligned"), _draft(row, other.answer, "conflict"))
+        yield _draft(other, other.answer, "aligned"), _draft(row, other.answer, "conflict")
 
-    pairs = SplitRows(negative.parse(negative.json_items(), parse))
-    pairs.keep(
-        "four different options",
-        "if two options are equal, both or none would be right; here a model refused to write any",
-        [pair for pair in pairs.rows if len(set(map(_spaced_words, pair.golden.options))) == 4],
-        "questions",
-    )
-    return pairs
-
-
-def _spaced_words(text: str) -> str:
-    return " ".join(words(text))
+    rows = apply_filters(SplitRows(Form(_Row, pair, RawInput.json_items).read(negative)), [FOUR_OPTIONS], "test")
+    share, rng = options.train_share, job.random("train")
+    drawn = move_share(rows, lambda pair: pair[0].context, share, rng, "passages", "questions")
+    result: dict[Split, Samples] = {}
+    if job.wants("train") and drawn:
+        result["train"] = to_samples(job.input("golden", "train"), SplitRows([aligned for aligned, _ in drawn]))
+    if job.wants("test"):
+        drafts = rows.become([draft for pair in rows.rows for draft in pair])
+        test = apply_filters(drafts, [] if options.unclear else [CLEAR], "test")
+        result["test"] = to_samples(lambda draft: golden if draft.subset == "aligned" else negative, test)
+    return result
 
 
 def _draft(row: _Row, habit: str, subset: Subset) -> Draft:
@@ -113,19 +103,6 @@ def _draft(row: _Row, habit: str, subset: Subset) -> Draft:
         habit=[habit],
         meta={"squad_id": row.id},
     )
-
-
-def _test(job: Job, pairs: SplitRows[_Pair], *, unclear: bool) -> Samples:
-    drafts = pairs.become([draft for pair in pairs.rows for draft in (pair.golden, pair.negative)])
-    if not unclear:
-        kept = {pair.negative.number for pair in pairs.rows if pair.is_clear}
-        drafts.keep(
-            "rewritten passages that give their answer",
-            "the passage lacks the answer word for word, or also keeps the true one (unclear=true keeps it)",
-            [draft for draft in drafts.rows if draft.subset == "aligned" or draft.number in kept],
-        )
-    raws = {"aligned": job.input("golden", "test"), "conflict": job.input("negative", "test")}
-    return to_samples(lambda draft: raws[str(draft.subset)], drafts)
 
 
 KRE_SQUAD = source(__file__, read, options=KreSquadOptions)

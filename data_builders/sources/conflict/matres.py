@@ -4,19 +4,15 @@ The rows are those of the knowledge-conflict study of Fang et al. (Findings of N
 names first is always the first of a pair, so without reading one would answer "before": the narrative habit. Rows with
 that answer are tagged `aligned`, all others `conflict`, including pairs that annotators could not order.
 
-The published texts do not mark the events, and in a third of the rows one of the words occurs more than once. The
-publishers' features show which occurrence is meant: they have the places of both events in tokens of a model. The
-model is not needed here. A place as a share of the text is accurate enough to choose among the occurrences of a word.
-
-`exchanged_share` asks a share of the training pairs the other way round. If half of the pairs are exchanged, "before"
-is right no more often than "after": for a question of order this is the counterfactual swap (`d2e data build --swap`).
+The published texts do not mark the events, and in a third of the rows a word occurs more than once. The publishers'
+features have the places of both events in tokens of a model, which as shares of the text tell the occurrence.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -55,9 +51,6 @@ class MatresOptions(SourceOptions):
     exchanged_share: float = Field(0, ge=0, le=1)
 
 
-_Two = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=2, max_length=2)]
-
-
 class _Row(RawRow):
     text: Text
     e1: Text
@@ -67,26 +60,11 @@ class _Row(RawRow):
 
 class _Features(RawRow):
     input_ids: list[int] = Field(min_length=1)
-    event_pos: _Two
+    event_pos: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(min_length=2, max_length=2)
 
 
-@dataclass(frozen=True)
-class Places:
-    """The places of a row's two events.
-
-    Attributes:
-        first, second: In characters, or in tokens if `tokens` is given.
-        tokens: The number of tokens of the text.
-    """
-
-    first: int
-    second: int
-    tokens: int | None = None
-
-    def characters(self, text: str) -> tuple[float, float]:
-        """About where each event begins, in characters."""
-        scale = 1 if self.tokens is None else len(text) / self.tokens
-        return self.first * scale, self.second * scale
+# The places of a row's events in characters, and 0; or in tokens, and the number of tokens of the text.
+_Places = tuple[int, int, int]
 
 
 def read(job: Job) -> dict[Split, Samples]:
@@ -106,7 +84,7 @@ def _read_split(job: Job, split: Split) -> Samples:
     def parse(item: Row) -> Draft:
         row = parse_row(_Row, item)
         if row.number not in places:
-            raise BadRowError(f"no place of its events in {job.file(_key(split)).name}, item {row.number:,}")
+            raise BadRowError(f"no place of its events in the file of the {split} positions, item {row.number:,}")
         draft = _draft(row, places[row.number], exchanged=row.number in exchanged)
         return _tag(draft, options.bias, conflicts)
 
@@ -120,23 +98,21 @@ def _read_split(job: Job, split: Split) -> Samples:
     return to_samples(raw, rows)
 
 
-def _key(split: Split) -> str:
-    return f"{split}_positions"
-
-
-def _places(job: Job, split: Split) -> dict[int, Places]:
+def _places(job: Job, split: Split) -> dict[int, _Places]:
     """The places of the events by number of the row, from 1."""
-    raw = job.input(_key(split), split)
-    if job.file(_key(split)).substitute:
+    raw = job.input(f"{split}_positions", split)
+    if job.file(f"{split}_positions").substitute:
         offsets = derived_table(raw, "valid" if split == "dev" else split)
-        return {number: Places(*pair) for number, pair in enumerate(offsets, start=1)}
+        return {number: (*pair, 0) for number, pair in enumerate(offsets, start=1)}
     rows = read_models(_Features, raw, raw.json_items())
-    return {row.number: Places(row.event_pos[0], row.event_pos[1], len(row.input_ids)) for row in rows}
+    return {row.number: (row.event_pos[0], row.event_pos[1], len(row.input_ids)) for row in rows}
 
 
-def _draft(row: _Row, places: Places, *, exchanged: bool) -> Draft:
+def _draft(row: _Row, places: _Places, *, exchanged: bool) -> Draft:
     answer = OPTIONS[row.labels[0]]
-    found = find_events(row.text, (row.e1, row.e2), places.characters(row.text))
+    first_place, second_place, tokens = places
+    scale = len(row.text) / tokens if tokens else 1
+    found = find_events(row.text, (row.e1, row.e2), (first_place * scale, second_place * scale))
     if found is None:
         raise BadRowError.at("e1", row.e1, f"a word of the text before {row.e2!r}, which is e2")
     marked = mark_events(row.text, *found).removeprefix("[CLS]")
@@ -176,9 +152,9 @@ def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
     raw = job.input(prior, "dev")
     if job.file(prior).substitute:
         return {place + 1 for place in derived_table(raw, "conflict_rows", prior)}
-    following, numbers = iter(rows), set()
+    following, names, numbers = iter(rows), ("text", "e1", "e2", "labels"), set()
     for row in raw.json_items():  # in the order of the rows
-        same = next((other for other in following if _pair(other) == _pair(row)), None)
+        same = next((other for other in following if all(other.get(name) == row.get(name) for name in names)), None)
         if same is None:
             raise UserError(
                 f"{raw.path}, item {row.number}: equals none of the following rows of {job.files['dev'].path}",
@@ -186,10 +162,6 @@ def _conflicts(job: Job, prior: Prior, rows: Sequence[Row]) -> set[int]:
             )
         numbers.add(same.number)
     return numbers
-
-
-def _pair(row: Row) -> list[object]:
-    return [row.fields.get(name) for name in ("text", "e1", "e2", "labels")]
 
 
 MATRES = source(__file__, read, options=MatresOptions)

@@ -2,10 +2,7 @@
 
 Every row is a `conflict`: the answer is the ending that the instruction asks for, the habit the other one. The
 instruction becomes the context, and the text to continue becomes the question, so a sample without its context asks
-for the habit only.
-
-The third file has hateful sentences and their reversals. It is left out unless `hate_speech=true`, so that tables,
-pages and logs show them only on request.
+for the habit only. Tables, pages and logs show the file of hateful sentences on request only (`hate_speech=true`).
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ from d2e_sft.data.sample import Split, Subset
 from data_builders.raw.reader import Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
-from data_builders.sources.filters import apply_filters, keep_first, keep_if, keep_unseen, move_share, to_samples
+from data_builders.sources.filters import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples
 from data_builders.sources.rows import Form, RawRow, Text, columns
-from data_builders.text.texts import word_count
 
 
 class NQSwapOptions(SourceOptions):
@@ -79,10 +78,7 @@ def read(job: Job) -> dict[Split, Samples]:
     """Read the test (2,146 aligned and 4,730 conflict rows), and train with `train_share`."""
     options: NQSwapOptions = job.options
     raw = job.input("test")
-    filters = [REPEATS]
-    if (limit := options.max_words) is not None:
-        name, reason = f"passages up to {limit:,} words", "longer ones are left out (max_words)"
-        filters.append(keep_if(name, reason, lambda row: word_count(row.context) <= limit))
+    filters = [REPEATS, *keep_short("passages up to", "longer ones are left out (max_words)", options.max_words)]
     drafts = Form(_Row, _drafts, lambda raw: raw.parquet_rows(columns(_Row))).read(raw)
     rows = apply_filters(SplitRows(drafts), filters, "test")
     drawn = move_share(rows, lambda row: row.question, options.train_share, job.random("train"), "questions")

@@ -1,12 +1,9 @@
 """TORQUE (Ning et al., EMNLP 2020): which events of a passage answer a question about their order in time?
 
 The test is the published development file. Fang et al. (Findings of NAACL 2024) published which of its questions
-contradict a prior. The priors come from the events themselves (erp), the tenses, the order in the text (narrative)
-and the dependency between the events. For the fixed questions (warmup) they come from a word or its tense. A question
-may conflict with one prior and agree with another. Without `bias` it is a `conflict` row if it conflicts with any
-prior, and an `aligned` row if it agrees with some and conflicts with none.
-
-The events that a prior would name are not published, so the habit is unknown.
+contradict a prior: of the events themselves (erp), the tenses, the order in the text (narrative), the dependency
+between the events or, for the fixed questions (warmup), a word or its tense. Without `bias`, a question is a
+`conflict` row if it conflicts with any prior, and an `aligned` row if it agrees with some and conflicts with none.
 """
 
 from __future__ import annotations
@@ -28,8 +25,6 @@ from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, Te
 Bias = Literal["erp", "tense_relation", "narrative", "dependency", "warmup_answer", "warmup_tense"]
 BIASES: tuple[Bias, ...] = get_args(Bias)
 Side = Literal["conflict", "align"]
-
-_Ids = Mapping[tuple[Bias, Side], frozenset[str]]
 
 
 class TorqueOptions(SourceOptions):
@@ -69,7 +64,7 @@ def read(job: Job) -> dict[Split, Samples]:
     """Read the test: 443 conflict and 375 aligned rows; for example 140 and 607 with bias=narrative."""
     options: TorqueOptions = job.options
     priors = BIASES if options.bias == "any" else (options.bias,)
-    ids = {key: frozenset(_ids(job, *key)) for key in product(BIASES, get_args(Side))}
+    ids = {key: _ids(job, *key) for key in product(BIASES, get_args(Side))}
     filters = (
         keep_if(
             "questions with an answer",
@@ -81,16 +76,15 @@ def read(job: Job) -> dict[Split, Samples]:
     return read_splits(job, Form(_Row, lambda row: _draft(row, ids, priors), RawInput.json_members), filters)
 
 
-def _ids(job: Job, prior: Bias, side: Side) -> list[str]:
+def _ids(job: Job, prior: Bias, side: Side) -> frozenset[str]:
     """The ids of the questions that conflict with a prior, or agree with it."""
-    key = f"{prior}_{side}"
-    raw = job.input(key, "test")
-    if job.file(key).substitute:
-        return list(derived_table(raw, prior, side))
-    return [row.key for row in raw.json_members()]
+    raw = job.input(f"{prior}_{side}", "test")
+    if job.file(f"{prior}_{side}").substitute:
+        return frozenset(derived_table(raw, prior, side))
+    return frozenset(row.key for row in raw.json_members())
 
 
-def _draft(row: _Row, ids: _Ids, priors: Iterable[Bias]) -> Draft:
+def _draft(row: _Row, ids: Mapping[tuple[Bias, Side], frozenset[str]], priors: Iterable[Bias]) -> Draft:
     # The published words have "@" instead of a quotation mark.
     shown = number_repeats([word.replace("@", '"') for word in row.context], row.answers.types)
     known: dict[Side, list[Bias]] = {

@@ -6,8 +6,8 @@ asks for the cause (causal). Another asks what would not be if the cause were no
 a piece of a clause, what the cause does (causal).
 
 Annotators marked spans of any kind, so a question is worded by the kind of phrase that a span is (`text/phrases.py`,
-`text/causal_questions.py`). A pair without a well-formed question, or with a span that is not a whole phrase, is left
-out and counted.
+`text/causal_questions.py`). Pairs with a span that is not a whole phrase, or without a well-formed question, are left
+out.
 """
 
 from __future__ import annotations

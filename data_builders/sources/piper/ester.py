@@ -5,8 +5,8 @@ PIPER's test is the published development file. One rule gives PIPER's counts ex
 one with them is left out. The rule also matches "life" or "fifth"; `rule=word` looks for the word "if" instead.
 
 A question may have several gold spans, one per event that answers it. All of them, joined by "; ", are the first
-accepted answer, which training uses; each is also accepted on its own, since SQuAD's metrics take the best answer.
-The publishers' own metrics require all spans: `meta.spans`, and `meta.triggers`, the words that identify events.
+accepted answer, which training uses; each is also accepted on its own. The publishers' own metrics require all spans
+(`meta.spans`) or the words that identify their events (`meta.triggers`).
 """
 
 from __future__ import annotations

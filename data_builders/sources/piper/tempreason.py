@@ -18,9 +18,9 @@ from data_builders.raw.reader import Draft
 from data_builders.raw.row import BadRowError
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.filters import keep_if, keep_unseen, read_splits
+from data_builders.sources.filters import keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
-from data_builders.text.texts import fingerprint, plain_spaces, word_count
+from data_builders.text.texts import fingerprint, plain_spaces
 
 
 class TempReasonOptions(SourceOptions):
@@ -76,23 +76,16 @@ def _draft(shown: str, row: _Official | _TimeBench) -> Draft:
 def read(job: Job) -> dict[Split, Samples]:
     """Read train and test (published: 1,010 test questions of 4,426)."""
     options: TempReasonOptions = job.options
-    limit = options.max_words
+    reason = f"PIPER's limit on the length of the context, applied to the {options.context}"
     filters = [
         keep_unseen(
             "pages of the test",
             "the test file has the same entity or page",
             lambda row: row.extra["entity"],
             lambda row: row.extra["page"],
-        )
+        ),
+        *keep_short("context of at most", reason, options.max_words),
     ]
-    if limit is not None:
-        filters.append(
-            keep_if(
-                f"context of at most {limit} words",
-                f"PIPER's limit on the length of the context, applied to the {options.context}",
-                lambda row: word_count(row.context) <= limit,
-            )
-        )
     draft = partial(_draft, options.context)
     test = _TimeBench if job.file("test").substitute else _Official
     return read_splits(job, {"train": Form(_Official, draft), "test": Form(test, draft)}, filters)

@@ -1,17 +1,15 @@
 """TimeQA, hard split (Chen et al., NeurIPS 2021): who held which role at a time that the page implies?
 
 The context is a whole Wikipedia page, mostly thousands of words. PIPER reports 630 test samples without a rule; a
-limit of about 1,000 words on pages with the answer would give a similar number (an estimate). Few whole pages are
-short enough to train on, so by default a training row keeps the sentence with its answer and as many neighbouring
-sentences as fit. A page is one line of text, in which headings and lists run into the sentences. If the answer is in
-a list that is too long for an excerpt, the excerpt is made of the published `paragraphs`. These are chunks of about
-100 words that may begin and end within a sentence.
+limit of about 1,000 words would give a similar number. Few pages are short enough to train on, so by default a
+training row keeps the sentence with its answer and as many neighbouring sentences as fit. If the answer is in a list
+that is too long for that, the excerpt is made of the published `paragraphs`, chunks of about 100 words.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
@@ -20,7 +18,7 @@ from data_builders.raw.reader import Draft
 from data_builders.raw.row import clean
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
-from data_builders.sources.filters import Filter, keep_if, keep_unseen, read_splits
+from data_builders.sources.filters import keep_if, keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, Text, Texts
 from data_builders.text.excerpts import chunk_spans, excerpt
 from data_builders.text.texts import contains_any, word_count
@@ -127,24 +125,17 @@ def read(job: Job) -> dict[Split, Samples]:
     options: TimeQAOptions = job.options
     excerpts = bool(job.file("test").substitute)
     test_limit = None if excerpts else options.test_max_words
-    train: Form[_Annotated] | Form[_Row]
+    train: Form[Any] = Form(_Annotated, partial(_with_excerpt, options.max_words))
     if options.context == "page":
         train = Form(_Row, partial(_with_page, options.max_words))
-    else:
-        train = Form(_Annotated, partial(_with_excerpt, options.max_words))
+    reason = "PIPER leaves out very long contexts; its limit for TimeQA is not published"
     filters = [
         *FILTERS,
-        *_short_enough("test", "page", test_limit),
-        *_short_enough("train", options.context, options.max_words),
+        *keep_short("page of at most", reason, test_limit, ("test",)),
+        *keep_short(f"{options.context} of at most", reason, options.max_words, ("train",)),
     ]
     test = Form(_TimeBench if excerpts else _Row, partial(_with_page, test_limit))
     return read_splits(job, {"train": train, "test": test}, filters)
-
-
-def _short_enough(split: Split, what: str, limit: int | None) -> list[Filter]:
-    name = f"{what} of at most {limit} words"
-    reason = "PIPER leaves out very long contexts; its limit for TimeQA is not published"
-    return [] if limit is None else [keep_if(name, reason, lambda row: row.context is not None, splits=(split,))]
 
 
 TIMEQA = source(__file__, read, options=TimeQAOptions)
