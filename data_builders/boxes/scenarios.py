@@ -8,7 +8,7 @@ training side differs from the base task; the evaluation side is the base task, 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -20,45 +20,21 @@ from data_builders.boxes.world import OBJECTS, RARE_OBJECTS, Scenario, State, Wo
 Variant = Literal["base", "numops", "vocab", "altforms", "altforms_numops", "move_contents", "ambiref"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 _TRAIN_OPERATIONS = 2
-SHARES: dict[Split, float] = {"train": 0.45, "dev": 0.10, "test": 0.45}
 # Useless draws in a row before the generator gives up.
 _PATIENCE = 20_000
 
 
-@dataclass(frozen=True)
-class Side:
-    """The world and the wording of a split's scenarios.
-
-    Attributes:
-        ambiguous: Whether each scenario has its own names, and several of these share a noun.
-    """
-
-    world: World
-    wording: Wording
-    ambiguous: bool = False
-
-    def wording_of_one(self, rng: random.Random) -> Wording:
-        """Return the wording of one scenario."""
-        if not self.ambiguous:
-            return self.wording
-        return replace(self.wording, names=ambiguous_names(self.world.objects, rng), omit_modifiers=True)
-
-
-def side_of(variant: Variant, split: Split, common: World) -> Side:
-    """Return the side of a split.
-
-    Args:
-        common: The world of the base task; its objects must be `OBJECTS`, which correspond to the rare ones.
-    """
+def _side(variant: Variant, split: Split, common: World) -> tuple[World, Wording]:
+    """The world and the wording of a split's scenarios; `common` is the world of the base task."""
     if variant in ("move_contents", "ambiref"):
-        return Side(common, Wording(move_contents=variant == "move_contents"), ambiguous=variant == "ambiref")
+        return common, Wording(move_contents=variant == "move_contents", omit_modifiers=variant == "ambiref")
     if split != "train":
-        return Side(common, Wording())
+        return common, Wording()
     world = common
     if variant in ("numops", "altforms_numops"):
         world = replace(world, operations=min(world.operations, _TRAIN_OPERATIONS))
     names = dict(zip(OBJECTS, RARE_OBJECTS, strict=True)) if variant not in ("base", "numops") else {}
-    return Side(world, Wording(variant in ("altforms", "altforms_numops"), names=names))
+    return world, Wording(variant in ("altforms", "altforms_numops"), names=names)
 
 
 @dataclass
@@ -88,15 +64,16 @@ def scenario_random(seed: int) -> random.Random:
     return random.Random(f"{seed}/boxes")
 
 
+def needs(train: int, dev: int, test: int) -> dict[Split, Need]:
+    """Return the needs of the splits that need anything."""
+    totals: dict[Split, int] = {"train": train, "dev": dev, "test": test}
+    return {split: Need(total) for split, total in totals.items() if total}
+
+
 def whole_scenarios(count: int) -> dict[Split, Need]:
     """Return the needs of a number of scenarios in the published proportions, 0.45/0.10/0.45."""
-    train, dev = (round(count * SHARES[split]) for split in ("train", "dev"))
-    return needs({"train": train, "dev": dev, "test": count - train - dev})
-
-
-def needs(totals: Mapping[Split, int]) -> dict[Split, Need]:
-    """Return the needs of the splits that need anything."""
-    return {split: Need(total) for split, total in totals.items() if total}
+    train, dev = round(count * 0.45), round(count * 0.10)
+    return needs(train, dev, count - train - dev)
 
 
 def draw_scenarios(
@@ -117,7 +94,7 @@ def draw_scenarios(
     """
     owner: dict[tuple[int, ...], Split] = {}
     seen: set[State] = set()
-    sides = {split: side_of(variant, split, world) for split in wanted}
+    sides = {split: _side(variant, split, world) for split in wanted}
     idle = 0
     while any(need.open_share > 0 for need in wanted.values()):
         start = world.initial_state(rng)
@@ -125,9 +102,12 @@ def draw_scenarios(
         split = owner.setdefault(signature, max(wanted, key=lambda name: wanted[name].open_share))
         taken = wanted[split].taken
         if start not in seen and wanted[split].open_share > 0:
-            scenario = sides[split].world.play(start, rng)
+            its_world, wording = sides[split]
+            scenario = its_world.play(start, rng)
             if usable(scenario):
-                yield Drawn(len(seen), split, scenario, sides[split].wording_of_one(rng))
+                if variant == "ambiref":  # each scenario has its own names, and several of these share a noun
+                    wording = replace(wording, names=ambiguous_names(world.objects, rng))
+                yield Drawn(len(seen), split, scenario, wording)
                 seen.add(start)
         idle = 0 if wanted[split].taken > taken else idle + 1
         if idle > _PATIENCE:

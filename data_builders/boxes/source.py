@@ -85,7 +85,7 @@ class BoxesOptions(SourceOptions):
         """The samples, or whole scenarios, that each split needs."""
         if self.scenarios is not None:
             return whole_scenarios(self.scenarios)
-        return needs({"train": self.train_samples, "dev": self.dev_samples, "test": self.test_samples})
+        return needs(self.train_samples, self.dev_samples, self.test_samples)
 
 
 @dataclass(frozen=True)
@@ -142,19 +142,16 @@ def _draw(
         fitting = left
         if options.changed_share is not None:
             done = taken + len(drawn)
-            # A running quota: of the first n questions, floor(n × share) are about changed boxes.
-            changed = _floor((done + 1) * options.changed_share) > _floor(done * options.changed_share)
-            fitting = [question for question in left if (question.numops > 0) == changed]
+            # A running quota: of the first n questions, floor(n × share) are about changed boxes. The product may be
+            # slightly too small: 100 × 0.29 is less than 29.
+            before, after = (math.floor(n * options.changed_share + 1e-9) for n in (done, done + 1))
+            fitting = [question for question in left if (question.numops > 0) == (after > before)]
         if not fitting:
             break
         question = rng.choice(fitting)
         left.remove(question)
         drawn.append(question)
     return drawn
-
-
-def _floor(value: float) -> int:
-    return math.floor(value + 1e-9)  # 100 × 0.29 is slightly less than 29
 
 
 def _samples(drawn: Drawn, asked: list[_Question]) -> Iterator[EventSample]:

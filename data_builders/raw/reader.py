@@ -7,19 +7,19 @@ bad rows are skipped, records the row. An error of the whole file (`contents.py`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
-from d2e_sft.data.sample import EventSample, Format, Relation, Split, Subset
+from d2e_sft.data.sample import EventSample, Format, Split
 from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.characters import DECODED, QUOTING, decode_all_texts
 from data_builders.raw.contents import FileContents
 from data_builders.raw.decoding import decode_json, lines_of_items, problem_of_line
-from data_builders.raw.row import BYTE_ORDER_MARK, BadRowError, Row, check_values, cut, shown
+from data_builders.raw.row import BYTE_ORDER_MARK, BadRowError, Draft, Row, check_values, cut, shown
 
 
 @dataclass
@@ -39,36 +39,6 @@ class Line:
 
     number: int
     text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Draft:
-    """The parts of a sample as a row gives them, before filters and the checks of `EventSample`.
-
-    Attributes:
-        number: Number of the row.
-        relation, context: None if the row has no usable one, so that a filter leaves it out.
-        id: Unique within dataset and split; empty for the number.
-        meta: Further entries of the sample's meta.
-        record_number: Whether to record the number in meta.
-        refined_context: The part of the context that the answer needs, if the row says so.
-        subset, habit: See `EventSample`.
-        extra: Further values for filters, which the sample does not have.
-    """
-
-    number: int
-    relation: Relation | None
-    context: str | None
-    question: str
-    answers: Collection[str]
-    options: Collection[str] = ()
-    id: str = ""
-    meta: Mapping[str, object] = field(default_factory=dict)
-    record_number: bool = True
-    refined_context: str | None = None
-    subset: Subset | None = None
-    habit: Collection[str] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 Parsed = TypeVar("Parsed")

@@ -7,10 +7,11 @@ blanks, zero-width and control characters counts as empty.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from d2e_sft.data.sample import Relation, Subset
 from d2e_sft.util.errors import shortened as shown
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -83,6 +84,36 @@ class Row:
         if not text:
             raise self.error(name, "text that is not empty")
         return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """The parts of a sample as a row gives them, before filters and the checks of `EventSample`.
+
+    Attributes:
+        number: Number of the row.
+        relation, context: None if the row has no usable one, so that a filter leaves it out.
+        id: Unique within dataset and split; empty for the number.
+        meta: Further entries of the sample's meta.
+        record_number: Whether to record the number in meta.
+        refined_context: The part of the context that the answer needs, if the row says so.
+        subset, habit: See `EventSample`.
+        extra: Further values for filters, which the sample does not have.
+    """
+
+    number: int
+    relation: Relation | None
+    context: str | None
+    question: str
+    answers: Collection[str]
+    options: Collection[str] = ()
+    id: str = ""
+    meta: Mapping[str, object] = field(default_factory=dict)
+    record_number: bool = True
+    refined_context: str | None = None
+    subset: Subset | None = None
+    habit: Collection[str] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 def clean(text: str) -> str:

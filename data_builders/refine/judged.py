@@ -38,9 +38,6 @@ class Outcome(StrEnum):
     ALREADY_REFINED = "refined by its source"
 
 
-_REJECTED = frozenset({Outcome.REJECTED_INVENTED, Outcome.REJECTED_REORDERED, Outcome.REJECTED_EMPTY})
-
-
 @dataclass
 class RefineResult:
     """Samples with their refined contexts, in order, and the number of each outcome."""
@@ -51,7 +48,7 @@ class RefineResult:
     @property
     def rejected(self) -> int:
         """The number of invalid choices."""
-        return sum(self.counts[outcome] for outcome in _REJECTED)
+        return sum(count for outcome, count in self.counts.items() if outcome.startswith("rejected"))
 
     @property
     def fallbacks(self) -> int:
@@ -75,17 +72,18 @@ def judge_refine(
     outcomes = [_before_asking(sample, judge) for sample in samples]
     asked = [sample for sample, outcome in zip(samples, outcomes, strict=True) if outcome is None]
     choices = iter(
-        judge.ask(refine_prompts(asked), read_choice, what="refine", reminder=_templates().reminder) if judge else []
+        judge.ask(refine_prompts(asked), _read_choice, what="refine", reminder=_templates().reminder) if judge else []
     )
     result = RefineResult()
     for sample, known in zip(samples, outcomes, strict=True):
         choice = next(choices) if known is None else None
-        outcome = known or check_choice(choice, len(split_sentences(sample.context)))
+        outcome = known or _check_choice(choice, len(split_sentences(sample.context)))
         result.counts[outcome] += 1
         if outcome is Outcome.ALREADY_REFINED:
             result.samples.append(sample)
         elif outcome is Outcome.JUDGE and choice is not None:
-            result.samples.append(_with(sample, extract(sample.context, choice), "judge"))
+            text = keep_sentences(sample.context, [number - 1 for number in choice])
+            result.samples.append(_with(sample, text, "judge"))
         else:
             result.samples.append(_with(sample, fallback(sample).refined_context, "rules"))
     return result
@@ -100,8 +98,8 @@ def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
     return prompts
 
 
-def read_choice(reply: str) -> list[int] | None:
-    """Return the numbers in a reply's closing line, an empty list for `none`; None if the line has another form."""
+def _read_choice(reply: str) -> list[int] | None:
+    """The numbers in a reply's closing line, an empty list for `none`; None if the line has another form."""
     value = closing_value(reply, "Sentences")
     if value == "none":
         return []
@@ -110,8 +108,8 @@ def read_choice(reply: str) -> list[int] | None:
     return [int(number) for number in value.split(",")]
 
 
-def check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
-    """Return JUDGE if a choice is some of the sentences 1 to `sentences`, each once and in order; else the reason."""
+def _check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
+    """JUDGE if a choice is some of the sentences 1 to `sentences`, each once and in order; else the reason."""
     if choice is None:
         return Outcome.UNDECIDED
     if not choice:
@@ -121,11 +119,6 @@ def check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
     if any(later <= sooner for sooner, later in pairwise(choice)):
         return Outcome.REJECTED_REORDERED
     return Outcome.JUDGE
-
-
-def extract(context: str, choice: Sequence[int]) -> str:
-    """Return the chosen sentences of a context, counted from 1; all sentences give the context itself."""
-    return keep_sentences(context, [number - 1 for number in choice])
 
 
 def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:

@@ -8,8 +8,7 @@
   and the effect of events. If a context does not state an event ("She felt guilty"), the sentences that imply it are
   unknown, so the whole context stays.
 - `meta.chain`: the same for a cause and an effect in a process whose steps are in order. If the cause is not stated,
-the
-  steps up to the effect stay; if the effect is not stated, the steps from the cause on.
+  the steps up to the effect stay; if the effect is not stated, the steps from the cause on.
 - The sentence of an event in the question ("What happened after patients were admitted?").
 """
 
@@ -72,19 +71,15 @@ def needed(sample: EventSample, sentences: Sequence[str], relevance: Sequence[fl
     for text in _texts(sample, "evidence"):
         kept |= best_occurrence(sentences, text, relevance)
     for key in ("events", "chain"):
-        if events := _texts(sample, key):
-            places = [_stating(event, sentences, relevance) for event in events]
-            kept |= _between(places, len(sentences), in_order=key == "chain")
+        if not (events := _texts(sample, key)):
+            continue
+        places = [_stating(event, sentences, relevance) for event in events]
+        stating = set().union(*places)
+        first, last = 0, len(sentences) - 1
+        if all(places) or (stating and key == "chain"):
+            first, last = min(stating) if places[0] else first, max(stating) if places[-1] else last
+        kept |= set(range(first, last + 1))
     return kept
-
-
-def _between(places: Sequence[set[int]], sentences: int, *, in_order: bool) -> set[int]:
-    stating = set().union(*places)
-    if all(places):
-        return set(range(min(stating), max(stating) + 1))
-    if not stating or not in_order:
-        return set(range(sentences))
-    return set(range(min(stating), sentences)) if places[0] else set(range(max(stating) + 1))
 
 
 def stated_by_question(
@@ -144,21 +139,16 @@ def _stating(event: str, sentences: Sequence[str], relevance: Sequence[float]) -
     """The sentences that state an event: with its exact words, else with most of its content words."""
     if verbatim := best_occurrence(sentences, event.strip(" ."), relevance):
         return verbatim
-    wanted = stems(event) - _names([event, *sentences])
+    # Words that always have a capital name the participants of an event, and these do not locate it.
+    spelled = [word for text in (event, *sentences) for word in WORD.findall(text)]
+    capital = {stem(word.casefold()) for word in spelled if word[0].isupper()}
+    small = {stem(word.casefold()) for word in spelled if not word[0].isupper()}
+    wanted = stems(event) - (capital - small - STOP_WORDS)
     shared = [len(stems(sentence) & wanted) for sentence in sentences]
     most = max(shared, default=0)
     if not wanted or most < _LEAST_SHARE * len(wanted):
         return set()
     return {place for place, count in enumerate(shared) if count == most}
-
-
-def _names(texts: Sequence[str]) -> set[str]:
-    """Stems of the words that always have a capital: the participants of an event do not locate it."""
-    capital, small = set[str](), set[str]()
-    for text in texts:
-        for word in WORD.findall(text):
-            (capital if word[0].isupper() else small).add(stem(word.casefold()))
-    return capital - small - STOP_WORDS
 
 
 def _texts(sample: EventSample, key: str) -> list[str]:

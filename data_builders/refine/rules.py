@@ -46,11 +46,9 @@ class RefinerOptions(BaseModel):
             default: 0.25, for embedding 0.6.
         max_share: Keep at most this share of the sentences (rounded up), the most relevant ones.
         keep_answer: Keep the sentences with an accepted answer, even above `max_share`; if no sentence states an
-        answer,
-            the neighbours of the most relevant one.
+            answer, the neighbours of the most relevant one.
         keep_events: Keep the source's evidence (`meta.evidence`), the sentences of two events (`meta.events`) and
-        those
-            between them, and that of an event in the question, even above `max_share`.
+            those between them, and that of an event in the question, even above `max_share`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

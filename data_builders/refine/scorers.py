@@ -42,15 +42,12 @@ def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "
     """
     if name == "embedding":
         return _embedding_scorer(model, pooling)
-    return {"overlap": _overlap_scorer, "bm25": _bm25_scorer}[name]()
+    score = _overlap if name == "overlap" else _bm25()
+    return lambda contexts, queries: [score(*pair) for pair in zip(contexts, queries, strict=True)]
 
 
-def _overlap_scorer() -> Scorer:
-    return lambda contexts, queries: [overlap(*pair) for pair in zip(contexts, queries, strict=True)]
-
-
-def overlap(sentences: Sequence[str], query: str) -> list[float]:
-    """Return for each sentence the summed weight of the query's words in it; a weight is log(1 + n / df)."""
+def _overlap(sentences: Sequence[str], query: str) -> list[float]:
+    """For each sentence the summed weight of the query's words in it; a weight is log(1 + n / df)."""
     wanted = stems(query)
     found = [stems(sentence) & wanted for sentence in sentences]
     frequency = Counter(stem for shared in found for stem in shared)
@@ -59,7 +56,7 @@ def overlap(sentences: Sequence[str], query: str) -> list[float]:
     return [sum(weight[stem] for stem in sorted(shared)) for shared in found]
 
 
-def _bm25_scorer() -> Scorer:
+def _bm25() -> Callable[[Sequence[str], str], list[float]]:
     """Okapi BM25 (`bm25s`), the sentences of a context as its documents; English stop words, Snowball stems."""
     try:
         import bm25s
@@ -85,7 +82,7 @@ def _bm25_scorer() -> Scorer:
         index.index(documents, show_progress=False)
         return [float(value) for value in index.get_scores(wanted)]
 
-    return lambda contexts, queries: [score(*pair) for pair in zip(contexts, queries, strict=True)]
+    return score
 
 
 def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:

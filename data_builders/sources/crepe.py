@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator
 
-from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft
 from data_builders.sources.facts import source
 from data_builders.sources.rows import Form, RawObject, RawRow, Text
 from data_builders.text.texts import goal_and_steps

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from d2e_sft.data.sample import Split
-from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft
 from data_builders.raw.source import SPLITS, Job, Samples, SplitRows
 from data_builders.sources.rows import Form
 from data_builders.text.texts import word_count

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from d2e_sft.data.sample import Relation, Split
-from data_builders.raw.reader import Draft
+from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
 from data_builders.sources.filters import read_splits

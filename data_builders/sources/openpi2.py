@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import clean
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft, clean
 from data_builders.sources.facts import source
 from data_builders.sources.filters import Filter, join_answers, keep_if, keep_unseen
 from data_builders.sources.rows import Form, RawObject, RawRow, Text

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Generic, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.util.errors import UserError, describe_validation_error
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import BadRowError, Row, clean
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Draft, Row, clean
 
 T = TypeVar("T")
 M = TypeVar("M", bound="RawRow")

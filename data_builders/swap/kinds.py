@@ -20,6 +20,7 @@ _MONTH = (
 _DATE = re.compile(rf"\b{_MONTH}\b(?=.*\d)|\b\d+\D+{_MONTH}\b")
 _NUMBER = re.compile(r"\W?\d\S*(?: \S+){0,2}")  # with its unit
 _COUNTED = ("many", "much", "long", "old", "far")
+_PASTS = ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
 _MOST_CONTENT_WORDS = {"name": 6, "phrase": 3}
 
 Kind = tuple[str, ...]
@@ -95,15 +96,13 @@ def asked_for(question: str) -> str:
     noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in words_of("clause_verbs")), None)
     if word == "how" and rest and rest[0] in _COUNTED:
         return f"how {rest[0]} {noun or rest[-1]}"
-    # Without an auxiliary, the next word may be the verb: `What caused …?`
-    if (
-        word in ("what", "which")
-        and rest
-        and rest[0] not in words_of("clause_verbs")
-        and (noun or not _like_verb(rest[0]))
-    ):
-        return noun or rest[0]
-    return " ".join(map(_masked, question.split()))
+    if word in ("what", "which") and rest and rest[0] not in words_of("clause_verbs"):
+        # Without an auxiliary, the next word may be the verb: `What caused …?`
+        like_verb = rest[0].endswith(("s", "ed")) or rest[0] in _PASTS
+        if noun or not like_verb:
+            return noun or rest[0]
+    masked = ["_" if _is_capitalised(part) else part.casefold() for part in question.split()]
+    return re.sub(r"\d+", "9", " ".join(masked))
 
 
 def _asking_part(question: str) -> str:
@@ -111,14 +110,6 @@ def _asking_part(question: str) -> str:
     parts = question.split(",")
     asking = [part for part in parts if not words_of("question_words").isdisjoint(words(part))]
     return question if words(question)[:1] != ["if"] or not asking else asking[-1]
-
-
-def _like_verb(word: str) -> bool:
-    return word.endswith(("s", "ed")) or word in ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
-
-
-def _masked(part: str) -> str:
-    return re.sub(r"\d+", "9", "_" if _is_capitalised(part) else part.casefold())
 
 
 def _is_capitalised(part: str) -> bool:

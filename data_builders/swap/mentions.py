@@ -42,7 +42,10 @@ def leaves_traces(entity: str, rest: str) -> bool:
     That is by one of its words (`Obama` for `Barack Obama`), by an inflection or derivation of one (`barns`,
     `Israeli`), or by the first letters of its words (`BBC`).
     """
-    content = content_words(entity)
+    # The words of its name, without initials and words such as `of` and `the`.
+    content = [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1] or [
+        entity
+    ]
     found = set(WORD.findall(rest))
     capitals = "".join(word[0] for word in content if word[0].isupper())
     if len(capitals) > 1 and capitals in found:
@@ -61,11 +64,6 @@ def is_part_of_a_name(entity: str, text: str) -> bool:
     body = _pattern(entity).pattern
     beside = re.findall(rf"(?:([^\W_]+)[ -])?(?i:{body})(?:[ -]([^\W_]+))?", text)
     return any(word[:1].isupper() and word.casefold() not in STOP_WORDS for pair in beside for word in pair)
-
-
-def content_words(entity: str) -> list[str]:
-    """Return the words of its name, without initials and words such as `of` and `the`."""
-    return [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1] or [entity]
 
 
 def exchanged(text: str, others: Mapping[str, str]) -> str:

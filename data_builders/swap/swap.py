@@ -94,7 +94,7 @@ def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Rando
             others = [one for one in sample.options if kind_of(one, sample.question, "") == kind]
         else:
             others = list(pool.get(kind, ())) if kind else []
-        outcome = swap_one(sample, kind, rng.sample(others, len(others)))
+        outcome = _swapped(sample, kind, rng.sample(others, len(others)))
         if isinstance(outcome, Refusal):
             swaps.refused[outcome] += 1
         else:
@@ -126,12 +126,8 @@ def with_twins(samples: Sequence[EventSample], share: float, rng: random.Random)
     return found, swaps
 
 
-def swap_one(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> EventSample | Refusal:
-    """Return the sample with the first other entity that fits, or the reason for a refusal.
-
-    Args:
-        others: Entities of that kind.
-    """
+def _swapped(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> EventSample | Refusal:
+    """The sample with the first other entity of that kind that fits, or the reason for a refusal."""
     if refusal := _refusal(sample, kind):
         return refusal
     assert kind is not None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import BadRowError
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.sources.facts import source
 from data_builders.sources.rows import Form, RawRow, Text
 

@@ -11,8 +11,8 @@ import string
 from pydantic import Field
 
 from d2e_sft.data.sample import Split
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import BadRowError
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
 from data_builders.sources.filters import read_splits

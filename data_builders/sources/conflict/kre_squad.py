@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import BadRowError
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
 from data_builders.sources.filters import apply_filters, keep_if, move_share, to_samples

@@ -19,8 +19,7 @@ from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
 from d2e_sft.util.errors import UserError
-from data_builders.raw.reader import Draft
-from data_builders.raw.row import BadRowError, Row
+from data_builders.raw.row import BadRowError, Draft, Row
 from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
 from data_builders.sources.filters import to_samples

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from d2e_sft.data.sample import Split
-from data_builders.raw.reader import Draft
-from data_builders.raw.row import BadRowError
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
 from data_builders.sources.filters import to_samples

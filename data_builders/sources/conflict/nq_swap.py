@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
-from data_builders.raw.reader import Draft
+from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 from data_builders.sources.facts import source
 from data_builders.sources.filters import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples

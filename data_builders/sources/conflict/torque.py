@@ -16,7 +16,8 @@ from typing import Literal, Self, get_args
 from pydantic import model_validator
 
 from d2e_sft.data.sample import Split, Subset
-from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_if, read_splits

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from d2e_sft.data.sample import Relation, Split
-from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples
 from data_builders.sources.facts import source
 from data_builders.sources.filters import convert, keep_if, read_splits

@@ -19,8 +19,7 @@ from typing import Literal
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
-from data_builders.raw.reader import Draft
-from data_builders.raw.row import BadRowError
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
 from data_builders.sources.filters import NO_BLANK, convert, keep_if, keep_unseen, read_splits

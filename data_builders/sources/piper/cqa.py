@@ -20,8 +20,8 @@ from typing import Annotated, cast
 from pydantic import Field, NonNegativeInt
 
 from data_builders.raw.characters import DECODED, decode_characters
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import BadRowError, clean
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Draft, clean
 from data_builders.sources.facts import source
 from data_builders.sources.filters import Filter, convert, join_answers, keep_if, keep_unseen
 from data_builders.sources.rows import Form, RawObject, RawRow, Text

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from data_builders.raw.reader import Draft
+from data_builders.raw.row import Draft
 from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_first, keep_unseen
 from data_builders.sources.rows import Bit, Form, RawRow, Text

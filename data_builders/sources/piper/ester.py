@@ -18,7 +18,8 @@ from pydantic import Field
 
 from d2e_sft.data.sample import Relation
 from data_builders.raw.characters import decode_characters
-from data_builders.raw.reader import Draft, RawInput
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft
 from data_builders.raw.source import SourceOptions
 from data_builders.sources.facts import source
 from data_builders.sources.filters import NO_BLANK, keep_first, keep_if, keep_unseen, read_splits

@@ -6,8 +6,8 @@ file are left out. The few-shot split distributes the same questions differently
 
 from __future__ import annotations
 
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import BadRowError
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.sources.facts import source
 from data_builders.sources.filters import NO_BLANK, keep_first, keep_unseen
 from data_builders.sources.rows import Cleaned, Form, RawRow, Text

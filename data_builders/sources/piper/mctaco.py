@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from data_builders.raw.reader import Draft, RawInput
-from data_builders.raw.row import Row
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft, Row
 from data_builders.sources.facts import source
 from data_builders.sources.filters import convert, keep_first, keep_if
 from data_builders.sources.rows import Form, RawRow, Text, columns

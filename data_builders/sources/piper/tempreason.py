@@ -14,8 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from d2e_sft.data.sample import Split
-from data_builders.raw.reader import Draft
-from data_builders.raw.row import BadRowError
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_short, keep_unseen, read_splits

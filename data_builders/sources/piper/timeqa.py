@@ -11,11 +11,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, NonNegativeInt, model_validator
 
 from d2e_sft.data.sample import Split
-from data_builders.raw.reader import Draft
-from data_builders.raw.row import clean
+from data_builders.raw.row import Draft, clean
 from data_builders.raw.source import Job, Samples, SourceOptions
 from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_if, keep_short, keep_unseen, read_splits
@@ -39,16 +38,12 @@ class TimeQAOptions(SourceOptions):
 
 
 class _Row(RawRow):
-    """A question on a page; an answer of "" means that the page does not answer it."""
+    """A question on a page, also in TimeBench's form; an answer of "" means that the page does not answer it."""
 
     idx: Text
     question: Text
     context: Text
-    targets: Texts
-
-
-class _TimeBench(_Row):
-    targets: Texts = Field(alias="answer")
+    targets: Texts = Field(validation_alias=AliasChoices("targets", "answer"))
 
 
 class _Paragraph(RawObject):
@@ -134,7 +129,7 @@ def read(job: Job) -> dict[Split, Samples]:
         *keep_short("page of at most", reason, test_limit, ("test",)),
         *keep_short(f"{options.context} of at most", reason, options.max_words, ("train",)),
     ]
-    test = Form(_TimeBench if excerpts else _Row, partial(_with_page, test_limit))
+    test = Form(_Row, partial(_with_page, test_limit))
     return read_splits(job, {"train": train, "test": test}, filters)
 
 

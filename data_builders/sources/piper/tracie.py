@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from d2e_sft.data.sample import Split
 from data_builders.raw.characters import DECODED
-from data_builders.raw.reader import Draft, Line
-from data_builders.raw.row import BadRowError, clean
+from data_builders.raw.reader import Line
+from data_builders.raw.row import BadRowError, Draft, clean
 from data_builders.raw.source import Job, Samples, SplitRows
 from data_builders.sources.facts import source
 from data_builders.sources.filters import to_samples

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from data_builders.raw.reader import Draft
-from data_builders.raw.row import BadRowError
+from data_builders.raw.row import BadRowError, Draft
 from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_unseen
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts

@@ -14,8 +14,8 @@ import pytest
 
 from d2e_sft.data.bad_rows import write_bad_rows
 from d2e_sft.util.errors import UserError
-from data_builders.raw.reader import BadRows, Draft, RawInput
-from data_builders.raw.row import Row
+from data_builders.raw.reader import BadRows, RawInput
+from data_builders.raw.row import Draft, Row
 
 GOOD = '{"a": 1}\n'
 COLUMNS = ("id", "text")

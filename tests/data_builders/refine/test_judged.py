@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 import pytest
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.refine.judged import Outcome, extract, judge_refine, refine_prompts
+from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
 from data_builders.refine.rules import RefinerOptions, refine
-from data_builders.text.sentences import split_sentences
 from tests.judge_server import JudgeServer, MakeJudge, Misbehave
 from tests.tiny import make_sample
 
@@ -62,19 +60,6 @@ def test_an_invalid_choice_goes_to_the_rules(
     assert result.rejected == (outcome is not Outcome.UNDECIDED)
     assert result.samples[0].refined_context == by_rules(story()).refined_context
     assert result.samples[0].meta == {"row": 0, "refiner": "rules"}
-
-
-@pytest.mark.parametrize(
-    ("context", "between"),
-    [(STORY, " "), ("A: Hello.\n\nB: Rain. Again.\n  A: Yes.", "\n"), ("One  two.  Three! Four", " ")],
-)
-def test_an_extract_has_the_original_sentences_in_order(context: str, between: str) -> None:
-    sentences = split_sentences(context)
-    numbers = range(1, len(sentences) + 1)
-    for count in numbers[:-1]:
-        for choice in itertools.combinations(numbers, count):
-            assert extract(context, choice) == between.join(sentences[number - 1] for number in choice)
-    assert extract(context, list(numbers)) == context
 
 
 def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) -> None:
