@@ -43,9 +43,8 @@ def leaves_traces(entity: str, rest: str) -> bool:
     `Israeli`), or by the first letters of its words (`BBC`).
     """
     # The words of its name, without initials and words such as `of` and `the`.
-    content = [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1] or [
-        entity
-    ]
+    content = [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1]
+    content = content or [entity]
     found = set(WORD.findall(rest))
     capitals = "".join(word[0] for word in content if word[0].isupper())
     if len(capitals) > 1 and capitals in found:

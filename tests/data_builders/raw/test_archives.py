@@ -40,15 +40,6 @@ def test_one_member_of_a_zip_or_a_compressed_tar_is_written(tmp_path: Path) -> N
         assert {path.name: path.read_bytes() for path in out.iterdir()} == {"rows.txt": CONTENT}
 
 
-def test_paths_inside_the_archive_do_not_decide_where_a_file_lands(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    archive = _zip(tmp_path / "a.zip", **{"../../evil.txt": CONTENT, "/abs.txt": CONTENT})
-    for member in ("../../evil.txt", "/abs.txt"):
-        extract_member(archive, member, home / "rows.txt")
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.zip", "rows.txt"]
-    assert not Path("/abs.txt").exists()
-
-
 def test_a_link_in_a_tar_is_refused(tmp_path: Path) -> None:
     link = tarfile.TarInfo("rows.txt")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
@@ -80,10 +71,3 @@ def test_a_damaged_archive_leaves_nothing_behind(tmp_path: Path, kind: str) -> N
     with pytest.raises(DamagedArchiveError, match="cannot be unpacked"):
         extract_member(archive, "rows.txt", tmp_path / "out.txt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
-
-
-def test_a_member_that_unpacks_to_too_much_is_stopped(tmp_path: Path) -> None:
-    archive = _zip(tmp_path / "a.zip", **{"rows.txt": b"\0" * 5_000_000})
-    with pytest.raises(UserError, match=r"a\.zip: unpacks to more than 2,000,000 bytes"):
-        extract_member(archive, "rows.txt", tmp_path / "out.txt", largest=2_000_000)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip"]

@@ -37,9 +37,8 @@ class _Server(LocalServer):
         """A file without a known version and checksum."""
         return RawFile(name, f"{self.url}/file", member=member)
 
-    def file(self, name: str = "file", sha256: str | None = None) -> RawFile:
-        digest = sha256 or hashlib.sha256(CONTENT).hexdigest()
-        return RawFile("sub/data.bin", f"{self.url}/{name}", COMMIT, digest, len(CONTENT))
+    def file(self, name: str = "file") -> RawFile:
+        return RawFile("sub/data.bin", f"{self.url}/{name}", COMMIT, hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 
 
 class _Handler(QuietHandler):
@@ -114,26 +113,20 @@ def test_a_file_is_completed_from_what_is_there_and_then_cached(
     assert fetch("set", server.file()).read_bytes() == CONTENT
 
 
-def test_a_connection_that_drops_every_time_leaves_a_partial_file_to_resume(server: _Server) -> None:
-    server.drop_after = [70_000, 10, 10]
-    with pytest.raises(UserError, match=r"after 3 attempts; .* and the next run resumes there"):
-        fetch("set", server.file())
-    assert _files(COMMIT[:12]) == ["sub/data.bin.partial"]
-    assert fetch("set", server.file()).read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize(
-    ("name", "sha256", "message"),
+    ("name", "content", "message"),
     [
-        ("file", "0" * 64, r"got 204,800 bytes with SHA-256 .*; expected 204,800 bytes with 0000"),
-        ("gone", None, r"/gone: the server answered 404(.|\n)*save it as DIR/set/sub/data.bin, and pass --raw DIR"),
+        ("file", CONTENT[::-1], r"got 204,800 bytes with SHA-256 .*; expected 204,800 bytes with "),
+        ("file", b"<!DOCTYPE html><html>Sign in first</html>", r"holds a web page \(HTML\), not data"),
+        ("gone", CONTENT, r"/gone: the server answered 404(.|\n)*save it as DIR/set/sub/data.bin, and pass --raw DIR"),
     ],
 )
 def test_a_wrong_or_missing_file_is_an_error_and_leaves_nothing(
-    server: _Server, name: str, sha256: str | None, message: str
+    server: _Server, name: str, content: bytes, message: str
 ) -> None:
+    server.content = content
     with pytest.raises(UserError) as caught:
-        fetch("set", server.file(name, sha256))
+        fetch("set", server.file(name))
     assert re.search(message, str(caught.value))
     assert len(server.ranges) == 1
     assert _files(COMMIT[:12]) == []
@@ -147,22 +140,21 @@ def test_an_unreachable_host_names_the_steps_by_hand(server: _Server) -> None:
         fetch("set", file)
 
 
-def test_the_cache_is_in_the_home_folder_unless_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("D2E_CACHE", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_dir() == tmp_path / ".cache" / "d2e-sft"
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_without_a_checksum_a_file_is_resumed_only_while_it_is_the_same(server: _Server, changed: bool) -> None:
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_file_without_a_checksum_is_resumed_only_while_it_is_the_same(
+    server: _Server, checked: bool, changed: bool
+) -> None:
+    file = server.file() if checked else server.unchecked()
     server.etag, server.drop_after = '"one"', [70_000, 10, 10]
-    with pytest.raises(UserError, match=r"; 65,536 bytes are here and the next run resumes"):
-        fetch("set", server.unchecked())
+    with pytest.raises(UserError, match=r"after 3 attempts; 65,536 bytes are here and the next run resumes there"):
+        fetch("set", file)
     if changed:
-        server.etag, server.content = '"two"', CONTENT[::-1]
-    assert fetch("set", server.unchecked()).read_bytes() == server.content
+        server.etag = '"two"'
+        server.content = CONTENT if checked else CONTENT[::-1]
+    assert fetch("set", file).read_bytes() == server.content
     assert server.ranges[-1] == "bytes=65536-"
-    assert _files() == ["data.bin"]
+    assert _files(file.commit[:12] or "unversioned") == [file.name]
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"weak"'])
@@ -179,13 +171,6 @@ def test_all_had_arrived_when_the_last_run_ended(server: _Server) -> None:
     (_cached("unversioned") / "data.bin.etag").write_text('"one"')
     assert fetch("set", server.unchecked()).read_bytes() == CONTENT
     assert _files() == ["data.bin"]
-
-
-def test_a_web_page_is_not_taken_for_data(server: _Server) -> None:
-    server.content = b"<!DOCTYPE html><html>Sign in first</html>"
-    with pytest.raises(UserError, match=r"holds a web page \(HTML\), not data"):
-        fetch("set", server.unchecked())
-    assert _files() == []
 
 
 def _zipped(**members: bytes) -> bytes:

@@ -31,32 +31,56 @@ def _sample(number: int = 0, **changes: object) -> EventSample:
     return make_sample(number, **(fields | changes))
 
 
-def _refined(context: str, question: str, **options: Any) -> str | None:
-    return refine(_sample(context=context, question=question, format="nli"), RefinerOptions(**options)).refined_context
+def _nli(context: str, question: str) -> dict[str, object]:
+    return {"context": context, "question": question, "format": "nli"}
+
+
+def _boat(context: str, answer: str) -> dict[str, object]:
+    return {"context": context, "question": "What became of the boat?", "answers": [answer]}
 
 
 @pytest.mark.parametrize(
-    ("context", "question", "options", "refined"),
+    ("sample", "options", "refined"),
     [
         (
-            STORY,
-            "Mia buys coffee before the train arrives",
+            _nli(STORY, "Mia buys coffee before the train arrives"),
             {},
             "Mia packed a bag. The train was late. A stranger sold her coffee.",
         ),
-        ("The dam broke.", "Why was it dry?", {}, "The dam broke."),
-        (STORY, "Xylophone?", {}, STORY),  # no word of the question: the whole context
+        (_nli("The dam broke.", "Why was it dry?"), {}, "The dam broke."),
+        (_nli(STORY, "Xylophone?"), {}, STORY),  # no word of the question: the whole context
         # Turns stay whole.
-        (DIALOGUE, "'roof leaks' causes 'Call a roofer'.", {}, DIALOGUE.split("\n", 1)[1]),
-        (RED, "red", {"max_share": 0.4}, "Red one. Red two."),
-        (RED, "red", {"max_share": 0.01}, "Red one."),  # at least one
-        (STORY, "stranger coffee train", {"threshold": 1}, "A stranger sold her coffee."),
+        (_nli(DIALOGUE, "'roof leaks' causes 'Call a roofer'."), {}, DIALOGUE.split("\n", 1)[1]),
+        (_nli(RED, "red"), {"max_share": 0.4}, "Red one. Red two."),
+        (_nli(RED, "red"), {"max_share": 0.01}, "Red one."),  # at least one
+        (_nli(STORY, "stranger coffee train"), {"threshold": 1}, "A stranger sold her coffee."),
+        # The answer counts as query, unless it is a label.
+        ({"question": "What else?"}, {}, "The negative film was lost."),
+        ({"question": "A storm", "format": "nli"}, {}, "A storm came."),
+        # An accepted answer stays.
+        (_boat(ANSWERED, "coins"), {"max_share": 0.3, "keep_answer": False}, "Ann sold her boat."),
+        (_boat(ANSWERED, "Coins"), {"max_share": 0.3}, "Ann sold her boat. The price was two coins."),
+        (_boat(ANSWERED, "was  TWO coins"), {"max_share": 0.3}, "The price was two coins."),  # in any spelling
+        (_boat(ANSWERED, "rain"), {"max_share": 0.3}, "Ann sold her boat."),  # a part of a word is no answer
+        (_boat(ANSWERED, "It rained. The price"), {"max_share": 0.3}, ANSWERED),  # over two sentences
+        (_boat(COINS, "coins"), {"max_share": 0.1}, "Ann found coins in her boat."),  # the most relevant occurrence
+        # So do all spans that the source names.
+        (
+            {
+                "context": "A fire broke out. Cats slept. The roof fell. Dogs slept.",
+                "question": "What happened?",
+                "answers": ["fire broke out; roof fell"],
+                "meta": {"spans": ["fire broke out", "roof fell"]},
+            },
+            {"max_share": 0.1},
+            "A fire broke out. The roof fell.",
+        ),
     ],
 )
-def test_the_sentences_that_share_words_with_the_question_are_kept(
-    context: str, question: str, options: dict[str, float], refined: str
+def test_sentences_that_share_words_with_the_question_or_have_the_answer_are_kept(
+    sample: dict[str, object], options: dict[str, Any], refined: str
 ) -> None:
-    assert _refined(context, question, **options) == refined
+    assert refine(_sample(**sample), RefinerOptions(keep_events=False, **options)).refined_context == refined
 
 
 def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
@@ -68,16 +92,11 @@ def test_random_contexts_give_a_subsequence_of_their_sentences() -> None:
             for _ in range(rng.randint(1, 8))
         ]
         context = " ".join(sentences)
-        kept = split_sentences(_refined(context, " ".join(rng.choices(words, k=3))))
+        asked = _sample(**_nli(context, " ".join(rng.choices(words, k=3))))
+        kept = split_sentences(refine(asked, DEFAULT).refined_context or "")
         remaining = iter(sentences)
         assert kept
         assert all(sentence in remaining for sentence in kept)
-
-
-def test_the_answer_counts_as_query_except_for_nli_labels() -> None:
-    assert refine(_sample(question="What else?"), DEFAULT).refined_context == "The negative film was lost."
-    label = _sample(question="A storm", format="nli")
-    assert refine(label, DEFAULT).refined_context == "A storm came."
 
 
 def test_options_that_all_rows_of_a_dataset_share_are_labels_not_query() -> None:
@@ -96,32 +115,6 @@ def test_options_that_all_rows_of_a_dataset_share_are_labels_not_query() -> None
 def test_an_existing_refined_context_stays() -> None:
     sample = _sample(refined_context="exact")
     assert refine(sample, DEFAULT) is sample
-
-
-@pytest.mark.parametrize(
-    ("context", "answer", "options", "refined"),
-    [
-        (ANSWERED, "coins", {"max_share": 0.3, "keep_answer": False}, "Ann sold her boat."),
-        (ANSWERED, "Coins", {"max_share": 0.3}, "Ann sold her boat. The price was two coins."),
-        (ANSWERED, "was  TWO coins", {"max_share": 0.3}, "The price was two coins."),  # in any spelling
-        (ANSWERED, "rain", {"max_share": 0.3}, "Ann sold her boat."),  # a part of a word is no answer
-        (ANSWERED, "It rained. The price", {"max_share": 0.3}, ANSWERED),  # over two sentences
-        (COINS, "coins", {"max_share": 0.1}, "Ann found coins in her boat."),  # the most relevant occurrence
-    ],
-)
-def test_an_answer_in_the_context_stays(context: str, answer: str, options: dict[str, Any], refined: str) -> None:
-    sample = _sample(context=context, question="What became of the boat?", answers=[answer])
-    assert refine(sample, RefinerOptions(keep_events=False, **options)).refined_context == refined
-
-
-def test_all_spans_that_the_source_names_are_kept() -> None:
-    sample = _sample(
-        context="A fire broke out. Cats slept. The roof fell. Dogs slept.",
-        question="What happened?",
-        answers=["fire broke out; roof fell"],
-        meta={"spans": ["fire broke out", "roof fell"]},
-    )
-    assert refine(sample, RefinerOptions(max_share=0.1)).refined_context == "A fire broke out. The roof fell."
 
 
 def test_a_model_is_for_embeddings_only() -> None:
