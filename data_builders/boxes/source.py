@@ -15,6 +15,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -23,9 +24,8 @@ from d2e_sft.data.sample import EventSample, Split
 from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, needs, scenario_random, whole_scenarios
 from data_builders.boxes.wording import refined_context
 from data_builders.boxes.world import OBJECTS, Scenario, World
-from data_builders.raw.source import SPLITS, Job, Samples, Source, SourceOptions, SplitRows
-
-_LICENCE = "none needed: generated"
+from data_builders.raw.facts import source
+from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
 
 
 class BoxesOptions(SourceOptions):
@@ -117,7 +117,7 @@ def read(job: Job) -> dict[Split, Samples]:
             left = min(options.questions_per_scenario, need.total - need.taken)
             asked = _draw(asked, options, need.taken, left, rng)
         need.taken += 1 if options.scenarios is not None else len(asked)
-        samples[drawn.split] += _samples(drawn, asked)
+        samples[drawn.split] += _samples(drawn, asked, job.source.licence)
     return {split: SplitRows(rows) for split, rows in samples.items()}
 
 
@@ -154,7 +154,7 @@ def _draw(
     return drawn
 
 
-def _samples(drawn: Drawn, asked: list[_Question]) -> Iterator[EventSample]:
+def _samples(drawn: Drawn, asked: list[_Question], licence: str) -> Iterator[EventSample]:
     scenario, wording = drawn.scenario, drawn.wording
     opening = wording.state(enumerate(scenario.states[0]))
     sentences = wording.sentences(scenario)
@@ -176,25 +176,9 @@ def _samples(drawn: Drawn, asked: list[_Question]) -> Iterator[EventSample]:
                 "operations": question.after,
                 "numops": question.numops,
                 "signature": signature,
-                "licence": _LICENCE,
+                "licence": licence,
             },
         )
 
 
-BOXES = Source(
-    name="boxes",
-    format="qa",
-    licence=_LICENCE,
-    homepage="https://github.com/sebschu/entity-tracking-lms",
-    inputs=(),
-    splits=SPLITS,
-    read=read,
-    options=BoxesOptions,
-    redistribution="the task's authors ask to keep its data out of training corpora",
-    notes={
-        "generator": "an independent generator of the published world with its own list of objects, not the published "
-        "file",
-        "refined_context": "exact: the initial contents of the box in question and the operations that touch it (and "
-        "those of a box from which unnamed contents came, or things that are not named in full)",
-    },
-)
+BOXES = source(Path(__file__).with_name("boxes"), read, BoxesOptions)

@@ -7,6 +7,7 @@ Python's own generator, so a seed gives the same world everywhere.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -80,22 +81,19 @@ class World:
         Raises:
             UserError: There are not enough objects for the expected number.
         """
-        sizes = self._sizes(rng)
-        things = rng.sample(self.objects, sum(sizes))
-        starts = [sum(sizes[:box]) for box in range(self.boxes)]
-        return tuple(frozenset(things[start : start + size]) for start, size in zip(starts, sizes, strict=True))
-
-    def _sizes(self, rng: random.Random) -> list[int]:
-        # Like the published generator, compares the sum with the objects before clipping.
         for _ in range(_TRIES):
             sizes = [_poisson(self.expected_objects, rng) for _ in range(self.boxes)]
-            if sum(sizes) <= len(self.objects):
-                return [min(size, self.max_objects) for size in sizes]
-        raise UserError(
-            f"boxes: {self.boxes} boxes of {self.expected_objects:g} expected objects never drew at most "
-            f"{len(self.objects)}, the number of different objects",
-            remedy="lower boxes.expected_objects or boxes.boxes",
-        )
+            if sum(sizes) <= len(self.objects):  # before clipping, like the published generator
+                break
+        else:
+            raise UserError(
+                f"boxes: {self.boxes} boxes of {self.expected_objects:g} expected objects never drew at most "
+                f"{len(self.objects)}, the number of different objects",
+                remedy="lower boxes.expected_objects or boxes.boxes",
+            )
+        sizes = [min(size, self.max_objects) for size in sizes]
+        things = iter(rng.sample(self.objects, sum(sizes)))
+        return tuple(frozenset(itertools.islice(things, size)) for size in sizes)
 
     def play(self, start: State, rng: random.Random) -> Scenario:
         """Draw the operations of a scenario with a given initial state."""

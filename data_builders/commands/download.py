@@ -9,7 +9,7 @@ import click
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import replacing
-from data_builders.raw.files import fetch_official
+from data_builders.raw.download import fetch
 from data_builders.raw.source import Source
 from data_builders.sources import SOURCES
 
@@ -54,7 +54,7 @@ def _download(source: Source, out: Path) -> list[str]:
     for file in source.official:
         target = out / source.raw_folder / file.name
         try:
-            found = fetch_official(source, file)
+            found = fetch(source.raw_folder, file)
         except UserError as error:
             problems.append(f"{target}: {error.message} ({error.remedy})")
             continue

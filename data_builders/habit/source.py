@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -21,9 +22,9 @@ from pydantic import Field, model_validator
 from d2e_sft.data.sample import EventSample, Split, Subset
 from d2e_sft.util.errors import UserError
 from data_builders.habit.stories import KNOWN_HABITS, PLACES, THINGS, Habits, draw_story
-from data_builders.raw.source import SPLITS, Job, Samples, Source, SourceOptions, SplitRows
+from data_builders.raw.facts import source
+from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows
 
-_LICENCE = "none needed: generated"
 # Repeated stories in a row before the generator gives up.
 _PATIENCE = 2_000
 
@@ -113,7 +114,7 @@ def read(job: Job) -> dict[Split, Samples]:
     samples: dict[Split, Samples] = {}
     for split in reversed(SPLITS):
         if wanted := options.wanted(split):
-            drawn = _samples(split, wanted, options, habits, told, random.Random(f"{seed}/habit/{split}"))
+            drawn = _samples(job, split, wanted, habits, told, random.Random(f"{seed}/habit/{split}"))
             samples[split] = SplitRows(list(drawn))
     return {split: samples[split] for split in SPLITS if split in samples}
 
@@ -124,16 +125,17 @@ def draw_habits(options: HabitOptions, rng: random.Random) -> Habits:
         things = rng.sample(sorted(KNOWN_HABITS), options.things)
         others = rng.sample(sorted(set(KNOWN_HABITS) - set(things)), options.places - options.things)
         places = [KNOWN_HABITS[thing] for thing in (*things, *others)]
-        return Habits(tuple(places), {thing: KNOWN_HABITS[thing] for thing in things})
-    places = rng.sample(PLACES, options.places)
-    things = rng.sample(THINGS, options.things)
+    else:
+        places = rng.sample(PLACES, options.places)
+        things = rng.sample(THINGS, options.things)
     return Habits(tuple(places), dict(zip(things, places, strict=False)))
 
 
 def _samples(
-    split: Split, wanted: list[Subset], options: HabitOptions, habits: Habits, told: set[object], rng: random.Random
+    job: Job, split: Split, wanted: list[Subset], habits: Habits, told: set[object], rng: random.Random
 ) -> Iterator[EventSample]:
     """One sample for each wanted subset, in random order; each thing is asked for equally often in each subset."""
+    options: HabitOptions = job.options
     turns = itertools.cycle(rng.sample(habits.things, len(habits.things)))
     asked = [(next(turns), subset) for subset in wanted]
     rng.shuffle(asked)
@@ -167,24 +169,9 @@ def _samples(
                 "thing": thing,
                 "numops": len(story.moves_of(thing)),
                 "moves": len(story.moves),
-                "licence": _LICENCE,
+                "licence": job.source.licence,
             },
         )
 
 
-HABIT = Source(
-    name="habit",
-    format="qa",
-    licence=_LICENCE,
-    homepage="",
-    inputs=(),
-    splits=SPLITS,
-    read=read,
-    options=HabitOptions,
-    notes={
-        "subset": "aligned: the thing ends at its habitual place; conflict: it does not; unanswerable: it is taken "
-        "away; irrelevant: the story does not name it",
-        "habit": "where the thing ends in a share `strength` of the training samples",
-        "refined_context": "exact: the sentences that name the thing",
-    },
-)
+HABIT = source(Path(__file__).with_name("habit"), read, HabitOptions)

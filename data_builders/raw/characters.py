@@ -74,7 +74,9 @@ def _without_misread(text: str) -> str:
     if text.isascii():
         return text
     text = _MISREAD_MARK.sub(lambda found: _read_again(found.group()) or found.group().replace("鈥", "—"), text)
-    return _MISREAD_LETTER.sub(lambda found: _latin(found.group()), text)
+    return _MISREAD_LETTER.sub(
+        lambda found: letter if "\u00a0" <= (letter := _read_again(found.group())) <= "\u00ff" else found.group(), text
+    )
 
 
 def _read_again(text: str) -> str:
@@ -83,11 +85,6 @@ def _read_again(text: str) -> str:
         return text.encode("gbk").decode("utf-8")
     except UnicodeError:
         return ""
-
-
-def _latin(char: str) -> str:
-    letter = _read_again(char)
-    return letter if "\u00a0" <= letter <= "\u00ff" else char
 
 
 _STEPS = {

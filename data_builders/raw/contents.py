@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -13,18 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.raw.decoding import GZIP_ERRORS, broken_gzip, check_is_data, damaged, decode_json, open_bytes
+from d2e_sft.util.files import most_unpacked
+from data_builders.raw.decoding import BROKEN_GZIP, GZIP_ERRORS, check_is_data, damaged, decode_json, open_bytes
 from data_builders.raw.row import BYTE_ORDER_MARK, Flaw, cut, shown
 
 csv.field_size_limit(2**31 - 1)  # the default of 131,072 characters refuses long passages
 
 
 class FileContents:
-    """Base of `RawInput`: what is in the file at `path`.
-
-    Attributes:
-        path, own_spec, suggest: see `RawInput`.
-    """
+    """Base of `RawInput`, which describes the attributes: what is in the file at `path`."""
 
     path: Path
     own_spec: str
@@ -39,11 +37,16 @@ class FileContents:
         check_is_data(self.path, own=bool(self.own_spec))
         number = 0
         with open_bytes(self.path) as source:
+            most = most_unpacked(self.path) if isinstance(source, gzip.GzipFile) else self.path.stat().st_size
+            left = most
             try:
-                for number, raw in enumerate(source, start=1):
+                while raw := source.readline(left + 1):
+                    if (left := left - len(raw)) < 0:
+                        raise gzip.BadGzipFile(f"it unpacks to more than {most:,} bytes")
+                    number += 1
                     yield number, raw
             except GZIP_ERRORS as error:
-                raise self._error(f", line {number + 1}: {broken_gzip(error)}") from None
+                raise self._error(f", line {number + 1}: {BROKEN_GZIP} ({error})") from None
 
     def _text(self) -> str:
         """Return the whole file without leading byte order marks."""

@@ -9,15 +9,16 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import most_unpacked, object_with_unique_keys
+from d2e_sft.util.files import object_with_unique_keys
 from data_builders.raw.row import Flaw
 
 _MOST_DIGITS = 4_300  # Python refuses to convert longer numbers; no dataset has one
 _TOO_LONG = f"a number has {{:,}} digits; expected at most {_MOST_DIGITS:,}"
 _GZIP_MARK = b"\x1f\x8b"
+BROKEN_GZIP = "the gzip data ends or breaks here"
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 _MARKUP_COMMENTS = re.compile(rb"\A(\s|<!--.*?(-->|\Z))*", re.DOTALL)
 _BETWEEN_ITEMS = re.compile(r"[\s,]*")
@@ -42,34 +43,11 @@ def damaged(*, own: bool) -> str:
     return "the file is damaged: fetch it again, or drop --raw and let the builder download it"
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+def open_bytes(path: Path) -> io.BufferedReader | gzip.GzipFile:
     """Open a file for reading, unpacked if its first bytes say that it is a gzip file, whatever its name."""
     with path.open("rb") as source:
         packed = source.read(len(_GZIP_MARK)) == _GZIP_MARK
-    return cast(IO[bytes], io.BufferedReader(_Unpacked(path), 1 << 16)) if packed else path.open("rb")
-
-
-class _Unpacked(io.RawIOBase):
-    """The content of a gzip file, up to the largest size that is plausible."""
-
-    def __init__(self, path: Path) -> None:
-        self._source = gzip.GzipFile(path)
-        self._left = self._most = most_unpacked(path)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._source.read1(len(buffer))
-        self._left -= len(content)
-        if self._left < 0:
-            raise gzip.BadGzipFile(f"it unpacks to more than {self._most:,} bytes")
-        buffer[: len(content)] = content
-        return len(content)
-
-    def close(self) -> None:
-        self._source.close()
-        super().close()
+    return gzip.GzipFile(path) if packed else path.open("rb")
 
 
 def check_is_data(path: Path, *, own: bool = False) -> None:
@@ -85,7 +63,7 @@ def check_is_data(path: Path, *, own: bool = False) -> None:
         try:
             start = source.read(512)
         except GZIP_ERRORS as error:
-            raise UserError(f"{path}, line 1: {broken_gzip(error)}", remedy=damaged(own=own)) from None
+            raise UserError(f"{path}, line 1: {BROKEN_GZIP} ({error})", remedy=damaged(own=own)) from None
     if not start.strip():
         raise UserError(f"{path}: the file is empty; expected data", remedy=damaged(own=own))
     begun = start.removeprefix(b"\xef\xbb\xbf")
@@ -103,10 +81,6 @@ def check_is_data(path: Path, *, own: bool = False) -> None:
             f"{path}: holds {what}, not data; it begins with {found.strip()[:60]!r}",
             remedy=remedy if own else f"{remedy}, or drop --raw and let the builder download it",
         )
-
-
-def broken_gzip(error: Exception) -> str:
-    return f"the gzip data ends or breaks here ({error})"
 
 
 def problem_of_line(raw: bytes, text: str) -> str:

@@ -32,8 +32,10 @@ def fetch(folder: str, file: RawFile) -> Path:
         folder: the dataset's folder in the cache and in `--raw`.
 
     Raises:
-        UserError: the host cannot be reached, does not have the file, or sends something else.
+        UserError: it has no address, or the host cannot be reached, lacks the file or sends something else.
     """
+    if not file.url:
+        raise UserError(f"{folder}/{file.name}: has no address to download it from", remedy=how_to_get(folder, file))
     target = cached_path(folder, file)
     if target.is_file():
         if not file.sha256 or sha256_of(target) == file.sha256:

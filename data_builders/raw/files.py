@@ -8,7 +8,7 @@ from pathlib import Path
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.raw.download import fetch, how_to_get
-from data_builders.raw.source import FoundFile, Input, RawFile, Source
+from data_builders.raw.source import FoundFile, Input, Source
 
 
 class MissingRawFileError(UserError):
@@ -51,7 +51,7 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
     if raw is None:
         file = next((file for file in candidates if file.url), candidates[0])
         try:
-            return FoundFile(file, fetch_official(source, file))
+            return FoundFile(file, fetch(source.raw_folder, file))
         except UserError as error:
             others = [other.name for other in item.candidates if other.substitute and other is not file]
             hint = f". Or read a substitute: {source.name}.{item.key}_file={others[0]}" if others else ""
@@ -66,14 +66,3 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
         remedy=how_to_get(source.raw_folder, candidates[0])
         + (", or drop --raw and let the builder download it" if candidates[0].url else ""),
     )
-
-
-def fetch_official(source: Source, file: RawFile) -> Path:
-    """Return the path of an official file in the cache, downloaded if needed.
-
-    Raises:
-        UserError: it has no address, or its download fails.
-    """
-    if not file.url:
-        raise UserError(f"{source.name}: {file.name} cannot be downloaded", remedy=how_to_get(source.raw_folder, file))
-    return fetch(source.raw_folder, file)

@@ -77,11 +77,7 @@ class RawInput(FileContents):
     numbers: list[int] = field(default_factory=list)
 
     def lines(self) -> Iterator[Line]:
-        """Yield each line that is not blank.
-
-        Raises:
-            UserError: the file is not data, or a line is bad (not UTF-8, a NUL or a carriage return inside).
-        """
+        """Yield each line that is not blank; bad ones are not UTF-8, or have a NUL or a carriage return inside."""
         for number, raw in self._byte_lines():
             if not raw.strip():
                 continue

@@ -70,10 +70,6 @@ class Row:
         """Return the value of a field, or MISSING."""
         return self.fields.get(name, MISSING)
 
-    def error(self, name: str, expected: str, value: object = None) -> BadRowError:
-        """Return the error of a field; `value` replaces the field's own in the message."""
-        return BadRowError.at(name, self.get(name) if value is None else value, expected)
-
     def text(self, name: str) -> str:
         """Return a text, cleaned; BadRowError if it is missing, not text or empty."""
         value = self.get(name)
@@ -82,7 +78,7 @@ class Row:
             raise BadRowError(f"{name}: missing; expected text (the row has {keys})")
         text = clean(value) if isinstance(value, str) else ""
         if not text:
-            raise self.error(name, "text that is not empty")
+            raise BadRowError.at(name, value, "text that is not empty")
         return text
 
 

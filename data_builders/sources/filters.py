@@ -101,9 +101,9 @@ def apply_filters(
 
 
 def read_splits(
-    job: Job, form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()
-) -> dict[Split, Samples]:
-    """Read all wanted splits of a dataset that has one file per split.
+    form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()
+) -> Callable[[Job], dict[Split, Samples]]:
+    """Return a function that reads all wanted splits of a dataset that has one file per split.
 
     The test is read first, then dev, then train, so that filters can keep the later splits apart from the earlier.
 
@@ -111,17 +111,19 @@ def read_splits(
         form: How to read the files; by split where they differ.
         filters: Applied in order; the last rows are drafts.
     """
-    found: dict[Split, Samples] = {}
-    before: list[Any] = []
-    for split in reversed(SPLITS):
-        if split not in job.files:
-            continue
-        raw = job.input(split)
-        drafts = (form if isinstance(form, Form) else form[split]).read(raw)
-        if job.wants(split):
-            found[split] = to_samples(raw, apply_filters(SplitRows(drafts), filters, split, before))
-        before += drafts
-    return {split: found[split] for split in SPLITS if split in found}
+
+    def read(job: Job) -> dict[Split, Samples]:
+        found: dict[Split, Samples] = {}
+        before: list[Any] = []
+        for split in filter(job.files.__contains__, reversed(SPLITS)):
+            raw = job.input(split)
+            rows = (form if isinstance(form, Form) else form[split]).read(raw)
+            if job.wants(split):
+                found[split] = to_samples(raw, apply_filters(SplitRows(rows), filters, split, before))
+            before += rows
+        return {split: found[split] for split in SPLITS if split in found}
+
+    return read
 
 
 def to_samples(raw: RawInput | Callable[[Draft], RawInput], drafts: SplitRows[Draft]) -> Samples:

@@ -15,9 +15,9 @@ from typing import Literal
 from pydantic import Field
 
 from d2e_sft.data.sample import Relation, Split
+from data_builders.raw.facts import source
 from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples
-from data_builders.sources.facts import source
 from data_builders.sources.filters import read_splits
 from data_builders.sources.rows import Form, M, RawRow, Text, columns, labelled
 
@@ -84,13 +84,12 @@ def _storycloze(row: _StoryCloze) -> Draft:
 
 def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], dict[Split, Samples]]:
     """Read rows whose labels are in a file of their own."""
-    return lambda job: read_splits(
-        job, Form(model, draft, lambda raw: labelled(model, raw, job.input("labels", "test")))
+    return lambda job: read_splits(Form(model, draft, lambda raw: labelled(model, raw, job.input("labels", "test"))))(
+        job
     )
 
 
 ALPHANLI = source(_FACTS("alphanli"), _with_labels(_AlphaNLI, _alphanli))
 SOCIALIQA = source(_FACTS("socialiqa"), _with_labels(_SocialIQA, _socialiqa))
-STORYCLOZE = source(
-    _FACTS("storycloze"), Form(_StoryCloze, _storycloze, lambda raw: raw.csv_rows(columns(_StoryCloze)))
-)
+_CSV = Form(_StoryCloze, _storycloze, lambda raw: raw.csv_rows(columns(_StoryCloze)))
+STORYCLOZE = source(_FACTS("storycloze"), read_splits(_CSV))

@@ -85,11 +85,6 @@ def parse_row(model: type[M], row: Row) -> M:
         raise BadRowError(describe_validation_error(error)) from None
 
 
-def read_models(model: type[M], raw: RawInput, rows: Iterable[Row]) -> list[M]:
-    """Return all good rows of a file as models."""
-    return raw.parse(rows, lambda row: parse_row(model, row))
-
-
 def derived_table(raw: RawInput, *keys: str) -> Any:
     """Return a value of a table that was derived from published files and replaces them.
 

@@ -36,22 +36,20 @@ def kind_of(answer: str, question: str, seen: str) -> Kind | None:
     """
     if not words(answer) or answer.strip().casefold() in words_of("not_entities") or answer[-1] in ",;:":
         return None
-    return _kind_of_quantity(answer) or _kind_of_words(answer, question, seen)
-
-
-def plain(text: str) -> str:
-    """Return the text in lower case with single blanks, as `kind_of` needs it."""
-    return " ".join(text.casefold().split())
-
-
-def _kind_of_quantity(answer: str) -> Kind | None:
     if YEAR.fullmatch(answer):
         return ("year",)
     if _DATE.search(answer):
         return ("date", re.sub(r"\d+", "9", re.sub(_MONTH, "M", YEAR.sub("Y", answer))))
     if _NUMBER.fullmatch(answer):
         return ("number", re.sub(r"\d", "9", answer))
-    return ("number", "in words") if answer.casefold() in words_of("number_words") else None
+    if answer.casefold() in words_of("number_words"):
+        return ("number", "in words")
+    return _kind_of_words(answer, question, seen)
+
+
+def plain(text: str) -> str:
+    """Return the text in lower case with single blanks, as `kind_of` needs it."""
+    return " ".join(text.casefold().split())
 
 
 def _kind_of_words(answer: str, question: str, seen: str) -> Kind | None:

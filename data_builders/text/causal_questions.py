@@ -99,8 +99,9 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
             wording = "What is {}?"
         case "bare" if last and _is_predicate(cause, effect):
             wording = f"What {last} {{}}?"
-        case "finite" if effect.text.split()[0].casefold() not in _PLURAL_STARTS and not _is_of_another(cause, effect):
-            wording = "What {}?"
+        # A "that" and a predicate behind the cause describe something else, or "that" opens a clause.
+        case "finite" if last != "that" or 0 <= effect.start - cause.end <= len(" that "):
+            wording = "" if effect.text.split()[0].casefold() in _PLURAL_STARTS else "What {}?"
         case "complement" if link == "prevent" or last == "for":
             wording = f"What makes it {'hard' if link == 'prevent' else 'possible'} for {{}}?"
         case "complement" if last in _EXPECTING:
@@ -129,11 +130,6 @@ def _can_be_linked(cause: Phrase, effect: Phrase) -> bool:
 def _is_purpose(cause: Phrase, effect: Phrase) -> bool:
     """Whether an infinitive is the purpose of the cause, not its action: "expect | rates | to rise"."""
     return effect.before[1] not in _GOING_ON and (cause.kind != "noun" or not 0 <= effect.start - cause.end <= 1)
-
-
-def _is_of_another(cause: Phrase, effect: Phrase) -> bool:
-    """Whether "that" and a predicate describe something after the cause, or "that" opens a clause."""
-    return effect.before[1] == "that" and not 0 <= effect.start - cause.end <= len(" that ")
 
 
 def _is_predicate(cause: Phrase, effect: Phrase) -> bool:

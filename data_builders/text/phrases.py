@@ -119,7 +119,9 @@ def phrase_at(passage: str, start: int, end: int, cases: Cases, subject_end: int
         before, last = before[:-1], ","  # a clause that follows another one
     if subject_end is not None and 0 <= start - subject_end <= 1 and (predicate := predicate_kind(words[0])):
         return Phrase(text, predicate, text, start, end)
-    kind = None if _runs_on(after) else kind_of(words, before, after, initial)
+    # The words after it belong to it: "the probability | that a user buys", but not "a tool | that helps".
+    runs_on = after[:1] == ["of"] or (after[:1] == ["that"] and not starts_predicate("".join(after[1:2])))
+    kind = None if runs_on else kind_of(words, before, after, initial)
     if kind is None:
         return None
     inner = cases.inside(text) if initial else text
@@ -156,12 +158,6 @@ def _is_cut(passage: str, start: int, end: int) -> bool:
         return True
     # "the fee increasingly | weighs on"
     return bool(re.search(r"\w{3}ly$", text)) and passage[end : end + 2].strip(" ").isalpha()
-
-
-def _runs_on(after: list[str]) -> bool:
-    """Whether the words after a span belong to it: "the probability | that a user buys", not "a tool | that helps"."""
-    following = after[1] if len(after) > 1 else ""
-    return after[:1] == ["of"] or (after[:1] == ["that"] and not starts_predicate(following))
 
 
 def _with_article_or_to(passage: str, start: int) -> int:

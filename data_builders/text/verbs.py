@@ -29,7 +29,9 @@ def finite_verb(words: list[str]) -> Literal["sure", "likely", "unclear"] | None
         if word in words_of("subordinators"):
             # Each clause that begins here has a verb of its own; "as" and "than" mostly begin none.
             own = sum(later in words_of("subordinators") - {"as", "than"} for later in words[at:])
-            return "unclear" if _count_verbs(words[at:]) > own else None
+            verbs = at + 1 < len(words) and words[at + 1] in words_of("base_forms", "past_forms")
+            certain = words_of("auxiliaries", "modals", "s_forms", "irregular_pasts")
+            return "unclear" if verbs + sum(later in certain for later in words[at:]) > own else None
         if words[at - 1] in words_of("nominatives") and at > 1 and words[at - 2] not in (",", "and", "but"):
             relative = True
             continue  # "the insights it is able to share"
@@ -78,8 +80,3 @@ def _likely_finite(words: list[str], at: int) -> bool:
         word.endswith("ed") and len(word) > 4 and (following in words_of("determiners") or following == "and")
     )
     return bool(agrees) or word in words_of("irregular_pasts") or past or unknown_past
-
-
-def _count_verbs(words: list[str]) -> int:
-    first = len(words) > 1 and words[1] in words_of("base_forms", "past_forms")
-    return first + sum(word in words_of("auxiliaries", "modals", "s_forms", "irregular_pasts") for word in words)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.facts import source
+from data_builders.sources.filters import read_splits
 from data_builders.sources.rows import Form, RawRow, Text
 
 _REMARK = re.compile(r"\([^()]*\)")
@@ -46,4 +47,4 @@ def alternatives(answer: str) -> list[str]:
     return list(dict.fromkeys(filter(None, parts)))
 
 
-CPI_FACTS = source(__file__, Form(_Row, _draft, RawInput.json_items))
+CPI_FACTS = source(__file__, read_splits(Form(_Row, _draft, RawInput.json_items)))

@@ -11,12 +11,12 @@ import string
 from pydantic import Field
 
 from d2e_sft.data.sample import Split
+from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples
-from data_builders.sources.facts import source
 from data_builders.sources.filters import read_splits
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, derived_table, read_models
+from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, derived_table
 
 
 class _Choice(RawObject):
@@ -61,7 +61,7 @@ def read(job: Job) -> dict[Split, Samples]:
             habit=[row.choices[place]],
         )
 
-    return read_splits(job, Form(_Row, draft, RawInput.json_items))
+    return read_splits(Form(_Row, draft, RawInput.json_items))(job)
 
 
 def _keys(job: Job) -> dict[str, int]:
@@ -70,7 +70,7 @@ def _keys(job: Job) -> dict[str, int]:
     if job.file("answers").substitute:
         return {name: string.ascii_uppercase.index(letter) for name, letter in derived_table(raw, "key").items()}
     places = {}
-    for row in read_models(_Arc, raw, raw.json_lines()):
+    for row in Form(_Arc).read(raw):
         labels = [choice.label for choice in row.question.choices]
         if row.answer in labels:
             places[row.id] = labels.index(row.answer)

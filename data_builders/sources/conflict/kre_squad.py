@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
+from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
-from data_builders.sources.facts import source
 from data_builders.sources.filters import apply_filters, keep_if, move_share, to_samples
-from data_builders.sources.rows import Form, RawRow, Text, Texts, read_models
+from data_builders.sources.rows import Form, RawRow, Text, Texts
 from data_builders.text.stems import words
 
 
@@ -69,7 +69,7 @@ def read(job: Job) -> dict[Split, Samples]:
     """Read the test: 1,768 aligned and, of as many, the 1,595 clear conflict rows; train with `train_share`."""
     options: KreSquadOptions = job.options
     golden, negative = job.input("golden", "test"), job.input("negative", "test")
-    golden_rows = {row.number: row for row in read_models(_Row, golden, golden.json_items())}
+    golden_rows = {row.number: row for row in Form(_Row, rows=RawInput.json_items).read(golden)}
 
     def pair(row: _Row) -> Iterator[tuple[Draft, Draft]]:
         other = golden_rows.get(row.number)

@@ -19,11 +19,12 @@ from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
 from d2e_sft.util.errors import UserError
+from data_builders.raw.facts import source
+from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, Row
 from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows
-from data_builders.sources.facts import source
 from data_builders.sources.filters import to_samples
-from data_builders.sources.rows import RawRow, Text, derived_table, parse_row, read_models
+from data_builders.sources.rows import Form, RawRow, Text, derived_table, parse_row
 from data_builders.text.events import find_events, mark_events
 
 # A prior other than the order of the text: the tenses of the two words, or RoBERTa-large's answer without the text.
@@ -103,7 +104,7 @@ def _places(job: Job, split: Split) -> dict[int, _Places]:
     if job.file(f"{split}_positions").substitute:
         offsets = derived_table(raw, "valid" if split == "dev" else split)
         return {number: (*pair, 0) for number, pair in enumerate(offsets, start=1)}
-    rows = read_models(_Features, raw, raw.json_items())
+    rows = Form(_Features, rows=RawInput.json_items).read(raw)
     return {row.number: (row.event_pos[0], row.event_pos[1], len(row.input_ids)) for row in rows}
 
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from d2e_sft.data.sample import Split
+from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
-from data_builders.sources.facts import source
 from data_builders.sources.filters import to_samples
 from data_builders.sources.rows import Form, RawRow, Text, columns
 

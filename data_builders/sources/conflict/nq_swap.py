@@ -3,9 +3,6 @@
 The framework is by Longpre et al. (EMNLP 2021), the release by P. Minervini. The published passage with the published
 answer is an `aligned` row, a passage with a swapped entity a `conflict` row; the habit is the published answer in
 both. Swaps only keep the tagged type of the entity; many of them are absurd.
-
-There is no training split. `train_share` makes one from the aligned rows of a share of the questions; the test then
-has the other questions, and training rows share no passage with it.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ from typing import Annotated
 from pydantic import Field
 
 from d2e_sft.data.sample import Split, Subset
+from data_builders.raw.facts import source
 from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
-from data_builders.sources.facts import source
 from data_builders.sources.filters import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples
 from data_builders.sources.rows import Form, RawRow, Text, columns
 

@@ -16,10 +16,10 @@ from typing import Literal, Self, get_args
 from pydantic import model_validator
 
 from d2e_sft.data.sample import Split, Subset
+from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples, SourceOptions
-from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_if, read_splits
 from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, Text, derived_table
 
@@ -74,7 +74,7 @@ def read(job: Job) -> dict[Split, Samples]:
         ),
         keep_if("questions in a published subset", "no prior is known for the others (bias)", lambda row: row.subset),
     )
-    return read_splits(job, Form(_Row, lambda row: _draft(row, ids, priors), RawInput.json_members), filters)
+    return read_splits(Form(_Row, lambda row: _draft(row, ids, priors), RawInput.json_members), filters)(job)
 
 
 def _ids(job: Job, prior: Bias, side: Side) -> frozenset[str]:

@@ -1,10 +1,9 @@
 """CIDER (Ghosal et al., SIGDIAL 2021): does an event relation between two spans follow from a dialogue?
 
-The file has annotated triplets (head, relation, tail) of dialogues, all of them true. PIPER counts as many samples as
-there are triplets but has negatives, so some of its hypotheses are corrupted triplets; its rule is not published. Here
-half of the triplets of each relation, drawn with the seed, become negatives. `Causes`, `Before` and the like have a
-direction, so a negative is the reversed triplet. `Simutaneous` (the file's spelling) has none, so its tail is replaced
-by a span of another triplet of the same dialogue. A pair that the annotators related in any way is never a negative.
+All annotated triplets (head, relation, tail) are true, and PIPER's rule for false ones is not published. Here half of
+the triplets of each relation, drawn with the seed, become negatives. They are reversed; `Simutaneous` (the file's
+spelling) has no direction, so it gets a span of another triplet of the dialogue instead. A pair that the annotators
+related in any way is never a negative.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from d2e_sft.data.sample import Relation, Split
+from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, Samples
-from data_builders.sources.facts import source
 from data_builders.sources.filters import convert, keep_if, read_splits
 from data_builders.sources.rows import Form, RawObject, RawRow, Text
 
@@ -72,7 +71,7 @@ def read(job: Job) -> dict[Split, Samples]:
         negatives = draw_negatives(items, job.random("negatives"))
         return [_draft(item, negatives.get(place)) for place, item in enumerate(items)]
 
-    return read_splits(job, Form(_Dialogue, _Dialogue.items, RawInput.json_array), (BETWEEN_EVENTS, convert(drafts)))
+    return read_splits(Form(_Dialogue, _Dialogue.items, RawInput.json_array), (BETWEEN_EVENTS, convert(drafts)))(job)
 
 
 def one_line_a_turn(utterances: str) -> str:

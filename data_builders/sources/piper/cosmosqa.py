@@ -4,8 +4,7 @@ PIPER's test is the published validation file, with 2,701 causal and 284 counter
 counts exactly: a question is counterfactual if it has the letters "if" anywhere. The rule also matches "different" or
 "knife" and misses a capital "If"; `rule=word` looks for the word instead, in any letter case.
 
-If the training file is missing, a rendering of a part of it without wrong answers is used. Its wrong answers are drawn
-from other stories, which makes the choice easier than the published one.
+If the training file is missing, a rendering without wrong answers is read, and these are drawn from other stories.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from typing import Literal
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
+from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions
-from data_builders.sources.facts import source
 from data_builders.sources.filters import NO_BLANK, convert, keep_if, keep_unseen, read_splits
 from data_builders.sources.rows import Cleaned, Form, RawRow, Text, Texts, columns
 from data_builders.text.texts import IfRule, fingerprint, has_if
@@ -97,12 +96,12 @@ def read(job: Job) -> dict[Split, Samples]:
     draft = partial(_draft, options.rule)
     form = Form(_Row, draft, lambda raw: raw.csv_rows(columns(_Row)))
     if not job.wants("train") or not job.file("train").substitute:
-        return read_splits(job, form, (UNSEEN, NO_BLANK, FOUR_ANSWERS))
+        return read_splits(form, (UNSEEN, NO_BLANK, FOUR_ANSWERS))(job)
 
     draw = convert(lambda rows: draw_options(rows, job.random("wrong answers")), ("train",))
     instances = Form(_Instance, draft, lambda raw: raw.json_items("Instances"))
     filters = (UNSEEN, NO_BLANK, draw, replace(FOUR_ANSWERS, splits=("test",)))
-    return read_splits(job, {"train": instances, "test": form}, filters)
+    return read_splits({"train": instances, "test": form}, filters)(job)
 
 
 def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:

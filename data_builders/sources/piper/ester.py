@@ -18,10 +18,10 @@ from pydantic import Field
 
 from d2e_sft.data.sample import Relation
 from data_builders.raw.characters import decode_characters
+from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
 from data_builders.raw.source import SourceOptions
-from data_builders.sources.facts import source
 from data_builders.sources.filters import NO_BLANK, keep_first, keep_if, keep_unseen, read_splits
 from data_builders.sources.rows import Cleaned, Form, RawRow, Text
 from data_builders.text.texts import IfRule, fingerprint, has_if
@@ -93,6 +93,6 @@ FILTERS = (
 
 ESTER = source(
     __file__,
-    lambda job: read_splits(job, Form(_Row, partial(_draft, job.options.rule), RawInput.json_items), FILTERS),
+    lambda job: read_splits(Form(_Row, partial(_draft, job.options.rule), RawInput.json_items), FILTERS)(job),
     options=EsterOptions,
 )

@@ -1,9 +1,8 @@
 """TempReason, level 3 (Tan et al., ACL 2023): which event came before or after another one?
 
 A question has two possible contexts: the text of a Wikipedia page, which often lacks the answer, and the Wikidata
-facts it was made from, which always have it. PIPER keeps the questions "whose context length does not exceed 600
-words" without saying which context. Nearly all facts are shorter, so a limit would drop hardly any; the page is
-therefore the default. Level 2, which asks about the same pages, is never read.
+facts it was made from, which always have it. PIPER's limit of 600 words would drop hardly any facts, so the page is
+the default. Level 2, which asks about the same pages, is never read.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from d2e_sft.data.sample import Split
+from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, Samples, SourceOptions
-from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
 from data_builders.text.texts import fingerprint, plain_spaces
@@ -87,7 +86,7 @@ def read(job: Job) -> dict[Split, Samples]:
     ]
     draft = partial(_draft, options.context)
     test = _TimeBench if job.file("test").substitute else _Official
-    return read_splits(job, {"train": Form(_Official, draft), "test": Form(test, draft)}, filters)
+    return read_splits({"train": Form(_Official, draft), "test": Form(test, draft)}, filters)(job)
 
 
 TEMPREASON = source(__file__, read, options=TempReasonOptions)

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, AliasChoices, Field, NonNegativeInt, model_validator
 
 from d2e_sft.data.sample import Split
+from data_builders.raw.facts import source
 from data_builders.raw.row import Draft, clean
 from data_builders.raw.source import Job, Samples, SourceOptions
-from data_builders.sources.facts import source
 from data_builders.sources.filters import keep_if, keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, Text, Texts
 from data_builders.text.excerpts import chunk_spans, excerpt
@@ -130,7 +130,7 @@ def read(job: Job) -> dict[Split, Samples]:
         *keep_short(f"{options.context} of at most", reason, options.max_words, ("train",)),
     ]
     test = Form(_Row, partial(_with_page, test_limit))
-    return read_splits(job, {"train": train, "test": test}, filters)
+    return read_splits({"train": train, "test": test}, filters)(job)
 
 
 TIMEQA = source(__file__, read, options=TimeQAOptions)

@@ -1,10 +1,8 @@
 """TRACIE (Zhou et al., NAACL 2021): does an implicit event start or end before or after another one?
 
 The raw rows come in pairs on one story, "before" and "after", one positive and one negative, and often once more
-with starts/ends. PIPER excludes repeated contexts and reports 2,039 test samples. Keeping one row for each (event1,
-event2, story) gives that number, with the two words of the relation ignored and blanks and full stops around the
-events stripped. The positive row of a pair always comes first, so keeping the first would keep positives only. A
-seeded draw chooses the row so that the labels are even.
+with starts/ends. Keeping one row for each (event1, event2, story) gives PIPER's 2,039 test samples. The positive row
+of a pair comes first, so a seeded draw chooses the row, with even labels.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ from collections.abc import Sequence
 
 from d2e_sft.data.sample import Split
 from data_builders.raw.characters import DECODED
+from data_builders.raw.facts import source
 from data_builders.raw.reader import Line
 from data_builders.raw.row import BadRowError, Draft, clean
 from data_builders.raw.source import Job, Samples, SplitRows
-from data_builders.sources.facts import source
 from data_builders.sources.filters import to_samples
 
 _PART = r"((?:(?!event: | story: |answer: )[^\t])+)"  # no second row that ran into this one

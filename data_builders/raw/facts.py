@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.files import load_package_yaml
 from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions
-from data_builders.sources.filters import Filter, read_splits
-from data_builders.sources.rows import Form
 
 
 def source(
-    module: str | Path,
-    read: Form[Any] | Mapping[Split, Form[Any]] | Callable[[Job], dict[Split, Samples]],
-    filters: Sequence[Filter] = (),
-    options: type[SourceOptions] = SourceOptions,
+    module: str | Path, read: Callable[[Job], dict[Split, Samples]], options: type[SourceOptions] = SourceOptions
 ) -> Source:
     """Return a source with the facts of a YAML file, by default the one that has the module's name.
 
@@ -27,8 +21,7 @@ def source(
     applies to relative addresses.
 
     Args:
-        read: The form of the files, if there is one file per split; else a function that reads the rows of each split.
-        filters: Applied to the rows of a form.
+        read: Turns the raw files into the rows of each split.
         options: The model of the source's options.
     """
     path = Path(module).with_suffix(".yaml")
@@ -36,12 +29,10 @@ def source(
     base, commit = facts.pop("base", ""), facts.pop("commit", "")
     inputs = [
         Input(item["key"], tuple(_file(entry, base, commit) for entry in item["files"]), tuple(item["splits"]))
-        for item in facts.pop("inputs")
+        for item in facts.pop("inputs", ())
     ]
     others = tuple(_file(entry, base, commit) for entry in facts.pop("others", ()))
     splits = tuple(facts.pop("splits", ("train", "test")))
-    if not callable(read):
-        read = partial(read_splits, form=read, filters=filters)
     return Source(path.stem, inputs=tuple(inputs), read=read, options=options, splits=splits, others=others, **facts)
 
 
