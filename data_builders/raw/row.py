@@ -7,7 +7,7 @@ blanks, zero-width and control characters counts as empty.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,27 +131,21 @@ def check_values(row: dict[str, Any]) -> None:
     Raises:
         BadRowError: names the first such value.
     """
-    for name, value in _leaves(row):
-        if isinstance(value, Flaw):
-            raise BadRowError(f"{name}: {value.problem}" if name else value.problem)
-        if "\0" in value:
-            raise BadRowError.at(name, value, "text without NUL bytes")
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            place = f"(there is one at character {error.start + 1:,})"
-            raise BadRowError.at(name, value, f"text without lone surrogates {place}") from None
-
-
-def _leaves(row: dict[str, Any]) -> Iterator[tuple[str, str | Flaw]]:
-    """Yield (path, value) of every text, flaw and key; without recursion, since rows may nest deeply."""
     left: list[tuple[str, Any]] = [("", row)]
-    while left:
+    while left:  # without recursion, since rows may nest deeply
         path, value = left.pop()
-        if isinstance(value, str | Flaw):
-            yield path, value
-        elif isinstance(value, dict):
-            yield from ((f"a key of {path or 'the row'}", key) for key in value)
+        if isinstance(value, Flaw):
+            raise BadRowError(f"{path}: {value.problem}" if path else value.problem)
+        if isinstance(value, dict):
             left += [(f"{path}.{key}" if path else key, item) for key, item in reversed(value.items())]
+            left += [(f"a key of {path or 'the row'}", key) for key in reversed(value)]
         elif isinstance(value, list):
             left += [(f"{path}.{number}", item) for number, item in reversed(list(enumerate(value)))]
+        elif isinstance(value, str):
+            if "\0" in value:
+                raise BadRowError.at(path, value, "text without NUL bytes")
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError as error:
+                place = f"(there is one at character {error.start + 1:,})"
+                raise BadRowError.at(path, value, f"text without lone surrogates {place}") from None

@@ -54,14 +54,11 @@ def excerpt(page: str, chunks: list[tuple[int, int]], answer: tuple[int, int], l
     """
     if limit is None or word_count(page) <= limit:
         return page.strip()
-    return grown(page, sentence_spans(page, answer, limit), answer, limit) or grown(page, chunks, answer, limit)
+    return _grown(page, sentence_spans(page, answer, limit), answer, limit) or _grown(page, chunks, answer, limit)
 
 
-def grown(page: str, spans: list[tuple[int, int]], answer: tuple[int, int], limit: int) -> str | None:
-    """Return the spans with the answer and as many around them, the next one first, as fit in `limit` words.
-
-    None if the spans with the answer are too long, or no span has all of it.
-    """
+def _grown(page: str, spans: list[tuple[int, int]], answer: tuple[int, int], limit: int) -> str | None:
+    """The spans with all of the answer and as many around them, the next one first, as fit; None if these do not."""
     holding = [number for number, (start, end) in enumerate(spans) if start < answer[1] and answer[0] < end]
     if not holding or answer[0] < spans[holding[0]][0] or spans[holding[-1]][1] < answer[1]:
         return None

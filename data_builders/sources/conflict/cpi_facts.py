@@ -26,7 +26,9 @@ class _Row(RawRow):
 
 def _draft(row: _Row) -> Draft:
     known = row.memory_answer
-    habit = alternatives(known)
+    # Alternatives are separated by semicolons, and remarks on them are in brackets.
+    parts = (" ".join(_REMARK.sub(" ", part).split()) for part in known.split(";"))
+    habit = list(dict.fromkeys(filter(None, parts)))
     if not habit:
         raise BadRowError.at("memory_answer", known, "an answer outside brackets")
     return Draft(
@@ -39,12 +41,6 @@ def _draft(row: _Row) -> Draft:
         habit=habit,
         meta={"memory_answer": known} if habit != [known] else {},
     )
-
-
-def alternatives(answer: str) -> list[str]:
-    """Return the answers of a field: separated by semicolons, without remarks in brackets."""
-    parts = (" ".join(_REMARK.sub(" ", part).split()) for part in answer.split(";"))
-    return list(dict.fromkeys(filter(None, parts)))
 
 
 CPI_FACTS = source(__file__, read_splits(Form(_Row, _draft, RawInput.json_items)))

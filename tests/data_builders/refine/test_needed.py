@@ -46,26 +46,34 @@ def test_sentences_that_are_needed(meta: dict[str, list[str]], places: list[int]
     assert sorted(needed(sample(meta=meta), STORY, [0.0] * len(STORY))) == places
 
 
-def test_the_refiner_keeps_them_unless_an_option_turns_it_off() -> None:
-    asked = sample(meta={"events": ["He took a nap", "the house burned down"]})
-    assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == " ".join(STORY[1:4])
-    assert refine(asked, RefinerOptions(max_share=0.2, keep_events=False)).refined_context == STORY[3]
+EVENTS = {"meta": {"events": ["He took a nap", "the house burned down"]}}
+FAULT = {"format": "qa", "question": "What sparked?", "answers": ["a fault in the wiring"]}
 
 
-def test_every_accepted_answer_stays() -> None:
-    asked = sample(format="qa", question="What burned?", answers=["the house", "Bob", "a barn"])
-    assert spans_of(asked) == ["the house", "Bob", "a barn"]
-    assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == f"{STORY[0]} {STORY[3]}"
+@pytest.mark.parametrize(
+    ("changes", "options", "places"),
+    [
+        (EVENTS, {}, [1, 2, 3]),
+        (EVENTS, {"keep_events": False}, [3]),
+        # Every accepted answer; if no sentence states one, the neighbours of the most relevant sentence.
+        ({"format": "qa", "question": "What burned?", "answers": ["the house", "Bob", "a barn"]}, {}, [0, 3]),
+        (FAULT, {}, [1, 2, 3]),
+        (FAULT, {"keep_answer": False}, [2]),
+    ],
+)
+def test_the_refiner_keeps_them_unless_an_option_turns_it_off(
+    changes: dict[str, object], options: dict[str, bool], places: list[int]
+) -> None:
+    kept = refine(sample(**changes), RefinerOptions(max_share=0.2, **options)).refined_context
+    assert kept == " ".join(STORY[place] for place in places)
+
+
+def test_all_accepted_answers_are_looked_for() -> None:
+    assert spans_of(sample(format="qa", answers=["the house", "Bob"])) == ["the house", "Bob"]
 
 
 def test_an_answer_is_found_however_its_indices_are_set() -> None:
     assert best_occurrence(["Salt is NaCl.", "Some report Al3O2 there."], "Al_{3}O_{2}", [0.0, 0.0]) == {1}
-
-
-def test_the_neighbours_of_the_best_sentence_stay_if_none_states_the_answer() -> None:
-    asked = sample(format="qa", question="What sparked?", answers=["a fault in the wiring"])
-    assert refine(asked, RefinerOptions(max_share=0.2)).refined_context == " ".join(STORY[1:4])
-    assert refine(asked, RefinerOptions(max_share=0.2, keep_answer=False)).refined_context == STORY[2]
 
 
 def test_an_event_in_the_question_stays_with_the_answer() -> None:

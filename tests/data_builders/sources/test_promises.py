@@ -166,12 +166,6 @@ def test_train_and_test_share_no_context(published_raw: Path, name: str) -> None
     assert not train & test
 
 
-@pytest.mark.parametrize(("name", "split"), [("tracie", "train"), ("tracie", "test"), ("cider", "test")])
-def test_labels_are_even(published_raw: Path, name: str, split: Split) -> None:
-    labels = Counter(sample.answers[0] for sample in published_rows(published_raw, name, split))
-    assert abs(labels["positive"] - labels["negative"]) <= 6  # one for each of CIDER's relations
-
-
 @pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.official])
 def test_raw_files_have_the_recorded_checksums(published_raw: Path, name: str) -> None:
     source, found = SOURCES[name], {}

@@ -5,36 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from d2e_sft.data.sample import EventSample
 from data_builders.dataset.manifest import describe_split
-from data_builders.sources.conflict.cpi_facts import alternatives
 from data_builders.sources.conflict.torque import number_repeats
-from data_builders.sources.piper.ifqa import once
 from data_builders.sources.piper.tracie import without_csv_quotes
 from tests.data_builders.reading import read, replace
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("Washington, D.C.", ["Washington, D.C."]),
-        ("Rangoon (Yangon); Naypyidaw (administrative)", ["Rangoon", "Naypyidaw"]),
-        ("Oz (old); Oz", ["Oz"]),
-        ("(none)", []),
-    ],
-)
-def test_alternatives_are_separated_and_remarks_dropped(answer: str, expected: list[str]) -> None:
-    assert alternatives(answer) == expected
-
-
 def test_words_that_are_not_events_have_no_number() -> None:
     assert number_repeats(["had", "said", "had", "said"], [0, 1, 1, 1]) == ["had", "said (1)", "had", "said (2)"]
-
-
-def test_a_passage_that_is_written_twice_is_kept_once() -> None:
-    assert [once("Rome fell .  Rome fell ."), once("Rome  fell .")] == ["Rome fell .", "Rome fell ."]
 
 
 def test_stories_lose_the_quotes_of_csv_and_keep_their_own(raw: Path) -> None:

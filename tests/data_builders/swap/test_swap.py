@@ -145,28 +145,18 @@ def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -
         (_row(2, "The Lima Times, Lima.", "Which town?", "Lima"), Refusal.TRACES),
         (_row(2, "He bought 12 pens on day 12.", "How many pens?", "12"), Refusal.REPEATED_NUMBER),
         (_row(2, "Ann Lee went.", "Who went?", "Ann Lee"), Refusal.NO_OTHER),
+        # Oslo does not fit: it is in the question, leaves a trace, is in a longer name, needs "an", or is the habit.
+        (_row(2, "Ann moved to Lima.", "Which town, not Oslo, did Ann move to?", "Lima"), Refusal.NO_OTHER),
+        (_row(2, "Ann moved to Lima, not to Oslos.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
+        (_row(2, "Ann moved to Lima, a Lima of Oslo Fjord.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
+        (_row(2, "Ann saw a Lima.", "Which town did Ann see?", "Lima"), Refusal.NO_OTHER),
+        (TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"}), Refusal.NO_OTHER),
     ],
 )  # fmt: skip
 def test_a_swap_without_sense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> None:
     rows, swaps = _swap(row, TOWN, OTHER)  # the others can be swapped
     assert rows[0] == row
     assert swaps.refused == {why: 1}
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        _row(2, "Ann moved to Lima.", "Which town, not Oslo, did Ann move to?", "Lima"),  # in the question
-        _row(2, "Ann moved to Lima, not to Oslos.", "Which town did Ann move to?", "Lima"),  # a trace in the context
-        _row(2, "Ann moved to Lima, a Lima of Oslo Fjord.", "Which town did Ann move to?", "Lima"),  # in a longer name
-        _row(2, "Ann saw a Lima.", "Which town did Ann see?", "Lima"),  # a Oslo
-        TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"}),
-    ],
-)
-def test_an_entity_that_does_not_fit_is_not_taken(row: EventSample) -> None:
-    rows, swaps = _swap(row, OTHER)
-    assert rows[0] == row
-    assert swaps.refused[Refusal.NO_OTHER]
 
 
 def test_missing_swaps_are_counted() -> None:
