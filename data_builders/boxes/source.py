@@ -25,7 +25,7 @@ from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, 
 from data_builders.boxes.wording import refined_context
 from data_builders.boxes.world import OBJECTS, Scenario, World
 from data_builders.raw.facts import source
-from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
+from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
 
 
 class BoxesOptions(SourceOptions):
@@ -95,7 +95,7 @@ class _Question:
     numops: int
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Generate all splits.
 
     Raises:

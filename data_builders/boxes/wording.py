@@ -94,10 +94,7 @@ class Wording:
 
     def sentences(self, scenario: Scenario) -> list[str]:
         """Return the operations as sentences."""
-        return [
-            self.operation(operation, before)
-            for operation, before in zip(scenario.operations, scenario.states, strict=False)
-        ]
+        return [self.operation(*step) for step in zip(scenario.operations, scenario.states, strict=False)]
 
     def leaves_open(self, operation: Operation, before: State) -> bool:
         """Return whether the taken things follow only from the earlier contents of their box."""

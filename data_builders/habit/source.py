@@ -23,7 +23,7 @@ from d2e_sft.data.sample import EventSample, Split, Subset
 from d2e_sft.util.errors import UserError
 from data_builders.habit.stories import KNOWN_HABITS, PLACES, THINGS, Habits, draw_story
 from data_builders.raw.facts import source
-from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows
+from data_builders.raw.source import SPLITS, Job, SourceOptions, SplitRows, SplitSamples
 
 # Repeated stories in a row before the generator gives up.
 _PATIENCE = 2_000
@@ -101,7 +101,7 @@ class HabitOptions(SourceOptions):
         return [subset for subset, count in counts.items() for _ in range(count)]
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Generate all splits, the test first, so that it does not depend on the others.
 
     Raises:
@@ -111,7 +111,7 @@ def read(job: Job) -> dict[Split, Samples]:
     seed = job.seed if options.seed is None else options.seed
     habits = draw_habits(options, random.Random(f"{seed}/habit"))
     told: set[object] = set()
-    samples: dict[Split, Samples] = {}
+    samples: SplitSamples = {}
     for split in reversed(SPLITS):
         if wanted := options.wanted(split):
             drawn = _samples(job, split, wanted, habits, told, random.Random(f"{seed}/habit/{split}"))

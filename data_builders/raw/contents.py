@@ -117,9 +117,8 @@ class FileContents:
             file = pq.ParquetFile(self.path)
             names = file.schema_arrow.names
             self._check_columns(names, columns)
-            rows: list[dict[str, Any]] = file.read(
-                columns=[*columns, *(name for name in optional if name in names)]
-            ).to_pylist()
+            wanted = [*columns, *(name for name in optional if name in names)]
+            rows: list[dict[str, Any]] = file.read(columns=wanted).to_pylist()
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self.path}: not a readable Parquet file ({self.path.stat().st_size:,} bytes: {error})",

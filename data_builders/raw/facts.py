@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.data.sample import Split
 from d2e_sft.util.files import load_package_yaml
-from data_builders.raw.source import Input, Job, RawFile, Samples, Source, SourceOptions
+from data_builders.raw.source import Input, Job, RawFile, Source, SourceOptions, SplitSamples
 
 
 def source(
-    module: str | Path, read: Callable[[Job], dict[Split, Samples]], options: type[SourceOptions] = SourceOptions
+    module: str | Path, read: Callable[[Job], SplitSamples], options: type[SourceOptions] = SourceOptions
 ) -> Source:
     """Return a source with the facts of a YAML file, by default the one that has the module's name.
 

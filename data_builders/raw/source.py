@@ -111,6 +111,7 @@ class SplitRows(Generic[RowT]):
 
 
 Samples = SplitRows[EventSample]
+SplitSamples = dict[Split, Samples]
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Source:
     licence: str
     homepage: str
     inputs: tuple[Input, ...]
-    read: Callable[[Job], dict[Split, Samples]]
+    read: Callable[[Job], SplitSamples]
     options: type[SourceOptions] = SourceOptions
     notes: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""

@@ -121,9 +121,8 @@ def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[flo
     best: tuple[float, set[int]] = (-1.0, set())
     # Whole words only: "another" does not have the answer "no".
     for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted else ():
-        covered = {
-            i for i, start in enumerate(starts) if start < place.end() and place.start() < start + len(folded[i])
-        }
+        first, end = place.span()
+        covered = {i for i, start in enumerate(starts) if start < end and first < start + len(folded[i])}
         score = max(relevance[i] for i in covered)
         if score > best[0]:
             best = (score, covered)

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, field_validator
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.sources.filters import read_splits
+from data_builders.sources.filters import reader
 from data_builders.sources.rows import Form, RawObject, RawRow, Text
 from data_builders.text.texts import goal_and_steps
 
@@ -57,9 +57,8 @@ class _Procedure(RawRow):
 
 def _drafts(procedure: _Procedure) -> Iterator[Draft]:
     """One draft for each step and event, with the change of the event after the step."""
-    lines = goal_and_steps(
-        procedure.goal, [item.step for block in procedure.steps for item in block if isinstance(item, _Step)]
-    )
+    steps = [item.step for block in procedure.steps for item in block if isinstance(item, _Step)]
+    lines = goal_and_steps(procedure.goal, steps)
     changes = [{item.event: item.change for item in block if isinstance(item, _Event)} for block in procedure.steps]
     events = list(dict.fromkeys(event for found in changes for event in found))
     for step, changed in enumerate(changes, start=1):
@@ -75,7 +74,7 @@ def _drafts(procedure: _Procedure) -> Iterator[Draft]:
                 meta={
                     "procedure": procedure.key,
                     "step": step,
-                    "steps": len(procedure.steps),
+                    "steps": len(steps),
                     "event": number,
                     "evidence": [lines[0], lines[step]],
                 },
@@ -83,4 +82,4 @@ def _drafts(procedure: _Procedure) -> Iterator[Draft]:
             )
 
 
-CREPE = source(__file__, read_splits(Form(_Procedure, _drafts, RawInput.json_members)))
+CREPE = source(__file__, reader(Form(_Procedure, _drafts, RawInput.json_members)))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from d2e_sft.data.sample import Split
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.raw.source import SPLITS, Job, Samples, SplitRows
+from data_builders.raw.source import SPLITS, Job, Samples, SplitRows, SplitSamples
 from data_builders.sources.rows import Form
 from data_builders.text.texts import word_count
 
@@ -100,10 +100,8 @@ def apply_filters(
     return rows
 
 
-def read_splits(
-    form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()
-) -> Callable[[Job], dict[Split, Samples]]:
-    """Return a function that reads all wanted splits of a dataset that has one file per split.
+def read_splits(job: Job, form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()) -> SplitSamples:
+    """Read all wanted splits of a dataset that has one file per split.
 
     The test is read first, then dev, then train, so that filters can keep the later splits apart from the earlier.
 
@@ -111,19 +109,22 @@ def read_splits(
         form: How to read the files; by split where they differ.
         filters: Applied in order; the last rows are drafts.
     """
+    found: SplitSamples = {}
+    before: list[Any] = []
+    for split in filter(job.files.__contains__, reversed(SPLITS)):
+        raw = job.input(split)
+        rows = (form if isinstance(form, Form) else form[split]).read(raw)
+        if job.wants(split):
+            found[split] = to_samples(raw, apply_filters(SplitRows(rows), filters, split, before))
+        before += rows
+    return {split: found[split] for split in SPLITS if split in found}
 
-    def read(job: Job) -> dict[Split, Samples]:
-        found: dict[Split, Samples] = {}
-        before: list[Any] = []
-        for split in filter(job.files.__contains__, reversed(SPLITS)):
-            raw = job.input(split)
-            rows = (form if isinstance(form, Form) else form[split]).read(raw)
-            if job.wants(split):
-                found[split] = to_samples(raw, apply_filters(SplitRows(rows), filters, split, before))
-            before += rows
-        return {split: found[split] for split in SPLITS if split in found}
 
-    return read
+def reader(
+    form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()
+) -> Callable[[Job], SplitSamples]:
+    """Return `read_splits` for a form and filters that depend on no option."""
+    return lambda job: read_splits(job, form, filters)
 
 
 def to_samples(raw: RawInput | Callable[[Draft], RawInput], drafts: SplitRows[Draft]) -> Samples:
@@ -151,10 +152,8 @@ def join_answers(drafts: Iterable[Draft], key: Callable[[Draft], Iterable[object
     groups: dict[tuple[object, ...], list[Draft]] = {}
     for draft in drafts:
         groups.setdefault(tuple(key(draft)), []).append(draft)
-    return [
-        replace(same[0], answers=dict.fromkeys(answer for draft in same for answer in draft.answers))
-        for same in groups.values()
-    ]
+    joined = (dict.fromkeys(answer for draft in same for answer in draft.answers) for same in groups.values())
+    return [replace(same[0], answers=answers) for same, answers in zip(groups.values(), joined, strict=True)]
 
 
 def move_share(

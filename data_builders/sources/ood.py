@@ -14,11 +14,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Relation, Split
+from d2e_sft.data.sample import Relation
 from data_builders.raw.facts import source
 from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, Samples
-from data_builders.sources.filters import read_splits
+from data_builders.raw.source import Job, SplitSamples
+from data_builders.sources.filters import read_splits, reader
 from data_builders.sources.rows import Form, M, RawRow, Text, columns, labelled
 
 _FACTS = Path(__file__).with_name
@@ -54,10 +54,8 @@ class _StoryCloze(RawRow):
 
 
 def _choice(relation: Relation, number: int, context: str, question: str, options: list[str], label: str) -> Draft:
-    answers = [options[int(label) - 1]]
-    return Draft(
-        number=number, relation=relation, context=context, question=question, options=options, answers=answers
-    )
+    right = [options[int(label) - 1]]
+    return Draft(number=number, relation=relation, context=context, question=question, options=options, answers=right)
 
 
 def _alphanli(row: _AlphaNLI) -> Draft:
@@ -82,14 +80,14 @@ def _storycloze(row: _StoryCloze) -> Draft:
     return replace(draft, meta={"story_id": row.InputStoryid})
 
 
-def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], dict[Split, Samples]]:
+def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], SplitSamples]:
     """Read rows whose labels are in a file of their own."""
-    return lambda job: read_splits(Form(model, draft, lambda raw: labelled(model, raw, job.input("labels", "test"))))(
-        job
+    return lambda job: read_splits(
+        job, Form(model, draft, lambda raw: labelled(model, raw, job.input("labels", "test")))
     )
 
 
 ALPHANLI = source(_FACTS("alphanli"), _with_labels(_AlphaNLI, _alphanli))
 SOCIALIQA = source(_FACTS("socialiqa"), _with_labels(_SocialIQA, _socialiqa))
 _CSV = Form(_StoryCloze, _storycloze, lambda raw: raw.csv_rows(columns(_StoryCloze)))
-STORYCLOZE = source(_FACTS("storycloze"), read_splits(_CSV))
+STORYCLOZE = source(_FACTS("storycloze"), reader(_CSV))

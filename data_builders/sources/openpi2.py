@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft, clean
-from data_builders.sources.filters import Filter, join_answers, keep_if, keep_unseen, read_splits
+from data_builders.sources.filters import Filter, join_answers, keep_if, keep_unseen, reader
 from data_builders.sources.rows import Form, RawObject, RawRow, Text
 from data_builders.text.texts import goal_and_steps
 
@@ -103,4 +103,4 @@ FILTERS = (
     ),
 )
 
-OPENPI2 = source(__file__, read_splits(Form(_Procedure, _drafts, RawInput.json_members), FILTERS))
+OPENPI2 = source(__file__, reader(Form(_Procedure, _drafts, RawInput.json_members), FILTERS))

@@ -28,9 +28,8 @@ def kind_of(words: list[str], before: list[str], after: list[str], initial: bool
         initial: Whether the span starts its sentence.
     """
     first, last = words[0], before[-1] if before and not initial else ""
-    condition = last in words_of("modals") and (
-        len(before) == 1 or before[-2] in ".!?;"
-    )  # "Should | the firm be sold"
+    # "Should | the firm be sold"
+    condition = last in words_of("modals") and (len(before) == 1 or before[-2] in ".!?;")
     # "driven by new brands" lacks its subject
     participle = words[1:2] == ["by"] and (first in words_of("past_forms") or first.endswith(("ed", "en")))
     if condition or participle or _lacks_noun(words, after):

@@ -9,9 +9,8 @@ from data_builders.text.word_lists import word_text, words_of
 
 WORD = re.compile(r"[^\W_]+")
 # Form of an irregular verb → its first form.
-_IRREGULAR = {
-    form: forms.split()[0] for forms in word_text("irregular_verbs").split(",") for form in forms.split()[1:]
-}
+_VERBS = word_text("irregular_verbs").split(",")
+_IRREGULAR = {form: forms.split()[0] for forms in _VERBS for form in forms.split()[1:]}
 STOP_WORDS = words_of("stop_words", "question_stems")
 
 

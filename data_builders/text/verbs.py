@@ -70,13 +70,9 @@ def _likely_finite(words: list[str], at: int) -> bool:
     if previous in words_of("determiners", "noun_cues") or previous in ("to", ",", "and", "or", "-"):
         return False
     plural = previous.endswith("s") and not previous.endswith(("'s", "ss")) and previous not in words_of("not_plural")
-    third_person = (
-        word in words_of("s_forms") and not plural and (not previous.endswith("ing") or word in _NEVER_NOUNS)
-    )
+    third = word in words_of("s_forms") and not plural and (not previous.endswith("ing") or word in _NEVER_NOUNS)
     may_end = at <= 5 and words[0] not in words_of("base_forms")  # "a rival enters", not "carry greater risks"
-    agrees = (third_person and (following or may_end)) or (word in words_of("base_forms") and plural)
+    agrees = (third and (following or may_end)) or (word in words_of("base_forms") and plural)
     past = word in words_of("past_forms") and following not in ("by", "in", "to", "with")  # else a participle
-    unknown_past = (
-        word.endswith("ed") and len(word) > 4 and (following in words_of("determiners") or following == "and")
-    )
+    unknown_past = word.endswith("ed") and len(word) > 4 and following in words_of("determiners") | {"and"}
     return bool(agrees) or word in words_of("irregular_pasts") or past or unknown_past

@@ -11,7 +11,7 @@ import re
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.filters import read_splits
+from data_builders.sources.filters import reader
 from data_builders.sources.rows import Form, RawRow, Text
 
 _REMARK = re.compile(r"\([^()]*\)")
@@ -43,4 +43,4 @@ def _draft(row: _Row) -> Draft:
     )
 
 
-CPI_FACTS = source(__file__, read_splits(Form(_Row, _draft, RawInput.json_items)))
+CPI_FACTS = source(__file__, reader(Form(_Row, _draft, RawInput.json_items)))

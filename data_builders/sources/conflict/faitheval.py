@@ -10,11 +10,10 @@ import string
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Split
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, Samples
+from data_builders.raw.source import Job, SplitSamples
 from data_builders.sources.filters import read_splits
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, derived_table
 
@@ -41,7 +40,7 @@ class _Row(RawRow):
     answer: Text
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read the test."""
     keys = _keys(job)
 
@@ -61,7 +60,7 @@ def read(job: Job) -> dict[Split, Samples]:
             habit=[row.choices[place]],
         )
 
-    return read_splits(Form(_Row, draft, RawInput.json_items))(job)
+    return read_splits(job, Form(_Row, draft, RawInput.json_items))
 
 
 def _keys(job: Job) -> dict[str, int]:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Split, Subset
+from d2e_sft.data.sample import Subset
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
+from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
 from data_builders.sources.filters import apply_filters, keep_if, move_share, to_samples
 from data_builders.sources.rows import Form, RawRow, Text, Texts
 from data_builders.text.stems import words
@@ -65,7 +65,7 @@ CLEAR = keep_if(
 )
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read the test: 1,768 aligned and, of as many, the 1,595 clear conflict rows; train with `train_share`."""
     options: KreSquadOptions = job.options
     golden, negative = job.input("golden", "test"), job.input("negative", "test")
@@ -80,7 +80,7 @@ def read(job: Job) -> dict[Split, Samples]:
     rows = apply_filters(SplitRows(Form(_Row, pair, RawInput.json_items).read(negative)), [FOUR_OPTIONS], "test")
     share, rng = options.train_share, job.random("train")
     drawn = move_share(rows, lambda pair: pair[0].context, share, rng, "passages", "questions")
-    result: dict[Split, Samples] = {}
+    result: SplitSamples = {}
     if job.wants("train") and drawn:
         result["train"] = to_samples(job.input("golden", "train"), SplitRows([aligned for aligned, _ in drawn]))
     if job.wants("test"):

@@ -22,7 +22,7 @@ from d2e_sft.util.errors import UserError
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, Row
-from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows
+from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows, SplitSamples
 from data_builders.sources.filters import to_samples
 from data_builders.sources.rows import Form, RawRow, Text, derived_table, parse_row
 from data_builders.text.events import find_events, mark_events
@@ -67,7 +67,7 @@ class _Features(RawRow):
 _Places = tuple[int, int, int]
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read train (6,336 rows), dev (6,404) and test (818: 412 aligned and 406 conflict)."""
     return {split: _read_split(job, split) for split in SPLITS if job.wants(split)}
 

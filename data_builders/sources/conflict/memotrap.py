@@ -14,10 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from d2e_sft.data.sample import Split
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
+from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
 from data_builders.sources.filters import to_samples
 from data_builders.sources.rows import Form, RawRow, Text, columns
 
@@ -67,7 +66,7 @@ class _Row(RawRow):
     answer_index: Literal["0", "1"]
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read the test (2,439 rows, all conflict; with `hate_speech` 2,539)."""
     options: MemoTrapOptions = job.options
     inputs = {key: job.input(key, "test") for key in _FORMS}

@@ -12,10 +12,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Split, Subset
+from d2e_sft.data.sample import Subset
 from data_builders.raw.facts import source
 from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, Samples, SourceOptions, SplitRows
+from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
 from data_builders.sources.filters import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples
 from data_builders.sources.rows import Form, RawRow, Text, columns
 
@@ -71,7 +71,7 @@ REPEATS = keep_first(
 UNSEEN = keep_unseen("contexts of the test", "a test question has the same passage", lambda row: row.context)
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read the test (2,146 aligned and 4,730 conflict rows), and train with `train_share`."""
     options: NQSwapOptions = job.options
     raw = job.input("test")
@@ -79,7 +79,7 @@ def read(job: Job) -> dict[Split, Samples]:
     drafts = Form(_Row, _drafts, lambda raw: raw.parquet_rows(columns(_Row))).read(raw)
     rows = apply_filters(SplitRows(drafts), filters, "test")
     drawn = move_share(rows, lambda row: row.question, options.train_share, job.random("train"), "questions")
-    result: dict[Split, Samples] = {}
+    result: SplitSamples = {}
     if job.wants("train") and drawn:
         train = SplitRows([row for row in drawn if row.subset == "aligned"])
         result["train"] = to_samples(job.input("test", "train"), apply_filters(train, [UNSEEN], "train", rows.rows))

@@ -1,9 +1,9 @@
 """TORQUE (Ning et al., EMNLP 2020): which events of a passage answer a question about their order in time?
 
 The test is the published development file. Fang et al. (Findings of NAACL 2024) published which of its questions
-contradict a prior: of the events themselves (erp), the tenses, the order in the text (narrative), the dependency
-between the events or, for the fixed questions (warmup), a word or its tense. Without `bias`, a question is a
-`conflict` row if it conflicts with any prior, and an `aligned` row if it agrees with some and conflicts with none.
+contradict a prior. The priors come from the events themselves (erp), the tenses, the order in the text (narrative) and
+the dependency between the events. For the fixed questions (warmup) they come from a word or its tense. Without `bias`,
+a row is a `conflict` if it conflicts with any prior, and `aligned` if it agrees with some and conflicts with none.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Literal, Self, get_args
 
 from pydantic import model_validator
 
-from d2e_sft.data.sample import Split, Subset
+from d2e_sft.data.sample import Subset
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.raw.source import Job, SourceOptions, SplitSamples
 from data_builders.sources.filters import keep_if, read_splits
 from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, Text, derived_table
 
 Bias = Literal["erp", "tense_relation", "narrative", "dependency", "warmup_answer", "warmup_tense"]
 BIASES: tuple[Bias, ...] = get_args(Bias)
 Side = Literal["conflict", "align"]
+SIDES: tuple[Side, ...] = get_args(Side)
 
 
 class TorqueOptions(SourceOptions):
@@ -61,11 +62,11 @@ class _Row(RawRow):
         return self
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read the test: 443 conflict and 375 aligned rows; for example 140 and 607 with bias=narrative."""
     options: TorqueOptions = job.options
     priors = BIASES if options.bias == "any" else (options.bias,)
-    ids = {key: _ids(job, *key) for key in product(BIASES, get_args(Side))}
+    ids = {key: _ids(job, *key) for key in product(BIASES, SIDES)}
     filters = (
         keep_if(
             "questions with an answer",
@@ -74,7 +75,7 @@ def read(job: Job) -> dict[Split, Samples]:
         ),
         keep_if("questions in a published subset", "no prior is known for the others (bias)", lambda row: row.subset),
     )
-    return read_splits(Form(_Row, lambda row: _draft(row, ids, priors), RawInput.json_members), filters)(job)
+    return read_splits(job, Form(_Row, lambda row: _draft(row, ids, priors), RawInput.json_members), filters)
 
 
 def _ids(job: Job, prior: Bias, side: Side) -> frozenset[str]:
@@ -88,9 +89,7 @@ def _ids(job: Job, prior: Bias, side: Side) -> frozenset[str]:
 def _draft(row: _Row, ids: Mapping[tuple[Bias, Side], frozenset[str]], priors: Iterable[Bias]) -> Draft:
     # The published words have "@" instead of a quotation mark.
     shown = number_repeats([word.replace("@", '"') for word in row.context], row.answers.types)
-    known: dict[Side, list[Bias]] = {
-        side: [prior for prior in BIASES if row.key in ids[prior, side]] for side in get_args(Side)
-    }
+    known = {side: [prior for prior in BIASES if row.key in ids[prior, side]] for side in SIDES}
     in_any = {side for side, found in known.items() if set(found) & set(priors)}
     subset: Subset | None = "conflict" if "conflict" in in_any else "aligned" if in_any else None
     return Draft(

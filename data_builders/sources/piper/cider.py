@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from d2e_sft.data.sample import Relation, Split
+from d2e_sft.data.sample import Relation
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, Samples
+from data_builders.raw.source import Job, SplitSamples
 from data_builders.sources.filters import convert, keep_if, read_splits
 from data_builders.sources.rows import Form, RawObject, RawRow, Text
 
@@ -64,14 +64,14 @@ BETWEEN_EVENTS = keep_if(
 )
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read the test: temporal 136, causal 1,469, subevent_conditional 356 (PIPER table 7)."""
 
     def drafts(items: Sequence[_Item]) -> list[Draft]:
         negatives = draw_negatives(items, job.random("negatives"))
         return [_draft(item, negatives.get(place)) for place, item in enumerate(items)]
 
-    return read_splits(Form(_Dialogue, _Dialogue.items, RawInput.json_array), (BETWEEN_EVENTS, convert(drafts)))(job)
+    return read_splits(job, Form(_Dialogue, _Dialogue.items, RawInput.json_array), (BETWEEN_EVENTS, convert(drafts)))
 
 
 def one_line_a_turn(utterances: str) -> str:

@@ -16,11 +16,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.raw.source import Job, SourceOptions, SplitSamples
 from data_builders.sources.filters import NO_BLANK, convert, keep_if, keep_unseen, read_splits
 from data_builders.sources.rows import Cleaned, Form, RawRow, Text, Texts, columns
 from data_builders.text.texts import IfRule, fingerprint, has_if
@@ -90,18 +89,18 @@ FOUR_ANSWERS = keep_if(
 )
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read train and test (2,985 rows, PIPER table 7)."""
     options: CosmosQAOptions = job.options
     draft = partial(_draft, options.rule)
     form = Form(_Row, draft, lambda raw: raw.csv_rows(columns(_Row)))
     if not job.wants("train") or not job.file("train").substitute:
-        return read_splits(form, (UNSEEN, NO_BLANK, FOUR_ANSWERS))(job)
+        return read_splits(job, form, (UNSEEN, NO_BLANK, FOUR_ANSWERS))
 
     draw = convert(lambda rows: draw_options(rows, job.random("wrong answers")), ("train",))
     instances = Form(_Instance, draft, lambda raw: raw.json_items("Instances"))
     filters = (UNSEEN, NO_BLANK, draw, replace(FOUR_ANSWERS, splits=("test",)))
-    return read_splits({"train": instances, "test": form}, filters)(job)
+    return read_splits(job, {"train": instances, "test": form}, filters)
 
 
 def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:

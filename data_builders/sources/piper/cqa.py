@@ -23,7 +23,7 @@ from data_builders.raw.characters import DECODED, decode_characters
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, clean
-from data_builders.sources.filters import Filter, convert, join_answers, keep_if, keep_unseen, read_splits
+from data_builders.sources.filters import Filter, convert, join_answers, keep_if, keep_unseen, reader
 from data_builders.sources.rows import Form, RawObject, RawRow, Text
 from data_builders.text.causal_questions import Link, ask_for_cause, ask_for_effect
 from data_builders.text.phrases import Cases, Phrase, phrase_at
@@ -194,4 +194,4 @@ FILTERS = (
 
 CONVERTED = Form(_Converted, _converted_pair, lambda raw: raw.json_items("data"))
 ANNOTATED = Form(_Annotated, _annotated_pairs, RawInput.json_items)
-CQA = source(__file__, read_splits({"train": CONVERTED, "test": ANNOTATED}, FILTERS))
+CQA = source(__file__, reader({"train": CONVERTED, "test": ANNOTATED}, FILTERS))

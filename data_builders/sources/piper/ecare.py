@@ -13,7 +13,7 @@ from pydantic import Field
 
 from data_builders.raw.facts import source
 from data_builders.raw.row import Draft
-from data_builders.sources.filters import keep_first, keep_unseen, read_splits
+from data_builders.sources.filters import keep_first, keep_unseen, reader
 from data_builders.sources.rows import Bit, Form, RawRow, Text
 
 
@@ -52,4 +52,4 @@ FILTERS = (
     ),
 )
 
-ECARE = source(__file__, read_splits(Form(_Row, _draft), FILTERS))
+ECARE = source(__file__, reader(Form(_Row, _draft), FILTERS))

@@ -93,6 +93,6 @@ FILTERS = (
 
 ESTER = source(
     __file__,
-    lambda job: read_splits(Form(_Row, partial(_draft, job.options.rule), RawInput.json_items), FILTERS)(job),
+    lambda job: read_splits(job, Form(_Row, partial(_draft, job.options.rule), RawInput.json_items), FILTERS),
     options=EsterOptions,
 )

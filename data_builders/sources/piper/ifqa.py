@@ -9,7 +9,7 @@ from __future__ import annotations
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.filters import NO_BLANK, keep_first, keep_unseen, read_splits
+from data_builders.sources.filters import NO_BLANK, keep_first, keep_unseen, reader
 from data_builders.sources.rows import Cleaned, Form, RawRow, Text
 
 
@@ -51,4 +51,4 @@ FILTERS = (
     keep_first("repeated questions", "a repeated question would be trained on twice; the first is kept", _question),
 )
 
-IFQA = source(__file__, read_splits(Form(_Row, _draft, RawInput.json_items), FILTERS))
+IFQA = source(__file__, reader(Form(_Row, _draft, RawInput.json_items), FILTERS))

@@ -13,7 +13,7 @@ from typing import Literal
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft, Row
-from data_builders.sources.filters import convert, keep_first, keep_if, read_splits
+from data_builders.sources.filters import convert, keep_first, keep_if, reader
 from data_builders.sources.rows import Form, RawRow, Text, columns
 
 
@@ -78,4 +78,4 @@ FILTERS = (
     ),
 )
 
-MCTACO = source(__file__, read_splits(Form(_Candidate, rows=_cells), FILTERS))
+MCTACO = source(__file__, reader(Form(_Candidate, rows=_cells), FILTERS))

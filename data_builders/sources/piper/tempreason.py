@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Split
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.raw.source import Job, SourceOptions, SplitSamples
 from data_builders.sources.filters import keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
 from data_builders.text.texts import fingerprint, plain_spaces
@@ -71,7 +70,7 @@ def _draft(shown: str, row: _Official | _TimeBench) -> Draft:
     )
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read train and test (published: 1,010 test questions of 4,426)."""
     options: TempReasonOptions = job.options
     reason = f"PIPER's limit on the length of the context, applied to the {options.context}"
@@ -86,7 +85,7 @@ def read(job: Job) -> dict[Split, Samples]:
     ]
     draft = partial(_draft, options.context)
     test = _TimeBench if job.file("test").substitute else _Official
-    return read_splits({"train": Form(_Official, draft), "test": Form(test, draft)}, filters)(job)
+    return read_splits(job, {"train": Form(_Official, draft), "test": Form(test, draft)}, filters)
 
 
 TEMPREASON = source(__file__, read, options=TempReasonOptions)

@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, Field, NonNegativeInt, model_validator
 
-from d2e_sft.data.sample import Split
 from data_builders.raw.facts import source
 from data_builders.raw.row import Draft, clean
-from data_builders.raw.source import Job, Samples, SourceOptions
+from data_builders.raw.source import Job, SourceOptions, SplitSamples
 from data_builders.sources.filters import keep_if, keep_short, keep_unseen, read_splits
 from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, Text, Texts
 from data_builders.text.excerpts import chunk_spans, excerpt
@@ -115,7 +114,7 @@ FILTERS = [
 ]
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read train and test (published: 630 test questions)."""
     options: TimeQAOptions = job.options
     excerpts = bool(job.file("test").substitute)
@@ -130,7 +129,7 @@ def read(job: Job) -> dict[Split, Samples]:
         *keep_short(f"{options.context} of at most", reason, options.max_words, ("train",)),
     ]
     test = Form(_Row, partial(_with_page, test_limit))
-    return read_splits({"train": train, "test": test}, filters)(job)
+    return read_splits(job, {"train": train, "test": test}, filters)
 
 
 TIMEQA = source(__file__, read, options=TimeQAOptions)

@@ -11,12 +11,11 @@ import random
 import re
 from collections.abc import Sequence
 
-from d2e_sft.data.sample import Split
 from data_builders.raw.characters import DECODED
 from data_builders.raw.facts import source
 from data_builders.raw.reader import Line
 from data_builders.raw.row import BadRowError, Draft, clean
-from data_builders.raw.source import Job, Samples, SplitRows
+from data_builders.raw.source import Job, SplitRows, SplitSamples
 from data_builders.sources.filters import to_samples
 
 _PART = r"((?:(?!event: | story: |answer: )[^\t])+)"  # no second row that ran into this one
@@ -28,11 +27,10 @@ _CSV_CELL = re.compile(r'(?<!\S)"(?=[^"]*(?:,|""))((?:[^"]|"")*)"(?!\S)')
 CSV_QUOTES = "CSV quotes"
 
 
-def read(job: Job) -> dict[Split, Samples]:
+def read(job: Job) -> SplitSamples:
     """Read train (571 rows) and test (2,039 rows, PIPER table 7)."""
-    found: dict[Split, Samples] = {}
-    splits: tuple[Split, ...] = ("train", "test")
-    for split in filter(job.wants, splits):
+    found: SplitSamples = {}
+    for split in filter(job.wants, job.source.splits):
         raw = job.input(split)
         rows = SplitRows(raw.parse(raw.lines(), _draft))
         rows.keep(
@@ -48,9 +46,7 @@ def read(job: Job) -> dict[Split, Samples]:
 def _draft(line: Line) -> Draft:
     parts = _LINE.fullmatch(line.text)
     if not parts:
-        raise BadRowError.at(
-            "row", line.text, "'event: … story: …', one tab, 'answer: positive' or 'answer: negative'"
-        )
+        raise BadRowError.at("row", line.text, "'event: … story: …', a tab, 'answer: positive' or 'answer: negative'")
     hypothesis, story, label = map(clean, parts.groups())
     relation = _RELATION.fullmatch(hypothesis)
     if not relation or _RELATION.fullmatch(relation[1]) or not story:

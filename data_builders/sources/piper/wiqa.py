@@ -11,7 +11,7 @@ from typing import Literal
 
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.filters import keep_unseen, read_splits
+from data_builders.sources.filters import keep_unseen, reader
 from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
 from data_builders.text.texts import fingerprint
 
@@ -64,4 +64,4 @@ UNSEEN = keep_unseen(
     lambda row: fingerprint(row.context),
 )
 
-WIQA = source(__file__, read_splits(Form(_Row, _draft), [UNSEEN]))
+WIQA = source(__file__, reader(Form(_Row, _draft), [UNSEEN]))
