@@ -31,11 +31,7 @@ _BATCH = 64
 
 
 def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "mean") -> Scorer:
-    """Return a scorer by name.
-
-    Args:
-        model: For `embedding`, an encoder or a language model: a folder, a Hub name or `builtin:…`; None is MiniLM.
-        pooling: For `embedding`, makes one vector of a text's last hidden states: their mean, or the last token's.
+    """Return a scorer by name; `model` and `pooling` as for `RefinerOptions`.
 
     Raises:
         UserError: A required package is not installed, or the model cannot be loaded.

@@ -110,20 +110,17 @@ def labelled(model: type[RawRow], rows: RawInput, labels: RawInput) -> Iterator[
     Raises:
         UserError: A line has a row but no label, or a label but no row, so no label can be trusted.
     """
-    found = list(rows.json_lines())
     choices = get_args(model.model_fields["label"].annotation)
-    label_of: dict[int, str] = {}
-    for line in labels.lines():
-        if (label := clean(line.text)) in choices:
-            label_of[line.number] = label
-        else:
-            labels.reject(line.number, line.text, f"label: got {label!r}; expected one of {', '.join(choices)}")
+    found = {row.number: row.fields for row in rows.json_lines()}
+    lines = list(labels.lines())
     if unpaired := set(rows.numbers) ^ set(labels.numbers):
         raise UserError(
             f"{labels.path}: {len(labels.numbers):,} labels for {len(rows.numbers):,} rows of {rows.path}; "
             f"expected a label on the line of each row, but only one of the files has line {min(unpaired):,}",
             remedy="take both files from the same release",
         )
-    for row in found:
-        if row.number in label_of:
-            yield Row(row.number, {**row.fields, "label": label_of[row.number]})
+    for line in lines:
+        if (label := clean(line.text)) not in choices:
+            labels.reject(line.number, line.text, f"label: got {label!r}; expected one of {', '.join(choices)}")
+        elif line.number in found:
+            yield Row(line.number, {**found[line.number], "label": label})

@@ -23,8 +23,8 @@ from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, Row
 from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows, SplitSamples
-from data_builders.sources.filters import to_samples
-from data_builders.sources.rows import Form, RawRow, Text, derived_table, parse_row
+from data_builders.sources.filters import apply_filters, keep_if, to_samples
+from data_builders.sources.rows import Form, RawRow, Text, derived_table
 from data_builders.text.events import find_events, mark_events
 
 # A prior other than the order of the text: the tenses of the two words, or RoBERTa-large's answer without the text.
@@ -67,6 +67,13 @@ class _Features(RawRow):
 _Places = tuple[int, int, int]
 
 
+ORDERED = keep_if(
+    "pairs with an order",
+    "annotators could not tell the order of the others (vague=drop)",
+    lambda row: "unknown" not in row.answers,
+)
+
+
 def read(job: Job) -> SplitSamples:
     """Read train (6,336 rows), dev (6,404) and test (818: 412 aligned and 406 conflict)."""
     return {split: _read_split(job, split) for split in SPLITS if job.wants(split)}
@@ -81,21 +88,14 @@ def _read_split(job: Job, split: Split) -> Samples:
     draw = job.random("exchanged")
     exchanged = {row.number for row in published if split == "train" and draw.random() < options.exchanged_share}
 
-    def parse(item: Row) -> Draft:
-        row = parse_row(_Row, item)
+    def draft(row: _Row) -> Draft:
         if row.number not in places:
             raise BadRowError(f"no place of its events in the file of the {split} positions, item {row.number:,}")
         draft = _draft(row, places[row.number], exchanged=row.number in exchanged)
         return _tag(draft, options.bias, conflicts)
 
-    rows = SplitRows(raw.parse(published, parse))
-    if options.vague == "drop":
-        rows.keep(
-            "pairs with an order",
-            "annotators could not tell the order of the others (vague=drop)",
-            [row for row in rows.rows if "unknown" not in row.answers],
-        )
-    return to_samples(raw, rows)
+    rows = SplitRows(Form(_Row, draft, lambda _: published).read(raw))
+    return to_samples(raw, apply_filters(rows, [ORDERED] if options.vague == "drop" else [], split))
 
 
 def _places(job: Job, split: Split) -> dict[int, _Places]:
