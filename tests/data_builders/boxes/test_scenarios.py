@@ -16,6 +16,12 @@ def things(samples: list[EventSample]) -> set[str]:
     return {thing for sample in samples for thing in re.findall(r"\b[Tt]he ([\w-]+)", sample.context)} - {"contents"}
 
 
+def _check_answer(sample: EventSample) -> None:
+    """Assert that the answer follows from both contexts."""
+    for text in (sample.context, sample.refined_context or ""):
+        assert contents_by_text(text)[str(sample.meta["box"])] == things_in(sample.answers[0]), text
+
+
 def test_numops_trains_on_two_operations_and_tests_on_twelve() -> None:
     for variant in ("numops", "altforms_numops"):
         splits = scenarios(20, variant)
@@ -48,15 +54,10 @@ def test_altforms_share_only_function_words_with_the_test() -> None:
 
 
 def test_moved_contents_are_not_named_and_can_be_found_in_the_refined_context() -> None:
-    told = 0
-    for split in ("train", "test"):
-        for sample in scenarios(20, "move_contents")[split]:
-            told += "the contents of" in sample.context
-            assert sample.refined_context is not None
-            for text in (sample.context, sample.refined_context):
-                box = str(sample.meta["box"])
-                assert contents_by_text(text)[box] == things_in(sample.answers[0]), (text, box)
-    assert told > 100
+    samples = [sample for split in ("train", "test") for sample in scenarios(20, "move_contents")[split]]
+    for sample in samples:
+        _check_answer(sample)
+    assert sum("the contents of" in sample.context for sample in samples) > 100
 
 
 def test_modifiers_are_left_out_if_the_box_has_no_other_such_thing() -> None:
@@ -69,8 +70,7 @@ def test_modifiers_are_left_out_if_the_box_has_no_other_such_thing() -> None:
             short += any(" " not in thing for sentence in operations for thing in things_in(sentence))
             for sentence in operations:
                 assert not sentence.startswith("Put") or all(" " in thing for thing in things_in(sentence))
-            for text in (sample.context, sample.refined_context):
-                assert contents_by_text(text)[str(sample.meta["box"])] == things_in(sample.answers[0]), text
+            _check_answer(sample)
             resolved += len(sample.refined_context) < len(sample.context)
     assert short > 1000
     assert resolved > 1000

@@ -13,14 +13,6 @@ from tests.data_builders.boxes.simulation import contents_by_text, scenarios, th
 from tests.data_builders.reading import build_splits
 
 
-def test_whole_scenarios_have_91_questions_each_in_the_published_proportions() -> None:
-    assert {split: len(rows) for split, rows in scenarios(60).items()} == {
-        "train": 27 * 91,
-        "dev": 6 * 91,
-        "test": 27 * 91,
-    }
-
-
 def test_the_answer_and_the_refined_context_follow_from_the_text() -> None:
     for sample in scenarios(60)["train"]:
         box = f"Box {sample.meta['box']}"
@@ -39,15 +31,17 @@ def test_the_answer_and_the_refined_context_follow_from_the_text() -> None:
         assert sample.meta["numops"] == len(touching)
 
 
-def test_splits_share_no_signature_and_no_initial_state_occurs_twice() -> None:
+def test_splits_have_the_published_proportions_and_share_no_signature_or_initial_state() -> None:
+    sizes = {split: len(rows) / 91 for split, rows in scenarios(60).items()}  # questions of a whole scenario
+    assert sizes == {"train": 27, "dev": 6, "test": 27}
     starts: dict[str, set[int]] = {}
     signatures: dict[str, set[str]] = {}
     for split, samples in scenarios(60).items():
         for sample in samples:
             opening = sample.context.split(". ")[0].removesuffix(".")
             starts.setdefault(opening, set()).add(sample.meta["scenario"])
-            sizes = [str(len(things_in(clause))) for clause in opening.split(", ")]
-            assert sample.meta["signature"] == "-".join(sizes)
+            held = [str(len(things_in(clause))) for clause in opening.split(", ")]
+            assert sample.meta["signature"] == "-".join(held)
             signatures.setdefault(sample.meta["signature"], set()).add(split)
     assert all(len(numbers) == 1 for numbers in starts.values())
     assert all(len(splits) == 1 for splits in signatures.values())

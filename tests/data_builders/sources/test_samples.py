@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from pathlib import Path
 from typing import Any
@@ -61,20 +60,6 @@ def test_a_bad_row_can_be_skipped_and_is_recorded_once(raw: Path) -> None:
     assert sample.meta["line"] == 2
     (entry,) = bad.entries
     assert (entry["file"], entry["line"]) == ("ood/socialiqa/dev.jsonl", 1)
-
-
-def test_a_gzip_file_that_was_cut_is_reported_with_its_line(raw: Path) -> None:
-    path = raw / "timeqa/train.hard.json.gzip"
-    path.write_bytes(gzip.compress(path.read_bytes())[:-20])
-    with pytest.raises(UserError, match=r"train\.hard\.json\.gzip, line \d+: the gzip data ends or breaks here"):
-        read(raw, "timeqa")
-
-
-def test_utf8_with_a_byte_order_mark_and_windows_line_ends_is_read(raw: Path) -> None:
-    text = "event: Zoë läuft starts before it rains story: Zoë läuft. It rains.\tanswer: positive\r\n"
-    (raw / "tracie/iid/tracie_train.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    (sample,) = read(raw, "tracie")["train"].rows
-    assert (sample.question, sample.answers) == ("Zoë läuft starts before it rains", ["positive"])
 
 
 def test_a_missing_file_that_cannot_be_downloaded_comes_with_the_way_to_get_it(raw: Path) -> None:
