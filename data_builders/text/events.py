@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
 
 Span = tuple[int, int]  # first character, and the one after the last
 _LONGEST_EVENT = 1_000  # characters; it is a word or a few
@@ -22,7 +21,10 @@ def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -
         None if no occurrence of the first event is before one of the second.
     """
     firsts, seconds = (_occurrences(text, event) for event in events)
-    nearest = _nearest_from(seconds, near[1])
+    nearest = list(seconds)  # for each place, the nearest to the expected one among it and all later places
+    for index in reversed(range(len(seconds) - 1)):
+        if abs(nearest[index + 1] - near[1]) < abs(seconds[index] - near[1]):
+            nearest[index] = nearest[index + 1]
     # Of two equally near, the first counts. A long text has too many pairs to look at each.
     pairs = [(at, nearest[behind]) for at in firsts if (behind := bisect_right(seconds, at)) < len(seconds)]
     if not pairs:
@@ -40,15 +42,6 @@ def _occurrences(text: str, event: str) -> list[int]:
     return [found.start() for found in re.finditer(rf"(?<![^\W\d_]){anywhere}", text)] or [
         found.start() for found in re.finditer(anywhere, text)
     ]
-
-
-def _nearest_from(places: Sequence[int], expected: float) -> list[int]:
-    """For each place, the nearest to the expected one among it and all later places."""
-    nearest = list(places)
-    for index in reversed(range(len(places) - 1)):
-        if abs(nearest[index + 1] - expected) < abs(places[index] - expected):
-            nearest[index] = nearest[index + 1]
-    return nearest
 
 
 def _word_end(text: str, end: int) -> int:

@@ -86,7 +86,8 @@ def read(job: Job) -> SplitSamples:
     if job.wants("test"):
         drafts = rows.become([draft for pair in rows.rows for draft in pair])
         test = apply_filters(drafts, [] if options.unclear else [CLEAR], "test")
-        result["test"] = to_samples(lambda draft: golden if draft.subset == "aligned" else negative, test)
+        files = {"aligned": job.input("golden", "test"), "conflict": job.input("negative", "test")}
+        result["test"] = to_samples(lambda draft: files[str(draft.subset)], test)
     return result
 
 
