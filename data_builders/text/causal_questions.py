@@ -25,11 +25,7 @@ _DOERS = words_of("nominatives") | {"it", "that"}
 _CHANCES = ("likely", "unlikely")
 # An infinitive after one of these is done, not made possible; the value is the verb of a question for its subject.
 _GOING_ON = {
-    **dict.fromkeys(("continue", "continues"), "continues"),
-    **dict.fromkeys(("begin", "begins"), "begins"),
-    **dict.fromkeys(("tend", "tends"), "tends"),
-    **dict.fromkeys(("seem", "seems"), "seems"),
-    **dict.fromkeys(("appear", "appears"), "appears"),
+    **{form: f"{verb}s" for verb in ("continue", "begin", "tend", "seem", "appear") for form in (verb, f"{verb}s")},
     **{form: form for form in ("continued", "began")},
     **dict.fromkeys(("continuing", "was", "were", *_CHANCES), ""),
 }
@@ -40,25 +36,16 @@ _LACKS = ("no", "little", "few")
 # Kinds that can be an answer; others are pieces of a clause.
 _ANSWERS = frozenset(("clause", "noun", "gerund"))
 
-_CAUSE_OF_NOUN: dict[Link, str] = {
-    "cause": "What leads to {}?",
-    "enable": "What enables {}?",
-    "prevent": "What limits or prevents {}?",
-}
-_CAUSE_OF_CLAUSE: dict[Link, str] = {
-    "cause": "Why is it that {}?",
-    "enable": "What helps explain why {}?",
-    "prevent": "",
-}
-_WITHOUT: dict[tuple[str, Link], str] = {
-    ("clause", "cause"): "What would not be the case if it were not for {}?",
-    ("clause", "enable"): "What would not be the case if it were not for {}?",
-    ("noun", "cause"): "What would there not be if it were not for {}?",
-    ("noun", "enable"): "What would not be possible if it were not for {}?",
-    ("noun", "prevent"): "What would not be limited or prevented if it were not for {}?",
-    ("infinitive", "cause"): "What would not be possible if it were not for {}?",
-    ("infinitive", "enable"): "What would not be possible if it were not for {}?",
-    ("infinitive", "prevent"): "What would be easier if it were not for {}?",
+# (kind of the effect, link) → question for the cause; question for the effect, which goes on "if it were not for …?".
+_WORDINGS: dict[tuple[str, Link], tuple[str, str]] = {
+    ("noun", "cause"): ("What leads to {}?", "What would there not be"),
+    ("noun", "enable"): ("What enables {}?", "What would not be possible"),
+    ("noun", "prevent"): ("What limits or prevents {}?", "What would not be limited or prevented"),
+    ("clause", "cause"): ("Why is it that {}?", "What would not be the case"),
+    ("clause", "enable"): ("What helps explain why {}?", "What would not be the case"),
+    ("infinitive", "cause"): ("", "What would not be possible"),
+    ("infinitive", "enable"): ("", "What would not be possible"),
+    ("infinitive", "prevent"): ("", "What would be easier"),
 }
 
 
@@ -86,9 +73,9 @@ def _cause_wording(cause: Phrase, effect: Phrase, link: Link) -> str:
     going_on, wording = _GOING_ON.get(last, ""), ""
     match effect.kind:
         case "noun" if _is_effect(effect):
-            wording = _CAUSE_OF_NOUN[link]
+            wording = _WORDINGS["noun", link][0]
         case "clause":
-            wording = _CAUSE_OF_CLAUSE[link]
+            wording = _WORDINGS["clause", link][0] if link != "prevent" else ""
         case "infinitive" if going_on and _is_near_subject(cause, effect, last):
             wording = f"What {going_on} {{}}?"  # "strikes | continue | to halt work"
         case "infinitive" if earlier in ("is", "are") and _is_near_subject(cause, effect, f"{earlier} {last}"):
@@ -153,8 +140,9 @@ def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion 
     cut = (effect.kind == "noun" and not _is_effect(effect)) or (
         effect.kind == "infinitive" and not _is_purpose(cause, effect)
     )
-    if (wording := _WITHOUT.get((effect.kind, link))) and not cut and effect.says_what:
-        return CausalQuestion(wording.format(fact), "counterfactual", effect.text)
+    if (effect.kind, link) in _WORDINGS and not cut and effect.says_what:
+        wording = f"{_WORDINGS[effect.kind, link][1]} if it were not for {fact}?"
+        return CausalQuestion(wording, "counterfactual", effect.text)
     if effect.kind == "gerund" and effect.before[1] == "," and link != "prevent":
         return CausalQuestion(f"What is the effect of {fact}?", "causal", effect.text)
     if effect.kind == "bare" and cause.kind == "noun" and _is_predicate(cause, effect):
