@@ -145,17 +145,11 @@ def ask_for_effect(cause: Phrase, effect: Phrase, link: Link) -> CausalQuestion 
         return CausalQuestion(wording, "counterfactual", effect.text)
     if effect.kind == "gerund" and effect.before[1] == "," and link != "prevent":
         return CausalQuestion(f"What is the effect of {fact}?", "causal", effect.text)
+    auxiliary, first = "", effect.text.split()[0].casefold()
     if effect.kind == "bare" and cause.kind == "noun" and _is_predicate(cause, effect):
         auxiliary = effect.before[1] or "do"  # a base form without a modal verb has a subject in the plural
-        return CausalQuestion(f"What {auxiliary} {cause.inner} do?", "causal", effect.text)
-    if effect.kind == "finite" and cause.kind == "noun" and (auxiliary := _auxiliary(effect)):
-        return CausalQuestion(f"What {auxiliary} {cause.inner} do?", "causal", effect.text)
-    return None
-
-
-def _auxiliary(effect: Phrase) -> str:
-    """The "does" or "did" that asks for a predicate; empty if it follows no subject or has an auxiliary itself."""
-    first = effect.text.split()[0].casefold()
-    if effect.before[1] or first in words_of("auxiliaries"):
-        return ""
-    return "does" if first in words_of("s_forms") else "did"
+    # The predicate follows a subject and has no auxiliary itself.
+    asks = not effect.before[1] and first not in words_of("auxiliaries")
+    if effect.kind == "finite" and cause.kind == "noun" and asks:
+        auxiliary = "does" if first in words_of("s_forms") else "did"
+    return CausalQuestion(f"What {auxiliary} {cause.inner} do?", "causal", effect.text) if auxiliary else None
