@@ -148,7 +148,9 @@ class RawInput(FileContents):
             try:
                 parsed.append(parser(row))
             except BadRowError as problem:
-                content = row.text if isinstance(row, Line) else row.content if isinstance(row, Row) else repr(row)
+                content: object = row.text if isinstance(row, Line) else repr(row)
+                if isinstance(row, Row):
+                    content = (row.key, row.fields) if row.key else row.fields
                 self.reject(row.number, content, str(problem))
         return parsed
 

@@ -61,11 +61,6 @@ class Row:
     fields: dict[str, Any]
     key: str = ""
 
-    @property
-    def content(self) -> object:
-        """What the file of bad rows records."""
-        return (self.key, self.fields) if self.key else self.fields
-
     def get(self, name: str) -> Any:
         """Return the value of a field, or MISSING."""
         return self.fields.get(name, MISSING)

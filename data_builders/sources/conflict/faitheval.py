@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
@@ -22,13 +22,9 @@ class _Choice(RawObject):
     label: Text
 
 
-class _Choices(RawObject):
-    choices: list[_Choice]
-
-
 class _Arc(RawRow):
     id: Text
-    question: _Choices
+    choices: list[_Choice] = Field(validation_alias=AliasPath("question", "choices"))
     answer: Text = Field(alias="answerKey")
 
 
@@ -70,7 +66,7 @@ def _keys(job: Job) -> dict[str, int]:
         return {name: string.ascii_uppercase.index(letter) for name, letter in derived_table(raw, "key").items()}
     places = {}
     for row in Form(_Arc).read(raw):
-        labels = [choice.label for choice in row.question.choices]
+        labels = [choice.label for choice in row.choices]
         if row.answer in labels:
             places[row.id] = labels.index(row.answer)
     return places

@@ -10,13 +10,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, SourceOptions, SplitSamples
 from data_builders.sources.filters import keep_short, keep_unseen, read_splits
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
+from data_builders.sources.rows import Form, RawRow, Text, Texts
 from data_builders.text.texts import fingerprint, plain_spaces
 
 
@@ -32,10 +32,6 @@ class TempReasonOptions(SourceOptions):
     max_words: int | None = Field(600, ge=1)
 
 
-class _Answers(RawObject):
-    text: Texts
-
-
 class _Row(RawRow):
     question: Text
     context: Text
@@ -44,16 +40,16 @@ class _Row(RawRow):
 
 class _Official(_Row):
     id: Annotated[str, Field(pattern=r"^L3_[^_]+_[^_]+_[^_]+$")]  # L3_<entity>_<property>_<number>
-    text_answers: _Answers
+    answers: Texts = Field(validation_alias=AliasPath("text_answers", "text"))
 
 
 class _TimeBench(_Row):
-    answer: Texts
+    answers: Texts = Field(alias="answer")
 
 
 def _draft(shown: str, row: _Official | _TimeBench) -> Draft:
-    texts, entity = (row.text_answers.text, row.id.split("_")[1]) if isinstance(row, _Official) else (row.answer, "")
-    answers = [plain_spaces(answer) for answer in texts if answer]
+    entity = row.id.split("_")[1] if isinstance(row, _Official) else ""
+    answers = [plain_spaces(answer) for answer in row.answers if answer]
     if not answers:
         raise BadRowError.at("answers", answers, "at least one text that is not empty")
     context = plain_spaces(row.context if shown == "page" else row.fact_context)
