@@ -1,4 +1,4 @@
-"""The Boxes generator, checked by a second simulation that knows only the text."""
+"""The Boxes generator, checked by a second simulation that knows only the text; the options of both generators."""
 
 from __future__ import annotations
 
@@ -82,19 +82,28 @@ def test_the_seed_decides_everything(tmp_path: Path, dataset: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("dataset", "settings", "message"),
     [
-        ("scenarios=10 train_samples=5", "scenarios asks every question"),
-        ("boxes=50", "at most 100, the number of different objects"),
-        ("operations=2 min_numops=3", r"min_numops: got 3; expected at most operations \(2\)"),
-        ("min_numops=1 changed_share=0.5", "with min_numops every drawn box is changed"),
-        ("operations=0 changed_share=0.5", "expected 0 if operations is 0"),
-        ("train_samples=0 test_samples=0", "expected a sample to draw"),
-        ("boxes=many", "boxes: got 'many'"),
-        ("boxes=1 max_objects=1", r"found no further initial state .*train \d+ of 2,000"),
-        ("expected_objects=100", "7 boxes of 100 expected objects never drew at most 100"),
+        ("boxes", "scenarios=10 train_samples=5", "scenarios asks every question"),
+        ("boxes", "boxes=50", "at most 100, the number of different objects"),
+        ("boxes", "operations=2 min_numops=3", r"min_numops: got 3; expected at most operations \(2\)"),
+        ("boxes", "min_numops=1 changed_share=0.5", "with min_numops every drawn box is changed"),
+        ("boxes", "operations=0 changed_share=0.5", "expected 0 if operations is 0"),
+        ("boxes", "train_samples=0 test_samples=0", "expected a sample to draw"),
+        ("boxes", "boxes=many", "boxes: got 'many'"),
+        ("boxes", "boxes=1 max_objects=1", r"found no further initial state .*train \d+ of 2,000"),
+        ("boxes", "expected_objects=100", "7 boxes of 100 expected objects never drew at most 100"),
+        ("habit", "strength=1.2", "strength: got '1.2'"),
+        ("habit", "places=21", r"places: got 21; expected at most 20 \(all there are with prior=new\)"),
+        ("habit", "places=5", r"things: got 6; expected at most 5 \(each has a habitual place of its own\)"),
+        ("habit", "prior=pretrained places=17", r"expected at most 16 \(all there are with prior=pretrained\)"),
+        ("habit", "things_per_story=7", r"things_per_story: got 7; expected at most 6 \(the number of things\)"),
+        ("habit", "things_per_story=6 test_irrelevant=2", "every story is about all 6 things"),
+        ("habit", "moves=0 test_unanswerable=2", "expected 0 if moves is 0"),
+        ("habit", "train_samples=0 test_samples=0", "expected a sample to draw"),
+        ("habit", "things=2 places=2 things_per_story=2 moves=0", "found no further story"),
     ],
 )
-def test_impossible_options_are_rejected(tmp_path: Path, settings: str, message: str) -> None:
+def test_impossible_options_are_rejected(tmp_path: Path, dataset: str, settings: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build_splits(tmp_path, "boxes", *settings.split())
+        build_splits(tmp_path, dataset, *settings.split())

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.util.errors import UserError
 from data_builders.habit.stories import KNOWN_HABITS
 from tests.data_builders.reading import build_splits
 
@@ -144,22 +143,3 @@ def test_manifest_and_card_count_the_rows_of_each_subset(tmp_path: Path) -> None
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "| habit | test | conflict | 5 |" in card
     assert "| `habit` |" in card
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ("strength=1.2", "strength: got '1.2'"),
-        ("places=21", r"places: got 21; expected at most 20 \(all there are with prior=new\)"),
-        ("places=5", r"things: got 6; expected at most 5 \(each has a habitual place of its own\)"),
-        ("prior=pretrained places=17", r"expected at most 16 \(all there are with prior=pretrained\)"),
-        ("things_per_story=7", r"things_per_story: got 7; expected at most 6 \(the number of things\)"),
-        ("things_per_story=6 test_irrelevant=2", "every story is about all 6 things"),
-        ("moves=0 test_unanswerable=2", "expected 0 if moves is 0"),
-        ("train_samples=0 test_samples=0", "expected a sample to draw"),
-        ("things=2 places=2 things_per_story=2 moves=0", "found no further story"),
-    ],
-)
-def test_impossible_options_are_rejected(tmp_path: Path, settings: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        build_splits(tmp_path, "habit", *settings.split())
