@@ -61,7 +61,6 @@ class World:
     """The sizes of the world.
 
     Attributes:
-        boxes: Number of boxes.
         max_objects: Most things in a box.
         expected_objects: Mean of the Poisson draw of a box's initial contents, clipped at `max_objects`. Half of it,
             rounded down, but at least 1, is the mean of the draw of how many things an operation puts in.

@@ -50,11 +50,9 @@ class RawInput(FileContents):
     """One raw file that is read for one split.
 
     Attributes:
-        dataset: Name of the dataset.
         split: The split that the file's rows go to.
         name: The file's path inside the dataset's folder, with `/`; safe to write into outputs.
         path: Its path on this machine; only for messages.
-        bad: Collects bad rows.
         format, licence: Format and licence of the samples made from it.
         unit: Unit of row numbers. A JSON array may be one line, so its items are counted.
         folder: The dataset's folder, if it differs from its name.

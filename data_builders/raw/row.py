@@ -82,7 +82,6 @@ class Draft:
     """The parts of a sample as a row gives them, before filters and the checks of `EventSample`.
 
     Attributes:
-        number: Number of the row.
         relation, context: None if the row has no usable one, so that a filter leaves it out.
         id: Unique within dataset and split; empty for the number.
         meta: Further entries of the sample's meta.

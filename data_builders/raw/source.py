@@ -141,12 +141,10 @@ class Source:
 
     Attributes:
         name: Name in `--datasets` and in `EventSample.dataset`.
-        format: Format of its samples.
         licence: Licence of the raw data, as the publisher states it.
         homepage: Repository of the raw data.
         inputs: Raw files; empty for generated data.
         read: Returns the rows of each wanted split.
-        options: Model of its options.
         notes: Remarks for readers of the manifest, by topic.
         folder: The dataset's folder in `--raw`, if it differs from the name.
         redistribution: Why the rows must not be republished, in one clause; empty if the licence allows it.

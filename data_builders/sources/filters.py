@@ -25,7 +25,6 @@ class Filter:
     Attributes:
         name: Empty for a conversion, which is not recorded.
         keep: (rows, rows of the splits read before) → the rows that stay.
-        splits: The splits that are filtered.
         unit: What is counted.
     """
 

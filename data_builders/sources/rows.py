@@ -14,6 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, Row, clean
+from data_builders.raw.source import SourceOptions
+from data_builders.text.texts import IfRule
 
 T = TypeVar("T")
 M = TypeVar("M", bound="RawRow")
@@ -47,6 +49,16 @@ class RawRow(RawObject):
 
     number: int
     key: str = ""
+
+
+class IfOptions(SourceOptions):
+    """Options of a dataset whose conditional questions are known by an "if".
+
+    Attributes:
+        rule: Makes a question conditional if it has the letters "if" (substring) or the word.
+    """
+
+    rule: IfRule = "substring"
 
 
 @dataclass(frozen=True)

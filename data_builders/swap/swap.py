@@ -51,9 +51,6 @@ class Swaps:
     """The numbers of swapped and refused rows of one dataset.
 
     Attributes:
-        rows: Its rows.
-        wanted: The number of rows to swap.
-        swapped: The number of swapped rows.
         refused: Reason → refused rows among those that were tried, in random order, until enough were swapped.
     """
 

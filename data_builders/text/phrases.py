@@ -36,7 +36,6 @@ class Phrase:
 
     Attributes:
         text: As in the passage, without punctuation and conjunctions around it, with an article or "to" before it.
-        kind: Its kind.
         inner: The text as it reads inside a sentence: the capital of a sentence's start is lowered.
         start, end: Its place in the passage, in characters.
         before: The two words before it, in lower case; empty at the start of a sentence.

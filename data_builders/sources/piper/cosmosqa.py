@@ -19,25 +19,15 @@ from typing import Literal
 from d2e_sft.util.errors import UserError
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, SourceOptions, SplitSamples
+from data_builders.raw.source import Job, SplitSamples
 from data_builders.sources.filters import NO_BLANK, convert, keep_if, keep_unseen, read_splits
-from data_builders.sources.rows import Cleaned, Form, RawRow, Text, Texts, columns
+from data_builders.sources.rows import Cleaned, Form, IfOptions, RawRow, Text, Texts, columns
 from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _INSTANCE = re.compile(r"Context: (.*?)\s*\n\s*Question: (.*)", re.DOTALL)
 _OPTIONS = 4
 # Far more than one story's questions have, so a draw that avoids their answers ends soon.
 _FEWEST_ANSWERS = 20
-
-
-class CosmosQAOptions(SourceOptions):
-    """Options of Cosmos QA.
-
-    Attributes:
-        rule: Makes a question counterfactual if it has the letters "if" (substring) or the word.
-    """
-
-    rule: IfRule = "substring"
 
 
 class _Row(RawRow):
@@ -91,7 +81,7 @@ FOUR_ANSWERS = keep_if(
 
 def read(job: Job) -> SplitSamples:
     """Read train and test (2,985 rows, PIPER table 7)."""
-    options: CosmosQAOptions = job.options
+    options: IfOptions = job.options
     draft = partial(_draft, options.rule)
     form = Form(_Row, draft, lambda raw: raw.csv_rows(columns(_Row)))
     if not job.wants("train") or not job.file("train").substitute:
@@ -135,4 +125,4 @@ def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
     return rows
 
 
-COSMOSQA = source(__file__, read, options=CosmosQAOptions)
+COSMOSQA = source(__file__, read, options=IfOptions)

@@ -21,20 +21,9 @@ from data_builders.raw.characters import decode_characters
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.raw.source import SourceOptions
 from data_builders.sources.filters import NO_BLANK, keep_first, keep_if, keep_unseen, read_splits
-from data_builders.sources.rows import Cleaned, Form, RawRow, Text
+from data_builders.sources.rows import Cleaned, Form, IfOptions, RawRow, Text
 from data_builders.text.texts import IfRule, fingerprint, has_if
-
-
-class EsterOptions(SourceOptions):
-    """Options of ESTER.
-
-    Attributes:
-        rule: Makes a question conditional if it has the letters "if" (substring) or the word.
-    """
-
-    rule: IfRule = "substring"
 
 
 class _Row(RawRow):
@@ -94,5 +83,5 @@ FILTERS = (
 ESTER = source(
     __file__,
     lambda job: read_splits(job, Form(_Row, partial(_draft, job.options.rule), RawInput.json_items), FILTERS),
-    options=EsterOptions,
+    options=IfOptions,
 )
