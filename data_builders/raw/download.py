@@ -140,7 +140,8 @@ class _Download:
         if self._size and have == self._size:
             return
         etag = self._etag.read_text(encoding="utf-8") if self._etag.is_file() else ""
-        if have > self._size if self._size else not etag:
+        resumable = have < self._size if self._size else etag
+        if not resumable:
             self._partial.unlink(missing_ok=True)
             have = 0
         # Identity, since a compressed body cannot be resumed at a byte of the file.

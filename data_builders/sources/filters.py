@@ -50,11 +50,7 @@ def keep_first(
 
 
 def keep_unseen(
-    name: str,
-    reason: str,
-    *keys: Callable[[Any], Hashable],
-    splits: tuple[Split, ...] = _TRAIN,
-    unit: str = "rows",
+    name: str, reason: str, *keys: Callable[[Any], Hashable], splits: tuple[Split, ...] = _TRAIN, unit: str = "rows"
 ) -> Filter:
     """Keep the rows that share no key with a row of the splits read before; an empty key is never shared."""
 

@@ -36,7 +36,7 @@ _LACKS = ("no", "little", "few")
 # Kinds that can be an answer; others are pieces of a clause.
 _ANSWERS = frozenset(("clause", "noun", "gerund"))
 
-# (kind of the effect, link) → question for the cause; question for the effect, which goes on "if it were not for …?".
+# (kind of the effect, link) → question for the cause; question for the effect, before its "if it were not for …?".
 _WORDINGS: dict[tuple[str, Link], tuple[str, str]] = {
     ("noun", "cause"): ("What leads to {}?", "What would there not be"),
     ("noun", "enable"): ("What enables {}?", "What would not be possible"),
