@@ -120,7 +120,7 @@ def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[flo
         text += sentence + " "
     best: tuple[float, set[int]] = (-1.0, set())
     # Whole words only: "another" does not have the answer "no".
-    for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted else ():
+    for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted and wanted in text else ():
         first, end = place.span()
         covered = {i for i, start in enumerate(starts) if start < end and first < start + len(folded[i])}
         score = max(relevance[i] for i in covered)

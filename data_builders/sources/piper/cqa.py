@@ -115,7 +115,10 @@ def _phrase(passage: str, side: list[_Piece], cases: Cases, subject_end: int | N
     if len(side) != 1:
         return None
     text, position = side[0]
-    places = [found.start() for found in re.finditer(re.escape(text), passage)]
+    places, at = [], passage.find(text)
+    while at >= 0:
+        places.append(at)
+        at = passage.find(text, at + len(text))
     if not places or (position is None and len(places) > 1):
         return None
     start = min(places, key=lambda place: abs(place - (position or 0)))
