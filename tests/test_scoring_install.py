@@ -13,10 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from d2e_sft.cli import main
-from tests.eval.systems.boxes import rows as boxes
-from tests.eval.systems.crepe import procedures as crepe
-from tests.eval.systems.openpi2 import procedures as openpi2
-from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
+from tests.eval.systems.cases import WITHOUT_PLANNER, save_answers, save_gold
 from tests.factories import save_bench
 from tests.test_dependencies import closure
 from tests.tiny import make_sample
@@ -57,22 +54,19 @@ def test_the_file_asks_for_what_the_project_asks_for() -> None:
 
 
 def test_every_scorer_compare_table_and_report_work_without_torch(tmp_path: Path) -> None:
-    gold = {
-        "wiqa": save_lines(tmp_path / "wiqa.jsonl", QUESTIONS),
-        "boxes": boxes.save(tmp_path / "boxes.jsonl", boxes.ROWS),
-        "crepe": crepe.save(tmp_path / "crepe.json", crepe.GOLD),
-        "openpi2": openpi2.save(tmp_path / "openpi2.json", openpi2.expanded()),
-        "rows": save_bench(tmp_path / "bench", [make_sample(0, split="test")]),
-    }
-    answers = tmp_path / "answers.csv"
-    answers.write_text("ques_id,answer\n" + "".join(f"{q['metadata']['ques_id']},more\n" for q in QUESTIONS))
-    said = tmp_path / "said.jsonl"
+    bench, said = save_bench(tmp_path / "bench", [make_sample(0, split="test")]), tmp_path / "said.jsonl"
     said.write_text('{"id": "s0", "output": "yes"}\n')
+    calls = [["score", "rows", str(said), "--gold", str(bench)]]
+    for name in WITHOUT_PLANNER:
+        system, *given = name.split()
+        gold = save_gold(tmp_path, name)
+        options = ["--gold", str(gold), *(part for one in given for part in ("--set", one))]
+        calls.append(["score", system, str(save_answers(tmp_path / f"{name}.csv", name, gold)), *options])
+        calls.append(["score", system, *options, "--template", str(tmp_path / f"empty {name}.csv")])
     runs = [str(tmp_path / "a"), str(tmp_path / "b")]
-    calls = [
-        *(["score", n, "--gold", str(file), "--template", str(tmp_path / f"{n}.csv")] for n, file in gold.items()),
-        ["score", "crepe", "--gold", str(gold["crepe"]), str(gold["crepe"])],
-        *(["score", "wiqa", "--gold", str(gold["wiqa"]), str(answers), "--out", run] for run in runs),
+    wiqa = ["score", "wiqa", str(tmp_path / "wiqa.csv"), "--gold", str(save_gold(tmp_path, "wiqa"))]
+    calls += [
+        *([*wiqa, "--out", run] for run in runs),
         ["compare", *runs],
         ["table", *runs, "--format", "latex"],
         ["report", *runs, "--out", str(tmp_path / "r.html")],

@@ -21,10 +21,7 @@ from d2e_sft.util.terminal import WIDTH
 from tests.command import d2e, output_of
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.paper_runs import run
-from tests.eval.systems.boxes import rows as boxes
-from tests.eval.systems.crepe import procedures as crepe
-from tests.eval.systems.openpi2 import procedures as openpi2
-from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
+from tests.eval.systems.cases import WITHOUT_PLANNER, save_answers, save_gold
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
@@ -92,22 +89,12 @@ def test_lists(call: str) -> None:
 
 @pytest.mark.usefixtures("piped")
 def test_scores_of_every_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gold = {
-        "wiqa": save_lines(tmp_path / "wiqa.jsonl", QUESTIONS),
-        "boxes": boxes.save(tmp_path / "boxes.jsonl", boxes.ROWS),
-        "crepe": crepe.save(tmp_path / "crepe.json", crepe.GOLD),
-        "openpi2": openpi2.save(tmp_path / "openpi2.json", openpi2.expanded()),
-    }
-    answers = {
-        "wiqa": "ques_id,answer\n" + "".join(f"{row['metadata']['ques_id']},more\n" for row in QUESTIONS),
-        "boxes": "line,prediction\n" + "".join(f"{line},the cup\n" for line in range(1, len(boxes.ROWS) + 1)),
-        "openpi2": "procedure,step,entity,attribute\n1,1,water,place\n1,2,,\n2,1,,\n",
-    }
-    for system, file in gold.items():
-        said = tmp_path / f"{LONG}.csv"
-        said.write_text(answers.get(system, ""))
-        assert d2e("score", system, file if system == "crepe" else said, "--gold", file) == 0
-        assert not too_wide(capsys.readouterr().out), system
+    for name in WITHOUT_PLANNER:
+        system, *given = name.split()
+        gold = save_gold(tmp_path, name)
+        said = save_answers(tmp_path / f"{LONG}-{name}.csv", name, gold)
+        assert d2e("score", system, said, "--gold", gold, *(part for one in given for part in ("--set", one))) == 0
+        assert not too_wide(capsys.readouterr().out), name
 
 
 @pytest.mark.usefixtures("piped")

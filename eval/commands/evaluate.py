@@ -21,7 +21,7 @@ from eval.commands.evaluate_call import check_call, check_free_answers, check_ju
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.decoder_passes import check_single_decoder_options, decoder_passes, scored_passes
 from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
-from eval.score.likelihood import NORMALISATIONS
+from eval.score.scoring import NORMALISATIONS
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
 if TYPE_CHECKING:

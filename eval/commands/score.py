@@ -12,10 +12,8 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.terminal import warn
 from eval.compare.measures.tables import measures_latex
-from eval.systems.flat.templates import write_template
-from eval.systems.registry import SYSTEM_NAMES
-from eval.systems.rows import ROWS
-from eval.systems.scored_files import ScoredFile, compare_scored, comparison_text, score_files
+from eval.systems.registry import ROWS, SYSTEM_NAMES
+from eval.systems.scored_files import ScoredFile, compare_scored, comparison_text, score_files, write_template
 
 _STDOUT = "-"
 
@@ -91,7 +89,7 @@ def score(
     _check_output(files, json_out, latex, plot, out)
     scored = score_files(system, files, gold, given, None if names is None else names.split(","))
     for one in scored:
-        for warning in one.warnings:
+        for warning in one.result.warnings:
             warn(warning)
     _print(scored, json_out, latex, plot)
     if out is not None:
@@ -116,11 +114,13 @@ def _print(scored: Sequence[ScoredFile], json_out: str | None, latex: str | None
     needs = len(scored) > 1 or latex is not None or plot is not None
     comparison = compare_scored(scored) if needs else None
     if _STDOUT not in (json_out, latex):
-        click.echo(scored[0].text if len(scored) == 1 or comparison is None else comparison_text(scored, comparison))
+        click.echo(
+            scored[0].result.text if len(scored) == 1 or comparison is None else comparison_text(scored, comparison)
+        )
     if json_out is not None:
-        content = scored[0].scores
+        content = scored[0].result.scores
         if len(scored) > 1 and comparison is not None:
-            content = {"comparison": comparison.to_json(), "scores": {one.label: one.scores for one in scored}}
+            content = {"comparison": comparison.to_json(), "scores": {one.label: one.result.scores for one in scored}}
         if json_out == _STDOUT:
             click.echo(json.dumps(content, indent=2, ensure_ascii=False))
         else:

@@ -38,9 +38,8 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
 
     Example: d2e data wiqa-questions --graphs wiqa_influence_graphs.jsonl --out data/raw/wiqa/all.jsonl
     """
-    from eval.systems.json_file import json_lines
-    from eval.systems.wiqa.generate import questions_of, read_alignments
-    from eval.systems.wiqa.graphs import read_graphs
+    from eval.systems.files import json_lines
+    from eval.systems.wiqa.graphs import questions_of, read_alignments, read_graphs
 
     found = read_graphs(graphs)
     aligned = read_alignments(alignments, found) if alignments is not None else None

@@ -17,7 +17,7 @@ from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
-from eval.score.likelihood import Normalise
+from eval.score.scoring import Normalise
 
 EngineName = Literal["auto", "transformers", "vllm", "openai"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)

@@ -19,9 +19,8 @@ from eval.run.journal_files import PassFiles
 from eval.run.options import EvalConfig, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.run.task import sample_task
-from eval.score.likelihood import score_likelihoods
 from eval.score.predictions import Prediction
-from eval.score.scoring import score_output
+from eval.score.scoring import score_likelihoods, score_output
 
 T = TypeVar("T")
 

@@ -34,18 +34,18 @@ def f1(counts: NDArray[Any]) -> _Floats:
 
 def macro_f1(counts: NDArray[Any]) -> _Floats:
     """Return macro-F1 over the classes that occur, like scikit-learn: confusions gold × predicted (…, C·C) → (…,)."""
-    by_class, occurs = _f1_by_class(counts)
+    by_class, occurs = f1_by_class(counts)
     means: _Floats = by_class.sum(axis=-1) / np.maximum(occurs.sum(axis=-1), 1)
     return means
 
 
 def macro_f1_all(counts: NDArray[Any]) -> _Floats:
     """Return macro-F1 over all classes; one that does not occur has F1 0."""
-    means: _Floats = _f1_by_class(counts)[0].mean(axis=-1)
+    means: _Floats = f1_by_class(counts)[0].mean(axis=-1)
     return means
 
 
-def _f1_by_class(counts: NDArray[Any]) -> tuple[_Floats, NDArray[np.bool_]]:
+def f1_by_class(counts: NDArray[Any]) -> tuple[_Floats, NDArray[np.bool_]]:
     """Return F1 of each class and whether it occurs, both (…, C), from confusions (…, C·C)."""
     classes = round(counts.shape[-1] ** 0.5)
     confusions = np.asarray(counts).reshape(*counts.shape[:-1], classes, classes)

@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from d2e_sft.data.sample import Format, Relation, Subset
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import replacing, sha256_of
-from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
-from eval.score.metrics import normalise
+from eval.score.metrics import EventScores, normalise
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
 DIGEST = "predictions_sha256"  # checksum of a finished file, in its record `*.decoding.json`
@@ -135,11 +134,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
 
 
 def refuse_edited(path: Path) -> None:
-    """Compare a file of predictions with the checksum in its record, if there is one.
-
-    Raises:
-        UserError: the file was changed after it was written.
-    """
+    """Compare a file of predictions with the checksum in its record, if any; UserError if it was changed."""
     try:
         expected = json.loads(path.with_suffix(".decoding.json").read_bytes()).get(DIGEST)
     except (OSError, ValueError, AttributeError):

@@ -16,9 +16,9 @@ from d2e_sft.config.decoding import RECORDED
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS
 from d2e_sft.util.errors import UserError, describe_validation_error
-from eval.score.event_answers import EventScores
 from eval.score.extract import Mode
 from eval.score.faithfulness import FaithfulnessScores, score_faithfulness
+from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average
 from eval.score.subsets import DatasetSubsets, score_subsets
@@ -174,14 +174,6 @@ def group_of(prediction: Prediction) -> GroupKey:
     return prediction.dataset, prediction.relation, prediction.format
 
 
-def group_predictions(predictions: Sequence[Prediction]) -> dict[GroupKey, list[Prediction]]:
-    """Group predictions by dataset × relation × format, in order of appearance."""
-    groups: dict[GroupKey, list[Prediction]] = {}
-    for prediction in predictions:
-        groups.setdefault(group_of(prediction), []).append(prediction)
-    return groups
-
-
 def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
     """Group keys by relation, in order of appearance."""
     relations: dict[str, list[GroupKey]] = {}
@@ -191,14 +183,13 @@ def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
 
 
 def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Scores:
-    """Score predictions, with 95 % bootstrap intervals.
-
-    Raises:
-        UserError: there is no prediction to score.
-    """
+    """Score predictions, with 95 % bootstrap intervals; UserError if there is no prediction to score."""
     if not predictions:
         raise UserError("no prediction to score; expected at least one")
-    groups = {key: _score(key, members, seed) for key, members in group_predictions(predictions).items()}
+    members: dict[GroupKey, list[Prediction]] = {}  # in order of appearance
+    for prediction in predictions:
+        members.setdefault(group_of(prediction), []).append(prediction)
+    groups = {key: _score(key, own, seed) for key, own in members.items()}
     relations = by_relation(groups).items()
     subsets = score_subsets(predictions, seed=seed)
     return Scores(
@@ -219,7 +210,9 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
         values |= {name: [getattr(prediction, name) for prediction in predictions] for name in ("acc", "acc_norm")}
     own: dict[str, Any] = {metric: bootstrap_average([scores], seed=seed) for metric, scores in values.items()}
     if fmt == "nli":
-        own |= {"label_shares": _label_shares(predictions), "gold_shares": gold_shares(predictions)}
+        answers = [p.answer[0] if p.parsed and len(p.answer) == 1 else "other" for p in predictions]
+        shares = {label: answers.count(label) / len(answers) for label in (*NLI_LABELS, "other")}
+        own |= {"label_shares": shares, "gold_shares": gold_shares(predictions)}
     if scored := [p.events for p in predictions if p.events]:
         events = {name: [getattr(one, name) for one in scored] for name in EventScores.model_fields}
         means = {name: bootstrap_average([column], seed=seed) for name, column in events.items()}
@@ -240,9 +233,3 @@ def gold_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
 def _average(groups: Sequence[GroupScores], **relation: str) -> AverageScores:
     means = {metric: sum(getattr(group, metric).mean for group in groups) / len(groups) for metric in METRICS}
     return AverageScores(**relation, groups=len(groups), **means)
-
-
-def _label_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
-    counts = {label: sum(p.parsed and p.answer == [label] for p in predictions) for label in NLI_LABELS}
-    counts["other"] = sum(not p.parsed for p in predictions)
-    return {label: count / len(predictions) for label, count in counts.items()}

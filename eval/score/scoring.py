@@ -1,19 +1,20 @@
-"""From a generated text to a scored prediction: how the metrics apply to each format.
+"""From a model's answer to a scored prediction: a generated text, or the log-probabilities of the options.
 
-The paper reports the mean of exact match and F1 (PIPER, section 2.2).
+The paper reports the mean of exact match and F1 (PIPER, section 2.2). Likelihoods are scored as in
+lm-evaluation-harness: `acc` is about the option with the largest sum, `acc_norm` about the one with the largest sum
+per character. A tie goes to the first option.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from d2e_sft.data.prompts import Setting
+from d2e_sft.data.prompts import PromptSet, Setting, candidate_responses
 from d2e_sft.data.sample import EventSample
-from eval.score.event_answers import EventScores, score_events
 from eval.score.extract import Extraction, extract_answer
-from eval.score.metrics import exact_match, option_key, token_f1
-from eval.score.predictions import Prediction
+from eval.score.metrics import exact_match, option_key, score_events, token_f1
+from eval.score.predictions import Prediction, ScoredOption
 
 SAMPLE_FIELDS = set(Prediction.model_fields) & set(EventSample.model_fields)
 
@@ -35,23 +36,20 @@ def score_output(sample: EventSample, output: str, marker: str, setting: Setting
     """
     extraction = extract_answer(output, fmt=sample.format, options=sample.options, marker=marker, setting=setting)
     scores = score_answer(sample.format, extraction, sample.answers, sample.options)
+    # An answer of several events, if the sample's meta lists these and their triggers.
+    spans, triggers = sample.meta.get("spans"), sample.meta.get("triggers")
+    events = None
+    if sample.format == "qa" and isinstance(spans, list) and isinstance(triggers, list):
+        events = score_events(" ".join(extraction.answers), spans, triggers)
     return Prediction(
         **sample.model_dump(include=SAMPLE_FIELDS),
         gold=sample.answers,
         output=output,
         answer=list(extraction.answers),
         extraction=extraction.mode,
-        events=_score_events(sample, extraction),
+        events=events,
         **scores._asdict(),
     )
-
-
-def _score_events(sample: EventSample, extraction: Extraction) -> EventScores | None:
-    """Score an answer of several events, if the sample's meta lists these and their triggers."""
-    spans, triggers = sample.meta.get("spans"), sample.meta.get("triggers")
-    if sample.format != "qa" or not isinstance(spans, list) or not isinstance(triggers, list):
-        return None
-    return score_events(" ".join(extraction.answers), spans, triggers)
 
 
 def score_answer(
@@ -81,3 +79,57 @@ def score_answer(
     named, right_ones = [option_key(answer) for answer in extraction.answers], [option_key(answer) for answer in gold]
     exact, f1 = float(named == right_ones), token_f1(predicted, [" ".join(gold)])
     return AnswerScores(exact, f1, float(set(named) == set(right_ones)) if fmt == "mcq" else None)
+
+
+Normalise = Literal["none", "tokens", "characters"]
+NORMALISATIONS: tuple[Normalise, ...] = get_args(Normalise)
+
+
+def likeliest(options: Sequence[ScoredOption], normalise: Normalise) -> int:
+    """Return the place of the option with the largest log-probability, as a sum, per token or per character."""
+    lengths = {
+        "none": [1] * len(options),
+        "tokens": [option.tokens for option in options],
+        "characters": [option.characters for option in options],
+    }[normalise]
+    values = [option.logprob / length for option, length in zip(options, lengths, strict=True)]
+    return values.index(max(values))
+
+
+def score_likelihoods(
+    sample: EventSample, scores: Sequence[tuple[float, int]], wording: PromptSet, normalise: Normalise
+) -> Prediction:
+    """Return the likeliest option as a scored prediction, with the scores of all options.
+
+    If several options are correct (mcq), one is chosen. Exact match and set accuracy then ask whether it is the only
+    correct one, `acc` and `acc_norm` whether it is one of them.
+
+    Args:
+        scores: Log-probability and number of tokens of each of the sample's candidates.
+        wording: PromptSet of the prompt; the prediction's output is the response with the chosen option.
+        normalise: The length to divide by.
+
+    Raises:
+        ValueError: the numbers of scores and candidates differ.
+    """
+    responses, form = candidate_responses(wording, sample), wording.marker(sample.format)
+    options = [
+        ScoredOption(
+            option=option, logprob=logprob, tokens=tokens, characters=len(response.strip().removeprefix(form).strip())
+        )
+        for option, response, (logprob, tokens) in zip(sample.candidates, responses, scores, strict=True)
+    ]
+    chosen = likeliest(options, normalise)
+    extraction = Extraction((options[chosen].option,), "strict")
+    acc, acc_norm = (options[likeliest(options, rule)].option in sample.answers for rule in ("none", "characters"))
+    return Prediction(
+        **sample.model_dump(include=SAMPLE_FIELDS),
+        gold=sample.answers,
+        output=responses[chosen],
+        answer=list(extraction.answers),
+        extraction=extraction.mode,
+        **score_answer(sample.format, extraction, sample.answers, sample.options)._asdict(),
+        likelihoods=options,
+        acc=float(acc),
+        acc_norm=float(acc_norm),
+    )

@@ -59,7 +59,6 @@ def bootstrap_average(groups: Sequence[ArrayLike], *, seed: int = 0, resamples: 
     Args:
         groups: G arrays, each (n_g,) scores of independent samples.
         seed: the same seed and values give the same bounds.
-        resamples: number of bootstrap samples.
 
     Raises:
         ValueError: there is no group, or one is empty or not one-dimensional.
@@ -181,16 +180,15 @@ def _flipped_means(change: _Floats, rng: np.random.Generator, count: int) -> _Fl
     # n random signs is 2·Binomial(n, ½) − n.
     sizes, counts = np.unique(np.abs(change), return_counts=True)
     if change.size < _COUNTS_PAY * sizes.size:
-        return np.concatenate([_signs(rng, r, change.size) @ change / change.size for r in _parts(count, change.size)])
+        bits = (_bits(rng, rows, change.size) for rows in _parts(count, change.size))
+        return np.concatenate([np.where(own, -1.0, 1.0) @ change / change.size for own in bits])
     positive = rng.binomial(counts, 0.5, size=(count, counts.size))  # (R, K)
     means: _Floats = (2 * positive - counts) @ sizes / change.size  # (R,)
     return means
 
 
-def _signs(rng: np.random.Generator, rows: int, n: int) -> _Floats:
-    """Return (rows, n) independent signs, drawn as bits."""
-    bits = np.unpackbits(rng.integers(256, size=(rows, -(-n // 8)), dtype=np.uint8), axis=1, count=n)
-    return np.where(bits, -1.0, 1.0)
+def _bits(rng: np.random.Generator, rows: int, n: int) -> NDArray[np.uint8]:
+    return np.unpackbits(rng.integers(256, size=(rows, -(-n // 8)), dtype=np.uint8), axis=1, count=n)
 
 
 def _parts(rows: int, n: int) -> list[int]:

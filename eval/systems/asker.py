@@ -18,9 +18,9 @@ from eval.run.journal_files import Answer, Fingerprint, PassFiles
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 from eval.run.task import Conversation, Task
-from eval.score.likelihood import likeliest
 from eval.score.predictions import ScoredOption
-from eval.systems.json_file import json_lines
+from eval.score.scoring import likeliest
+from eval.systems.files import json_lines
 
 
 @dataclass
@@ -28,8 +28,8 @@ class Asker:
     """A model that answers conversations, pass after pass.
 
     A pass writes `FOLDER/PASS.jsonl` (dataset, id and output of each conversation) and `PASS.decoding.json`. It is
-    taken up again after a kill, and answers of other prompts, models or options are never mixed. The model is loaded
-    when first there is something to decode.
+    resumed after a kill, and answers of other prompts, models or options are never mixed. The model is loaded when
+    there is something to decode.
 
     Attributes:
         config: how; α subtracts what the imagined conversation says.
@@ -79,11 +79,7 @@ class Asker:
         return self._run(task, lambda answer: {"output": answer.output})
 
     def choose(self, name: str, conversations: Sequence[Conversation]) -> list[str]:
-        """Return the likeliest option of each conversation, in order; by `--normalise`.
-
-        Raises:
-            UserError: as `ask`.
-        """
+        """Return the likeliest option of each conversation, in order, by `--normalise`; errors as in `ask`."""
         task = Task(
             name=name,
             conversations=conversations,
@@ -91,16 +87,17 @@ class Asker:
             likelihood=True,
             without_context=self.config.options.without_context,
         )
-        return self._run(task, lambda answer: self._chosen(conversations[answer.index].options, answer))
 
-    def _chosen(self, options: Sequence[str], answer: Answer) -> dict[str, Any]:
-        assert answer.scores is not None
-        scored = [
-            ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
-            for option, (logprob, tokens) in zip(options, answer.scores, strict=True)
-        ]
-        chosen = scored[likeliest(scored, self.config.options.normalise)].option
-        return {"output": chosen, "likelihoods": [option.model_dump() for option in scored]}
+        def chosen(answer: Answer) -> dict[str, Any]:
+            assert answer.scores is not None
+            scored = [
+                ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
+                for option, (logprob, tokens) in zip(conversations[answer.index].options, answer.scores, strict=True)
+            ]
+            best = scored[likeliest(scored, self.config.options.normalise)].option
+            return {"output": best, "likelihoods": [option.model_dump() for option in scored]}
+
+        return self._run(task, chosen)
 
     def _run(self, task: Task, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
         """Run a pass and return its outputs; `said` turns an answer into the fields of its line."""

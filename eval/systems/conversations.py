@@ -62,8 +62,7 @@ def ask_by_turns(
         pass_name: Format string for the number of the turn, counted from 1.
         counts: Number of turns of each dialogue.
         conversation: Returns the next question of a dialogue from its replies so far.
-        read: Extracts the reply from each output.
-        options: Options of `Asker.ask`.
+        read: Extracts the reply from each output; `options` are those of `Asker.ask`.
     """
     replies: dict[Key, list[str]] = {key: [] for key in counts}
     for turn in range(max(counts.values(), default=0)):

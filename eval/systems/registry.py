@@ -16,10 +16,11 @@ _SYSTEMS: dict[str, tuple[str, str]] = {
     "wiqa": ("eval.systems.wiqa.system", "WIQA"),
 }
 SYSTEM_NAMES = tuple(_SYSTEMS)
+ROWS = "rows"  # any benchmark of rows: has a scorer only
 
 
 def load_system(name: str) -> System[Any, Any]:
-    """Return the system with this name, which is one of `SYSTEM_NAMES`."""
-    module, attribute = _SYSTEMS[name]
+    """Return the system with this name, which is one of `SYSTEM_NAMES` or `rows`."""
+    module, attribute = ("eval.systems.rows", "ROWS_SYSTEM") if name == ROWS else _SYSTEMS[name]
     system: System[Any, Any] = getattr(importlib.import_module(module), attribute)
     return system

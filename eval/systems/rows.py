@@ -6,9 +6,10 @@ Whatever else it has is not read, so a `predictions.jsonl` is such a file, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -20,16 +21,16 @@ from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.terminal import warn
 from eval.compare.measures.measure import Measure, digest, shares
 from eval.compare.runs import ScoredRun
+from eval.compare.subset_tables import subset_tables
+from eval.compare.tables import score_tables
 from eval.run.benchmark import Benchmark, locate_benchmark
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
 from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, group_of, score_predictions
 from eval.score.scoring import score_output
+from eval.systems.files import Text, file_in
 from eval.systems.flat.lines import FlatRow, read_lines, refuse_unfilled
-from eval.systems.json_file import Text
-from eval.systems.score_files import file_in
-from eval.systems.system import SystemOptions
-
-ROWS = "rows"
+from eval.systems.registry import ROWS
+from eval.systems.system import System, SystemOptions, SystemResult
 
 
 class RowsOptions(SystemOptions):
@@ -40,85 +41,107 @@ class RowsOptions(SystemOptions):
     missing: Literal["refuse", "leave_out"] = Field(default="refuse", description="rows without an output")
 
 
-@dataclass(frozen=True)
-class ScoredOutputs:
-    """The scored outputs, in the order of the benchmark's file.
+@dataclass(frozen=True, kw_only=True)
+class RowsResult(SystemResult):
+    """The scored outputs.
 
     Attributes:
+        run: the scores, as a run has them.
+        predictions: in the order of the benchmark's file.
         left_out: rows without an output.
     """
 
-    scores: RunScores
+    run: RunScores
     predictions: list[Prediction]
     left_out: int
 
     @property
-    def measures(self) -> list[Measure]:
-        """Mean, exact match and F1 row by row, and where there are several groups the mean of each."""
-        gold = digest({f"{p.dataset}/{p.id}": p.gold for p in self.predictions})
-        found = []
-        for metric, name in (("mean", "mean of EM and F1"), ("exact_match", "EM"), ("f1", "F1")):
-            found += shares(name, "rows", gold, {_key(p): getattr(p, metric) for p in self.predictions})
-        groups = {group_of(p): ", ".join(group_of(p)) for p in self.predictions}
-        for key, name in groups.items() if len(groups) > 1 else ():
-            own = {_key(p): p.mean for p in self.predictions if group_of(p) == key}
-            found += shares(f"mean, {name}", "rows", gold, own)
-        return found
+    def text(self) -> str:
+        left_out = f"rows without an output, left out: {self.left_out:,}" if self.left_out else ""
+        return "\n\n".join(filter(None, [super().text, left_out]))
 
     def as_run(self, file: Path, label: str) -> ScoredRun:
         """Return the outputs as a run that was never written."""
         predictions = {(p.dataset, p.id): p for p in self.predictions}
-        return ScoredRun(file, label, file, self.scores, predictions)
+        return ScoredRun(file, label, file, self.run, predictions)
 
     def write(self, run: Path) -> Path:
         """Leave them as `d2e eval` does, for `d2e compare` and the others; returns the folder RUN/eval/BENCH."""
-        folder = run / "eval" / self.scores.bench.name
+        folder = run / "eval" / self.run.bench.name
         write_predictions(self.predictions, folder / "predictions.jsonl")
-        write_json(folder / SCORES_FILE, self.scores.content())
+        write_json(folder / SCORES_FILE, self.scores)
         return folder
 
 
-def _key(prediction: Prediction) -> str:
-    return f"{prediction.dataset}/{prediction.id}"
+class Rows(System[list[EventSample], dict[SampleKey, str]]):
+    """Any benchmark of rows, scored without a model."""
 
+    name = ROWS
+    score_options = RowsOptions
 
-def score_rows(outputs: Path, gold: Path, options: RowsOptions) -> ScoredOutputs:
-    """Score a file of outputs.
+    def gold_at(self, path: Path, options: Any, option: str = "--gold") -> Path:
+        return locate_benchmark(path).file
 
-    Args:
-        outputs: JSONL, or the folder of a run that `d2e eval` wrote.
-        gold: a folder of `d2e data build` (its test rows), or a file of rows.
+    def read_gold(self, path: Path, options: Any) -> list[EventSample]:
+        return read_samples(path)
 
-    Raises:
-        UserError: a file is missing or damaged, or outputs and rows do not fit; names file and line.
-    """
-    benchmark = locate_benchmark(gold)
-    names = (f"{benchmark.name}/predictions.jsonl", "predictions.jsonl")
-    outputs = file_in(outputs, names, "--predictions", "the outputs of a run")
-    try:
-        refuse_edited(outputs)
-    except UserError as error:  # anybody's outputs are scored here, a changed copy of a run's among them
-        warn(error.message)
-    samples = read_samples(benchmark.file)
-    warn_if_changed(benchmark.file, sha256_of(benchmark.file))
-    said = _read_outputs(outputs, samples, benchmark.file)
-    lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]
-    if lacking and options.missing == "refuse":
-        raise UserError(
-            f"{outputs}: no output for {len(lacking):,} of {len(samples):,} rows of {benchmark.file}, such as "
-            f"{lacking[0].id!r} of {lacking[0].dataset}",
-            remedy="give them, or score only the others: --set missing=leave_out",
+    def template(self, gold: list[EventSample], options: Any) -> Iterator[dict[str, Any]]:
+        return ({"id": sample.id, "dataset": sample.dataset, "output": ""} for sample in gold)
+
+    def score(self, predictions: Path, gold: Path, options: RowsOptions) -> RowsResult:
+        """Score a file of outputs, or those of a run's folder.
+
+        Raises UserError if a file is missing or damaged, or outputs and rows do not fit; names file and line.
+        """
+        benchmark = locate_benchmark(gold)
+        names = (f"{benchmark.name}/predictions.jsonl", "predictions.jsonl")
+        outputs = file_in(predictions, names, "--predictions", "the outputs of a run")
+        try:
+            refuse_edited(outputs)
+        except UserError as error:  # anybody's outputs are scored here, a changed copy of a run's among them
+            warn(error.message)
+        samples = read_samples(benchmark.file)
+        warn_if_changed(benchmark.file, sha256_of(benchmark.file))
+        said = _read_outputs(outputs, samples, benchmark.file)
+        lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]
+        if lacking and options.missing == "refuse":
+            raise UserError(
+                f"{outputs}: no output for {len(lacking):,} of {len(samples):,} rows of {benchmark.file}, such as "
+                f"{lacking[0].id!r} of {lacking[0].dataset}",
+                remedy="give them, or score only the others: --set missing=leave_out",
+            )
+        wording = load_prompt_set(options.prompt_set).in_setting(options.setting)
+        scored = [
+            score_output(sample, said[key], wording.marker(sample.format), options.setting)
+            for sample in samples
+            if (key := (sample.dataset, sample.id)) in said
+        ]
+        run = _run_scores(outputs, benchmark, options, scored)
+        return RowsResult(
+            run.content(),
+            score_tables(run) + subset_tables(run),
+            measures=_measures(scored),
+            run=run,
+            predictions=scored,
+            left_out=len(lacking),
         )
-    wording = load_prompt_set(options.prompt_set).in_setting(options.setting)
-    predictions = [
-        score_output(sample, said[key], wording.marker(sample.format), options.setting)
-        for sample in samples
-        if (key := (sample.dataset, sample.id)) in said
-    ]
-    return ScoredOutputs(_scores(outputs, benchmark, options, predictions), predictions, len(lacking))
 
 
-def _scores(outputs: Path, benchmark: Benchmark, options: RowsOptions, predictions: list[Prediction]) -> RunScores:
+def _measures(predictions: Sequence[Prediction]) -> list[Measure]:
+    """Return mean, exact match and F1 row by row, and the mean of each group if there are several."""
+    keys = {f"{p.dataset}/{p.id}": p for p in predictions}
+    gold = digest({key: p.gold for key, p in keys.items()})
+    found = []
+    for metric, name in (("mean", "mean of EM and F1"), ("exact_match", "EM"), ("f1", "F1")):
+        found += shares(name, "rows", gold, {key: getattr(p, metric) for key, p in keys.items()})
+    groups = list(dict.fromkeys(map(group_of, predictions)))
+    for group in groups if len(groups) > 1 else ():
+        own = {key: p.mean for key, p in keys.items() if group_of(p) == group}
+        found += shares(f"mean, {', '.join(group)}", "rows", gold, own)
+    return found
+
+
+def _run_scores(outputs: Path, benchmark: Benchmark, options: RowsOptions, predictions: list[Prediction]) -> RunScores:
     scored = score_predictions(predictions)
     name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
     return RunScores(
@@ -160,3 +183,6 @@ def _read_outputs(path: Path, samples: list[EventSample], rows: Path) -> dict[Sa
         outputs[key] = line.output
     refuse_unfilled(path, outputs.values(), "output")
     return outputs
+
+
+ROWS_SYSTEM = Rows()

@@ -14,7 +14,8 @@ from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.score.scores import SCORES_FILE
 from eval.systems.asker import Asker
-from eval.systems.system import System, SystemCall, SystemResult, parse_options
+from eval.systems.registry import SYSTEM_NAMES, load_system
+from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
 
 RAW_ROOT = Path("data/raw")
 _RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # of each pass
@@ -45,31 +46,47 @@ def evaluate_system(
     own = parse_options(system.options, given, system.name)
     by_likelihood = options.answer == "likelihood"
     if by_likelihood and not own.can_choose:
+        called = " ".join((f"--bench {system.name}", *(f"--set {text}" for text in given)))
         raise UserError(
-            f"--answer likelihood with --bench {system.name} {' '.join(f'--set {text}' for text in given)}".rstrip()
-            + ": its prompts ask for text that is generated, and have no options to score",
-            remedy="drop it; of the systems crepe has such a prompt: --bench crepe --set prompt=yes_no",
+            f"--answer likelihood with {called}: its prompts ask for text that is generated, and have no options to "
+            "score",
+            remedy=f"drop it; prompts with options: {', '.join(_calls_with_options()) or 'none'}",
         )
-    config = resolve_options(model, options)
-    if options.max_samples is None:  # the recipe's limit counts samples of PIPER
-        config = replace(config, max_samples=None)
-    ways = ("likelihood" if by_likelihood else "", "without-context" if options.without_context else "")
-    parts = (system.name, own.variant, *ways)
-    folder = run / "eval" / "-".join(filter(None, parts))
-    processes = join_processes(config.engine)
-    if processes.is_main:
-        warn_of_idle_options(config)
-    asker = Asker(model, config, processes, folder)
     path = RAW_ROOT / system.name if data is None else data
     if not path.exists():
         raise UserError(
             f"{system.name}: {path} does not exist; expected its official files ({system.official_files})",
             remedy=f"get them ({system.obtain}), or name their folder: --data DIR",
         )
+    config = resolve_options(model, options)
+    if options.max_samples is None:  # the recipe's limit counts samples of PIPER
+        config = replace(config, max_samples=None)
+    ways = ("likelihood" if by_likelihood else "", "without-context" if options.without_context else "")
+    folder = run / "eval" / "-".join(filter(None, (system.name, own.variant, *ways)))
+    processes = join_processes(config.engine)
+    if processes.is_main:
+        warn_of_idle_options(config)
+    asker = Asker(model, config, processes, folder)
     result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood), asker)
-    scores = {
-        "system": system.name,
-        **result.scores,
+    scores = {"system": system.name, **result.scores, **_record(asker, own)}
+    processes.decided_by_main(lambda: write_result(folder, scores, result))
+    return scores, result, folder
+
+
+def _calls_with_options() -> list[str]:
+    """Return the calls whose prompts have options, of all systems."""
+    systems = [load_system(name) for name in SYSTEM_NAMES]
+    return [
+        " ".join((f"--bench {one.name}", *(f"--set {name}={value}" for name, value in one.options.choosing.items())))
+        for one in systems
+        if one.options.choosing is not None
+    ]
+
+
+def _record(asker: Asker, own: SystemOptions) -> dict[str, Any]:
+    """Return what the answers came from."""
+    config = asker.config
+    return {
         "model": asker.model,
         **config.decoding.record(),
         "without_context": config.options.without_context,
@@ -78,8 +95,6 @@ def evaluate_system(
         "seed": config.options.seed,
         "passes": {name: {key: record[key] for key in _RECORDED} for name, record in asker.records.items()},
     }
-    processes.decided_by_main(lambda: write_result(folder, scores, result))
-    return scores, result, folder
 
 
 def write_result(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:

@@ -1,77 +1,59 @@
-"""Files of predictions scored alike, of a system or of rows: what `d2e score` prints and keeps of one or several."""
+"""What `d2e score` does: score one or several files of predictions, compare them, or write a template."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
 from eval.compare.compare import compare_runs
 from eval.compare.measures.comparison import MeasureComparison, compare_measures
-from eval.compare.measures.measure import Measure
 from eval.compare.measures.tables import measures_text
 from eval.compare.runs import distinct_labels
-from eval.compare.subset_tables import subset_tables
-from eval.compare.tables import score_tables
 from eval.compare.verdicts import terminal_text
+from eval.systems.flat.lines import is_flat, write_lines
 from eval.systems.registry import load_system
-from eval.systems.rows import ROWS, RowsOptions, ScoredOutputs, score_rows
+from eval.systems.rows import RowsResult
 from eval.systems.run import write_result
 from eval.systems.system import SystemResult, parse_options
 
 
 @dataclass(frozen=True)
 class ScoredFile:
-    """One file of predictions, scored.
-
-    Attributes:
-        label: what tables call it.
-        scores: plain JSON.
-        text: its tables.
-        warnings: printed with the scores.
-        result: of a system its result, of rows the scored outputs.
-    """
+    """One file of predictions, scored; `label` is its name in tables."""
 
     label: str
     file: Path
     system: str
-    scores: dict[str, Any]
-    text: str
-    measures: Sequence[Measure]
-    result: SystemResult | ScoredOutputs
-    warnings: Sequence[str] = ()
+    result: SystemResult
 
     def write(self, run: Path) -> Path:
         """Leave it as `d2e eval` does, for `d2e compare`, `report` and `table`; returns the folder RUN/eval/BENCH."""
-        if isinstance(self.result, ScoredOutputs):
+        if isinstance(self.result, RowsResult):
             return self.result.write(run)
         folder = run / "eval" / self.system
         folder.mkdir(parents=True, exist_ok=True)
         if self.file.is_file() and self.file.parent.resolve() != folder.resolve():
             shutil.copyfile(self.file, folder / self.file.name)
-        write_result(folder, {"system": self.system, **self.scores, "model": str(self.file)}, self.result)
+        write_result(folder, {"system": self.system, **self.result.scores, "model": str(self.file)}, self.result)
         return folder
 
 
 def score_files(
-    system: str, files: Sequence[Path], gold: Path, given: Sequence[str], names: Sequence[str] | None = None
+    name: str, files: Sequence[Path], gold: Path, given: Sequence[str], names: Sequence[str] | None = None
 ) -> list[ScoredFile]:
-    """Score each file against the same gold, with the same `NAME=VALUE` options of the scorer.
+    """Score each file against the same gold, with the same `NAME=VALUE` options; `names` are those in tables.
 
-    Args:
-        system: its name, or `rows`.
-        names: what the files are called, in their order; None takes their own names.
-
-    Raises:
-        UserError: a file is missing or damaged, does not fit the gold, or the names do not fit the files.
+    Raises UserError if a file is missing or damaged, does not fit the gold, or the names do not fit the files.
     """
-    labels = _labels(files, names)
-    score = _score_rows if system == ROWS else _score_system
-    return [replace(score(system, file, gold, given), label=label) for file, label in zip(files, labels, strict=True)]
+    labels, system = _labels(files, names), load_system(name)
+    options = parse_options(system.score_options, given, name)
+    pairs = zip(labels, files, strict=True)
+    return [ScoredFile(label, file, name, system.score(file, gold, options)) for label, file in pairs]
 
 
 def _labels(files: Sequence[Path], names: Sequence[str] | None) -> list[str]:
@@ -89,29 +71,35 @@ def _labels(files: Sequence[Path], names: Sequence[str] | None) -> list[str]:
     return list(names)
 
 
-def _score_system(name: str, file: Path, gold: Path, given: Sequence[str]) -> ScoredFile:
-    system = load_system(name)
-    result = system.score(file, gold, parse_options(system.score_options, given, name))
-    text = "\n\n".join(table.terminal() for table in result.tables)
-    return ScoredFile("", file, name, result.scores, text, result.measures, result, result.warnings)
-
-
-def _score_rows(name: str, file: Path, gold: Path, given: Sequence[str]) -> ScoredFile:
-    options = parse_options(RowsOptions, given, ROWS)
-    assert isinstance(options, RowsOptions)
-    scored = score_rows(file, gold, options)
-    left_out = f"rows without an output, left out: {scored.left_out:,}" if scored.left_out else ""
-    tables = score_tables(scored.scores) + subset_tables(scored.scores)
-    text = "\n\n".join(filter(None, [*(table.terminal() for table in tables), left_out]))
-    return ScoredFile("", file, name, scored.scores.content(), text, scored.measures, scored)
-
-
 def compare_scored(scored: Sequence[ScoredFile]) -> MeasureComparison:
     """Compare the files, with paired differences to the first; UserError if they are about other items."""
-    return compare_measures(scored[0].system, {one.label: one.measures for one in scored})
+    return compare_measures(scored[0].system, {one.label: one.result.measures for one in scored})
 
 
 def comparison_text(scored: Sequence[ScoredFile], comparison: MeasureComparison) -> str:
     """Return several files' comparison for a terminal; rows have the tables of `d2e compare`."""
-    runs = [one.result.as_run(one.file, one.label) for one in scored if isinstance(one.result, ScoredOutputs)]
+    runs = [one.result.as_run(one.file, one.label) for one in scored if isinstance(one.result, RowsResult)]
     return terminal_text(compare_runs(runs)) if runs else measures_text(comparison, Table.terminal)
+
+
+def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:
+    """Write the flat file of predictions that a scorer wants, all but the predictions; returns what to fill in.
+
+    Args:
+        given: `NAME=VALUE` options of the scorer.
+
+    Raises:
+        UserError: the gold file is missing or damaged, the name of the file says no form, or there is such a file.
+    """
+    if not is_flat(file):
+        raise UserError(f"--template {file}: expected a name that ends in .jsonl or .csv", "name another file")
+    if file.exists():
+        raise UserError(
+            f"--template {file}: is there already, and may hold answers", "name another file, or remove it"
+        )
+    chosen = load_system(system)
+    options = parse_options(chosen.score_options, given, system)
+    rows = list(chosen.template(chosen.read_gold(chosen.gold_at(gold, options), options), options))
+    write_whole(file, write_lines(file, rows))
+    filled = [name for name in (rows[0] if rows else ()) if all(row[name] == "" for row in rows)]
+    return f"{len(rows):,} lines, to fill in: {', '.join(filled)}"

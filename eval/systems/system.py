@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from d2e_sft.util.errors import UserError, describe_validation_error, did_you_me
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
 from eval.systems.asker import Asker
-from eval.systems.score_files import file_in
+from eval.systems.files import file_in
 
+_NOT_IN_NAMES = re.compile(r"[^\w+.]")  # of folders
 Unit = TypeVar("Unit")
 Gold = TypeVar("Gold")
 Answers = TypeVar("Answers")
@@ -27,22 +29,25 @@ class SystemOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     # Options that only change how answers are scored.
     scoring: ClassVar[frozenset[str]] = frozenset()
+    # The values with which the prompts have options to choose from; None if they never have.
+    choosing: ClassVar[Mapping[str, Any] | None] = None
 
     @property
     def variant(self) -> str:
         """The options that differ from the defaults, for the name of the results' folder; may be empty.
 
-        Two kinds are left out: options in `scoring`, which do not change the answers, and fields with `exclude=True`,
-        which only say how a file is opened. The second kind is not in `scores.json` either.
+        Options in `scoring` are left out, and fields with `exclude=True`, which `scores.json` does not have either.
         """
         default = {name: value for name, value in self.defaults().items() if name not in self.scoring}
         own = self.model_dump(include=set(default))
-        return "-".join(f"{name}={_slug(value)}" for name, value in own.items() if value != default[name])
+        changed = {name: value for name, value in own.items() if value != default[name]}
+        texts = {name: value.stem if isinstance(value, Path) else str(value) for name, value in changed.items()}
+        return "-".join(f"{name}={_NOT_IN_NAMES.sub('_', text)}" for name, text in texts.items())
 
     @property
     def can_choose(self) -> bool:
-        """Whether the questions have options, so that `--answer likelihood` can take the likeliest."""
-        return False
+        """Whether the prompts have options, so that `--answer likelihood` can take the likeliest."""
+        return self.choosing is not None and self.choosing.items() <= dict(self).items()
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -67,6 +72,11 @@ class SystemResult:
     files: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     measures: Sequence[Measure] = ()
+
+    @property
+    def text(self) -> str:
+        """What a terminal shows."""
+        return "\n\n".join(table.terminal() for table in self.tables)
 
 
 @dataclass(frozen=True)
@@ -95,16 +105,29 @@ class SystemCall:
         return [units[place] for place in sorted(places)]
 
 
-class Benchmark(Generic[Gold, Answers]):
-    """How a benchmark reads gold, asks a model, reads predictions and scores; a subclass gives these four steps."""
+class System(Generic[Gold, Answers]):
+    """A benchmark; a subclass reads gold, asks a model, reads predictions and scores.
 
-    obtain: ClassVar[str] = ""  # the command that gets the official files
+    Attributes:
+        name: Name on the command line.
+        title: Name, authors and venue.
+        official_files: The official files that it reads, for messages.
+        obtain: The command that gets them.
+        options: Class of the options of a run.
+        score_options: Class of the scorer's options, with a `seed`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    official_files: ClassVar[str]
+    obtain: ClassVar[str] = ""
+    options: ClassVar[type[SystemOptions]]
+    score_options: ClassVar[type[SystemOptions]]
 
     def read_gold(self, path: Path, options: Any) -> Gold:
         """Read the gold file.
 
-        Raises:
-            UserError: the file is missing or damaged; names file, place, value and what is expected.
+        Raises UserError if the file is missing or damaged; names file, place, value and what is expected.
         """
         raise NotImplementedError
 
@@ -115,8 +138,7 @@ class Benchmark(Generic[Gold, Answers]):
     def read_predictions(self, path: Path, gold: Gold, options: Any) -> Answers:
         """Read a file of predictions, official or flat.
 
-        Raises:
-            UserError: the file is damaged, or does not fit the gold file.
+        Raises UserError if the file is damaged, or does not fit the gold file.
         """
         raise NotImplementedError
 
@@ -141,11 +163,7 @@ class Benchmark(Generic[Gold, Answers]):
         return ()
 
     def gold_at(self, path: Path, options: Any, option: str = "--gold") -> Path:
-        """Return the gold file itself, or the one in a folder of official files.
-
-        Raises:
-            UserError: no such file.
-        """
+        """Return the gold file itself, or the one in a folder of official files; UserError if no such file."""
         names = self.gold_files(options)
         if names:
             return file_in(path, names, option, f"the official files (get them: {self.obtain})")
@@ -156,8 +174,7 @@ class Benchmark(Generic[Gold, Answers]):
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
         """Ask a model about the benchmark and score its answers.
 
-        Raises:
-            UserError: the official files are missing or damaged, or the model cannot be asked.
+        Raises UserError if the official files are missing or damaged, or the model cannot be asked.
         """
         gold = self.read_gold(self.gold_at(call.data, call.options, "--data"), call.options)
         answers = self.ask(gold, call, asker)
@@ -179,29 +196,10 @@ class Benchmark(Generic[Gold, Answers]):
         return file_in(path, self.prediction_files(options), "--predictions", "predictions of a run")
 
 
-class System(Benchmark[Gold, Answers]):
-    """A related system: a benchmark with a name and options.
-
-    Attributes:
-        name: Name on the command line.
-        title: Name, authors and venue.
-        official_files: The official files that it reads, for messages.
-        options: Class of the options of a run.
-        score_options: Class of the scorer's options, with a `seed`.
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    official_files: ClassVar[str]
-    options: ClassVar[type[SystemOptions]]
-    score_options: ClassVar[type[SystemOptions]]
-
-
 def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:
     """Read `NAME=VALUE` texts as a system's options.
 
-    Raises:
-        UserError: a text without `=`, an unknown option, one given twice, or a value that does not fit.
+    Raises UserError if a text has no `=`, an option is unknown or given twice, or a value does not fit.
     """
     known = list(options.model_fields)
     values: dict[str, str] = {}
@@ -228,8 +226,3 @@ def _about(options: type[SystemOptions], system: str) -> str:
     about = {name: item.description for name, item in options.model_fields.items()}
     texts = [f"{name}={value}" + f" ({about[name]})" * bool(about[name]) for name, value in options.defaults().items()]
     return f"options of {system} and their defaults: {'; '.join(texts)}"
-
-
-def _slug(value: Any) -> str:
-    text = Path(value).stem if isinstance(value, Path) else str(value)
-    return "".join(c if c.isalnum() or c in "+._" else "_" for c in text)

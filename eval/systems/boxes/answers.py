@@ -33,9 +33,7 @@ def contents_of(text: str) -> frozenset[str]:
 def right_officially(prediction: str | None, gold: str, *, t5: bool = False) -> bool:
     """Return whether the official script counts a prediction as correct.
 
-    Args:
-        gold: The answer in the gold file.
-        t5: Whether the gold file has the form for fine-tuning T5. If not, score as the script does with `--zero_shot`.
+    `t5` is for gold files in the form for fine-tuning T5; others are scored as the script does with `--zero_shot`.
     """
     if prediction is None:
         return False

@@ -20,7 +20,7 @@ from pydantic import model_validator
 from d2e_sft.util.encrypted_zip import PASSWORD, member_names, read_encrypted
 from d2e_sft.util.errors import UserError
 from eval.systems.boxes.answers import contents_of
-from eval.systems.json_file import Row, checked, read_text
+from eval.systems.files import Row, checked, read_text
 
 _MASK = "<extra_id_0>"
 P = TypeVar("P", Path, PurePosixPath)
@@ -47,10 +47,6 @@ class Question(Row):
 
     @model_validator(mode="after")
     def _has_the_published_form(self) -> Self:
-        if not _MASKED.fullmatch(self.sentence_masked):
-            raise ValueError(
-                f"sentence_masked ends {self.sentence_masked[-60:]!r}; expected '… Box N contains {_MASK} .'"
-            )
         if not self.masked_content.startswith(_MASK):
             raise ValueError(f"masked_content is {self.masked_content!r}; expected it to begin with {_MASK}")
         if _initial(self.description, self.box) is None:
@@ -59,9 +55,9 @@ class Question(Row):
 
     @cached_property
     def _parts(self) -> dict[str, str | None]:
-        found = _MASKED.fullmatch(self.sentence_masked)
-        assert found is not None
-        return found.groupdict()
+        if found := _MASKED.fullmatch(self.sentence_masked):
+            return found.groupdict()
+        raise ValueError(f"sentence_masked ends {self.sentence_masked[-60:]!r}; expected '… Box N contains {_MASK} .'")
 
     @property
     def description(self) -> str:
@@ -95,17 +91,25 @@ class Question(Row):
 
 
 def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[Question]:
-    """Read a file of the published format.
+    """Read a JSONL file of the published format, from a folder or zip archive.
 
     Args:
-        path: a JSONL file, a zip archive, or a folder with one of them.
         split: the beginning of the file's name in a folder or archive. In an archive its folder may come first, as in
             `few_shot/test`.
 
     Raises:
         UserError: there is no such file, or a row does not have the format; names file and line.
     """
-    name, text = _read(path, split, password)
+    if path.is_dir():
+        found = sorted(p for p in path.iterdir() if p.name.startswith(split) and p.suffix == ".jsonl")
+        path = _only(path, split, found or sorted(path.glob("*.zip")))
+    name = str(path)
+    if path.suffix == ".zip":
+        members = [member for member in map(PurePosixPath, member_names(path)) if member.suffix == ".jsonl"]
+        member = _only(path, split, [member for member in members if f"/{split}" in f"/{member}"])
+        name, text = f"{path}: {member}", read_encrypted(path, str(member), password)
+    else:
+        text = read_text(path)
     questions = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -138,18 +142,6 @@ def balanced(groups: Sequence[Sequence[Question]], count: int, seed: int) -> lis
         fitting = [place for place, group in enumerate(groups) if any(q.numops == numops for q in group)]
         chosen.update(rng.sample(fitting, min(count, len(fitting))))
     return [groups[place] for place in sorted(chosen)]
-
-
-def _read(path: Path, split: str, password: str) -> tuple[str, str]:
-    if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.name.startswith(split) and p.suffix == ".jsonl")
-        found = found or sorted(path.glob("*.zip"))
-        path = _only(path, split, found)
-    if path.suffix != ".zip":
-        return str(path), read_text(path)
-    names = [PurePosixPath(name) for name in member_names(path)]
-    member = _only(path, split, [name for name in names if f"/{split}" in f"/{name}" and name.suffix == ".jsonl"])
-    return f"{path}: {member}", read_encrypted(path, str(member), password)
 
 
 def _only(where: Path, split: str, found: Sequence[P]) -> P:

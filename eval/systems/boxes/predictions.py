@@ -14,8 +14,8 @@ from pathlib import Path
 
 from d2e_sft.util.errors import UserError, shortened
 from eval.systems.boxes.gold import Question
+from eval.systems.files import json_lines, read_text
 from eval.systems.flat.lines import FlatRow, read_lines, refuse_unfilled
-from eval.systems.json_file import json_lines, read_text
 
 _HEADER = "\ttarget\tprediction\tinput"
 _TSV_REMEDY = (

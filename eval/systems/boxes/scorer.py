@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
@@ -24,81 +25,90 @@ from eval.systems.boxes.answers import MODIFIERS, in_words_of_t5, right, right_o
 from eval.systems.boxes.gold import Question, clauses, mentions, states
 
 _MOST = 3
+_COLUMNS = ("accuracy", "corrected", "baseline")
 _THING = re.compile(rf"\b[Tt]he ((?:(?:{'|'.join(MODIFIERS)}) )?\S+)")
 
 
-def score(
-    questions: Sequence[Question], predictions: Sequence[str | None], baseline: Sequence[str], *, boxes: int, seed: int
-) -> dict[str, Any]:
-    """Return all scores as fractions: by the official rule, and under `corrected` by the corrected one.
+def outcomes(
+    questions: Sequence[Question], predictions: Sequence[str | None], baseline: Sequence[str]
+) -> pd.DataFrame:
+    """Return a row for each question: its state, operations, change, and which answers are correct.
 
-    Args:
-        predictions: the text about each question's box; None without an answer.
-        baseline: the random answers.
-        boxes: number of questions in a whole state; the state accuracy leaves out parts of states.
+    The columns accuracy and baseline (the random answers) are by the official rule, corrected is by the other.
     """
-    pairs = list(zip(predictions, questions, strict=True))
-    hits = [officially(text, question) for text, question in pairs]
-    chance = [officially(text, question) for text, question in zip(baseline, questions, strict=True)]
-    meant = [right(text, question.answer) for text, question in pairs]
 
-    def accuracies(name: str, own: Sequence[bool]) -> dict[str, Any]:
-        kinds = {"": (True, False), "_changed": (True,), "_unchanged": (False,)}
-        chosen = {
-            kind: [hit for hit, question in zip(own, questions, strict=True) if question.changed in wanted]
-            for kind, wanted in kinds.items()
+    def officially(texts: Sequence[str | None]) -> list[bool]:
+        pairs = zip(texts, questions, strict=True)
+        return [right_officially(text, question.answer, t5=question.form == "t5") for text, question in pairs]
+
+    return pd.DataFrame(
+        {
+            "state": [str(state[0].line) for state in states(questions) for _ in state],
+            "numops": [question.numops for question in questions],
+            "changed": [question.changed for question in questions],
+            "accuracy": officially(predictions),
+            "corrected": [right(text, one.answer) for text, one in zip(predictions, questions, strict=True)],
+            "baseline": officially(baseline),
         }
-        return {f"{name}{kind}": _mean(values, seed) for kind, values in chosen.items()}
+    )
 
+
+def score(rows: pd.DataFrame, unparsed: int, *, boxes: int, seed: int) -> dict[str, Any]:
+    """Return all scores of `outcomes` as fractions; `corrected` has those by the corrected rule.
+
+    The state accuracy leaves out states with fewer questions than `boxes`.
+    """
+
+    def accuracies(name: str, column: str) -> dict[str, Any]:
+        kinds = {"": rows, "_changed": rows[rows.changed], "_unchanged": rows[~rows.changed]}
+        return {f"{name}{kind}": _mean(own[column], seed) for kind, own in kinds.items()}
+
+    whole = _whole(rows, boxes)
     return {
-        **accuracies("accuracy", hits),
-        "state_accuracy": _mean(_whole(questions, hits, boxes), seed),
-        "corrected": {
-            **accuracies("accuracy", meant),
-            "state_accuracy": _mean(_whole(questions, meant, boxes), seed),
-        },
-        **accuracies("baseline_accuracy", chance),
-        "unparsed": sum(text is None for text in predictions) / len(predictions),
-        "questions": len(questions),
-        "questions_changed": sum(question.changed for question in questions),
-        "states": len(_whole(questions, hits, boxes)),
-        "by_numops": _by_numops(questions, {"accuracy": hits, "corrected": meant, "baseline": chance}, seed),
+        **accuracies("accuracy", "accuracy"),
+        "state_accuracy": _mean(whole.accuracy, seed),
+        "corrected": {**accuracies("accuracy", "corrected"), "state_accuracy": _mean(whole.corrected, seed)},
+        **accuracies("baseline_accuracy", "baseline"),
+        "unparsed": unparsed / len(rows),
+        "questions": len(rows),
+        "questions_changed": int(rows.changed.sum()),
+        "states": len(whole),
+        "by_numops": [
+            {
+                "numops": int(own.numops.iloc[0]),
+                "changed": changed,
+                "n": len(own),
+                **{column: _mean(own[column], seed) for column in _COLUMNS},
+            }
+            for changed in (True, False)
+            for _, own in rows[rows.changed == changed].groupby("numops")
+        ],
     }
 
 
-def officially(text: str | None, question: Question) -> bool:
-    """Return whether the official script counts a text as correct."""
-    return right_officially(text, question.answer, t5=question.form == "t5")
+def _whole(rows: pd.DataFrame, boxes: int) -> pd.DataFrame:
+    """Return for each whole state whether all its boxes are correct, by either rule."""
+    groups = rows.groupby("state", sort=False)
+    return groups[["accuracy", "corrected"]].all()[groups.size() == boxes]
 
 
-def _whole(questions: Sequence[Question], hits: Sequence[bool], boxes: int) -> list[bool]:
-    """Return for each whole state whether all its boxes are correct."""
-    by_line = {question.line: hit for question, hit in zip(questions, hits, strict=True)}
-    return [all(by_line[question.line] for question in state) for state in states(questions) if len(state) == boxes]
+def _mean(values: pd.Series[bool], seed: int) -> dict[str, float] | None:
+    return asdict(bootstrap_average([values], seed=seed)) if len(values) else None
 
 
-def measures(questions: Sequence[Question], predictions: Sequence[str | None], *, boxes: int) -> list[Measure]:
+def measures(rows: pd.DataFrame, questions: Sequence[Question], *, boxes: int) -> list[Measure]:
     """Return accuracies state by state, because the boxes of a state are asked together; `boxes` is their number."""
-    groups = {str(state[0].line): state for state in states(questions)}
     gold = digest([(q.line, q.description, q.box, q.answer) for q in questions])
-    texts = {question.line: text for text, question in zip(predictions, questions, strict=True)}
-    official = {q.line: officially(texts[q.line], q) for q in questions}
-    meant = {q.line: right(texts[q.line], q.answer) for q in questions}
-    named: list[tuple[str, Mapping[int, bool], Sequence[bool]]] = [
-        ("accuracy", official, (True, False)),
-        ("accuracy, changed boxes", official, (True,)),
-        ("accuracy, unchanged boxes", official, (False,)),
-        ("whole states", official, ()),
-        ("accuracy, corrected", meant, (True, False)),
-    ]
     found = []
-    for name, hits, changed in named:
-        chosen = {item: [hits[q.line] for q in state if q.changed in changed] for item, state in groups.items()}
-        counts = {item: (sum(own), len(own)) for item, own in chosen.items()}
-        if name == "whole states":
-            whole = {item: state for item, state in groups.items() if len(state) == boxes}
-            counts = {item: (all(hits[q.line] for q in state), 1) for item, state in whole.items()}
-        found += measure(name, "share", "states", gold, counts)
+    for name, own, column in (
+        ("accuracy", rows, "accuracy"),
+        ("accuracy, changed boxes", rows[rows.changed], "accuracy"),
+        ("accuracy, unchanged boxes", rows[~rows.changed], "accuracy"),
+        ("whole states", _whole(rows, boxes).reset_index(), "accuracy"),
+        ("accuracy, corrected", rows, "corrected"),
+    ):
+        counts = own.groupby("state", sort=False)[column].agg(["sum", "size"])
+        found += measure(name, "share", "states", gold, dict(zip(counts.index, counts.to_numpy(), strict=True)))
     return found
 
 
@@ -121,7 +131,7 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
             str(row["numops"]),
             "yes" if row["changed"] else "no",
             f"{row['n']:,}",
-            *(_percent(row[key]) for key in ("accuracy", "corrected", "baseline")),
+            *(_percent(row[key]) for key in _COLUMNS),
         ]
         for row in scores["by_numops"]
     ]
@@ -135,22 +145,6 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
         ),
         Table.of(("operations", "changed", *columns), detail, "By the number of operations that touched the box"),
     ]
-
-
-def _by_numops(questions: Sequence[Question], hits: Mapping[str, Sequence[bool]], seed: int) -> list[dict[str, Any]]:
-    """Return accuracies by number of operations, of changed boxes and then of the others."""
-    rows = []
-    for changed in (True, False):
-        places = [i for i, question in enumerate(questions) if question.changed == changed]
-        for numops in sorted({questions[i].numops for i in places}):
-            here = [i for i in places if questions[i].numops == numops]
-            means = {name: _mean([values[i] for i in here], seed) for name, values in hits.items()}
-            rows.append({"numops": numops, "changed": changed, "n": len(here), **means})
-    return rows
-
-
-def _mean(values: Sequence[bool], seed: int) -> dict[str, float] | None:
-    return asdict(bootstrap_average([values], seed=seed)) if values else None
 
 
 def _percent(interval: dict[str, float] | None) -> str:

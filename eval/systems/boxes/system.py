@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.config.recipe import View
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.encrypted_zip import PASSWORD
+from eval.run.task import Conversation
 from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
 from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
 from eval.systems.boxes.gold import Question, balanced, read_questions, states
 from eval.systems.boxes.predictions import official_tsv, read_predictions, write_predictions
-from eval.systems.boxes.prompts import Demonstrations, Form, Prompt, all_boxes, as_trained, completed, one_box
-from eval.systems.boxes.scorer import measures, plot, random_answers, score, tables
+from eval.systems.boxes.scorer import measures, outcomes, plot, random_answers, score, tables
+from eval.systems.conversations import assistant, system, user, wording
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 State = Sequence[Question]
 Answers = tuple[list[Question], list[str | None]]  # the questions that are answered, and the texts
+Prompt = Literal["all_boxes", "one_box", "trained"]
+Form = Literal["chat", "cloze"]
+Demonstrations = Literal["plain", "alternate", "none"]
+Split = Annotated[str, Field(description="beginning of the file's name in a folder or archive")]
+Password = Annotated[str, Field(exclude=True, description="of an archive")]
 _MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40}
+_SYSTEM = (
+    "You are told what some boxes hold and what is then done with their contents. Keep track of it, and say what is "
+    "in {what} at the end, {how}."
+)
+_CLOZE = (
+    "Each description says what some boxes hold and what is then done with their contents. The statement below it "
+    "says what is in {what} at the end, {how}."
+)
+_ZERO_SHOT = {
+    "every box": "in the form: Box 0 contains the A, Box 1 contains the B and the C, Box 2 contains nothing",
+    "one box": "in the form: Box 0 contains the A and the B, or of an empty box: Box 0 contains nothing",
+}
 
 
 class BoxesScoreOptions(SystemOptions):
     """Options of the scorer."""
 
-    split: str = Field("test", description="beginning of the file's name in a folder or archive")
-    password: str = Field(PASSWORD, exclude=True, description="of an archive")
+    split: Split = "test"
+    password: Password = PASSWORD
     seed: int = Field(0, description="seed of the intervals and the random baseline")
 
 
@@ -43,8 +64,8 @@ class BoxesOptions(SystemOptions):
     states_per_numops: int | None = Field(
         None, ge=1, description="number of states for each number of operations on a box; 100 in the paper's subsample"
     )
-    split: str = Field("test", description="beginning of the file's name in a folder or archive")
-    password: str = Field(PASSWORD, exclude=True, description="of an archive")
+    split: Split = "test"
+    password: Password = PASSWORD
 
     @model_validator(mode="after")
     def _the_trained_prompt_is_one(self) -> Self:
@@ -64,9 +85,6 @@ class Boxes(System[Sequence[State], Answers]):
     obtain = "d2e data boxes data/raw/boxes/base.zip"
     options = BoxesOptions
     score_options = BoxesScoreOptions
-
-    def gold_files(self, options: Any) -> Sequence[str]:
-        return ()  # `read_questions` looks into folders and archives itself
 
     def prediction_files(self, options: Any) -> Sequence[str]:
         return ("answers_by_box.jsonl", "predictions.tsv")
@@ -90,14 +108,15 @@ class Boxes(System[Sequence[State], Answers]):
 
     def evaluate(self, gold: Sequence[State], answers: Answers, options: Any, seed: int) -> SystemResult:
         boxes = max(map(len, gold))
-        scores = score(*answers, random_answers(answers[0], seed), boxes=boxes, seed=seed)
+        rows = outcomes(*answers, random_answers(answers[0], seed))
+        scores = score(rows, answers[1].count(None), boxes=boxes, seed=seed)
         files = {
             "answers_by_box.jsonl": write_predictions(*answers),
             "predictions.tsv": official_tsv(*answers),
             "accuracy.svg": plot(scores),
         }
         return SystemResult(
-            scores, tables(scores, sum(map(len, gold))), files, measures=measures(*answers, boxes=boxes)
+            scores, tables(scores, sum(map(len, gold))), files, measures=measures(rows, answers[0], boxes=boxes)
         )
 
     def template(self, gold: Sequence[State], options: Any) -> Iterator[dict[str, Any]]:
@@ -109,26 +128,85 @@ def ask_about(questions: Sequence[Question], options: BoxesOptions, asker: Asker
     tokens = _MAX_NEW_TOKENS[options.prompt]
     if options.prompt == "trained":
         prompts = load_prompt_set(asker.config.prompt_set)
-        replies = asker.ask(
-            "answers", [as_trained(question, prompts) for question in questions], max_new_tokens=tokens
-        )
-        found = (extract_answer(reply, fmt="qa", options=(), marker=prompts.marker("qa")).answers for reply in replies)
+        marker = prompts.marker("qa")
+        chats = [as_trained(question, prompts) for question in questions]
+        replies = asker.ask("answers", chats, max_new_tokens=tokens)
+        found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)
         return [answers[0] if answers else None for answers in found]
-    cloze, shown = options.form == "cloze", (options.demonstrations, options.form)
-    if options.prompt == "all_boxes":
-        groups = states(questions)
-        chats = [all_boxes(group, *shown) for group in groups]
-    else:
-        groups = [[question] for question in questions]
-        chats = [one_box(question, *shown) for question in questions]
+    cloze, whole = options.form == "cloze", options.prompt == "all_boxes"
+    groups = states(questions) if whole else [[question] for question in questions]
+    chats = [prompt_about(group[0], options.demonstrations, options.form, whole=whole) for group in groups]
     replies = asker.ask("answers", chats, max_new_tokens=tokens, as_text=cloze)
-    if options.prompt == "one_box" and not cloze:
+    if not whole and not cloze:
         return [read_one(reply, question.box) for reply, question in zip(replies, questions, strict=True)]
-    pairs = [
-        (completed(group[0], reply) if cloze else reply, [question.box for question in group])
-        for reply, group in zip(replies, groups, strict=True)
+    return [
+        text
+        for group, reply in zip(groups, replies, strict=True)
+        for text in read_all(completed(group[0], reply) if cloze else reply, [question.box for question in group])
     ]
-    return [text for reply, boxes in pairs for text in read_all(reply, boxes)]
+
+
+def prompt_about(
+    question: Question, demonstrations: Demonstrations, form: Form = "chat", *, whole: bool = False
+) -> Conversation:
+    """Ask about a question's box or, with `whole`, about all boxes of its state.
+
+    In the form `chat` demonstrations are earlier turns. The form `cloze` is for models that were not trained to chat:
+    one text that ends in an unfinished statement (`Statement: Box 0 contains`), as in the paper. The imagined prompt
+    leaves out the description of the asked scenario and keeps those of the demonstrations.
+    """
+    own: Any = wording("boxes/demonstrations").get(demonstrations)
+    what = "every box" if whole else "one box"
+    shown = []
+    for example in own["shown"] if own else ():
+        box, statement = "each box", example["statement"]
+        if not whole:
+            box = own["boxes"][example["asked"]]
+            statement = f"{box} contains {read_all(statement, [box])[0]}."
+        shown.append((example["description"], box, statement))
+    if form == "cloze":
+        begun = f"Statement: {question.box} contains"
+        parts = [_CLOZE.format(what=what, how="as in the earlier ones" if shown else _ZERO_SHOT[what])]
+        parts += [f"Description: {description}\nStatement: {statement}" for description, _, statement in shown]
+        last = (f"Description: {question.description}\n{begun}", begun)
+        views = [[user("\n\n".join([*parts, text]))] for text in last]
+    else:
+        how = "in the form of the earlier answers" if shown else _ZERO_SHOT[what]
+        turns = [system(_SYSTEM.format(what=what, how=how))]
+        for description, box, statement in shown:
+            turns += [_asked(description, box), assistant(statement)]
+        box = "each box" if whole else question.box
+        views = [[*turns, _asked(description, box)] for description in (question.description, "")]
+    return Conversation("boxes", f"line {question.line}", views[0], views[1])
+
+
+def _asked(description: str, what: str) -> dict[str, str]:
+    """Return the question about one box or each box; the imagined view has no description."""
+    told = f"Description: {description}\n" if description else ""
+    return user(f"{told}Question: What does {what} contain?")
+
+
+def as_trained(question: Question, prompts: PromptSet) -> Conversation:
+    """Return the prompt that `d2e train` makes from the generator's rows."""
+    sample = EventSample(
+        id=f"line {question.line}",
+        dataset="boxes",
+        split="test",
+        relation="temporal",
+        format="qa",
+        context=question.description,
+        question=f"What does {question.box} contain?",
+        answers=[question.answer],
+    )
+    views: tuple[View, View] = ("original", "imagined")
+    original, imagined = (prompts.messages(sample, view) for view in views)
+    return Conversation("boxes", sample.id, original, imagined)
+
+
+def completed(question: Question, reply: str) -> str:
+    """Return the statement that a reply to a `cloze` prompt completes, without further examples."""
+    own = re.split(r"\n\s*\n|Description:", reply)[0].strip()
+    return f"{question.box} contains {own}"
 
 
 BOXES = Boxes()

@@ -10,12 +10,18 @@ With given entity states, gold or predicted (sections 5.2 and 5.3), the class is
 shows the next step function down to the attributes that the step changes, and the model sets the events. So no state
 of a later step is seen before its turn. Flat variables (appendix B.1) are goal, step, question and options; the model
 writes the value of the answer.
+
+The two-step prompt (appendix B.1) first asks, in each step's function, for an event's precondition as entity and
+attribute; the most frequent one is the event's. The states of all events, the entity state bank, then open the class:
+the model deduces each of them in every step function before it sets the events.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,14 +29,14 @@ from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, wording
 from eval.systems.crepe import code_style as code
-from eval.systems.crepe.code_style import CodeStyle, header, hidden_steps
-from eval.systems.crepe.family import Request, answers_by_event, event_names, hold
+from eval.systems.crepe.code_style import INDENT, CodeStyle, header, hidden_steps
+from eval.systems.crepe.family import Demonstration, DemonstrationEvent, Request, answers_by_event, event_names, hold
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
 from eval.systems.crepe.parse import Answer, Parse, read_code, read_option
 
 _WORDING: Any = wording("crepe/wording")
 # As the official code: procedures of many steps and events take long functions.
-TOKENS = 2_000
+_TOKENS = 2_000
 _TURN_TOKENS = 256
 _FLAT_TOKENS = 12
 # The order of the paper's example; `parse.read_option` reads places in it.
@@ -43,6 +49,7 @@ _STYLES: dict[str, CodeStyle] = {
     "code_nested": CodeStyle(nested=True),
 }
 _GIVEN = CodeStyle(entities="gold")
+_STYLE = CodeStyle()
 
 
 def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
@@ -61,12 +68,12 @@ def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
     for one in request.procedures:
         views = [header(style, one.goal, steps, one.events) for steps in (one.steps, hidden_steps(one))]
         chats.append(request.conversation(one.id, opening, (views[0], views[1])))
-    return ask_for_code(request, asker, chats)
+    return _ask_for_code(request, asker, chats)
 
 
-def ask_for_code(request: Request, asker: Asker, chats: Sequence[Conversation]) -> dict[str, Answer]:
+def _ask_for_code(request: Request, asker: Asker, chats: Sequence[Conversation]) -> dict[str, Answer]:
     """Ask for all step functions of each procedure."""
-    outputs = asker.ask("answers", chats, max_new_tokens=TOKENS)
+    outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
     return {
         procedure.id: read_code(output, len(procedure.steps), len(procedure.events), request.parse)
         for procedure, output in zip(request.procedures, outputs, strict=True)
@@ -145,3 +152,83 @@ def _flat_turns(goal: str, steps: Sequence[str], event: str) -> list[str]:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+State = tuple[str, str]  # entity, attribute
+_PRECONDITION = re.compile(r"""precondition\s*=\s*\\?\s*\(\s*(["'])(.+?)\1\s*,\s*(["'])(.+?)\3\s*\)""")
+
+
+def ask_two_steps(request: Request, asker: Asker) -> dict[str, Answer]:
+    """Ask for the preconditions of all events, then for the step functions of each procedure."""
+    banks = _ask_banks(request, asker)
+    opening = [system(_WORDING["code_two_step"]["changes"]), *exchanges(map(_solved_changes, request.demonstrations))]
+    chats = []
+    for one in request.procedures:
+        shown = _opened(one.goal, one.steps, one.events, banks[one.id])
+        hidden = _opened(one.goal, hidden_steps(one), one.events, [])
+        chats.append(request.conversation(one.id, opening, (shown, hidden)))
+    return _ask_for_code(request, asker, chats)
+
+
+def _ask_banks(request: Request, asker: Asker) -> dict[str, list[State | None]]:
+    """Return by procedure the state that decides about each event; None if no reply names one."""
+    pairs = [(shown, event) for shown in request.demonstrations for event in shown.events[:1]]
+    opening = [
+        system(_WORDING["code_two_step"]["preconditions"]),
+        *exchanges(_solved_precondition(*pair) for pair in pairs),
+    ]
+    chats = []
+    for one in request.procedures:
+        for name, event in zip(event_names(one), one.events, strict=True):
+            views = [_asked_precondition(one.goal, steps, event) for steps in (one.steps, hidden_steps(one))]
+            chats.append(request.conversation(name, opening, (views[0], views[1])))
+    replies = iter(asker.ask("preconditions", chats, max_new_tokens=_TOKENS))
+    return {one.id: [most_frequent(next(replies)) for _ in one.events] for one in request.procedures}
+
+
+def most_frequent(reply: str) -> State | None:
+    """Return the most frequent precondition in a reply, ignoring letter case; of several the first."""
+    found = [(match[2].strip(), match[4].strip()) for match in _PRECONDITION.finditer(reply)]
+    counts = Counter((entity.casefold(), attribute.casefold()) for entity, attribute in found)
+    best = max(counts.values(), default=0)
+    alike = (state for state in found if counts[state[0].casefold(), state[1].casefold()] == best)
+    return next(alike, None)
+
+
+def _asked_precondition(goal: str, steps: Sequence[str], event: str) -> str:
+    comments = [f"{INDENT}# {step}" for step in ("Start.", *steps)]
+    return "\n".join([f"class {code.title(goal)}:", *comments, code.step_header(_STYLE, steps[0]), _event(event)])
+
+
+def _event(event: str) -> str:
+    return f'{INDENT * 2}event = "{event}"'
+
+
+def _solved_precondition(shown: Demonstration, event: DemonstrationEvent) -> tuple[str, str]:
+    state = f'{INDENT * 2}event.precondition = ("{event.entity}", "{event.attribute}")'
+    lines = [state]
+    for step in shown.steps[1:]:
+        lines += [code.step_header(_STYLE, step), _event(event.event), state]
+    return _asked_precondition(shown.goal, shown.steps, event.event), "\n".join(lines)
+
+
+def _opened(goal: str, steps: Sequence[str], events: Sequence[str], bank: Sequence[State | None]) -> str:
+    """Return the class down to the objects of the bank, each with its attributes."""
+    attributes: dict[str, dict[str, None]] = {}
+    for entity, attribute in filter(None, bank):
+        attributes.setdefault(entity, {})[attribute] = None
+    objects = [f"{code.object_line(entity)}  # {', '.join(names)}" for entity, names in attributes.items()]
+    return "\n".join([code.header(_STYLE, goal, steps, events), *objects])
+
+
+def _solved_changes(shown: Demonstration) -> tuple[str, str]:
+    lines = []
+    for step, text in enumerate(shown.steps, start=1):
+        lines.append(code.step_header(_STYLE, text))
+        states: Mapping[State, bool] = {(event.entity, event.attribute): event.holds[step] for event in shown.events}
+        lines += [
+            f"{INDENT * 2}self.{code.snake(entity)}.{code.snake(name)} = {h}" for (entity, name), h in states.items()
+        ]
+        lines += [code.event_line(_STYLE, n, event.label(step), event.event) for n, event in enumerate(shown.events)]
+    bank = [(event.entity, event.attribute) for event in shown.events]
+    return _opened(shown.goal, shown.steps, [event.event for event in shown.events], bank), "\n".join(lines)

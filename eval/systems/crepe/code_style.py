@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eval.systems.crepe.demonstrations import Demonstration
-from eval.systems.crepe.family import Entities
+from eval.systems.crepe.family import Demonstration, Entities
 from eval.systems.crepe.gold import LABELS, MORE, Procedure
 
 INDENT = "    "

@@ -1,18 +1,108 @@
-"""What a family of prompts is asked and answers, and how its conversations are held."""
+"""Families of prompts: what they are asked and answer, their conversations, and the solved procedures they show.
+
+The solved procedures were written for this package, in `demonstrations.yaml`.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from d2e_sft.data.chat_template import Messages
 from eval.run.task import Conversation
 from eval.systems.asker import Asker
-from eval.systems.conversations import ask_by_turns, assistant, user
-from eval.systems.crepe.demonstrations import Demonstration, load_demonstrations
-from eval.systems.crepe.gold import Procedure, States
+from eval.systems.conversations import ask_by_turns, assistant, user, wording
+from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange, Procedure, States
 from eval.systems.crepe.parse import Answer, Parse
+
+
+class DemonstrationEvent(BaseModel):
+    """An event and the one entity state that decides about it; see the data file for the fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    event: str
+    subevent: str
+    entity: str
+    attribute: str
+    holds: list[bool]
+    favours: bool
+    because: str
+    if_true: str
+    if_false: str
+    ask: str
+    link: str
+
+    def state(self, step: int) -> str:
+        """Return the entity's state in words after a number of steps."""
+        return self.if_true if self.holds[step] else self.if_false
+
+    def is_likely(self, step: int) -> bool:
+        """Return whether the event is likely after a number of steps."""
+        return self.holds[step] == self.favours
+
+    def label(self, step: int) -> int:
+        """Return the label of step `step`, counted from 1, for the event."""
+        return _change(self.is_likely(step - 1), self.is_likely(step))
+
+    def state_label(self, step: int) -> int:
+        """Return the label of step `step`, counted from 1, for the entity's state."""
+        return _change(self.holds[step - 1], self.holds[step])
+
+
+class Demonstration(BaseModel):
+    """A procedure with its events."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    goal: str
+    steps: list[str]
+    events: list[DemonstrationEvent]
+
+    @model_validator(mode="after")
+    def _a_state_for_the_start_and_each_step(self) -> Demonstration:
+        for event in self.events:
+            if len(event.holds) != len(self.steps) + 1:
+                raise ValueError(f"{event.event}: {len(event.holds)} states; expected {len(self.steps) + 1}")
+        return self
+
+    @property
+    def entity_changes(self) -> list[list[EntityChange]]:
+        """What each step changes, in the form of the gold file."""
+        return [
+            [
+                EntityChange(event.entity, event.attribute, LABELS[label])
+                for event in self.events
+                if (label := event.state_label(step)) != EQUALLY
+            ]
+            for step in range(1, len(self.steps) + 1)
+        ]
+
+
+def drawn_demonstrations(count: int, seed: int, *, by_event: bool) -> list[Demonstration]:
+    """Draw demonstrations in random order, like appendix A; `by_event` among all events, each with its procedure."""
+    bank = list(load_demonstrations())
+    if by_event:
+        bank = [shown.model_copy(update={"events": [event]}) for shown in bank for event in shown.events]
+    return random.Random(f"demonstrations/{seed}").sample(bank, count)
+
+
+def _change(before: bool, after: bool) -> int:
+    if before == after:
+        return EQUALLY
+    return MORE if after else LESS
+
+
+@cache
+def load_demonstrations() -> tuple[Demonstration, ...]:
+    """Return all demonstrations, in the file's order."""
+    return tuple(map(Demonstration.model_validate, wording("crepe/demonstrations")))
+
 
 Entities = Literal["none", "soft", "hard", "gold", "predicted"]
 MOST_SHOTS = len(load_demonstrations())
@@ -73,8 +163,7 @@ def hold(
 ) -> dict[str, list[str]]:
     """Hold dialogues, one pass per turn, and return the replies in each.
 
-    Args:
-        turns: by the dialogue's name. In the imagined view the replies are silent, because they may tell of the steps.
+    In the imagined view the replies are silent, because they may tell of the steps.
     """
 
     def next_turn(name: str, replies: Sequence[str]) -> Conversation:

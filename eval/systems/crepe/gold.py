@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from d2e_sft.util.errors import UserError
-from eval.systems.json_file import Row, Text, check_ids, checked, read_json
+from eval.systems.files import Row, Text, check_ids, checked, read_json
 
 # The labels as the official scorer numbers them, and their texts.
 EQUALLY, LESS, MORE = 0, 1, 2
@@ -194,11 +194,7 @@ def _more_or_less(change: EntityChange) -> EntityChange:
 
 
 def read_states(path: Path, procedures: Sequence[Procedure]) -> dict[str, list[list[EntityChange]]]:
-    """Read a file of predicted states for the procedures of a split.
-
-    Raises:
-        UserError: the file is damaged, lacks a procedure, or has an unknown procedure or step.
-    """
+    """Read predicted states of a split; UserError if the file is damaged, or procedures or steps do not fit."""
     content = read_json(path, dict[str, dict[int, list[Annotated[EntityChange, AfterValidator(_more_or_less)]]]])
     counts = {procedure.id: len(procedure.blocks) for procedure in procedures}
     remedy = "give the states of the split that is read (--set split=dev or test); {} stands for no states"

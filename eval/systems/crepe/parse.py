@@ -39,12 +39,6 @@ def read_level(reply: str) -> int | None:
     return _LEVELS[found[1].lower()] if found else None
 
 
-def read_likely(reply: str) -> int | None:
-    """Return 1 for likely, 0 for unlikely, by `read_level`."""
-    level = read_level(reply)
-    return None if level is None else int(level >= LIKELY)
-
-
 def read_lettered_levels(reply: str, steps: int) -> list[int | None]:
     """Return the likelihood from 0 to 3 at each step, from lines such as `Step 1: (A) very likely`.
 
@@ -61,8 +55,11 @@ def read_lettered_levels(reply: str, steps: int) -> list[int | None]:
 def read_yes_or_no(reply: str) -> int | None:
     """Return 1 for yes, 0 for no; without either, likely counts as yes and unlikely as no."""
     found = _YES_OR_NO.search(reply)
-    if found:
-        return int(found[1].lower() == "yes")
+    return int(found[1].lower() == "yes") if found else read_likely(reply)
+
+
+def read_likely(reply: str) -> int | None:
+    """Return 1 for likely, 0 for unlikely, by `read_level`."""
     level = read_level(reply)
     return None if level is None else int(level >= LIKELY)
 
@@ -71,10 +68,7 @@ def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> list[in
     """Return labels from likelihoods after each step, compared as in the official scripts.
 
     The first step is no change, because nothing comes before it. An unreadable likelihood repeats the last one; if
-    the first is unreadable, the first readable one counts as a change.
-
-    Args:
-        likely: the least level that is likely.
+    the first is unreadable, the first readable one counts as a change. `likely` is the least level that is likely.
     """
     labels: list[int | None] = []
     before: int | None = None
@@ -150,9 +144,9 @@ def read_code(reply: str, steps: int, events: int, parse: Parse) -> Answer:
     """Read step functions.
 
     The official reading ends at the first blank line. Each `def` begins the next step, by its position and not its
-    name; lines before the first belong to the first step. One digit of an event's number is read. A change to `equally
-    likely` does not undo another one in the same step. Steps and events that the procedure lacks are ignored. The
-    lenient reading continues after blank lines, reads whole numbers, and takes the last of several changes.
+    name; lines before the first belong to the first step. One digit of an event's number is read. Steps and events
+    that the procedure lacks are ignored. The lenient reading continues after blank lines, reads whole numbers, and
+    takes the last of several changes.
 
     A code fence around the code is skipped, and so is a repetition of the class down to its constructor.
     """
@@ -164,20 +158,14 @@ def read_code(reply: str, steps: int, events: int, parse: Parse) -> Answer:
             break
         if line.startswith("def "):
             step, first = (0 if first else step + 1), False
-        elif step < steps:
-            _read_line(line, step, result, pattern, parse)
+        elif step < steps and (event := pattern.match(line)) and int(event[1]) < events:
+            label, number = LABELS.index(event[2].lower()), int(event[1])
+            # A change to `equally likely` does not undo another one, officially.
+            if parse == "lenient" or label != EQUALLY or result.labels[step][number] is None:
+                result.labels[step][number] = label
+        elif step < steps and (entity := _ENTITY.match(line)):
+            result.entities[step].append(EntityChange(entity[1], entity[2], entity[3]))
     return result
-
-
-def _read_line(line: str, step: int, result: Answer, pattern: re.Pattern[str], parse: Parse) -> None:
-    event, entity = pattern.match(line), _ENTITY.match(line)
-    if event and int(event[1]) < len(result.labels[step]):
-        label, number = LABELS.index(event[2].lower()), int(event[1])
-        if parse == "official" and label == EQUALLY and result.labels[step][number] is not None:
-            return
-        result.labels[step][number] = label
-    elif entity:
-        result.entities[step].append(EntityChange(entity[1], entity[2], entity[3]))
 
 
 def _bare(reply: str) -> str:

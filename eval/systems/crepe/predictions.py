@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from d2e_sft.util.errors import UserError, did_you_mean
-from eval.systems.crepe.gold import EQUALLY, LABELS, Block, EntityChange, Procedure, label_in, read_procedures
+from eval.systems.crepe.gold import EQUALLY, LABELS, EntityChange, Procedure, label_in, read_procedures
+from eval.systems.files import check_ids
 from eval.systems.flat.lines import FlatRow, StepNumber, is_flat, read_lines
-from eval.systems.json_file import check_ids
+from eval.systems.labelled import Missing
 
 ReadAs = Literal["auto", "predicted", "event"]
-Missing = Literal["error", "leave_out"]
 Labels = Mapping[str, Sequence[Sequence[int]]]  # by procedure, [step][event]
 # A key of each procedure in our files; the official script reads only the goal and the steps.
 _MARK = {"predictions": "marked"}
+_UNMARKED = "nothing is marked as predicted: the event dictionaries were read as the predictions"
+_UNMARKED_GOLD = (
+    "nothing is marked as predicted, and the events are the gold ones, so they score as perfect predictions; for an "
+    "official output without a predicted change, add --set read=predicted"
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,8 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
 
     Args:
         read: which dictionaries hold the predictions. auto takes `predicted_event` if a file has some or is one of
-            ours, else its `event` dictionaries. An official output without any predicted
-            change, such as the majority baseline, looks like the gold file and needs `predicted`.
+            ours, else its `event` dictionaries. An official output without any predicted change, such as the majority
+            baseline, looks like the gold file and needs `predicted`.
         missing: what to do about procedures that the file lacks.
 
     Raises:
@@ -70,64 +75,66 @@ def read_predictions(path: Path, gold: Sequence[Procedure], read: ReadAs, missin
     found = {} if flat else {procedure.id: procedure for procedure in read_procedures(path)}
     remedy = "predict all, or score only those that are there: --set missing=leave_out" if missing == "error" else ""
     check_ids(path, "procedure", labels or found, known, all_of=remedy)
-    for name, procedure in found.items():
-        if procedure.steps != known[name].steps:
+    count = len(gold) - len(labels or found)
+    lacking = [f"{count} of {len(gold)} procedures have no predictions and are left out"] if count else []
+    title = f"CREPE, {path.name}"
+    if flat:
+        facts = {"read": "predicted", "strangers": 0, "missing": count, "other_gold": 0}
+        return Predictions(labels, labels, title, unread, facts, lacking)
+    pairs = [(found[name], one) for name, one in known.items() if name in found]
+    for own, one in pairs:
+        if own.steps != one.steps:
             raise UserError(
-                f"{path}, procedure {name!r}: has the {len(procedure.steps)} steps {procedure.steps[:2]!r}…; expected "
-                f"the gold file's {len(known[name].steps)} {known[name].steps[:2]!r}…",
+                f"{path}, procedure {own.id!r}: has the {len(own.steps)} steps {own.steps[:2]!r}…; expected the gold "
+                f"file's {len(one.steps)} {one.steps[:2]!r}…",
                 remedy="name the gold file of the same split, and keep its blocks and step texts as they are",
             )
-    is_marked = flat or any(
-        _MARK.items() <= own.raw.items() or any(block.predicted_events for block in own.blocks)
-        for own in found.values()
+    return _official(path, title, pairs, read, count, lacking)
+
+
+def _official(
+    path: Path, title: str, pairs: Sequence[tuple[Procedure, Procedure]], read: ReadAs, missing: int, notes: list[str]
+) -> Predictions:
+    """Read the predictions of pairs of a predicted and a gold procedure."""
+    marked = any(
+        _MARK.items() <= own.raw.items() or any(block.predicted_events for block in own.blocks) for own, _ in pairs
     )
-    chosen = "predicted" if flat or (read == "auto" and is_marked) else "event" if read == "auto" else read
+    chosen = read if read != "auto" else "predicted" if marked else "event"
     changes = {
-        name: [block.predicted_events if chosen == "predicted" else block.events for block in own.blocks]
-        for name, own in found.items()
+        own.id: [block.predicted_events if chosen == "predicted" else block.events for block in own.blocks]
+        for own, _ in pairs
     }
-
-    def labelled(*, official: bool) -> Labels:
-        return {
-            one.id: [[label_in(own, event, official=official) for event in one.events] for own in changes[one.id]]
-            for one in gold
-            if one.id in found
+    official, corrected = (
+        {
+            one.id: [[label_in(own, event, official=reading) for event in one.events] for own in changes[one.id]]
+            for _, one in pairs
         }
-
-    kept = [(found[one.id], one) for one in gold if one.id in found]
-    facts: dict[str, Any] = {
-        "read": chosen,
-        "strangers": sum(
-            event not in one.events for own, one in kept for block in changes[own.id] for event, _ in block
-        ),
-        "missing": len(gold) - len(labels or found),
-        "other_gold": sum(_differing(*pair) for pair in kept) if chosen == "predicted" else 0,
-    }
-    warnings = []
-    if facts["other_gold"]:
-        warnings.append(
-            f"{path} carries other gold than --gold: {facts['other_gold']:,} of "
-            f"{sum(len(one.pairs) for _, one in kept):,} (event, step) pairs have another label there. These scores "
-            "are against --gold; the official script, which reads only this file, gives others. To score against its "
-            f"own gold: --gold {path}"
-        )
-    same = not is_marked and all(a.events == b.events for own, one in kept for a, b in _blocks(own, one))
+        for reading in (True, False)
+    )
+    strangers = sum(event not in one.events for _, one in pairs for block in changes[one.id] for event, _ in block)
+    other = sum(_differing(*pair) for pair in pairs) if chosen == "predicted" else 0
+    if strangers:
+        notes = [f"{strangers} predicted changes are of events that are not in the gold file", *notes]
+    if read == "auto" and not marked:
+        notes = [_UNMARKED_GOLD if all(map(_same_events, pairs)) else _UNMARKED, *notes]
+    warning = (
+        f"{path} carries other gold than --gold: {other:,} of {sum(len(one.pairs) for _, one in pairs):,} (event, "
+        "step) pairs have another label there. These scores are against --gold; the official script, which reads only "
+        f"this file, gives others. To score against its own gold: --gold {path}"
+    )
     return Predictions(
-        official=labels if flat else labelled(official=True),
-        corrected=labels if flat else labelled(official=False),
-        title=f"CREPE, {path.name}",
-        unread=unread,
-        facts=facts,
-        notes=list(
-            _notes(facts, len(gold), same=same and read == "auto", guessed=read == "auto" and chosen == "event")
-        ),
-        warnings=warnings,
-        procedures=list(found.values()),
+        official,
+        corrected,
+        title,
+        facts={"read": chosen, "strangers": strangers, "missing": missing, "other_gold": other},
+        notes=notes,
+        warnings=[warning] if other else [],
+        procedures=[own for own, _ in pairs],
     )
 
 
-def _blocks(own: Procedure, gold: Procedure) -> Iterator[tuple[Block, Block]]:
-    return zip(own.blocks, gold.blocks, strict=True)
+def _same_events(pair: tuple[Procedure, Procedure]) -> bool:
+    return all(a.events == b.events for a, b in zip(pair[0].blocks, pair[1].blocks, strict=True))
 
 
 def _differing(own: Procedure, gold: Procedure) -> int:
@@ -135,23 +142,9 @@ def _differing(own: Procedure, gold: Procedure) -> int:
     events = dict.fromkeys((*gold.events, *own.events))
     return sum(
         label_in(a.events, event, official=True) != label_in(b.events, event, official=True)
-        for a, b in _blocks(own, gold)
+        for a, b in zip(own.blocks, gold.blocks, strict=True)
         for event in events
     )
-
-
-def _notes(facts: Mapping[str, Any], procedures: int, *, same: bool, guessed: bool) -> Iterator[str]:
-    if same:
-        yield (
-            "nothing is marked as predicted, and the events are the gold ones, so they score as perfect predictions; "
-            "for an official output without a predicted change, add --set read=predicted"
-        )
-    elif guessed:
-        yield "nothing is marked as predicted: the event dictionaries were read as the predictions"
-    if facts["strangers"]:
-        yield f"{facts['strangers']} predicted changes are of events that are not in the gold file"
-    if facts["missing"]:
-        yield f"{facts['missing']} of {procedures} procedures have no predictions and are left out"
 
 
 class PredictedLine(FlatRow):
@@ -166,10 +159,8 @@ class PredictedLine(FlatRow):
 def read_flat(path: Path, known: Mapping[str, Procedure]) -> tuple[Labels, int]:
     """Return the labels of the procedures that have lines, and the number of pairs that could not be read.
 
-    A null is equally likely, as in the official code.
-
-    Raises:
-        UserError: a line is damaged or about no pair of the gold file, or a procedure lacks a line.
+    A null is equally likely, as in the official code. Raises UserError if a line is damaged or about no pair of the
+    gold file, or a procedure lacks a line.
     """
     found: dict[tuple[str, int, str], str | None] = {}
     for place, line in read_lines(path, PredictedLine):
@@ -205,14 +196,11 @@ def read_flat(path: Path, known: Mapping[str, Procedure]) -> tuple[Labels, int]:
 
 
 def write_predictions(
-    procedures: Sequence[Procedure],
-    labels: Labels,
-    entities: Mapping[str, Sequence[Sequence[EntityChange]]],
+    procedures: Sequence[Procedure], labels: Labels, entities: Mapping[str, Sequence[Sequence[EntityChange]]]
 ) -> str:
     """Return the official output file: the gold blocks with predictions added; equally likely is left out.
 
-    Args:
-        entities: by procedure, the entity changes that the model wrote after each step; may be empty.
+    `entities` are the entity changes that the model wrote after each step, by procedure; may be empty.
     """
     content = {}
     for procedure in procedures:

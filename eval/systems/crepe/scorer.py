@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table, percent
 from eval.compare.measures.measure import Measure, digest, measure
+from eval.score.counts import f1_by_class
 from eval.score.counts import macro_f1 as macro_f1_of
 from eval.score.statistics import LEVEL, RESAMPLES
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure, label_in
@@ -54,11 +56,7 @@ class Pairs:
 
 
 def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
-    """Return the pairs of the procedures that have predictions, in the official scorer's order.
-
-    Raises:
-        UserError: no procedure has a pair.
-    """
+    """Return the pairs that have predictions, in the official scorer's order; UserError if there is none."""
     rows: list[tuple[int, ...]] = []
     kept = [procedure for procedure in gold if procedure.id in predicted.official]
     for place, procedure in enumerate(kept):
@@ -74,71 +72,51 @@ def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
     return Pairs([procedure.id for procedure in kept], mean_words, *np.array(rows, dtype=np.int64).T)
 
 
-def macro_f1(
-    gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | None = None
-) -> float | None:
-    """Return macro-F1 over `labels`; None if there are no predictions.
-
-    By default, the labels are those in `gold` or `predicted`, as in the official script.
-    """
-    if not len(gold):
+def macro_f1(gold: ArrayLike, predicted: ArrayLike, labels: Sequence[int] | None = None) -> float | None:
+    """Return macro-F1 over `labels`, by default those that occur, as in the official script; None without pairs."""
+    if not np.size(gold):
         return None
-    return float(_f1(gold, predicted, np.union1d(gold, predicted) if labels is None else labels).mean())
-
-
-def _f1(
-    gold: Sequence[int] | NDArray[Any], predicted: Sequence[int] | NDArray[Any], labels: Sequence[int] | NDArray[Any]
-) -> NDArray[np.float64]:
-    """Return F1 of each label, (labels,); 0 for a label that occurs on neither side."""
-    is_gold, is_predicted = (np.asarray(values)[:, None] == np.asarray(labels) for values in (gold, predicted))
-    both, whole = (is_gold & is_predicted).sum(axis=0), is_gold.sum(axis=0) + is_predicted.sum(axis=0)
-    return np.divide(2 * both, whole, out=np.zeros(whole.shape), where=whole > 0)
+    by_class, occurs = f1_by_class(_confusions(np.zeros(np.size(gold), int), gold, predicted))
+    return float(by_class[0][occurs[0] if labels is None else list(labels)].mean())
 
 
 def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
-    """Return all scores of some pairs, with the baselines.
-
-    Args:
-        draws: how often the chance baseline is drawn.
-        seed: of the chance baseline and the interval.
-    """
-    f1 = _f1(pairs.gold, pairs.predicted, _CLASSES)
-    return {
-        "macro_f1": macro_f1(pairs.gold, pairs.predicted),
-        "macro_f1_interval": _interval(pairs, seed),
-        "accuracy": float(np.mean(pairs.gold == pairs.predicted)),
-        "f1": dict(zip(LABELS, map(float, f1), strict=True)),
-        "corrected": {"macro_f1": macro_f1(pairs.corrected_gold, pairs.corrected_predicted, _CLASSES)},
-        # The sub-tasks of section 6: whether the likelihood changes at all, and which way.
-        "did_it_change": {
-            "macro_f1": macro_f1(pairs.gold != EQUALLY, pairs.predicted != EQUALLY),
-            "pairs": len(pairs.gold),
-        },
-        "which_way": _which_way(pairs.gold, pairs.predicted),
-        "by_length": _by_length(pairs),
-        "confusion": np.bincount(pairs.gold * 3 + pairs.predicted, minlength=9).reshape(3, 3).tolist(),
-        "counts": {
-            "procedures": len(set(pairs.procedure.tolist())),
-            "pairs": len(pairs.gold),
-            "gold": _label_counts(pairs.gold),
-            "predicted": _label_counts(pairs.predicted),
-        },
-        "baselines": baselines(pairs.gold, seeds=draws, seed=seed),
-    }
-
-
-def _which_way(gold: NDArray[np.int64], predicted: NDArray[np.int64]) -> dict[str, Any]:
-    """Score more against less likely, among the pairs that change in gold and in the predictions.
-
-    `all_changed` takes every pair that changes in gold; a prediction of no change is then wrong.
-    """
+    """Return all scores of some pairs, with the baselines; chance is drawn `draws` times."""
+    gold, predicted = pairs.gold, pairs.predicted
+    confusions = _confusions(pairs.procedure, gold, predicted)
+    # The bootstrap is over procedures, since the pairs of one depend on each other.
+    count = len(confusions)
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
+    bounds = np.quantile(macro_f1_of(drawn @ confusions), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    total = confusions.sum(axis=0)
     changed = gold != EQUALLY
     both = changed & (predicted != EQUALLY)
-    everywhere = macro_f1(gold[changed], predicted[changed], [LESS, MORE])
     return {
-        "macro_f1": macro_f1(gold[both], predicted[both]),
-        "pairs": int(both.sum()),
-        "all_changed": {"macro_f1": everywhere, "pairs": int(changed.sum())},
+        "macro_f1": macro_f1(gold, predicted),
+        "macro_f1_interval": list(map(float, bounds)),
+        "accuracy": float(np.mean(gold == predicted)),
+        "f1": dict(zip(LABELS, map(float, f1_by_class(total)[0]), strict=True)),
+        "corrected": {"macro_f1": macro_f1(pairs.corrected_gold, pairs.corrected_predicted, _CLASSES)},
+        # The sub-tasks of section 6: whether the likelihood changes at all, and which way. `all_changed` takes every
+        # pair that changes in gold; a prediction of no change is then wrong.
+        "did_it_change": {"macro_f1": macro_f1(changed, predicted != EQUALLY), "pairs": len(gold)},
+        "which_way": {
+            "macro_f1": macro_f1(gold[both], predicted[both]),
+            "pairs": int(both.sum()),
+            "all_changed": {
+                "macro_f1": macro_f1(gold[changed], predicted[changed], [LESS, MORE]),
+                "pairs": int(changed.sum()),
+            },
+        },
+        "by_length": _by_length(pairs),
+        "confusion": total.reshape(3, 3).tolist(),
+        "counts": {
+            "procedures": len(set(pairs.procedure.tolist())),
+            "pairs": len(gold),
+            "gold": _label_counts(gold),
+            "predicted": _label_counts(predicted),
+        },
+        "baselines": baselines(gold, seeds=draws, seed=seed),
     }
 
 
@@ -167,21 +145,10 @@ def _label_counts(labels: NDArray[np.int64]) -> dict[str, int]:
     return {name: int((labels == number).sum()) for number, name in enumerate(LABELS)}
 
 
-def _interval(pairs: Pairs, seed: int) -> list[float]:
-    """Return the percentile bootstrap of macro-F1 over procedures, since the pairs of one depend on each other."""
-    count = int(pairs.procedure.max()) + 1
-    confusions = _confusions(pairs.procedure, pairs.gold, pairs.predicted, len(_CLASSES))
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
-    values = macro_f1_of(drawn @ confusions)
-    return list(map(float, np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])))
-
-
-def _confusions(
-    procedure: NDArray[np.int64], gold: NDArray[Any], predicted: NDArray[Any], classes: int
-) -> NDArray[np.int64]:
+def _confusions(procedure: NDArray[np.int64], gold: ArrayLike, predicted: ArrayLike, classes: int = 3) -> NDArray[Any]:
     """Return the confusion matrix of each procedure, gold × predicted, as (procedures, classes²)."""
     found = np.zeros((int(procedure.max()) + 1, classes * classes), dtype=np.int64)
-    np.add.at(found, (procedure, gold.astype(np.int64) * classes + predicted.astype(np.int64)), 1)
+    np.add.at(found, (procedure, np.asarray(gold, np.int64) * classes + np.asarray(predicted, np.int64)), 1)
     return found
 
 
@@ -207,8 +174,7 @@ def measures(pairs: Pairs) -> list[Measure]:
 def baselines(gold: NDArray[np.int64], *, seeds: int, seed: int) -> dict[str, Any]:
     """Score both baselines on the gold labels (n,).
 
-    Args:
-        seeds: how often chance is drawn; its macro-F1 is the mean, with the standard deviation of a single draw.
+    Chance is drawn `seeds` times; its macro-F1 is the mean, with the standard deviation of a single draw.
     """
     majority = np.full_like(gold, EQUALLY)
     rng = np.random.default_rng(seed)
@@ -223,3 +189,36 @@ def baselines(gold: NDArray[np.int64], *, seeds: int, seed: int) -> dict[str, An
         "chance": {"macro_f1": float(chance.mean()), "deviation": float(chance.std()), "draws": seeds},
         "majority": {"macro_f1": macro_f1(gold, majority)},
     }
+
+
+def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
+    """Return the tables of a report: the main one with the baselines, then the breakdowns."""
+    low, high = scores["macro_f1_interval"]
+    way, baselines = scores["which_way"], scores["baselines"]
+    chance, every = baselines["chance"], way["all_changed"]
+    drawn = f"mean of {chance['draws']} draws, deviation {percent(chance['deviation'])}"
+    figures = [
+        ("macro-F1", scores["macro_f1"], f"{percent(low)}–{percent(high)}"),
+        ("macro-F1, corrected", scores["corrected"]["macro_f1"], "changes by meaning, three classes"),
+        ("accuracy", scores["accuracy"], ""),
+        ("did it change: macro-F1", scores["did_it_change"]["macro_f1"], f"{scores['counts']['pairs']} pairs"),
+        ("which way: macro-F1", way["macro_f1"], f"{way['pairs']} pairs, changed in gold and prediction"),
+        ("which way, all changed", every["macro_f1"], f"{every['pairs']} pairs, changed in gold"),
+        ("chance: macro-F1", chance["macro_f1"], drawn),
+        ("majority: macro-F1", baselines["majority"]["macro_f1"], ""),
+    ]
+    if "unparsed" in scores:
+        figures.append(("unparsed", scores["unparsed"]["share"], f"{scores['unparsed']['pairs']} pairs"))
+    rows = [[name, percent(share), remark] for name, share, remark in figures]
+    rows += [["note", "", note] for note in notes]
+    gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
+    labels = [[name, percent(scores["f1"][name]), str(gold[name]), str(predicted[name])] for name in LABELS]
+    lengths = [
+        [name, percent(row["macro_f1"]), str(row["procedures"]), str(row["pairs"])]
+        for name, row in scores["by_length"].items()
+    ]
+    return [
+        Table.of(["score", "%", "remarks"], rows, title),
+        Table.of(["label", "F1 %", "gold", "predicted"], labels, "By label"),
+        Table.of(["length", "macro-F1 %", "procedures", "pairs"], lengths, "By length"),
+    ]

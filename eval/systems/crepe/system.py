@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -10,26 +10,22 @@ from pydantic import Field, model_validator
 
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
-from eval.systems.crepe.code_families import ask_code, ask_flat
-from eval.systems.crepe.demonstrations import Demonstration, drawn_demonstrations, load_demonstrations
-from eval.systems.crepe.family import MOST_SHOTS, SHOTS, Entities, Family, Request
+from eval.systems.crepe import breakdowns, family
+from eval.systems.crepe.code_families import ask_code, ask_flat, ask_two_steps
+from eval.systems.crepe.family import Demonstration, Entities, Family, Request
 from eval.systems.crepe.gold import (
     EQUALLY,
     Procedure,
-    States,
     fitting_states,
     gold_states,
     read_procedures,
     read_states,
 )
-from eval.systems.crepe.interest import interest_table, read_labels, score_by_interest
 from eval.systems.crepe.parse import Parse
-from eval.systems.crepe.predictions import Missing, Predictions, ReadAs, read_predictions, write_predictions
-from eval.systems.crepe.relation import relation_table, score_by_relation
-from eval.systems.crepe.scorer import flatten, measures, score
-from eval.systems.crepe.tables import tables
+from eval.systems.crepe.predictions import Predictions, ReadAs, read_predictions, write_predictions
+from eval.systems.crepe.scorer import flatten, measures, score, tables
 from eval.systems.crepe.text_families import ask_texts
-from eval.systems.crepe.two_step import ask_two_steps
+from eval.systems.labelled import Missing
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
@@ -77,8 +73,9 @@ class CrepeOptions(SystemOptions):
     shots: int | None = Field(
         None,
         ge=0,
-        le=MOST_SHOTS,
-        description=f"solved procedures in the prompt, up to {MOST_SHOTS}; chat and yes_no 0, else {SHOTS}",
+        le=family.MOST_SHOTS,
+        description=f"solved procedures in the prompt, up to {family.MOST_SHOTS}; chat and yes_no 0, else "
+        f"{family.SHOTS}",
     )
     demonstrations: Literal["first", "random"] = Field(
         "first", description="which they are: the first ones, or drawn with --seed"
@@ -88,18 +85,15 @@ class CrepeOptions(SystemOptions):
     )
     chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
     scoring: ClassVar[frozenset[str]] = frozenset(("parse", "chance_draws"))
-
-    @property
-    def can_choose(self) -> bool:
-        return self.prompt == "yes_no"
+    choosing: ClassVar[Mapping[str, Any] | None] = {"prompt": "yes_no"}
 
     def shown(self, seed: int) -> list[Demonstration]:
         """Return the demonstrations that the prompts show."""
-        family = FAMILIES[self.prompt]
-        count = family.shots if self.shots is None else self.shots
+        own = FAMILIES[self.prompt]
+        count = own.shots if self.shots is None else self.shots
         if self.demonstrations == "first":
-            return list(load_demonstrations()[:count])
-        return drawn_demonstrations(count, seed, by_event=family.by_event)
+            return list(family.load_demonstrations()[:count])
+        return family.drawn_demonstrations(count, seed, by_event=own.by_event)
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
@@ -161,7 +155,7 @@ class Crepe(System[Sequence[Procedure], Predictions]):
     def ask(self, gold: Sequence[Procedure], call: SystemCall, asker: Asker) -> Predictions:
         options: CrepeOptions = call.options
         procedures = call.drawn(gold)
-        states: States = gold_states(procedures) if options.entities == "gold" else {}
+        states = gold_states(procedures) if options.entities == "gold" else {}
         if options.entities_file is not None:
             predicted = read_states(options.entities_file, gold)
             states = {one.id: fitting_states(one, predicted[one.id], call.seed) for one in procedures}
@@ -197,17 +191,19 @@ class Crepe(System[Sequence[Procedure], Predictions]):
             scores["unparsed"] = {"share": answers.unread / len(pairs.gold), "pairs": answers.unread}
         shown = tables(scores, answers.title, answers.notes)
         outputs = answers.procedures if answers.facts.get("read") == "predicted" else ()
-        if by_relation := score_by_relation(gold, outputs):
+        if by_relation := breakdowns.score_by_relation(gold, outputs):
             scores["by_relation"] = by_relation
-            shown.append(relation_table(by_relation))
+            shown.append(breakdowns.relation_table(by_relation))
         if eoi := getattr(options, "eoi", None):
             if not answers.procedures:
                 raise UserError(
                     f"--set eoi={eoi}: Table 6 needs predictions in the official form; got a flat file",
                     remedy="give predictions in the official form, or leave eoi out",
                 )
-            scores["by_interest"] = score_by_interest(read_labels(eoi), gold, answers.official, outputs)
-            shown.append(interest_table(scores["by_interest"]))
+            scores["by_interest"] = breakdowns.score_by_interest(
+                breakdowns.read_labels(eoi), gold, answers.official, outputs
+            )
+            shown.append(breakdowns.interest_table(scores["by_interest"]))
         return SystemResult(scores, shown, warnings=answers.warnings, measures=measures(pairs))
 
     def files(self, gold: Sequence[Procedure], answers: Predictions) -> dict[str, str]:

@@ -19,9 +19,8 @@ from typing import Any
 
 from eval.systems.asker import Asker
 from eval.systems.conversations import exchanges, system, wording
-from eval.systems.crepe import parse
-from eval.systems.crepe.demonstrations import Demonstration, DemonstrationEvent
-from eval.systems.crepe.family import YES_NO, Labels, Request, Turn, answers_by_event, event_names, hold
+from eval.systems.crepe import family, parse
+from eval.systems.crepe.family import Demonstration, Labels, Request, Turn
 from eval.systems.crepe.gold import LABELS, MORE, EntityChange, Procedure
 from eval.systems.crepe.parse import Answer
 
@@ -37,7 +36,7 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
     turns = {
         name: _turns(request, procedure, event, request.states.get(procedure.id))
         for procedure in request.procedures
-        for name, event in zip(event_names(procedure), procedure.events, strict=True)
+        for name, event in zip(family.event_names(procedure), procedure.events, strict=True)
     }
     tokens = _TOKENS[request.prompt]
     if request.prompt == "text_at_once":
@@ -45,7 +44,7 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
     if request.prompt == "cot" and request.independent:
         tokens = _INDEPENDENT_COT_TOKENS
     if request.prompt in ("text_change", "chat") or (request.prompt == "cot" and not request.independent):
-        replies = hold(request, asker, opening, turns, tokens)
+        replies = family.hold(request, asker, opening, turns, tokens)
     else:
         first, at_once = _first(request), request.prompt == "text_at_once"
         chats = [
@@ -58,8 +57,8 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
             asker.choose("answers", chats) if likelier else asker.ask("answers", chats, max_new_tokens=tokens)
         )
         replies = {name: [next(outputs) for _ in own] for name, own in turns.items()}
-    steps = {name: len(one.steps) for one in request.procedures for name in event_names(one)}
-    return answers_by_event(request, lambda name: _read(request, replies[name], steps[name]))
+    steps = {name: len(one.steps) for one in request.procedures for name in family.event_names(one)}
+    return family.answers_by_event(request, lambda name: _read(request, replies[name], steps[name]))
 
 
 def _texts(request: Request) -> Any:
@@ -152,11 +151,11 @@ def _demonstrated(request: Request) -> list[tuple[str, str]]:
     return pairs
 
 
-def _level(request: Request, event: DemonstrationEvent, step: int) -> str:
+def _level(request: Request, event: family.DemonstrationEvent, step: int) -> str:
     return "very " * request.independent + ("likely" if event.is_likely(step) else "unlikely")
 
 
-def _follow_ups(request: Request, event: DemonstrationEvent, step: int) -> str:
+def _follow_ups(request: Request, event: family.DemonstrationEvent, step: int) -> str:
     text: str = _texts(request)["assistant"].format(
         ask=event.ask,
         state_holds=_yes_or_no(event.holds[step]),
@@ -171,7 +170,7 @@ def _yes_or_no(value: bool) -> str:
     return "Yes." if value else "No."
 
 
-_SOLVED: dict[str, Callable[[Request, DemonstrationEvent, int], str]] = {
+_SOLVED: dict[str, Callable[[Request, family.DemonstrationEvent, int], str]] = {
     "text": _level,
     "text_change": lambda _, event, step: f'"{LABELS[event.label(step)]}"',
     "text_at_once": lambda _, event, step: f"Step {step}: {parse.LETTERED[0 if event.is_likely(step) else 3]}",
@@ -179,6 +178,6 @@ _SOLVED: dict[str, Callable[[Request, DemonstrationEvent, int], str]] = {
         because=event.because, state=event.state(step), label=LABELS[event.label(step)]
     ),
     "self_ask": _follow_ups,
-    "yes_no": lambda _, event, step: YES_NO[not event.is_likely(step)],
+    "yes_no": lambda _, event, step: family.YES_NO[not event.is_likely(step)],
     "chat": lambda _, event, step: _yes_or_no(event.is_likely(step)),
 }

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from d2e_sft.util.errors import UserError, shortened
-from eval.systems.json_file import Row, checked, json_lines, read_json_lines, read_text
+from eval.systems.files import Row, checked, json_lines, read_json_lines, read_text
 
 Line = dict[str, Any]
 ENDINGS = (".jsonl", ".csv")
@@ -35,32 +35,26 @@ def is_flat(path: Path) -> bool:
 
 
 def read_lines(path: Path, schema: Any = dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (place, fields checked against the schema) for each non-blank line; JSON lines unless named `.csv`.
-
-    Raises:
-        UserError: the file cannot be read, a line has more or fewer cells than the header, or does not fit.
-    """
+    """Yield (place, checked fields) of each line; JSON lines unless named `.csv`; UserError if a line does not fit."""
     if path.suffix.lower() != ".csv":
         return read_json_lines(path, schema)
     return ((place, checked(schema, row, place)) for place, row in _csv_lines(path))
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[str, Line]]:
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    header: list[str] = []
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
-        for cells in reader:
-            place = f"{path}, line {reader.line_num}"
-            if not any(cell.strip() for cell in cells):
-                continue
-            if not header:
-                header = [cell.strip() for cell in cells]
-                if len(set(header)) != len(header) or not all(header):
-                    raise UserError(f"{place}: got the columns {shortened(header)}; expected names, each once")
-                continue
-            if len(cells) != len(header):
+        header = [name.strip() for name in reader.fieldnames or ()]
+        if len(set(header)) != len(header) or not all(header):
+            raise UserError(
+                f"{path}, line {reader.line_num}: got the columns {shortened(header)}; expected names, each once"
+            )
+        for row in reader:
+            place, cells = f"{path}, line {reader.line_num}", list(row.values())
+            if len(cells) != len(header) or None in cells:
+                got = shortened([cell for cell in cells if cell is not None])
                 raise UserError(
-                    f"{place}: got {len(cells)} cells, {shortened(cells)}; expected {len(header)}: {header}",
+                    f"{place}: got {got}; expected a cell for each of {header}",
                     remedy='put a text that holds a comma or a line end between quotes, "like, this"',
                 )
             yield place, {name: None if cell == "null" else cell for name, cell in zip(header, cells, strict=True)}
@@ -81,11 +75,7 @@ def write_lines(path: Path, rows: Iterable[Line]) -> str:
 
 
 def refuse_unfilled(path: Path, texts: Iterable[str | None], what: str) -> None:
-    """Refuse a template that nobody filled in, in which every text is empty.
-
-    Raises:
-        UserError: the file is such a template.
-    """
+    """Raise UserError if the file is a template that nobody filled in, in which every text is empty."""
     listed = list(texts)
     if listed and all(text == "" for text in listed):
         raise UserError(f"{path}: no {what} is filled in", remedy="fill the template in, then score it")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, field_validator
 
-from eval.systems.json_file import Row, check_ids
+from eval.systems.files import Row, check_ids
 from eval.systems.openpi2.gold import alternatives, normalise, official_text, read_official
 from eval.systems.openpi2.metrics import PrecisionRecall
 from eval.systems.openpi2.task import AttributeForm
@@ -39,12 +39,8 @@ class ClusterScores:
 
 def parse_groups(reply: str) -> list[tuple[str, ...]]:
     """Return the groups of a reply, each a list in brackets on its own line."""
-    groups = []
-    for line in reply.splitlines():
-        start = line.find("[")
-        if start >= 0:
-            groups.append(_list(line[start:].strip()))
-    return [group for group in groups if group]
+    starts = ((line, line.find("[")) for line in reply.splitlines())
+    return [group for line, start in starts if start >= 0 and (group := _list(line[start:].strip()))]
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -63,11 +59,8 @@ def aggregate(names: Sequence[str], answers: Iterable[Sequence[tuple[str, ...]]]
     """Join the groups of several answers into one clustering (paper section 3.1, footnote 3).
 
     The most frequent group is taken first, then the next one whose names are all free; the order of names does not
-    matter. Groups with other names are skipped. Ties go to the first group.
-
-    Args:
-        leftovers: `together` makes one cluster of the remaining names, like the official script for
-            entities; `apart` makes one of each, as it does for attributes.
+    matter. Groups with other names are skipped. Ties go to the first group. The remaining names are one cluster if
+    `leftovers` is `together`, like the official script for entities, or one each if `apart`, as for attributes.
     """
     counts: Counter[frozenset[str]] = Counter()
     written: dict[frozenset[str], tuple[str, ...]] = {}
@@ -155,11 +148,7 @@ class _Labelled(Row):
 
 
 def read_to_cluster(path: Path) -> dict[str, ToCluster]:
-    """Read each procedure's entity mentions, each once, or the attribute mentions of its entities.
-
-    Raises:
-        UserError: the file is missing or damaged; so do the other readers.
-    """
+    """Read each procedure's entity mentions, each once, or the attribute mentions of its entities."""
     return read_official(path, ToCluster)
 
 
@@ -175,15 +164,10 @@ def read_gold_groups(path: Path) -> Groups:
 
 
 def read_predicted_groups(path: Path, gold: Groups, kind: Kind, form: AttributeForm = "vanilla") -> Groups:
-    """Read predicted clusters, in the official form.
+    """Read predicted clusters; UserError if the file is damaged, or names what is not in the gold file.
 
     Of entities it is {procedure: {first name: [names]}}, of attributes {procedure: {entity: {name: [further names]}}}.
-
-    Args:
-        form: concise attributes end with " of ENTITY", which is left out.
-
-    Raises:
-        UserError: as above, or the file names a procedure or an entity that is not in the gold file.
+    Concise attributes end with " of ENTITY", which is left out.
     """
     schema = dict[str, list[str]] if kind == "entities" else dict[str, dict[str, list[str]]]
     found = read_official(path, schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,12 +12,12 @@ from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
+from eval.systems.files import file_in
 from eval.systems.openpi2 import clustering
 from eval.systems.openpi2.clustering import Clustering, ClusterScores, Groups, Kind, ToCluster, score_clusters, suffix
 from eval.systems.openpi2.gold import alternatives
-from eval.systems.openpi2.metrics import PrecisionRecall, cell, f1_measure, mean
+from eval.systems.openpi2.metrics import cell, f1_measure, mean
 from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, Task, conversation, drawn
-from eval.systems.score_files import file_in
 from eval.systems.system import SystemCall, SystemResult
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
@@ -30,11 +30,7 @@ _TOKENS = 256
 def ask_entity_clusters(
     asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, repeat: int, seed: int
 ) -> dict[str, dict[str, Clustering]]:
-    """Cluster each procedure's entities by several answers, after merging names that are alike.
-
-    Args:
-        repeat: number of the clustering, which has its own answers.
-    """
+    """Cluster each procedure's entities by several answers, which are `repeat`'s own; names alike are merged first."""
     merged = {key: clustering.merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
     asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
     answers = _ask_runs(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
@@ -50,8 +46,7 @@ def ask_attribute_clusters(
 ) -> dict[str, dict[str, Clustering]]:
     """Cluster the attributes of each entity; if the file has one entry, its names are one cluster.
 
-    Args:
-        form: concise attributes are shown to the model as ATTRIBUTE of ENTITY.
+    In the form concise they are shown to the model as ATTRIBUTE of ENTITY.
     """
     names = {
         f"{key}/{entity}": [name.strip() for entry in entries for name in alternatives(entry)]
@@ -130,9 +125,9 @@ def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemRes
         kinds = {"official": [item.official for item in found], "corrected": [item.corrected for item in found]}
         detail[what] = {name: [figures.as_json() for figures in items] for name, items in kinds.items()}
         for name, items in kinds.items():
-            figures = (_mean(items, figure) for figure in ("precision", "recall", "f1"))
+            figures = [mean(getattr(item, figure) for item in items) for figure in ("precision", "recall", "f1")]
             rows.append((f"{what}, {name}", *map(cell, figures), str(len(items))))
-        headline[f"{what}_cluster_f1"] = _mean(kinds["official"], "f1")
+        headline[f"{what}_cluster_f1"] = mean(item.f1 for item in kinds["official"])
     title = "Clusters, exact match (officially precision and recall have their names swapped)"
     table = Table.of(("of", "precision", "recall", "F1", "mean of"), rows, title)
     return SystemResult({**headline, "clusters": detail}, [table])
@@ -147,10 +142,6 @@ def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
     )
     name = f"{kind}, cluster F1"
     return [*f1_measure(name, about, official), *f1_measure(f"{name}, corrected", about, corrected)]
-
-
-def _mean(items: Iterable[PrecisionRecall], figure: str) -> float:
-    return mean(getattr(item, figure) for item in items)
 
 
 class EntityClusters(Task[Groups, Groups]):

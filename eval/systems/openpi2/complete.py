@@ -14,25 +14,9 @@ from itertools import product
 from typing import Any
 
 from d2e_sft.util.table import Table
-from eval.systems.openpi2.gold import (
-    Change,
-    Procedure,
-    Procedures,
-    digest_of,
-    has_expansion,
-    sentence,
-    texts_by_step,
-)
-from eval.systems.openpi2.metrics import (
-    PrecisionRecall,
-    Scorer,
-    bertscore_table,
-    best_scores,
-    cell,
-    f1_measure,
-    mean,
-    scored,
-)
+from eval.systems.openpi2 import metrics
+from eval.systems.openpi2.gold import Change, Procedure, Procedures, digest_of, has_expansion, sentence, texts_by_step
+from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, cell
 from eval.systems.openpi2.task import scorer_of
 from eval.systems.openpi2.tracking import Listed, ListingTask
 from eval.systems.system import SystemResult
@@ -55,9 +39,7 @@ Sentences = Mapping[str, Sequence[Sequence[str]]]  # by procedure, those of each
 def gold_sentences(procedure: Procedure, *, expanded: bool, any_state: bool = False) -> list[list[list[str]]]:
     """Return by step, for each entity that changes, every sentence that its clusters' names make.
 
-    Args:
-        expanded: paraphrases are names too.
-        any_state: take any accepted state; officially it is the first.
+    With `expanded` paraphrases are names too; `any_state` takes any accepted state, officially it is the first.
     """
     kept = None if any_state else 1
 
@@ -115,11 +97,11 @@ def complete_result(gold: Procedures, predictions: Sentences, scorer: Scorer | N
     for name, flag in kinds.items():
         figures[f"corrected, {name}"] = score_complete_corrected(gold, predictions, expanded=flag)
     bert = {name: _bertscore(gold, predictions, scorer, flag) for name, flag in kinds.items()}
-    rows = [(name, cell(item.precision), cell(item.recall), cell(item.f1)) for name, item in figures.items()]
-    title = f"Complete sentences, exact match ({scored(len(predictions), len(gold))})"
+    rows = [(name, *map(cell, (item.precision, item.recall, item.f1))) for name, item in figures.items()]
+    title = f"Complete sentences, exact match ({metrics.scored(len(predictions), len(gold))})"
     tables = [
         Table.of(("scorer", "precision", "recall", "F1"), rows, title),
-        bertscore_table("Complete sentences, BERTScore", [("sentences", bert["plain"], bert.get("expanded"))]),
+        metrics.bertscore_table("Complete sentences, BERTScore", [("sentences", bert["plain"], bert.get("expanded"))]),
     ]
     exact = {name: item.as_json() for name, item in figures.items()}
     detail = {"procedures": len(predictions), **exact, "bertscore": bert}
@@ -132,7 +114,7 @@ def complete_result(gold: Procedures, predictions: Sentences, scorer: Scorer | N
     measures = [
         found
         for name, score in scorers.items()
-        for found in f1_measure(name, about, {key: score({key: steps}) for key, steps in predictions.items()})
+        for found in metrics.f1_measure(name, about, {key: score({key: steps}) for key, steps in predictions.items()})
     ]
     return SystemResult(headline, tables, measures=measures)
 
@@ -144,7 +126,7 @@ def _bertscore(gold: Procedures, predictions: Sentences, scorer: Scorer | None, 
     for gold_step, step in _steps(gold, predictions, expanded=expanded):
         everything = [text for texts in gold_step for text in texts]
         candidates += [(text, everything) for text in step]
-    return mean(best_scores(scorer, candidates))
+    return metrics.mean(metrics.best_scores(scorer, candidates))
 
 
 class Complete(ListingTask):

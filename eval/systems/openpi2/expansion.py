@@ -14,19 +14,10 @@ from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.table import Table
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
+from eval.systems.openpi2 import gold as official
 from eval.systems.openpi2.clustering import parse_groups
 from eval.systems.openpi2.clusters import TEMPERATURE, context
-from eval.systems.openpi2.gold import (
-    CLUSTERED,
-    EXPANDED,
-    Procedure,
-    Procedures,
-    has_expansion,
-    normalise,
-    official_text,
-    read_clustered,
-    read_official,
-)
+from eval.systems.openpi2.gold import Procedure, Procedures, normalise
 from eval.systems.openpi2.metrics import PrecisionRecall, cell
 from eval.systems.openpi2.task import Task, conversation, drawn
 from eval.systems.system import SystemCall, SystemResult
@@ -84,7 +75,7 @@ def expansion_prompt(
 
 def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
     """Return the file of clusters with these paraphrases, in the form of the official expanded one."""
-    root = read_official(path)
+    root = official.read_official(path)
     content = {key: root[key] for key in paraphrases}
     for key, more in paraphrases.items():
         for entity, cluster in content[key]["clusters"].items():
@@ -99,7 +90,7 @@ def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
                     "attribute_overgenerate": added,
                     "attribute_cluster_combined": [*names, *added],
                 }
-    return official_text(content)
+    return official.official_text(content)
 
 
 def expansion_result(gold: Procedures, paraphrases: Mapping[str, Paraphrases]) -> SystemResult:
@@ -111,10 +102,10 @@ def expansion_result(gold: Procedures, paraphrases: Mapping[str, Paraphrases]) -
             kind = "attributes" if attribute else "entities"
             cluster = gold[key].clusters[entity]
             known = cluster.attributes[attribute] if attribute else cluster.names
-            official = set(map(normalise, known.expanded or ())) - set(map(normalise, known.mentions))
+            added = set(map(normalise, known.expanded or ())) - set(map(normalise, known.mentions))
             clusters[kind] += 1
-            compared[kind].count(set(map(normalise, names)), official)
-    official_there = has_expansion(gold)
+            compared[kind].count(set(map(normalise, names)), added)
+    official_there = official.has_expansion(gold)
     rows: list[tuple[str, ...]] = []
     detail: dict[str, dict[str, float | None]] = {}
     for kind, figures in compared.items():
@@ -131,11 +122,11 @@ def expansion_result(gold: Procedures, paraphrases: Mapping[str, Paraphrases]) -
 class Expansion(Task[Procedures, Mapping[str, Paraphrases]]):
     """Paraphrases of every cluster."""
 
-    official = (EXPANDED, CLUSTERED)
+    official = (official.EXPANDED, official.CLUSTERED)
 
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
         """Ask for paraphrases, and compare them with the official ones."""
         path = self.gold_at(call.data, call.options, "--data")
-        gold = read_clustered(path)
+        gold = official.read_clustered(path)
         found = ask_expansion(asker, drawn(call, gold), runs=call.options.expansion_runs, seed=call.seed)
         return replace(expansion_result(gold, found), files={"expanded.json": expanded_file(path, found)})

@@ -18,10 +18,10 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from d2e_sft.util.errors import UserError
 from eval.compare.measures.measure import digest
-from eval.systems import json_file
+from eval.systems import files
+from eval.systems.files import Row, check_ids, checked
 from eval.systems.flat import openpi2 as flat
 from eval.systems.flat.lines import is_flat
-from eval.systems.json_file import Row, check_ids, checked
 
 HOMEPAGE = "https://github.com/allenai/openpi-dataset/tree/90acda8957e232decad40c41d86af79800bdd68e/v2.0"
 EXPANDED = "dev-data-reformatted-v4-overgenerated-unique.json"
@@ -155,9 +155,7 @@ def texts_by_step(
 ) -> list[list[list[str]]]:
     """Return the texts about the changes of each step, by entity that changes there.
 
-    Args:
-        texts: of a change, from the names of its entity and of its attribute, by their clusters.
-        expanded: paraphrases are names too.
+    `texts` makes those of a change, from the names of its entity and attribute; paraphrases are names if `expanded`.
     """
     found: list[list[list[str]]] = [[] for _ in procedure.steps]
     for states in procedure.states:
@@ -182,20 +180,17 @@ def states_by_step(procedure: Procedure) -> list[list[GoldState]]:
 
 
 def read_official(path: Path, schema: Any = Any) -> dict[str, Any]:
-    """Return an official JSON file or flat predictions, as objects of the schema by procedure id.
-
-    Raises UserError if the file is missing, damaged or empty.
-    """
-    value = flat.read_flat(path) if is_flat(path) else json_file.read_json(path, dict[str, Any])
+    """Return a JSON file or flat predictions as objects by procedure id; UserError if it is damaged or empty."""
+    value = flat.read_flat(path) if is_flat(path) else files.read_json(path, dict[str, Any])
     if not value:
         raise UserError(f"{path}: holds no procedure; expected an object by procedure id that is not empty")
     found: dict[str, Any] = checked(dict[str, schema], value, str(path))
     return found
 
 
-def official_text(content: Any) -> str:
+def official_text(content: Any, indent: int = 4) -> str:
     """Return a file's text, indented like the official ones."""
-    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"
+    return json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
 
 
 def read_procedures(path: Path) -> dict[str, Procedure]:
@@ -234,10 +229,7 @@ def has_expansion(procedures: Procedures) -> bool:
 
 
 def read_by_step(path: Path, gold: Mapping[str, Sequence[Any]], schema: Any) -> dict[str, list[Any]]:
-    """Read predictions of the form {procedure: [one item of the schema for each step]}.
-
-    Raises UserError if the file is damaged, or does not fit the gold, which has as many steps.
-    """
+    """Read {procedure: [one item for each step]}; UserError if the file is damaged, or gold has other steps."""
     found: dict[str, list[Any]] = read_official(path, list[schema])
     check_ids(path, "procedure", found, gold)
     for key, steps in found.items():

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import AliasChoices, Field, field_validator
 
 from d2e_sft.util.errors import UserError
-from eval.systems.json_file import Row, check_ids, checked
+from eval.systems.files import Row, check_ids, checked
 from eval.systems.openpi2.gold import read_official
 
 JUDGED = tuple(map(str, range(1, 21)))
@@ -62,11 +62,7 @@ class Agreement:
 
 
 def read_salience(path: Path) -> Saliences:
-    """Read the salience of the judged procedures, from an official file of judgements or of predictions.
-
-    Raises:
-        UserError: the file is missing or damaged, or has neither judgements nor predictions.
-    """
+    """Read judgements or predictions of the judged procedures; UserError if the file is damaged or has neither."""
     judged = {key: value for key, value in read_official(path).items() if key in JUDGED}
     return {key: found.states for key, found in checked(dict[str, _Judged], judged, str(path)).items()}
 
@@ -86,12 +82,7 @@ def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None
 
 
 def agreement(first: Saliences, second: Saliences, level: Level, *, official: bool = True) -> Agreement:
-    """Return the agreement of two judges on the procedures of the second.
-
-    Args:
-        level: compare the entities of a procedure, or its entities at each step.
-        official: like the official script; otherwise corrected.
-    """
+    """Return the agreement of two judges on the procedures of the second, by the official script or corrected."""
     by_procedure = {
         key: pearson(_vector(first[key], level, official), _vector(entities, level, official))
         for key, entities in second.items()

@@ -16,7 +16,6 @@ from eval.compare.measures.measure import Measure, measure
 
 # Candidates and references, one to one → F1 of each.
 Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
-PAPER_MODEL = "microsoft/deberta-xlarge-mnli"
 NOT_COMPUTED = "not computed"
 _REMEDY = "pip install 'd2e-sft[openpi2]'"
 _AT_ONCE = 20_000  # pairs; the package holds the states of their texts in memory
@@ -69,13 +68,9 @@ def f1_measure(name: str, gold: str, figures: Mapping[str, PrecisionRecall]) -> 
 
 @lru_cache(maxsize=1)  # several tasks of a run take the same
 def bert_scorer(model: str, layers: int | None = None) -> Scorer:
-    """Load a scorer by a Hub name or a folder of a model; the paper's is `PAPER_MODEL`.
+    """Load a scorer by a Hub name or a folder of a model; UserError if the package is missing, or loading fails.
 
-    Args:
-        layers: the layer whose states are compared; None is the package's choice for models that it knows.
-
-    Raises:
-        UserError: the package is missing, or the model cannot be loaded.
+    `layers` is the layer whose states are compared; None is the package's choice for models that it knows.
     """
     try:
         from bert_score import BERTScorer

@@ -14,18 +14,9 @@ from eval.compare.measures.measure import digest, shares
 from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
+from eval.systems.openpi2 import judgements
 from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures
-from eval.systems.openpi2.judgements import (
-    JUDGED,
-    LEVELS,
-    PREDICTED,
-    EntitySalience,
-    Level,
-    Saliences,
-    agreement,
-    check_same_entities,
-    read_salience,
-)
+from eval.systems.openpi2.judgements import PREDICTED, EntitySalience, Level, Saliences, agreement, read_salience
 from eval.systems.openpi2.metrics import cell, scored
 from eval.systems.openpi2.task import Task, drawn, sampling
 from eval.systems.system import SystemCall, SystemResult
@@ -46,8 +37,7 @@ def ask_salience(
 ) -> dict[str, list[int]]:
     """Ask for the salience of entities one after the other, each with the answers to those before it.
 
-    Args:
-        asked: by name a procedure, one of its steps (unused if `level` is global), and entities.
+    `asked` has by name a procedure, one of its steps (unused if `level` is global), and entities.
     """
     told = wording("openpi2/prompts/salience")
 
@@ -124,7 +114,7 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
             continue
         found = {
             (level, kind): agreement(human, judge, level, official=kind == "official")
-            for level in LEVELS
+            for level in judgements.LEVELS
             for kind in ("official", "corrected")
         }
         means = ("-" if own.mean is None else cell(own.mean) for own in found.values())
@@ -153,7 +143,7 @@ class Salience(Task[Saliences, Saliences]):
 
     def read_predictions(self, path: Path, gold: Saliences, options: Any) -> Saliences:
         found = read_salience(path)
-        check_same_entities(gold, found, path)
+        judgements.check_same_entities(gold, found, path)
         return found
 
     def evaluate(self, gold: Saliences, answers: Saliences, options: Any, seed: int) -> SystemResult:
@@ -163,7 +153,7 @@ class Salience(Task[Saliences, Saliences]):
         """Ask a model, and compare its answers and a second annotator's with the first annotator's."""
         path = self.gold_at(call.data, call.options, "--data")
         second = path.with_name(SECOND_HUMAN)
-        procedures = {key: item for key, item in read_procedures(path).items() if key in JUDGED}
+        procedures = {key: item for key, item in read_procedures(path).items() if key in judgements.JUDGED}
         predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))
         judged = read_salience(second) if second.is_file() else None
         files = {"salience.json": salience_file(read_official(path), predictions)}

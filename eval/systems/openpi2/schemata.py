@@ -8,13 +8,7 @@ from typing import Any
 
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
-from eval.systems.openpi2.gold import (
-    Procedure,
-    Procedures,
-    digest_of,
-    has_expansion,
-    texts_by_step,
-)
+from eval.systems.openpi2.gold import Change, Procedures, digest_of, has_expansion, texts_by_step
 from eval.systems.openpi2.metrics import Scorer, bertscore_table, best_scores, cell, f1_measure, mean, scored
 from eval.systems.openpi2.schemata_scores import Schemas, score_schemata, score_schemata_corrected
 from eval.systems.openpi2.task import scorer_of
@@ -38,15 +32,6 @@ def parse_schema(reply: str) -> dict[str, list[str]]:
         for attribute in filter(None, names) if opens else ():
             schema.setdefault(entity, []).append(attribute)
     return schema
-
-
-def gold_schemata(procedure: Procedure, *, expanded: bool) -> list[list[list[str]]]:
-    """Return by step, for each entity that changes, every "ATTRIBUTE of ENTITY" that its clusters' names make."""
-    return texts_by_step(
-        procedure,
-        lambda entities, attributes, _: [f"{name} of {entity}" for entity, name in product(entities, attributes)],
-        expanded=expanded,
-    )
 
 
 def schemata_result(gold: Procedures, predictions: Schemas, scorer: Scorer | None) -> SystemResult:
@@ -105,11 +90,15 @@ def _bertscores(
     """Return the mean best BERTScore of each predicted "ATTRIBUTE of ENTITY", against the procedure and its step."""
     if scorer is None:
         return {"global": None, "local": None}
+
+    def named(entities: Sequence[str], attributes: Sequence[str], _: Change) -> list[str]:
+        return [f"{name} of {entity}" for entity, name in product(entities, attributes)]
+
     whole: list[tuple[str, Sequence[str]]] = []
     by_step: list[tuple[str, Sequence[str]]] = []
     for key, steps in predictions.items():
         texts = [[f"{name} of {entity}" for entity, names in step.items() for name in names] for step in steps]
-        gold_steps = [list(chain.from_iterable(step)) for step in gold_schemata(gold[key], expanded=expanded)]
+        gold_steps = [list(chain.from_iterable(s)) for s in texts_by_step(gold[key], named, expanded=expanded)]
         everything = sorted({text for step in gold_steps for text in step})
         whole += [(text, everything) for text in sorted({text for step in texts for text in step})]
         by_step += [(text, step) for listed, step in zip(texts, gold_steps, strict=True) for text in listed]

@@ -68,13 +68,7 @@ class _Clusters:
 
 
 def score_schemata(gold: Procedures, predictions: Schemas, *, expanded: bool) -> SchemataScores:
-    """Score like the official script.
-
-    Args:
-        gold: procedures with clusters, by id.
-        predictions: by procedure id the schema of each step.
-        expanded: match with paraphrases too.
-    """
+    """Score the schema of each step like the official script; with `expanded` match with paraphrases too."""
     scores = SchemataScores()
     for key, steps in predictions.items():
         procedure = gold[key]

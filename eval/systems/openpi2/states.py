@@ -19,16 +19,8 @@ from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns
-from eval.systems.openpi2.gold import (
-    RANKED,
-    GoldState,
-    Procedures,
-    alternatives,
-    read_by_step,
-    read_official,
-    read_procedures,
-    states_by_step,
-)
+from eval.systems.openpi2 import gold as official_files
+from eval.systems.openpi2.gold import GoldState, Procedures, read_official, read_procedures, states_by_step
 from eval.systems.openpi2.metrics import NOT_COMPUTED, Scorer, cell, mean, scored
 from eval.systems.openpi2.task import Form, Task, conversation, drawn, sampling, scorer_of
 from eval.systems.openpi2.tracking import cut_answer, states_chat_prompt, states_text_prompt
@@ -56,10 +48,7 @@ Predictions = Mapping[str, Sequence[Sequence[StatePair]]]
 
 
 def parse_states(reply: str) -> tuple[str, str]:
-    """Return the states before and after: `Before: …` and `After: …` on two lines, or `… before and … after`.
-
-    A reply of another form gives `Error` for both.
-    """
+    """Return the states of `Before: …` and `After: …` on two lines, or of `… before and … after`; else `Error`s."""
     reply = reply.strip()
     labelled = _LABELLED.search(reply)
     if labelled:
@@ -71,27 +60,19 @@ def parse_states(reply: str) -> tuple[str, str]:
 
 
 def read_gold_states(path: Path) -> dict[str, list[list[GoldState]]]:
-    """Read gold states of `dev-ranked.json`, or of a file in the official format of predictions.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Read `dev-ranked.json`, or gold states in the format of predictions; UserError if the file is damaged."""
     if all(isinstance(value, list) for value in read_official(path).values()):
         found = read_official(path, list[list[StatePair]])
         return {
-            key: [[GoldState(*map(alternatives, pair)) for pair in step] for step in steps]
+            key: [[GoldState(*map(official_files.alternatives, pair)) for pair in step] for step in steps]
             for key, steps in found.items()
         }
     return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
 
 
 def read_states(path: Path, gold: GoldStates) -> dict[str, list[list[StatePair]]]:
-    """Read predicted states, one for each gold change.
-
-    Raises:
-        UserError: the file is damaged, or does not fit the gold changes.
-    """
-    found: dict[str, list[list[StatePair]]] = read_by_step(path, gold, list[StatePair])
+    """Read predicted states, one for each gold change; UserError if the file is damaged or does not fit these."""
+    found: dict[str, list[list[StatePair]]] = official_files.read_by_step(path, gold, list[StatePair])
     for key, steps in found.items():
         for place, (step, changes) in enumerate(zip(steps, gold[key], strict=True), start=1):
             if len(step) != len(changes):
@@ -133,17 +114,8 @@ def ask_states(asker: Asker, form: Form, procedures: Procedures, **sampling: Any
     }
 
 
-def _pairs(predictions: Predictions, gold: GoldStates) -> list[tuple[StatePair, GoldState]]:
-    steps = [pair for key, own in predictions.items() for pair in zip(own, gold[key], strict=True)]
-    return [pair for step in steps for pair in zip(*step, strict=True)]
-
-
 def exact_matches(predictions: Predictions, gold: GoldStates, *, any_alternative: bool) -> list[bool]:
-    """Return whether both states of each change equal a gold one.
-
-    Args:
-        any_alternative: take any accepted state; officially it is the first.
-    """
+    """Return whether both states of each change equal a gold one: officially the first accepted ones, or any."""
     kept = None if any_alternative else 1
     return [
         predicted.before in state.before[:kept] and predicted.after in state.after[:kept]
@@ -157,6 +129,11 @@ def states_bertscore(predictions: Predictions, gold: GoldStates, scorer: Scorer)
     candidates = [text for predicted, _ in pairs for text in (predicted.before, predicted.after)]
     references = [text for _, state in pairs for text in (state.before[0], state.after[0])]
     return mean(scorer(candidates, references))
+
+
+def _pairs(predictions: Predictions, gold: GoldStates) -> list[tuple[StatePair, GoldState]]:
+    steps = [pair for key, own in predictions.items() for pair in zip(own, gold[key], strict=True)]
+    return [pair for step in steps for pair in zip(*step, strict=True)]
 
 
 def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | None, seed: int = 0) -> SystemResult:
@@ -173,12 +150,7 @@ def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | N
     total = sum(len(step) for steps in gold.values() for step in steps)
     title = f"States, exact match with 95 % interval ({scored(len(official), total, 'changes')}); BERTScore "
     title += cell(bert) if bert is not None else f"{NOT_COMPUTED}, set bertscore_model=NAME"
-    detail = {
-        "procedures": len(predictions),
-        "changes": len(official),
-        **accuracies,
-        "bertscore": bert,
-    }
+    detail = {"procedures": len(predictions), "changes": len(official), **accuracies, "bertscore": bert}
     table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
     headline = {"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}
     about = digest([[key, gold[key]] for key in sorted(predictions)])
@@ -196,7 +168,7 @@ class States(Task[GoldStates, Predictions]):
     """States before and after each gold change."""
 
     kind = "states"
-    official = (RANKED,)
+    official = (official_files.RANKED,)
 
     def read_gold(self, path: Path, options: Any) -> GoldStates:
         return read_gold_states(path)

@@ -12,7 +12,7 @@ from d2e_sft.data.chat_template import Messages
 from eval.run.task import Conversation
 from eval.systems.openpi2.gold import official_text
 from eval.systems.openpi2.metrics import Scorer, bert_scorer
-from eval.systems.system import Answers, Benchmark, Gold, SystemCall, SystemOptions
+from eval.systems.system import Answers, Gold, System, SystemCall, SystemOptions
 
 Item = TypeVar("Item")
 Form = Literal["chat", "text"]
@@ -68,7 +68,7 @@ class OpenPIOptions(SystemOptions):
     planner_seconds: PlannerSeconds = 30.0
 
 
-class Task(Benchmark[Gold, Answers]):
+class Task(System[Gold, Answers]):
     """One task of the benchmark, or one kind of predictions.
 
     Attributes:

@@ -15,16 +15,8 @@ from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
 from eval.systems.flat.openpi2 import ANSWERS
-from eval.systems.openpi2.gold import (
-    CLUSTERED,
-    EXPANDED,
-    GoldState,
-    Procedure,
-    Procedures,
-    read_by_step,
-    read_clustered,
-    sentence,
-)
+from eval.systems.openpi2 import gold as official_files
+from eval.systems.openpi2.gold import GoldState, Procedure, Procedures, sentence
 from eval.systems.openpi2.task import Form, Task, conversation, drawn, sampling, scorer_of
 from eval.systems.system import SystemCall
 
@@ -36,11 +28,7 @@ _LISTING_TOKENS = 200  # as the official scripts ask for
 def ask_listing(
     asker: Asker, task: Listing, form: Form, procedures: Procedures, *, name: str = "", **sampling: Any
 ) -> dict[str, list[str]]:
-    """Return the reply to each step of each procedure, each asked with the replies to the steps before it.
-
-    Args:
-        name: of the passes, before their step; the task's if it is empty.
-    """
+    """Return the reply to each step, asked with the replies before it; `name` is of the passes [the task's]."""
     return ask_by_turns(
         asker,
         f"{name or task}-step{{}}",
@@ -65,7 +53,10 @@ class ListingTask(Task[Procedures, Listed]):
     """
 
     kind: ClassVar[Listing]
-    official = (EXPANDED, CLUSTERED)  # the expanded file also has the clusters without paraphrases
+    official = (
+        official_files.EXPANDED,
+        official_files.CLUSTERED,
+    )  # the expanded file also has the clusters without paraphrases
     schema: ClassVar[Any]
 
     def parse(self, reply: str) -> Any:
@@ -73,7 +64,7 @@ class ListingTask(Task[Procedures, Listed]):
         raise NotImplementedError
 
     def read_gold(self, path: Path, options: Any) -> Procedures:
-        return read_clustered(path)
+        return official_files.read_clustered(path)
 
     def ask(self, gold: Procedures, call: SystemCall, asker: Asker) -> Listed:
         scorer_of(call.options)
@@ -81,7 +72,7 @@ class ListingTask(Task[Procedures, Listed]):
         return {key: list(map(self.parse, said)) for key, said in replies.items()}
 
     def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Listed:
-        return read_by_step(path, {key: one.steps for key, one in gold.items()}, self.schema)
+        return official_files.read_by_step(path, {key: one.steps for key, one in gold.items()}, self.schema)
 
     def template(self, gold: Procedures, options: Any) -> Iterator[dict[str, Any]]:
         empty = dict.fromkeys(ANSWERS[self.kind], "")
@@ -132,11 +123,9 @@ def states_chat_prompt(procedure: Procedure, place: int, state: GoldState, *, hi
 def states_text_prompt(
     procedure: Procedure, changes: Sequence[Sequence[GoldState]], replies: Sequence[str], *, hidden: bool = False
 ) -> Messages:
-    """Ask for the next change of a procedure as a line to be continued (table 13), after the answers so far.
+    """Ask for the next change of a procedure as a line to be continued (table 13).
 
-    Args:
-        changes: gold changes by step.
-        replies: to the procedure's first changes, in order.
+    `changes` are the gold ones by step, `replies` those to the first of them, in order.
     """
     lines: list[str] = []
     answers = iter(replies)

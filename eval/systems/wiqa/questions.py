@@ -7,16 +7,14 @@ label is `explanation.de`, and `orig_question` is the question (its own example 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, StrictInt, model_validator
 
-from d2e_sft.util.errors import UserError
-from eval.systems.flat.lines import read_lines
-from eval.systems.json_file import Row, Text, check_ids, json_lines, read_json_lines
+from eval.systems import labelled
+from eval.systems.files import Row, Text
+from eval.systems.flat.lines import FlatRow
 
 Label = Literal["more", "less", "no_effect"]
 LABELS: tuple[Label, ...] = ("more", "less", "no_effect")
@@ -38,8 +36,6 @@ TYPES = {
     "OUTOFPARA_DISTRACTOR": "no effect",
 }
 _STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
-Missing = Literal["error", "leave_out"]
-Labels = Mapping[str, Label | None]  # None could not be read and is wrong
 
 
 def label_of(text: Any) -> Label | None:
@@ -65,7 +61,7 @@ MaybeExplanation = Annotated[
 ]
 
 
-class Question(Row):
+class Question(labelled.Question):
     """One question.
 
     Attributes:
@@ -112,19 +108,7 @@ class Question(Row):
         return self.changes[1]
 
 
-def read_questions(path: Path) -> list[Question]:
-    """Read a question file in the official format; UserError if the file is damaged."""
-    questions: dict[str, Question] = {}
-    for place, question in read_json_lines(path, Question):
-        if question.id in questions:
-            raise UserError(f"{place}: metadata.ques_id {question.id!r} is given twice; expected each once")
-        questions[question.id] = question
-    if not questions:
-        raise UserError(f"{path}: holds no question; expected WIQA's questions, one per line")
-    return list(questions.values())
-
-
-class PredictedLine(Row):
+class PredictedLine(FlatRow):
     """One line of a file of predictions."""
 
     id: Text = Field(
@@ -145,36 +129,3 @@ class PredictedLine(Row):
         """Treat an explanation without `de` as an answer that could not be read, like the official script."""
         said = row.get("explanation") if isinstance(row, dict) else None
         return {**row, "explanation": {"de": None, **said}} if isinstance(said, dict) else row
-
-
-class Answers(NamedTuple):
-    """Predicted labels and, where the file gives them, explanations, both by question id; `title` is for tables."""
-
-    labels: Labels
-    explanations: Mapping[str, Explanation]
-    title: str
-
-
-def read_predictions(path: Path, gold: Sequence[Question], missing: Missing) -> Answers:
-    """Read predictions in our form or in that of the official evaluator.
-
-    Raises:
-        UserError: a line is damaged, or the file does not fit the questions.
-    """
-    found: dict[str, PredictedLine] = {}
-    for place, line in read_lines(path, PredictedLine):
-        if line.id in found:
-            raise UserError(f"{place}: question {line.id!r} is answered twice; expected one line each")
-        found[line.id] = line
-    remedy = "answer all, or score only those that are answered: --set missing=leave_out"
-    check_ids(path, "question", found, [q.id for q in gold], all_of=remedy if missing == "error" or not found else "")
-    return Answers(
-        {name: line.answer for name, line in found.items()},
-        {name: line.explanation for name, line in found.items() if line.explanation},
-        path.name,
-    )
-
-
-def write_predictions(answers: Labels) -> str:
-    """Return the text of a file of predictions."""
-    return json_lines({"ques_id": name, "answer": label} for name, label in answers.items())

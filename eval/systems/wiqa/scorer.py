@@ -10,6 +10,13 @@ predicted as more and the other as less (2/9 by chance).
 Opposite questions are in one graph and have the same cause, paths of the same length and opposite gold answers. By
 the graphs' template their effects are the nodes Y and W, or the outcome's increase and decrease. Questions meet in
 the middle by their texts, or, with the graphs' file, by other texts of the same node.
+
+Explanations say which sentences of the paragraph carry an answer, `{"di": …, "i": …, "j": …}`: the cause acts on
+sentence i in the direction di, and so on sentence j, which acts on the effect in the direction de (the answer). The
+four scores are shares of correct fields, with the official evaluator's names: EQDIR (de), XDIR (di), XSENTID (i),
+YSENTID (j). A field that is missing from the prediction is correct if it is missing from gold too. The published
+evaluator never reads di (it looks for the field in the word "explanation"), so its XDIR is always 1. Here XDIR
+compares the values in the files.
 """
 
 from __future__ import annotations
@@ -17,74 +24,21 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from d2e_sft.util.table import Table, percent
-from eval.compare.measures.measure import Measure, digest, shares
-from eval.score.statistics import bootstrap_average
 from eval.systems.conversations import wording
+from eval.systems.labelled import Answers, Labels, accuracy_of, label_table
 from eval.systems.wiqa.graphs import Graph, plain
-from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Label, Labels, Question
+from eval.systems.wiqa.questions import LABELS, POLARITY, TYPES, Explanation, Label, Question
 
 MAJORITY: Label = "more"  # "correct", in the training set
 RANDOM_TRANSITIVE = 1 / 3
 RANDOM_DISJUNCTIVE = 2 / 9
 Triple = tuple[Question, Question, Question]  # X → Y, Y → Z, X → Z
-
-
-def score(asked: Sequence[Question], labels: Labels, graphs: Mapping[str, Graph] | None, seed: int) -> dict[str, Any]:
-    """Return all scores of some questions.
-
-    Args:
-        labels: a label for each question; None could not be read and is wrong.
-        seed: of the interval and of the polarity baseline's random labels.
-    """
-    right = {question.id: labels[question.id] == question.answer for question in asked}
-    interval = bootstrap_average([[float(right[question.id]) for question in asked]], seed=seed)
-    unparsed = sum(labels[question.id] is None for question in asked)
-    hops = sorted({question.hops for question in asked if question.hops})
-    return {
-        "accuracy": interval.mean,
-        "accuracy_interval": [interval.low, interval.high],
-        "by_type": _by_type(asked, right),
-        "by_hops": {str(number): _accuracy([q for q in asked if q.hops == number], right) for number in hops},
-        "counts": {
-            "questions": len(asked),
-            "gold": _label_counts(question.answer for question in asked),
-            "predicted": _label_counts(labels[question.id] for question in asked),
-        },
-        "unparsed": {"share": unparsed / len(asked), "questions": unparsed},
-        "consistency": consistency(asked, labels, graphs),
-        "baselines": baselines(asked, seed),
-    }
-
-
-def measures(asked: Sequence[Question], labels: Labels) -> list[Measure]:
-    """Return accuracy question by question, over all and by type."""
-    right = {question.id: float(labels[question.id] == question.answer) for question in asked}
-    gold = digest({question.id: question.answer for question in asked})
-    found = shares("accuracy", "questions", gold, right)
-    for kind, name in TYPES.items():
-        own = {question.id: right[question.id] for question in asked if question.type == kind}
-        found += shares(f"accuracy, {name}", "questions", gold, own)
-    return found
-
-
-def _by_type(questions: Sequence[Question], right: Mapping[str, bool]) -> dict[str, dict[str, Any]]:
-    return {name: _accuracy([q for q in questions if q.type == kind], right) for kind, name in TYPES.items()}
-
-
-def _accuracy(questions: Sequence[Question], right: Mapping[str, bool]) -> dict[str, Any]:
-    share = sum(right[question.id] for question in questions) / len(questions) if questions else None
-    return {"accuracy": share, "questions": len(questions)}
-
-
-def _label_counts(labels: Iterable[Label | None]) -> dict[str, int]:
-    counts = Counter(labels)
-    return {label: counts[label] for label in LABELS}
 
 
 @cache
@@ -113,12 +67,19 @@ def baselines(questions: Sequence[Question], seed: int) -> dict[str, Any]:
         "majority": {question.id: MAJORITY for question in questions},
         "polarity": {question.id: by_polarity(question, seed) for question in questions},
     }
-    scores = {}
-    for name, labels in answers.items():
-        right = {question.id: labels[question.id] == question.answer for question in questions}
-        by_type = {kind: row["accuracy"] for kind, row in _by_type(questions, right).items()}
-        scores[name] = {"accuracy": sum(right.values()) / len(right), "by_type": by_type}
-    return scores
+    groups = by_type(questions)
+    return {
+        name: {
+            "accuracy": accuracy_of(questions, labels)["accuracy"],
+            "by_type": {kind: accuracy_of(own, labels)["accuracy"] for kind, own in groups.items()},
+        }
+        for name, labels in answers.items()
+    }
+
+
+def by_type(questions: Sequence[Question]) -> dict[str, list[Question]]:
+    """Return the questions of each type."""
+    return {name: [one for one in questions if one.type == kind] for kind, name in TYPES.items()}
 
 
 def consistency(
@@ -187,7 +148,7 @@ def _meeting(text: str, graph: Graph | None) -> str:
     return plain(text) if node is None else f"node {node}"
 
 
-def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:
+def tables(scores: Mapping[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
     """Return the tables of a report: accuracy with the baselines, hops, consistency, labels."""
     low, high = scores["accuracy_interval"]
     types = list(TYPES.values())
@@ -209,11 +170,46 @@ def tables(scores: dict[str, Any], title: str, notes: list[str]) -> list[Table]:
     consistent = [
         [name, percent(row["score"]), str(row["count"]), percent(row["random"])] for name, row in groups.items()
     ]
-    gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
-    labels = [[label, str(gold[label]), str(predicted[label])] for label in LABELS]
     return [
         Table.of(["accuracy, %", *types, "all"], rows, title),
         Table.of(["hops", "accuracy, %", "questions"], hops, "By number of hops"),
         Table.of(["consistency", "%", "groups of questions", "random, %"], consistent, "Consistency"),
-        Table.of(["label", "gold", "predicted"], labels, "By label"),
+        *label_table(scores["counts"]),
     ]
+
+
+METRICS = ("EQDIR", "XDIR", "XSENTID", "YSENTID")
+
+
+def score_explanations(questions: Sequence[Question], answers: Answers) -> dict[str, Any]:
+    """Return the four shares over answered questions that have a gold explanation, overall and by type.
+
+    A question without a predicted explanation counts as one with empty fields.
+    """
+    explained = {name: line.explanation for name, line in answers.lines.items() if line.explanation}
+    correct: dict[str, list[tuple[bool, ...]]] = {kind: [] for kind in TYPES}
+    for question in questions:
+        if gold := question.explanation:
+            found = explained.get(question.id, Explanation())
+            label = answers.labels[question.id] == question.answer
+            correct[question.type].append((label, found.di == gold.di, found.i == gold.i, found.j == gold.j))
+    return {
+        **_shares([row for rows in correct.values() for row in rows]),
+        "by_type": {name: _shares(correct[kind]) for kind, name in TYPES.items()},
+        "without_gold": sum(question.explanation is None for question in questions),
+        "without_prediction": sum(question.id not in explained for question in questions),
+    }
+
+
+def _shares(rows: Sequence[tuple[bool, ...]]) -> dict[str, Any]:
+    shares = [sum(column) / len(rows) for column in zip(*rows, strict=True)] or [None] * len(METRICS)
+    return {**dict(zip(METRICS, shares, strict=True)), "questions": len(rows)}
+
+
+def explanation_table(scores: Mapping[str, Any]) -> Table:
+    """Return the table of the shares by type and overall."""
+    parts = {**scores["by_type"], "all": scores}
+    rows = [[name, *(percent(row[key]) for key in METRICS), str(row["questions"])] for name, row in parts.items()]
+    left_out = f", {scores['without_gold']} questions without a gold one left out" * bool(scores["without_gold"])
+    silent = f", {scores['without_prediction']} predictions without one" * bool(scores["without_prediction"])
+    return Table.of(["type", *METRICS, "questions"], rows, f"Explanations, %{left_out}{silent}")

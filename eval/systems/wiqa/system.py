@@ -1,51 +1,57 @@
-"""WIQA as a benchmark: ask a model all questions of a file, and score its answers."""
+"""WIQA as a benchmark: ask a model all questions of a file, and score its answers.
+
+The imagined view has no paragraph, as in the paper's no-paragraph ablation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from eval.systems.asker import Asker
-from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
-from eval.systems.wiqa.explanations import explanation_table, score_explanations
+from d2e_sft.data.chat_template import Messages
+from d2e_sft.util.table import Table
+from eval.run.task import Conversation
+from eval.systems.conversations import assistant, system, user, wording
+from eval.systems.labelled import Answers, LabelOptions, LabelScoreOptions, LabelSystem, accuracy_of
+from eval.systems.system import SystemResult
+from eval.systems.wiqa import scorer
 from eval.systems.wiqa.graphs import read_graphs
-from eval.systems.wiqa.prompts import conversation, most_shots, read_answer
-from eval.systems.wiqa.questions import Answers, Missing, Question, read_predictions, read_questions, write_predictions
-from eval.systems.wiqa.scorer import measures, score, tables
+from eval.systems.wiqa.questions import Label, PredictedLine, Question, label_of
 
-PREDICTIONS_FILE = "wiqa_predictions.jsonl"
-_TOKENS = 12
-_FILE = "the question file in the folder --data or --gold"
 _GRAPHS = "wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
+_ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
+_MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
+_LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
+# The system message, the form of a question, and the solved examples.
+_WORDING: Any = wording("wiqa/prompts")
+MOST_SHOTS = len(_WORDING["demonstrations"])
 
 
-class WiqaOptions(SystemOptions):
+class WiqaOptions(LabelOptions):
     """Options of the benchmark."""
 
-    file: str = Field("test.jsonl", description=_FILE)
     paragraph: Literal["yes", "no"] = Field(
         "yes",
         description="no leaves the question's paragraph out: the no-paragraph ablation, which is the imagined view",
     )
-    shots: int = Field(most_shots(), ge=0, le=most_shots(), description=f"solved examples, up to {most_shots()}")
+    shots: int = Field(MOST_SHOTS, ge=0, le=MOST_SHOTS, description=f"solved examples, up to {MOST_SHOTS}")
     graphs: Path | None = Field(None, description=_GRAPHS)
     scoring: ClassVar[frozenset[str]] = frozenset(("graphs",))
 
 
-class WiqaScoreOptions(SystemOptions):
+class WiqaScoreOptions(LabelScoreOptions):
     """Options of the scorer."""
 
-    file: str = Field("test.jsonl", exclude=True, description=_FILE)
-    missing: Missing = Field("error", description="questions without an answer: error, or leave_out")
     graphs: Path | None = Field(None, description=_GRAPHS)
-    seed: int = Field(0, ge=0, description="seed of the polarity baseline's random labels and the bootstrap")
 
 
-class Wiqa(System[Sequence[Question], Answers]):
-    """Questions about influences; `max_samples` counts questions."""
+class Wiqa(LabelSystem[Question]):
+    """Questions about influences."""
 
     name = "wiqa"
     title = "WIQA (Tandon et al., EMNLP 2019)"
@@ -53,46 +59,77 @@ class Wiqa(System[Sequence[Question], Answers]):
     obtain = "d2e data download wiqa"
     options = WiqaOptions
     score_options = WiqaScoreOptions
+    question = Question
+    line = PredictedLine
+    id_name = "ques_id"
 
-    def gold_files(self, options: Any) -> Sequence[str]:
-        return (options.file,)
+    def about(self, options: Any) -> str:
+        return super().about(options) + ", without the paragraph" * (options.paragraph == "no")
 
-    def prediction_files(self, options: Any) -> Sequence[str]:
-        return (PREDICTIONS_FILE,)
+    def conversation(self, question: Question, options: Any) -> Conversation:
+        return conversation(question, shots=options.shots, paragraph=options.paragraph == "yes")
 
-    def read_gold(self, path: Path, options: Any) -> Sequence[Question]:
-        return read_questions(path)
+    def read_answer(self, reply: str, question: Question) -> Label | None:
+        return read_answer(reply)
 
-    def ask(self, gold: Sequence[Question], call: SystemCall, asker: Asker) -> Answers:
-        options: WiqaOptions = call.options
-        questions, paragraph = call.drawn(gold), options.paragraph == "yes"
-        chats = [conversation(self.name, one, shots=options.shots, paragraph=paragraph) for one in questions]
-        outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
-        labels = {question.id: read_answer(output) for question, output in zip(questions, outputs, strict=True)}
-        return Answers(labels, {}, Path(options.file).name + ", without the paragraph" * (not paragraph))
+    def groups(self, asked: Sequence[Question]) -> Mapping[str, Sequence[Question]]:
+        return scorer.by_type(asked)
 
-    def read_predictions(self, path: Path, gold: Sequence[Question], options: Any) -> Answers:
-        return read_predictions(path, gold, options.missing)
+    def scores(self, asked: Sequence[Question], answers: Answers, options: Any, seed: int) -> dict[str, Any]:
+        graphs = read_graphs(options.graphs) if options.graphs else None
+        common = super().scores(asked, answers, options, seed)
+        hops = sorted({question.hops for question in asked if question.hops})
+        by_hops = {str(n): accuracy_of([one for one in asked if one.hops == n], answers.labels) for n in hops}
+        return {
+            **{name: common.pop(name) for name in ("accuracy", "accuracy_interval", "by_type")},
+            "by_hops": by_hops,
+            **common,
+            "consistency": scorer.consistency(asked, answers.labels, graphs),
+            "baselines": scorer.baselines(asked, seed),
+        }
+
+    def tables(self, scores: Mapping[str, Any], title: str, notes: Sequence[str]) -> list[Table]:
+        return scorer.tables(scores, title, notes)
 
     def evaluate(self, gold: Sequence[Question], answers: Answers, options: Any, seed: int) -> SystemResult:
-        graphs = read_graphs(options.graphs) if options.graphs else None
-        asked = [question for question in gold if question.id in answers.labels]
-        scores, notes = score(asked, answers.labels, graphs, seed), []
-        if isinstance(options, WiqaScoreOptions):
-            scores["missing"] = missing = len(gold) - len(asked)
-            notes = [f"{missing} questions have no answer and are left out"] if missing else []
-        shown = tables(scores, f"WIQA, {answers.title}", notes)
-        if answers.explanations and any(question.explanation for question in gold):
-            scores["explanations"] = score_explanations(asked, answers)
-            shown.append(explanation_table(scores["explanations"]))
-        return SystemResult(scores, shown, measures=measures(asked, answers.labels))
-
-    def files(self, gold: Sequence[Question], answers: Answers) -> dict[str, str]:
-        return {PREDICTIONS_FILE: write_predictions(answers.labels)}
+        result = super().evaluate(gold, answers, options, seed)
+        explained = any(line.explanation for line in answers.lines.values())
+        if not explained or not any(question.explanation for question in gold):
+            return result
+        found = scorer.score_explanations([question for question in gold if question.id in answers.labels], answers)
+        scores, shown = {**result.scores, "explanations": found}, [*result.tables, scorer.explanation_table(found)]
+        return replace(result, scores=scores, tables=shown)
 
     def template(self, gold: Sequence[Question], options: Any) -> Iterator[dict[str, Any]]:
         """Return one line per question, whose text is only there to be read."""
         return ({"ques_id": question.id, "question": question.stem, "answer": ""} for question in gold)
+
+
+def conversation(question: Question, *, shots: int, paragraph: bool) -> Conversation:
+    """Ask a question after some solved ones; without its paragraph, the conversation is its imagined view."""
+    opening: Messages = [system(_WORDING["system"])]
+    for shown in _WORDING["demonstrations"][:shots]:
+        opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
+    imagined = [*opening, _asked((), question.stem)]
+    messages = [*opening, _asked(question.steps, question.stem)] if paragraph else imagined
+    return Conversation("wiqa", question.id, messages, imagined, group=question.paragraph)
+
+
+def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:
+    listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
+    process = _WORDING["process"].format(steps=listed) + "\n" if steps else ""
+    return user(process + _WORDING["question"].format(stem=stem))
+
+
+def read_answer(reply: str) -> Label | None:
+    """Return the first effect in a reply, after "answer:" or "effect is" if it has one, or a choice's letter."""
+    marker = _MARKER.search(reply)
+    found = (marker and _ANSWER.search(reply, marker.end())) or _ANSWER.search(reply)
+    if found:
+        name = found[1].lower()
+        return "no_effect" if name.startswith("no") else label_of(name)
+    letter = _LETTER.match(reply.strip())
+    return label_of(letter[1]) if letter else None
 
 
 WIQA = Wiqa()

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, get_args
 
 import pytest
 
-from eval.systems.openpi2.task import PredictionKind
-from eval.systems.registry import SYSTEM_NAMES
 from eval.systems.scored_files import score_files
 from tests.command import d2e, output_of, refusal_of
-from tests.eval.systems.boxes.rows import ROWS, save
-from tests.eval.systems.crepe import procedures as crepe
-from tests.eval.systems.openpi2 import procedures as openpi2
+from tests.eval.systems.boxes.rows import ROWS
+from tests.eval.systems.cases import CASES, save_gold
+from tests.eval.systems.files import save
 from tests.eval.systems.wiqa.files import QUESTIONS
 from tests.factories import save_bench
 from tests.tiny import make_sample
@@ -58,54 +55,26 @@ def documented() -> dict[str, str]:
     return dict(found)
 
 
-def gold_of(folder: Path, arguments: str) -> Path:
-    """Gold of which the documented example is a prediction."""
-    name = arguments.rpartition("=")[2]
-    names = {"1": ["water", "the liquid", "kettle", "tea", "the brew"]}
-    contents: dict[str, Any] = {
-        "crepe": crepe.GOLD,
-        "schemata": openpi2.expanded(),
-        "complete": openpi2.expanded(),
-        "states": openpi2.ranked(),
-        "salience": {
-            "1": {
-                "states": [
-                    {
-                        "entity": "water",
-                        "global_salience": 5,
-                        "answers": {"step1": {"local_salience": 5}, "step2": {"local_salience": 1}},
-                    }
-                ]
-            }
-        },
-        "entity_clusters": {"1": {"entities": [names["1"][:2], names["1"][2:3], names["1"][3:]]}},
-        "attribute_clusters": {
-            "1": {"entity_attr_dict": {"water": ["heat | temperature", "place | location"], "tea": ["existence"]}}
-        },
-    }
-    if name == "rows":
-        rows = [make_sample(n, dataset="keys", split="test", answers=["garage"]) for n in range(3)]
-        return save_bench(folder / "bench", rows)
-    if name in ("boxes", "wiqa"):
-        return save(folder / "gold.jsonl", ROWS if name == "boxes" else QUESTIONS)
-    return openpi2.save(folder / "gold.json", contents[name])
-
-
 @pytest.mark.parametrize("arguments", [name for name in documented() if "pddl" not in name])
-def test_the_documented_examples_are_files_that_are_scored(tmp_path: Path, arguments: str) -> None:
+def test_the_documented_examples_are_scored_and_their_measures_are_the_scores(tmp_path: Path, arguments: str) -> None:
     text = documented()[arguments]
     assert len(text.splitlines()) == 3
-    file = tmp_path / "predictions.json"
-    file.write_text(text, encoding="utf-8")
-    more = ["--set", "missing=leave_out"] if arguments in ("crepe", "wiqa") else []
-    call = ("--predictions", file, "--gold", gold_of(tmp_path, arguments), "--json", "-")
-    assert json.loads(output_of("score", *arguments.split(), *call, *more))
+    file = save(tmp_path / "predictions.json", text)
+    system, *given = (word for word in arguments.split() if word != "--set")
+    rows = [make_sample(n, dataset="keys", split="test", answers=["garage"]) for n in range(3)]
+    gold = save_bench(tmp_path, rows) if system == "rows" else save_gold(tmp_path, " ".join((system, *given)))
+    more = ["missing=leave_out"] if system not in ("rows", "boxes", "openpi2") else []
+    [scored] = score_files(system, [file], gold, [*given, *more])
+    numbers = (value.get("mean") if isinstance(value, dict) else value for value in scored.result.scores.values())
+    if system != "rows":
+        assert scored.result.measures[0].interval.mean == pytest.approx(
+            next(one for one in numbers if one is not None)
+        )
 
 
 def test_every_scorer_has_a_documented_example() -> None:
-    scorers = [name for name in SYSTEM_NAMES if name != "openpi2"]
-    tasks = [f"openpi2 --set task={kind}" for kind in get_args(PredictionKind)]
-    assert sorted(documented()) == sorted(["rows", *scorers, *tasks])
+    scorers = ["rows", *(name.replace(" ", " --set ") for name in CASES)]
+    assert sorted(documented()) == sorted(scorers)
 
 
 def save_answers(file: Path, right: int) -> Path:
@@ -181,16 +150,3 @@ def test_a_system_of_other_questions_is_not_compared(tmp_path: Path) -> None:
     part.write_text("ques_id,answer\nq1,more\n")
     error = refusal_of("score", "wiqa", whole, part, "--gold", gold, "--set", "missing=leave_out")
     assert "a (6 questions) and b (1) are about different questions" in error
-
-
-@pytest.mark.parametrize("arguments", [name for name in documented() if "pddl" not in name and name != "rows"])
-def test_measures_say_what_the_scores_say(tmp_path: Path, arguments: str) -> None:
-    system, *given = (word for word in arguments.split() if word != "--set")
-    file = tmp_path / "predictions.json"
-    file.write_text(documented()[arguments], encoding="utf-8")
-    more = ["missing=leave_out"] if system in ("crepe", "wiqa") else []
-    [scored] = score_files(system, [file], gold_of(tmp_path, arguments), [*given, *more])
-    headline = scored.measures[0]
-    numbers = (value.get("mean") if isinstance(value, dict) else value for value in scored.scores.values())
-    first = next(value for value in numbers if value is not None)
-    assert headline.interval.mean == pytest.approx(first)

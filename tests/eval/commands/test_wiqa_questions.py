@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.command import d2e, output_of, refusal_of
-from tests.eval.systems.wiqa.files import GRAPH, OTHER, save_lines
+from tests.eval.systems.files import save
+from tests.eval.systems.wiqa.files import GRAPH, OTHER
 
 
 def test_the_command_writes_questions_with_explanations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = save_lines(tmp_path / "graphs.jsonl", [GRAPH, OTHER])
+    file = save(tmp_path / "graphs.jsonl", [GRAPH, OTHER])
     (tmp_path / "a.json").write_text(json.dumps({"7": {"x": 0, "y": 1, "d_x": "more"}}))
     out = tmp_path / "new" / "questions.jsonl"
     call = ("data", "wiqa-questions", "--graphs", file, "--out", out, "--no-effect", 2)

@@ -11,7 +11,7 @@ from eval.compare.figures import with_interval
 from eval.compare.runs import load_runs
 from eval.compare.tables import comparison_tables, score_tables
 from eval.compare.verdicts import markdown_text, mean_verdicts, terminal_text
-from eval.score.event_answers import EventScores
+from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
 from tests.command import output_of

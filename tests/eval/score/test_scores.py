@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.score.event_answers import EventScores
+from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
 from tests.factories import choice, prediction

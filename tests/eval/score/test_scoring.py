@@ -1,11 +1,16 @@
-"""How the metrics apply to each format, against hand-worked values."""
+"""How the metrics apply to each format, and which option is the likeliest, against hand-worked values."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from d2e_sft.data.prompts import load_prompt_set
 from eval.score.extract import Extraction
-from eval.score.scoring import score_answer, score_output
+from eval.score.predictions import Prediction, ScoredOption
+from eval.score.scores import score_predictions
+from eval.score.scoring import Normalise, likeliest, score_answer, score_likelihoods, score_output
 from tests.tiny import make_sample
 
 
@@ -69,3 +74,65 @@ def test_each_format_has_its_metrics(
 
 def test_an_answer_that_was_not_parsed_is_wrong_in_nli() -> None:
     assert score_answer("nli", Extraction(("positive",), "none"), ["positive"])[:2] == (0.0, 0.0)
+
+
+PROMPTS = load_prompt_set("default")
+# "(A) a cup" has 9 characters, "(B) a big spoon" 15, "(C) salt" 8.
+OPTIONS = ["a cup", "a big spoon", "salt"]
+
+
+def scored(scores: list[tuple[float, int]], normalise: Normalise = "none", **changes: Any) -> Prediction:
+    fields = {"format": "scq", "options": OPTIONS, "answers": ["a big spoon"], **changes}
+    return score_likelihoods(make_sample(1, **fields), scores, PROMPTS, normalise)
+
+
+@pytest.mark.parametrize(
+    ("normalise", "chosen"),
+    [
+        ("none", "a cup"),  # −3.6, −4.5, −4.0
+        ("tokens", "salt"),  # −1.2, −1.5, −1.0
+        ("characters", "a big spoon"),  # −0.4, −0.3, −0.5
+    ],
+)
+def test_the_length_decides_which_option_is_the_likeliest(normalise: Normalise, chosen: str) -> None:
+    read = scored([(-3.6, 3), (-4.5, 3), (-4.0, 4)], normalise)
+    assert read.answer == [chosen]
+    assert read.output == f"The correct option is: ({'ABC'[OPTIONS.index(chosen)]}) {chosen}"
+    assert (read.exact_match, read.extraction) == (float(chosen == "a big spoon"), "strict")
+    assert (read.acc, read.acc_norm) == (0.0, 1.0), "both are kept, whatever the answer was chosen by"
+    assert read.likelihoods is not None
+    assert [(option.option, option.tokens, option.characters) for option in read.likelihoods] == [
+        ("a cup", 3, 9),
+        ("a big spoon", 3, 15),
+        ("salt", 4, 8),
+    ]
+
+
+def test_a_tie_goes_to_the_option_that_comes_first() -> None:
+    options = [ScoredOption(option=text, logprob=-2.0, tokens=2, characters=8) for text in ("one", "two")]
+    assert [likeliest(options, rule) for rule in ("none", "tokens", "characters")] == [0, 0, 0]  # type: ignore[arg-type]
+    assert likeliest([options[0], options[1].model_copy(update={"logprob": -1.9})], "none") == 1
+
+
+def test_nli_chooses_between_the_labels() -> None:
+    read = scored([(-2.0, 1), (-1.0, 1)], format="nli", options=[], answers=["negative"])
+    assert (read.answer, read.output, read.exact_match, read.acc) == (["negative"], "The answer is: negative", 1, 1)
+
+
+def test_of_several_correct_options_the_likeliest_alone_is_the_answer() -> None:
+    read = scored([(-1.0, 1), (-2.0, 1), (-30.0, 1)], format="mcq", answers=["a cup", "salt"])
+    assert (read.answer, read.acc, read.acc_norm) == (["a cup"], 1.0, 1.0)
+    assert (read.exact_match, read.set_accuracy) == (0.0, 0.0), "which ask for both"
+
+
+def test_there_is_a_score_for_each_candidate() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        scored([(-1.0, 1)])
+
+
+def test_scores_have_both_accuracies_and_those_of_generated_answers_neither() -> None:
+    wrong, right = scored([(-1.0, 3), (-2.0, 3), (-3.0, 4)]), scored([(-3.0, 3), (-2.0, 3), (-3.0, 4)])
+    overall = score_predictions([wrong, right, right, right]).content()["overall"]
+    assert (overall["acc"]["mean"], overall["acc_norm"]["mean"]) == (0.75, 0.75)
+    generated = wrong.model_copy(update={"likelihoods": None, "acc": None, "acc_norm": None})
+    assert not {"acc", "acc_norm"} & score_predictions([generated]).content()["overall"].keys()

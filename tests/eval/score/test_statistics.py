@@ -7,14 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from eval.score.statistics import (
-    Difference,
-    bootstrap_average,
-    bootstrap_gap,
-    bootstrap_ratio,
-    holm,
-    paired_average,
-)
+from eval.score import statistics
+from eval.score.statistics import bootstrap_average, paired_average
 
 
 def test_the_interval_of_a_share_agrees_with_the_normal_approximation() -> None:
@@ -123,12 +117,12 @@ def test_the_p_value_of_an_average_agrees_with_all_sign_flips_counted() -> None:
 
 
 def test_holm_multiplies_by_the_number_of_hypotheses_left_and_keeps_the_order() -> None:
-    corrected = holm([Difference(0.1, 0, 0, p) for p in (0.03, 0.01, 0.04, 0.02)])
+    corrected = statistics.holm([statistics.Difference(0.1, 0, 0, p) for p in (0.03, 0.01, 0.04, 0.02)])
     # sorted: 0.01·4, 0.02·3, 0.03·2 = 0.06, 0.04·1 lifted to 0.06
     assert [one.adjusted_p for one in corrected] == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert [one.significant for one in corrected] == [False, True, False, False]
     assert [one.p_value for one in corrected] == [0.03, 0.01, 0.04, 0.02]
-    assert holm([]) == []
+    assert statistics.holm([]) == []
 
 
 def test_groups_that_do_not_pair_are_refused() -> None:
@@ -139,7 +133,7 @@ def test_groups_that_do_not_pair_are_refused() -> None:
 
 
 def test_the_interval_of_a_gap_agrees_with_the_normal_approximation() -> None:
-    gap = bootstrap_gap([[1.0] * 270 + [0.0] * 30], [[1.0] * 250 + [0.0] * 250], resamples=20_000)
+    gap = statistics.bootstrap_gap([[1.0] * 270 + [0.0] * 30], [[1.0] * 250 + [0.0] * 250], resamples=20_000)
     half = 1.96 * math.sqrt(0.9 * 0.1 / 300 + 0.5 * 0.5 / 500)
     assert gap.mean == pytest.approx(0.4)
     assert gap.low == pytest.approx(0.4 - half, abs=0.003)
@@ -147,16 +141,16 @@ def test_the_interval_of_a_gap_agrees_with_the_normal_approximation() -> None:
 
 
 def test_a_gap_of_groups_is_the_plain_mean_of_their_gaps() -> None:
-    gap = bootstrap_gap([[1.0] * 4, [1.0, 0.0]], [[0.0] * 9, [1.0, 1.0, 0.0]])
+    gap = statistics.bootstrap_gap([[1.0] * 4, [1.0, 0.0]], [[0.0] * 9, [1.0, 1.0, 0.0]])
     assert gap.mean == pytest.approx(((1 - 0) + (1 / 2 - 2 / 3)) / 2)
     with pytest.raises(ValueError, match="shorter"):
-        bootstrap_gap([[1.0], [1.0]], [[1.0]])
+        statistics.bootstrap_gap([[1.0], [1.0]], [[1.0]])
 
 
 def test_a_ratio_is_resampled_with_its_samples_together() -> None:
     # Each sample has one of the two or neither; of the 200 that have one, 50 have the part: as a share of 50 in 200.
     part, rest = [1.0] * 50 + [0.0] * 250, [0.0] * 50 + [1.0] * 150 + [0.0] * 100
-    ratio = bootstrap_ratio([part], [rest], resamples=20_000)
+    ratio = statistics.bootstrap_ratio([part], [rest], resamples=20_000)
     half = 1.96 * math.sqrt(0.25 * 0.75 / 200)
     assert ratio is not None
     assert ratio.mean == 0.25
@@ -165,7 +159,7 @@ def test_a_ratio_is_resampled_with_its_samples_together() -> None:
 
 
 def test_a_ratio_of_nothing_is_none_and_resamples_without_either_are_left_out() -> None:
-    assert bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
-    ratio = bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
+    assert statistics.bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
+    ratio = statistics.bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
     assert ratio is not None
     assert (ratio.mean, ratio.low, ratio.high) == (1.0, 1.0, 1.0)

@@ -19,9 +19,8 @@ from eval.run.options import EvalOptions, resolve_options
 from eval.run.processes import join_processes
 from eval.run.task import Conversation
 from eval.score.predictions import read_predictions
-from eval.systems import asker as asking
 from eval.systems.asker import Asker
-from eval.systems.json_file import read_json_lines
+from eval.systems.files import read_json_lines
 from tests.command import d2e
 from tests.factories import bench_rows, make_world
 from tests.tiny import save_tiny_model
@@ -83,23 +82,6 @@ def test_a_finished_pass_is_read_and_not_decoded_again(asker: Callable[..., Aske
     assert [again.ask("one", conversations()), again.ask("two", conversations(4), max_new_tokens=3)] == outputs
     assert not decoded
     assert again.records["one"]["engine"] == "transformers"
-
-
-def test_the_weights_are_hashed_once_for_all_passes(
-    asker: Callable[..., Asker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hashed: list[str] = []
-    original = asking.identity_of
-
-    def counting(model: str, *rest: Any) -> str:
-        hashed.append(model)
-        return original(model, *rest)
-
-    monkeypatch.setattr(asking, "identity_of", counting)
-    own = asker()
-    for name in ("one", "two", "three"):
-        own.ask(name, conversations(2))
-    assert len(hashed) == 1
 
 
 def test_a_pass_that_broke_off_is_resumed(

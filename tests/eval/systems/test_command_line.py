@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,10 @@ from d2e_sft.util.errors import UserError
 from eval.systems.crepe.system import CrepeOptions
 from eval.systems.system import parse_options
 from tests.command import d2e
-from tests.eval.systems.boxes.rows import ROWS
-from tests.eval.systems.boxes.rows import save as save_lines
-from tests.eval.systems.crepe.procedures import DARK, GOLD, event, save, with_predictions
-from tests.eval.systems.openpi2.procedures import save_official
-from tests.eval.systems.wiqa.files import QUESTIONS
+from tests.eval.systems.cases import save_data
+from tests.eval.systems.crepe.procedures import DARK, GOLD, event, with_predictions
+from tests.eval.systems.files import save
 from tests.tiny import save_tiny_model
-
-DATA: dict[str, Callable[[Path], Path]] = {
-    "boxes": lambda folder: save_lines(folder / "test.jsonl", ROWS).parent,
-    "crepe": lambda folder: save(folder / "data_dev_v2.json", GOLD).parent,
-    "openpi2": save_official,
-    "wiqa": lambda folder: save_lines(folder / "test.jsonl", QUESTIONS).parent,
-}
 
 
 class Bench:
@@ -36,7 +26,7 @@ class Bench:
 
     def of(self, system: str) -> Bench:
         """Use this system."""
-        self.system, self.data = system, DATA[system](self.folder / "data")
+        self.system, self.data = system, save_data(self.folder / "data", system)
         return self
 
     def evaluate(self, *options: str, status: int = 0) -> str:
@@ -123,7 +113,7 @@ def test_a_run_leaves_predictions_that_score_the_same(
         ("crepe", ("shots=7",), "shots: got '7'"),
         ("crepe", ("split=test",), "holds no data_test_v2.json"),
         ("crepe", ("entities=predicted", "entities_file=none.json"), "none.json: cannot be read"),
-        ("crepe", ("prompt=cot", "--answer", "likelihood"), "have no options to score"),
+        ("crepe", ("prompt=cot", "--answer", "likelihood"), "prompts with options: --bench crepe --set prompt=yes_no"),
         ("boxes", ("prompt=trained", "form=cloze"), "leave form and demonstrations out"),
         ("wiqa", ("file=dev.jsonl",), "holds no dev.jsonl"),
         ("openpi2", ("task=clusters",), "holds no dev_data_mini_entity.json"),
@@ -215,7 +205,7 @@ def test_predictions_of_boxes_may_name_their_lines_or_follow_the_gold_file(bench
     texts = ["the cup", "the hat and the pen", "nothing", "nothing", "the pen", "the hat"]
 
     def scored(rows: list[dict[str, Any]]) -> dict[str, Any]:
-        return bench.score(predictions=save_lines(bench.folder / "p.jsonl", rows))[0]
+        return bench.score(predictions=save(bench.folder / "p.jsonl", rows))[0]
 
     bench.of("boxes")
     assert scored([{"prediction": text} for text in texts])["state_accuracy"]["mean"] == 1

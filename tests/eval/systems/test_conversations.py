@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eval.run.task import Conversation
-from eval.systems.conversations import ask_by_turns, assistant, turns, wording
+from eval.systems.conversations import ask_by_turns, assistant, turns
 
 
 def test_turns_begin_with_the_user_and_an_empty_answer_is_an_ellipsis() -> None:
@@ -16,11 +16,6 @@ def test_turns_begin_with_the_user_and_an_empty_answer_is_an_ellipsis() -> None:
         {"role": "user", "content": "b"},
     ]
     assert assistant(" kept ")["content"] == " kept "
-
-
-def test_wording_is_read_by_its_place() -> None:
-    assert wording("wiqa/prompts")["demonstrations"]
-    assert wording("openpi2/prompts/tracking") is wording("openpi2/prompts/tracking")
 
 
 def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.systems.rows import RowsOptions, score_rows
+from eval.systems.rows import ROWS_SYSTEM, RowsOptions
 from tests.command import d2e
 from tests.factories import predictions, save_bench, scores_of
 from tests.tiny import make_sample
@@ -36,9 +36,9 @@ def save_outputs(path: Path, texts: list[str], **fields: Any) -> Path:
 
 
 def test_outputs_are_extracted_and_scored_by_subset(bench: Path, tmp_path: Path) -> None:
-    scored = score_rows(save_outputs(tmp_path / "theirs.jsonl", SAID, model="theirs"), bench, RowsOptions())
+    scored = ROWS_SYSTEM.score(save_outputs(tmp_path / "theirs.jsonl", SAID, model="theirs"), bench, RowsOptions())
     assert [p.answer for p in scored.predictions] == [["the garage"], ["the kitchen"], ["the attic"], []]
-    (own,) = scored.scores.subsets
+    (own,) = scored.run.subsets
     assert {name: one.accuracy.mean for name, one in own.subsets.items()} == {"aligned": 1.0, "conflict": 0.0}
     rate = own.subsets["conflict"].habit_rate
     assert rate is not None
@@ -71,7 +71,7 @@ def test_rows_without_an_output_are_refused_or_left_out_and_counted(
 ) -> None:
     outputs = save_outputs(tmp_path / "theirs.jsonl", SAID[:3])
     with pytest.raises(UserError, match=r"no output for 1 of 4 rows of .*, such as 's3' of keys"):
-        score_rows(outputs, bench, RowsOptions())
+        ROWS_SYSTEM.score(outputs, bench, RowsOptions())
     arguments = ("--predictions", outputs, "--gold", bench, "--set", "missing=leave_out")
     assert d2e("score", "rows", *arguments) == 0
     assert "rows without an output, left out: 1" in capsys.readouterr().out
@@ -93,7 +93,7 @@ def test_an_output_that_does_not_fit_is_named_by_its_line(
     outputs = save_outputs(tmp_path / "theirs.jsonl", SAID[:1])
     outputs.write_text(outputs.read_text() + json.dumps(line) + "\n")
     with pytest.raises(UserError) as error:
-        score_rows(outputs, bench, RowsOptions())
+        ROWS_SYSTEM.score(outputs, bench, RowsOptions())
     assert said in str(error.value)
 
 
@@ -101,7 +101,7 @@ def test_an_id_of_two_datasets_needs_the_dataset(tmp_path: Path) -> None:
     rows = [make_sample(0, dataset=name, split="test", answers=["garage"]) for name in ("keys", "locks")]
     bench = save_bench(tmp_path / "bench", rows)
     with pytest.raises(UserError, match="the id 's0' is in keys, locks"):
-        score_rows(save_outputs(tmp_path / "p.jsonl", ["garage"]), bench, RowsOptions())
+        ROWS_SYSTEM.score(save_outputs(tmp_path / "p.jsonl", ["garage"]), bench, RowsOptions())
     named = tmp_path / "named.jsonl"
     named.write_text("".join(json.dumps({"id": "s0", "dataset": d, "output": d}) + "\n" for d in ("locks", "keys")))
-    assert [p.output for p in score_rows(named, bench, RowsOptions()).predictions] == ["keys", "locks"]
+    assert [p.output for p in ROWS_SYSTEM.score(named, bench, RowsOptions()).predictions] == ["keys", "locks"]

@@ -8,50 +8,12 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.table import Table
-from eval.compare.measures.measure import read_measures, shares
+from eval.compare.measures.measure import read_measures
 from eval.run.options import EvalOptions
-from eval.run.task import Conversation
-from eval.systems.asker import Asker
 from eval.systems.run import evaluate_system
-from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
-
-
-class Options(SystemOptions):
-    level: int = 1
-
-
-class Riddles(System[list[str], list[str]]):
-    name = "riddles"
-    title = "Riddles"
-    official_files = "riddles.txt"
-    obtain = "make riddles"
-    options = Options
-    score_options = SystemOptions
-
-    def read_gold(self, path: Path, options: Any) -> list[str]:
-        return path.read_text().splitlines()
-
-    def ask(self, gold: list[str], call: SystemCall, asker: Asker) -> list[str]:
-        questions = call.drawn(gold)
-        chats: list[Messages] = [[{"role": "user", "content": text}] for text in questions]
-        asker.ask("riddles", [Conversation("riddles", chat[0]["content"], chat, chat) for chat in chats])
-        return questions
-
-    def evaluate(self, gold: list[str], answers: list[str], options: Any, seed: int) -> SystemResult:
-        return SystemResult(
-            {"asked": len(answers)},
-            [Table.of(("asked",), [(str(len(answers)),)], "Riddles")],
-            measures=shares("solved", "riddles", "gold", dict.fromkeys(answers, 1.0)),
-        )
-
-    def files(self, gold: list[str], answers: list[str]) -> dict[str, str]:
-        return {"riddles.txt": "said"}
-
-
-RIDDLES = Riddles()
+from tests.eval.systems.files import save
+from tests.eval.systems.riddles import GOLD, RIDDLES
 
 
 def evaluate(model: Path, run: Path, data: Path | None, *given: str, **options: Any) -> tuple[dict[str, Any], Path]:
@@ -62,21 +24,29 @@ def evaluate(model: Path, run: Path, data: Path | None, *given: str, **options: 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    path = tmp_path / "riddles.txt"
-    path.write_text("What is it?\nWho is it?\nWhere is it?\n")
-    return path
+    return save(tmp_path / "test.jsonl", GOLD)
 
 
 def test_results_are_kept_with_what_they_came_from(model: Path, tmp_path: Path, data: Path) -> None:
     scores, folder = evaluate(model, tmp_path / "run", data, "level=2", max_samples=2, seed=4)
     assert folder == tmp_path / "run" / "eval" / "riddles-level=2"
     assert json.loads((folder / "scores.json").read_text()) == scores
-    assert (scores["system"], scores["asked"], scores["max_samples"], scores["seed"]) == ("riddles", 2, 2, 4)
-    assert (scores["options"], scores["without_context"]) == ({"level": 2}, False)
-    assert scores["passes"]["riddles"]["engine"] == "transformers"
-    assert (folder / "riddles.txt").read_text() == "said"
-    assert (folder / "tables.md").read_text().startswith("Riddles\n\n| asked |")
-    assert len((folder / "riddles.jsonl").read_text().splitlines()) == 2
+    assert (scores["system"], scores["counts"]["questions"], scores["max_samples"]) == ("riddles", 2, 2)
+    assert (scores["options"], scores["without_context"], scores["seed"]) == (
+        {"file": "test.jsonl", "level": 2},
+        False,
+        4,
+    )
+    assert scores["passes"]["answers"]["engine"] == "transformers"
+    assert (folder / "tables.md").read_text().startswith("Riddles, test.jsonl\n\n| questions |")
+    for name in ("answers.jsonl", "riddles_predictions.jsonl"):
+        assert len((folder / name).read_text().splitlines()) == 2
+
+
+def test_a_benchmark_with_options_can_be_answered_by_likelihood(model: Path, tmp_path: Path, data: Path) -> None:
+    scores, folder = evaluate(model, tmp_path, data, answer="likelihood", max_new_tokens=None)
+    assert folder.name == "riddles-likelihood"
+    assert scores["unparsed"]["questions"] == 0
 
 
 def test_results_without_measures_get_them_from_the_kept_answers(
@@ -84,7 +54,7 @@ def test_results_without_measures_get_them_from_the_kept_answers(
 ) -> None:
     _, folder = evaluate(model, tmp_path / "run", data)
     [measure] = read_measures(folder)
-    assert (measure.name, len(measure.counts)) == ("solved", 3)
+    assert (measure.name, len(measure.counts)) == ("accuracy", 3)
     (folder / "measures.json").unlink()
     capsys.readouterr()
     evaluate(model, tmp_path / "run", data)

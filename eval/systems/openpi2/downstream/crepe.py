@@ -16,15 +16,8 @@ from eval.systems.conversations import ask_by_turns, system, turns, wording
 from eval.systems.crepe import gold as crepe
 from eval.systems.crepe.gold import LABELS
 from eval.systems.crepe.scorer import macro_f1
-from eval.systems.openpi2.downstream.entity_states import (
-    StateChange,
-    StateChanges,
-    ask_entity_states,
-    crepe_entities_file,
-    entities_a_step,
-    salient,
-    with_other_lines,
-)
+from eval.systems.openpi2.downstream import entity_states
+from eval.systems.openpi2.downstream.entity_states import StateChange, StateChanges
 from eval.systems.openpi2.gold import Procedure
 from eval.systems.openpi2.metrics import cell
 from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
@@ -49,9 +42,7 @@ def likelihood_prompt(
 ) -> Messages:
     """Ask what a step does to the event, after the replies to the steps before it.
 
-    Args:
-        states: the changes of each step, for the prompt; None shows none.
-        hidden: the imagined view.
+    The prompt shows the changes of each step if `states` has them; `hidden` is the imagined view.
     """
     if hidden:
         start = _WORDING["hidden_start"].format(event=event)
@@ -105,12 +96,6 @@ def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
     return lambda messages: len(encoder.ids([messages])[0]), "tokens"
 
 
-def parse_label(reply: str) -> int | None:
-    """Return the first label in a reply, as its place in `LABELS`."""
-    found = _LABEL.search(reply)
-    return None if found is None else LABELS.index(found[0].lower())
-
-
 def downstream_result(
     procedures: Mapping[str, crepe.Procedure],
     told: Mapping[str, StateChanges | None],
@@ -119,9 +104,7 @@ def downstream_result(
 ) -> SystemResult:
     """Return macro-F1 of each setting, and how much shorter its prompts are than with all entity states.
 
-    Args:
-        told: the states in the prompts of each setting.
-        unit: of the prompt lengths.
+    `told` are the states in the prompts of each setting, `unit` is that of the prompt lengths.
     """
     _, whole = settings["all"]
     gold = [
@@ -132,15 +115,11 @@ def downstream_result(
     ]
     rows, detail = [], {}
     for name, (replies, length) in settings.items():
-        parsed = [
-            parse_label(reply)
-            for key, item in procedures.items()
-            for event in item.events
-            for reply in replies[key, event]
-        ]
+        said = [reply for key, item in procedures.items() for event in item.events for reply in replies[key, event]]
+        parsed = [found and LABELS.index(found[0].lower()) for found in map(_LABEL.search, said)]
         score = macro_f1(gold, [label or 0 for label in parsed]) or 0.0
         states = told[name]
-        entities = None if states is None else entities_a_step(states)
+        entities = None if states is None else entity_states.entities_a_step(states)
         saved = 1 - length / whole if whole else 0.0
         detail[name] = {
             "macro_f1": score,
@@ -175,15 +154,19 @@ class CrepeDownstream(Task[Any, Any]):
             key: Procedure(id=key, goal=item.goal, steps=tuple(block.step for block in item.blocks))
             for key, item in procedures.items()
         }
-        everything, other = ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
-        kept = salient(everything, own.salient)
+        everything, other = entity_states.ask_entity_states(
+            asker, own.prompt, plain, with_salience=True, **sampling(call)
+        )
+        kept = entity_states.salient(everything, own.salient)
         told: dict[str, StateChanges | None] = {"none": None, "all": everything, "salient": kept}
         settings = {
             name: ask_setting(asker, name, procedures, states, length, **sampling(call))
             for name, states in told.items()
         }
         files = {
-            "entities-all.json": crepe_entities_file(everything),
-            "entities-salient.json": crepe_entities_file(kept),
+            "entities-all.json": entity_states.crepe_entities_file(everything),
+            "entities-salient.json": entity_states.crepe_entities_file(kept),
         }
-        return replace(with_other_lines(downstream_result(procedures, told, settings, unit), other), files=files)
+        return replace(
+            entity_states.with_other_lines(downstream_result(procedures, told, settings, unit), other), files=files
+        )

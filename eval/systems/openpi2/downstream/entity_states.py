@@ -85,17 +85,17 @@ def entities_a_step(changes: StateChanges) -> float:
 
 def crepe_entities_file(changes: StateChanges) -> str:
     """Return the changes in CREPE's form (`entities_file=`): what holds after a step, and what no longer does."""
-    return write_states({key: [_crepe_changes(step) for step in steps] for key, steps in changes.items()})
 
+    def converted(step: Sequence[StateChange]) -> list[EntityChange]:
+        rows = [
+            EntityChange(change.entity, state, LABELS[label])
+            for change in step
+            for state, label in ((change.after, MORE), (change.before, LESS))
+            if label == MORE or state != change.after
+        ]
+        return list(dict.fromkeys(rows))
 
-def _crepe_changes(step: Sequence[StateChange]) -> list[EntityChange]:
-    rows = [
-        EntityChange(change.entity, state, LABELS[label])
-        for change in step
-        for state, label in ((change.after, MORE), (change.before, LESS))
-        if label == MORE or state != change.after
-    ]
-    return list(dict.fromkeys(rows))
+    return write_states({key: list(map(converted, steps)) for key, steps in changes.items()})
 
 
 def with_other_lines(result: SystemResult, count: int) -> SystemResult:

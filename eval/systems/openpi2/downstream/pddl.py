@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,16 +17,11 @@ from d2e_sft.util.table import Table
 from eval.compare.measures.measure import digest, shares
 from eval.systems.asker import Asker
 from eval.systems.conversations import turns, wording
-from eval.systems.json_file import Row, check_ids, checked
-from eval.systems.openpi2.downstream.entity_states import (
-    StateChange,
-    StateChanges,
-    ask_entity_states,
-    salient,
-    with_other_lines,
-)
+from eval.systems.files import Row, check_ids, checked
+from eval.systems.openpi2.downstream import entity_states
+from eval.systems.openpi2.downstream.entity_states import StateChange, StateChanges
 from eval.systems.openpi2.downstream.planner import OUTCOMES, Planner, make_planner
-from eval.systems.openpi2.gold import Procedure, read_official
+from eval.systems.openpi2.gold import Procedure, official_text, read_official
 from eval.systems.openpi2.metrics import cell, mean
 from eval.systems.openpi2.task import OpenPIOptions, Task, conversation, drawn, sampling
 from eval.systems.system import SystemCall, SystemResult
@@ -58,11 +52,7 @@ class Written(Row):
 
 
 def read_tasks(path: Path) -> dict[str, PlanningTask]:
-    """Read planning tasks by id, from a YAML or JSON list of `{id, goal, steps, task}`.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Read planning tasks by id, a YAML or JSON list of `{id, goal, steps, task}`; UserError if it is damaged."""
     try:
         root = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -87,19 +77,6 @@ def pddl_prompt(
         if states is not None and states[place]:
             lines.append(told["states"].format(states="; ".join(change.text for change in states[place])))
     return turns(told["request"].format(goal=task.goal, steps="\n".join(lines), task=task.task))
-
-
-def ask_pddl(
-    asker: Asker, tasks: Mapping[str, PlanningTask], states: StateChanges | None, **sampling: Any
-) -> dict[str, Written]:
-    """Ask for a domain and a problem for each task.
-
-    Args:
-        states: the changes of each step, for the prompt; None shows none.
-    """
-    asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]
-    outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, **sampling)
-    return {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}
 
 
 def parse_pddl(reply: str) -> Written:
@@ -168,22 +145,23 @@ class Pddl(Task[Mapping[str, PlanningTask], Mapping[str, Written]]):
         own: OpenPIOptions = call.options
         planner = make_planner(own.planner_seconds)
         tasks = drawn(call, read_tasks(own.pddl_file or OWN_PROCEDURES))
-        states, other = None, 0
+        states: StateChanges | None = None
+        other = 0
         if own.entities != "none":
             procedures = {key: task.procedure for key, task in tasks.items()}
             only = own.entities == "salient"
-            states, other = ask_entity_states(asker, own.prompt, procedures, with_salience=only, **sampling(call))
-            states = salient(states, own.salient) if only else states
-        written = ask_pddl(asker, tasks, states, **sampling(call))
+            states, other = entity_states.ask_entity_states(
+                asker, own.prompt, procedures, with_salience=only, **sampling(call)
+            )
+            states = entity_states.salient(states, own.salient) if only else states
+        asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]
+        outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, **sampling(call))
+        written = {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}
         files = {
-            "pddl.json": _text({key: vars(item) for key, item in written.items()}),
-            "pddl_tasks.json": _text([vars(task) for task in tasks.values()]),
+            "pddl.json": official_text({key: vars(item) for key, item in written.items()}, indent=2),
+            "pddl_tasks.json": official_text([vars(task) for task in tasks.values()], indent=2),
         }
-        return replace(with_other_lines(pddl_result(written, planner), other), files=files)
+        return replace(entity_states.with_other_lines(pddl_result(written, planner), other), files=files)
 
     def template(self, gold: Mapping[str, PlanningTask], options: Any) -> Iterator[dict[str, Any]]:
         return ({"task": name, "domain": "", "problem": ""} for name in gold)
-
-
-def _text(content: Any) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

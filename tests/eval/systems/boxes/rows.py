@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 START = "Box 0 contains the cup, Box 1 contains the hat and the pen, Box 2 contains nothing."
@@ -29,10 +27,3 @@ ROWS = [
     row(MOVED, 1, "the pen", 1),
     row(MOVED, 2, "the hat", 1),
 ]
-
-
-def save(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """A JSONL file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    return path

@@ -12,7 +12,8 @@ from d2e_sft.util.encrypted_zip import write_encrypted
 from d2e_sft.util.errors import UserError
 from data_builders.boxes.official import official_rows
 from eval.systems.boxes.gold import balanced, read_questions, states
-from tests.eval.systems.boxes.rows import MOVED, ROWS, START, save
+from tests.eval.systems.boxes.rows import MOVED, ROWS, START
+from tests.eval.systems.files import save
 
 
 def test_questions_know_the_start_and_what_changed(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from data_builders.boxes.official import official_rows
 from eval.systems.boxes.gold import Question, read_questions
 from eval.systems.boxes.predictions import official_tsv, read_predictions, write_predictions
-from tests.eval.systems.boxes.rows import MOVED, ROWS, START, save
+from tests.eval.systems.boxes.rows import MOVED, ROWS, START
+from tests.eval.systems.files import save
 
 HEADER = "\ttarget\tprediction\tinput"
 

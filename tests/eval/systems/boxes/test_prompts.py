@@ -9,8 +9,9 @@ import pytest
 from d2e_sft.data.prompts import load_prompt_set
 from eval.systems.boxes.answers import read_all
 from eval.systems.boxes.gold import Question, read_questions
-from eval.systems.boxes.prompts import Demonstrations, all_boxes, as_trained, completed, one_box
-from tests.eval.systems.boxes.rows import MOVED, ROWS, save
+from eval.systems.boxes.system import Demonstrations, as_trained, completed, prompt_about
+from tests.eval.systems.boxes.rows import MOVED, ROWS
+from tests.eval.systems.files import save
 
 
 @pytest.fixture
@@ -20,10 +21,10 @@ def questions(tmp_path: Path) -> list[Question]:
 
 def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(questions: list[Question]) -> None:
     chats = [
-        all_boxes(questions[3:], "plain"),
-        one_box(questions[4], "alternate"),
+        prompt_about(questions[3], "plain", whole=True),
+        prompt_about(questions[4], "alternate"),
         as_trained(questions[4], load_prompt_set("default")),
-        all_boxes(questions[3:], "none"),
+        prompt_about(questions[3], "none", whole=True),
     ]
     for chat in chats:
         assert MOVED in chat.messages[-1]["content"]
@@ -38,8 +39,8 @@ def test_a_cloze_is_one_text_that_ends_in_an_unfinished_statement(
     questions: list[Question], demonstrations: Demonstrations
 ) -> None:
     for chat, box in (
-        (all_boxes(questions[3:], demonstrations, "cloze"), "Box 0"),
-        (one_box(questions[4], demonstrations, "cloze"), "Box 1"),
+        (prompt_about(questions[3], demonstrations, "cloze", whole=True), "Box 0"),
+        (prompt_about(questions[4], demonstrations, "cloze"), "Box 1"),
     ):
         (turn,) = chat.messages
         assert turn["content"].endswith(f"\n\nDescription: {MOVED}\nStatement: {box} contains")
@@ -58,13 +59,13 @@ def test_what_a_cloze_completes_ends_where_another_example_begins(questions: lis
 
 
 def test_zero_shot_shows_no_example_and_says_the_form(questions: list[Question]) -> None:
-    for chat in (all_boxes(questions[3:], "none"), one_box(questions[3], "none")):
+    for chat in (prompt_about(questions[3], "none", whole=True), prompt_about(questions[3], "none")):
         assert [turn["role"] for turn in chat.messages] == ["system", "user"]
         assert "in the form: Box 0 contains the A" in chat.messages[0]["content"]
 
 
 def test_demonstrations_say_what_their_descriptions_imply(questions: list[Question]) -> None:
-    turns = all_boxes(questions, "plain").messages
+    turns = prompt_about(questions[0], "plain", whole=True).messages
     for asked, answered in ((turns[1], turns[2]), (turns[3], turns[4])):
         description = asked["content"].removeprefix("Description: ").partition("\n")[0]
         boxes = [f"Box {i}" for i in range(7)]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from data_builders.boxes.official import official_rows
 from eval.systems.boxes.gold import read_questions
-from eval.systems.boxes.scorer import candidates, plot, random_answers, score, tables
-from tests.eval.systems.boxes.rows import ROWS, save
+from eval.systems.boxes.scorer import candidates, outcomes, plot, random_answers, score, tables
+from tests.eval.systems.boxes.rows import ROWS
+from tests.eval.systems.files import save
 
 
 def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_boxes(tmp_path: Path) -> None:
@@ -15,7 +16,7 @@ def test_accuracy_is_counted_by_operations_and_change_and_a_state_needs_all_its_
     #  state 0: right, right, right;  state 1: by meaning alone right, right, then unread
     predictions = ["cup", "the pen, the hat", "nothing", "is empty", "the Pen", None]
     baseline = ["the cup", "nothing", "nothing", "the cup", "the pen", "the hat"]
-    scores = score(questions, predictions, baseline, boxes=3, seed=0)
+    scores = score(outcomes(questions, predictions, baseline), 1, boxes=3, seed=0)
     assert scores["accuracy"]["mean"] == 3 / 6
     assert scores["accuracy_changed"]["mean"] == 0
     assert scores["accuracy_unchanged"]["mean"] == 1
@@ -54,6 +55,7 @@ def test_baseline_answers_are_in_the_words_of_the_file_and_name_things_in_full(t
     drawn = random_answers(questions, seed=0)
     assert all(text == "is empty" or text.startswith("contains the ") for text in drawn)
     assert all(" " in thing for question in questions for thing in candidates(question))
-    scores = score(questions, [question.answer for question in questions], drawn, boxes=7, seed=0)
+    rows = outcomes(questions, [question.answer for question in questions], drawn)
+    scores = score(rows, 0, boxes=7, seed=0)
     assert scores["accuracy"]["mean"] == scores["corrected"]["state_accuracy"]["mean"] == 1
     assert 0.05 < scores["baseline_accuracy"]["mean"] < 0.6

@@ -10,6 +10,7 @@ from typing import Any
 from eval.run.task import Conversation
 from eval.systems.crepe.system import CREPE, CrepeOptions
 from eval.systems.system import SystemCall, SystemResult
+from tests.eval.systems.files import save
 from tests.factories import ScriptedAsker
 
 Row = dict[str, str]
@@ -51,12 +52,6 @@ LAMP = {
 GOLD = {"3": TEA, "5": LAMP}
 # [step][event], as the official scorer numbers labels.
 LABELS = {"3": [[2, 0], [0, 0], [1, 2]], "5": [[1], [0]]}
-
-
-def save(path: Path, content: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
 
 
 def with_predictions(gold: Mapping[str, Any], changes: Mapping[tuple[str, int], Sequence[Row]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eval.systems.crepe.demonstrations import drawn_demonstrations, load_demonstrations
+from eval.systems.crepe.family import drawn_demonstrations, load_demonstrations
 from eval.systems.crepe.text_families import clause
 from tests.eval.systems.crepe.perfect import say_level
 from tests.eval.systems.crepe.procedures import run

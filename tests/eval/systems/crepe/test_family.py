@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from eval.systems.crepe.code_style import snake
-from eval.systems.crepe.demonstrations import load_demonstrations
+from eval.systems.crepe.family import load_demonstrations
 from eval.systems.crepe.system import FAMILIES
 from eval.systems.crepe.text_families import clause
 from tests.eval.systems.crepe.perfect import FROM_FIRST, STEPS, rule_of
-from tests.eval.systems.crepe.procedures import GOLD, last, run, save
+from tests.eval.systems.crepe.procedures import GOLD, last, run
+from tests.eval.systems.files import save
 
 PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
 FORMS = [
@@ -43,19 +44,12 @@ def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_tol
 
 
 @pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
-def test_what_cannot_be_read_is_counted_and_scored_as_no_change(
+def test_unreadable_replies_are_no_change_and_the_imagined_view_has_no_step_and_no_state(
     tmp_path: Path, prompt: str, entities: str, structure: str
 ) -> None:
-    result, _ = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure)
+    result, asker = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure, shots=1)
     assert result.scores["unparsed"] == {"share": 1.0, "pairs": 8}
     assert result.scores["macro_f1"] == result.scores["baselines"]["majority"]["macro_f1"]
-
-
-@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
-def test_the_imagined_view_has_no_step_and_no_state(
-    tmp_path: Path, prompt: str, entities: str, structure: str
-) -> None:
-    _, asker = asked(tmp_path, lambda _: "Yes", prompt, entities, structure, shots=1)
     demonstrations = load_demonstrations()[0]
     for _, chats in asker.passes:
         for chat in chats:

@@ -9,21 +9,10 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.systems.crepe.gold import (
-    EQUALLY,
-    LESS,
-    MORE,
-    EntityChange,
-    corrected_label,
-    fitting_states,
-    gold_states,
-    mentions,
-    official_label,
-    read_procedures,
-    read_states,
-    write_states,
-)
-from tests.eval.systems.crepe.procedures import GOLD, save
+from eval.systems.crepe import gold
+from eval.systems.crepe.gold import EQUALLY, LESS, MORE, EntityChange, read_procedures, read_states
+from tests.eval.systems.crepe.procedures import GOLD
+from tests.eval.systems.files import save
 
 
 def change(**changes: str) -> dict[str, str]:
@@ -41,9 +30,9 @@ def test_states_are_read_by_procedure_and_step(tmp_path: Path) -> None:
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
     procedures = read_procedures(save(tmp_path / "gold.json", GOLD))
-    states = {name: [list(changes) for changes in steps] for name, steps in gold_states(procedures).items()}
+    states = {name: [list(changes) for changes in steps] for name, steps in gold.gold_states(procedures).items()}
     path = tmp_path / "written.json"
-    path.write_text(write_states(states), encoding="utf-8")
+    path.write_text(gold.write_states(states), encoding="utf-8")
     assert read_states(path, procedures) == states
 
 
@@ -79,18 +68,18 @@ def test_a_damaged_file_is_named_with_its_place(tmp_path: Path, content: Any, me
     ],
 )
 def test_an_event_mentions_an_entity_by_its_words(entity: str, found: bool) -> None:
-    assert mentions("I burn my hand on a kettle.", entity) is found
+    assert gold.mentions("I burn my hand on a kettle.", entity) is found
 
 
 def test_at_most_five_states_a_step_of_mentioned_entities_are_shown(tmp_path: Path) -> None:
     procedure = read_procedures(save(tmp_path / "gold.json", GOLD))[0]
     fitting = [EntityChange("kettle", f"a{n}", "more likely") for n in range(8)]
     states = [[EntityChange("the moon", "full", "more likely"), *fitting], [], fitting[:2]]
-    shown = fitting_states(procedure, states, 0)
+    shown = gold.fitting_states(procedure, states, 0)
     assert [len(changes) for changes in shown] == [5, 0, 2]
     assert shown[0] == [one for one in fitting if one in shown[0]], "in their order, without the moon"
-    assert shown == fitting_states(procedure, states, 0)
-    assert any(fitting_states(procedure, states, seed) != shown for seed in range(1, 5))
+    assert shown == gold.fitting_states(procedure, states, 0)
+    assert any(gold.fitting_states(procedure, states, seed) != shown for seed in range(1, 5))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +93,7 @@ def test_at_most_five_states_a_step_of_mentioned_entities_are_shown(tmp_path: Pa
     ],
 )
 def test_changes_as_labels(change: str, official: int, corrected: int) -> None:
-    assert (official_label(change), corrected_label(change)) == (official, corrected)
+    assert (gold.official_label(change), gold.corrected_label(change)) == (official, corrected)
 
 
 @pytest.mark.parametrize(("split", "counts"), [("dev", (42, 285, 144, 165)), ("test", (141, 924, 344, 351))])

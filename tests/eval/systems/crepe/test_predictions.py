@@ -7,7 +7,8 @@ from typing import Any
 
 from eval.systems.crepe.gold import EntityChange, read_procedures
 from eval.systems.crepe.predictions import Predictions, read_predictions, write_predictions
-from tests.eval.systems.crepe.procedures import DARK, GOLD, LABELS, event, save, with_predictions
+from tests.eval.systems.crepe.procedures import DARK, GOLD, LABELS, event, with_predictions
+from tests.eval.systems.files import save
 
 
 def read(folder: Path, content: Any, gold: Any = GOLD, read_as: Any = "auto", missing: Any = "error") -> Predictions:

@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from eval.run.task import Conversation
-from eval.systems.crepe.demonstrations import load_demonstrations
+from eval.systems.crepe.family import load_demonstrations
 from eval.systems.crepe.gold import LABELS
 from eval.systems.crepe.text_families import clause
-from tests.eval.systems.crepe.perfect import (
-    say_all_levels,
-    say_change,
-    say_level,
-    say_yes_or_no,
-    say_yes_or_no_from_the_start,
-)
+from tests.eval.systems.crepe import perfect
 from tests.eval.systems.crepe.procedures import BURN, last, run
 
 INDEPENDENT = {"structure": "independent"}
@@ -31,7 +25,7 @@ def assert_gold_states_follow_steps(chat: Conversation, name: str) -> None:
 
 
 def test_text_asks_for_each_event_after_each_step_as_figure_2_does(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_level, prompt="text", shots=0)
+    _, asker = run(tmp_path, perfect.say_level, prompt="text", shots=0)
     ((name, chats),) = asker.asked.items()
     assert name == "answers"
     assert [chat.id for chat in chats][:4] == [*(f"3/event0/step{n}" for n in (1, 2, 3)), "3/event1/step1"]
@@ -54,7 +48,7 @@ def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:
 
 
 def test_yes_and_no_are_asked_for_as_of_t5_and_can_be_options(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_yes_or_no, prompt="yes_no")
+    _, asker = run(tmp_path, perfect.say_yes_or_no, prompt="yes_no")
     chat = asker.passes[0][1][1]
     assert [message["role"] for message in chat.messages] == ["system", "user"], "no demonstrations"
     assert last(chat).splitlines() == [
@@ -62,7 +56,7 @@ def test_yes_and_no_are_asked_for_as_of_t5_and_can_be_options(tmp_path: Path) ->
         *("Question: Is it okay that I burn my hand on the kettle?", "Answer:"),
     ]
     assert chat.options == ()
-    scored, asker = run(tmp_path, say_yes_or_no, prompt="yes_no", by_likelihood=True)
+    scored, asker = run(tmp_path, perfect.say_yes_or_no, prompt="yes_no", by_likelihood=True)
     assert asker.passes[0][1][1].options == ("yes", "no")
     assert scored.scores["confusion"] == [[4, 0, 0], [1, 1, 0], [1, 0, 1]]
 
@@ -70,7 +64,7 @@ def test_yes_and_no_are_asked_for_as_of_t5_and_can_be_options(tmp_path: Path) ->
 def test_self_ask_goes_from_the_state_to_the_event(tmp_path: Path) -> None:
     event = load_demonstrations()[0].events[0]
     for structure, level in (("official", "unlikely"), ("independent", "very unlikely")):
-        _, asker = run(tmp_path, say_level, prompt="self_ask", shots=1, structure=structure)
+        _, asker = run(tmp_path, perfect.say_level, prompt="self_ask", shots=1, structure=structure)
         assert asker.passes[0][1][0].messages[2]["content"].splitlines() == [
             f"Follow up: {event.ask}",
             "Intermediate answer: No.",
@@ -81,7 +75,7 @@ def test_self_ask_goes_from_the_state_to_the_event(tmp_path: Path) -> None:
 
 
 def test_gold_states_are_follow_ups_that_are_answered_already(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_level, prompt="self_ask", entities="gold")
+    _, asker = run(tmp_path, perfect.say_level, prompt="self_ask", entities="gold")
     chats = {chat.id: chat for chat in asker.passes[0][1]}
     assert last(chats["3/event0/step3"]).splitlines()[-4:] == [
         *("Follow up: Is the kettle hot?", "Intermediate answer: No."),
@@ -92,7 +86,7 @@ def test_gold_states_are_follow_ups_that_are_answered_already(tmp_path: Path) ->
 
 
 def test_independent_likelihoods_are_asked_for_before_the_first_step_too(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_level, prompt="text", shots=0, **INDEPENDENT)
+    _, asker = run(tmp_path, perfect.say_level, prompt="text", shots=0, **INDEPENDENT)
     chats = asker.passes[0][1]
     assert [chat.id for chat in chats][:5] == [*(f"3/event0/step{n}" for n in range(4)), "3/event1/step0"]
     assert last(chats[0]).splitlines()[:3] == ["Goal: Make tea", "Done so far: (nothing yet)", f"Event: {BURN}"]
@@ -100,7 +94,7 @@ def test_independent_likelihoods_are_asked_for_before_the_first_step_too(tmp_pat
 
 
 def test_an_independent_chain_of_thought_sees_no_earlier_answer(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_change, prompt="cot", entities="gold", shots=1, **INDEPENDENT)
+    _, asker = run(tmp_path, perfect.say_change, prompt="cot", entities="gold", shots=1, **INDEPENDENT)
     ((_, asked),) = asker.passes
     chat = next(chat for chat in asked if chat.id == "3/event0/step3")
     assert_gold_states_follow_steps(chat, "Done so far")
@@ -125,7 +119,7 @@ def test_an_event_becomes_a_clause(event: str, expected: str) -> None:
 
 @pytest.mark.parametrize("prompt", ["cot", "text_change"])
 def test_earlier_answers_stay_in_the_prompt(tmp_path: Path, prompt: str) -> None:
-    _, asker = run(tmp_path, say_change, prompt=prompt, shots=0)
+    _, asker = run(tmp_path, perfect.say_change, prompt=prompt, shots=0)
     assert [(name, len(chats)) for name, chats in asker.asked.items()] == [
         ("turn-01", 3),
         ("turn-02", 3),
@@ -160,7 +154,7 @@ def test_gold_states_follow_their_steps(tmp_path: Path) -> None:
 
 
 def test_a_chat_tells_the_steps_turn_by_turn_and_keeps_the_replies(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_yes_or_no, prompt="chat")
+    _, asker = run(tmp_path, perfect.say_yes_or_no, prompt="chat")
     assert [(name, len(chats)) for name, chats in asker.asked.items()] == [
         ("turn-01", 3),
         ("turn-02", 3),
@@ -175,7 +169,7 @@ def test_a_chat_tells_the_steps_turn_by_turn_and_keeps_the_replies(tmp_path: Pat
 
 
 def test_an_independent_chat_begins_before_the_first_step(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_yes_or_no_from_the_start, prompt="chat", structure="independent")
+    _, asker = run(tmp_path, perfect.say_yes_or_no_from_the_start, prompt="chat", structure="independent")
     assert [len(chats) for _, chats in asker.passes] == [3, 3, 3, 2]
     chat = asker.passes[2][1][0]
     assert "I have not begun yet." in chat.messages[1]["content"]
@@ -183,7 +177,7 @@ def test_an_independent_chat_begins_before_the_first_step(tmp_path: Path) -> Non
 
 
 def test_one_prompt_an_event_lists_the_steps(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, say_all_levels, prompt="text_at_once", shots=1)
+    _, asker = run(tmp_path, perfect.say_all_levels, prompt="text_at_once", shots=1)
     ((name, chats),) = asker.asked.items()
     assert (name, [chat.id for chat in chats]) == ("answers", ["3/event0", "3/event1", "5/event0"])
     lines = last(chats[0]).splitlines()

@@ -1,4 +1,4 @@
-"""Lines of flat files: JSON lines and CSV, what is refused in them, and that what is written is read."""
+"""Lines of flat files, and OpenPI2.0's forms: JSON lines and CSV, what is refused in them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.systems.flat.lines import is_flat, read_lines, refuse_unfilled, write_lines
+from eval.systems.flat.openpi2 import COLUMNS, read_flat, task_of
 
 
 def test_csv_has_quotes_line_ends_and_null(tmp_path: Path) -> None:
@@ -33,7 +34,8 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,output\n1,a,b\n", r"line 2: got 3 cells, \['1', 'a', 'b'\]; expected 2: \['id', 'output'\]"),
+        ("id,output\n1,a,b\n", r"line 2: got \['1', 'a', \['b'\]\]; expected a cell for each of \['id', 'output'\]"),
+        ("id,output\n1\n", r"line 2: got \['1'\]; expected a cell for each of \['id', 'output'\]"),
         ("id,id\n1,2\n", r"line 1: got the columns \['id', 'id'\]; expected names, each once"),
         ('id,output\n1,"a"b\n', "not CSV"),
     ],
@@ -50,3 +52,20 @@ def test_a_template_that_nobody_filled_in_is_refused(tmp_path: Path) -> None:
         refuse_unfilled(tmp_path, ["", ""], "answer")
     refuse_unfilled(tmp_path, ["", None], "answer")
     refuse_unfilled(tmp_path, [], "answer")
+
+
+def save(folder: Path, text: str) -> Path:
+    file = folder / "p.csv"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+def test_the_columns_say_the_task(tmp_path: Path, task: str) -> None:
+    columns = COLUMNS[task]
+    assert task_of(save(tmp_path, f"{','.join(columns)}\n{','.join('1' * len(columns))}\n")) == task
+
+
+def test_clusters_of_attributes_are_named_by_their_first(tmp_path: Path) -> None:
+    text = "procedure,entity,attribute,cluster\n1,tea,heat,b\n1,tea,place,a\n1,tea,temperature,b\n"
+    assert read_flat(save(tmp_path, text)) == {"1": {"tea": {"heat": ["temperature"], "place": ["place"]}}}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
 from eval.systems.openpi2.gold import EXPANDED, RANKED
+from tests.eval.systems.files import save
 
 
 def change(attribute: str, before: str, after: str) -> dict[str, Any]:
@@ -90,13 +90,6 @@ def judged(values: dict[str, tuple[int, list[int]]], *, predicted: bool = False)
         for value, (name, changes) in zip(steps, list(state["answers"].items()), strict=True):
             state["answers"][name] = {"votes": 3, "states": changes, f"local_salience{suffix}": value}
     return content
-
-
-def save(path: Path, content: Any) -> Path:
-    """Write a JSON file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
 
 
 def save_official(folder: Path) -> Path:

@@ -8,7 +8,8 @@ from pathlib import Path
 from eval.run.task import Conversation
 from eval.systems.openpi2.system import OPENPI2
 from eval.systems.system import parse_options
-from tests.eval.systems.openpi2.procedures import save, save_official
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2.procedures import save_official
 from tests.eval.systems.openpi2.scripted import run
 
 

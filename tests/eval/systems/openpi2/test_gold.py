@@ -17,7 +17,8 @@ from eval.systems.openpi2.gold import (
     read_procedures,
 )
 from eval.systems.openpi2.states import read_gold_states
-from tests.eval.systems.openpi2.procedures import clustered, expanded, judged, ranked, save
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2.procedures import clustered, expanded, judged, ranked
 
 
 def test_the_three_forms_have_one_shape(tmp_path: Path) -> None:

@@ -10,24 +10,17 @@ from scipy.stats import pearsonr
 
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
+from eval.systems.openpi2 import salience
 from eval.systems.openpi2.gold import read_official
-from eval.systems.openpi2.salience import (
-    HUMAN,
-    SECOND_HUMAN,
-    agreement,
-    check_same_entities,
-    first_integer,
-    read_salience,
-    salience_file,
-    salience_result,
-)
-from tests.eval.systems.openpi2.procedures import judged, save
+from eval.systems.openpi2.judgements import agreement, check_same_entities, read_salience
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2.procedures import judged
 from tests.eval.systems.openpi2.scripted import rescored, run
 
 
 @pytest.mark.parametrize(("reply", "number"), [("4 - it matters", 4), ("Pan: 35", 35), ("much", 1), ("", 1)])
 def test_salience_is_the_first_integer_or_one(reply: str, number: int) -> None:
-    assert first_integer(reply) == number
+    assert salience.first_integer(reply) == number
 
 
 FIRST = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (-1, [0, 9])}
@@ -74,19 +67,19 @@ def test_predictions_of_other_entities_are_refused(tmp_path: Path) -> None:
 def test_predictions_are_written_as_the_official_files_are(tmp_path: Path) -> None:
     path = save(tmp_path / "first.json", judged(FIRST))
     predicted = read_salience(save(tmp_path / "second.json", judged(SECOND)))
-    written = json.loads(salience_file(read_official(path), predicted))
+    written = json.loads(salience.salience_file(read_official(path), predicted))
     state = written["1"]["states"][0]
     assert (state["global_salience_pred"], state["answers"]["step2"]["local_salience_pred"]) == ("4", "0")
     assert state["answers"]["step1"]["attributes"][0]["attribute"] == "temperature"
     assert read_salience(save(tmp_path / "written.json", written)) == predicted
-    scores = salience_result(read_salience(path), predicted, predicted).scores
+    scores = salience.salience_result(read_salience(path), predicted, predicted).scores
     assert scores["salience_global"] == scores["salience"]["second_annotator"]["global_official"]["mean"]
 
 
 def test_published_annotators_agree_as_published(published_raw: Path) -> None:
     folder = published_raw / "openpi2" / "v2.0"
-    first, second = read_salience(folder / HUMAN), read_salience(folder / SECOND_HUMAN)
-    check_same_entities(first, second, folder / SECOND_HUMAN)
+    first, second = read_salience(folder / salience.HUMAN), read_salience(folder / salience.SECOND_HUMAN)
+    check_same_entities(first, second, folder / salience.SECOND_HUMAN)
     assert len(second) == 20
     # Table 7: .759 and .578.
     assert agreement(first, second, "global").mean == pytest.approx(0.75941, abs=1e-5)
@@ -96,8 +89,8 @@ def test_published_annotators_agree_as_published(published_raw: Path) -> None:
 
 def test_salience_is_asked_one_entity_after_the_other(tmp_path: Path) -> None:
     values = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (4, [0, 5])}
-    save(tmp_path / HUMAN, judged(values))
-    save(tmp_path / SECOND_HUMAN, judged(values))
+    save(tmp_path / salience.HUMAN, judged(values))
+    save(tmp_path / salience.SECOND_HUMAN, judged(values))
 
     def rate(name: str, chat: Conversation) -> str:
         overall, steps = values[chat.messages[-1]["content"]]
@@ -114,5 +107,5 @@ def test_salience_is_asked_one_entity_after_the_other(tmp_path: Path) -> None:
     said = [message["content"] for message in asker.asked["salience-global-3"][0].messages[-5:]]
     assert said == ["water", "5: it boils over.", "kettle", "3: it boils over.", "tea"]
     assert set(asker.sampling.values()) == {(0.7, 0)}
-    again = rescored(tmp_path, result, "salience.json", tmp_path / HUMAN, "salience")
+    again = rescored(tmp_path, result, "salience.json", tmp_path / salience.HUMAN, "salience")
     assert again["salience_global"] == result.scores["salience_global"]

@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 
+from eval.systems.openpi2 import schemata
 from eval.systems.openpi2.gold import EXPANDED, Procedure, read_by_step, read_clustered
 from eval.systems.openpi2.metrics import PrecisionRecall
-from eval.systems.openpi2.schemata import (
-    Schemata,
-    parse_schema,
-    schemata_result,
-    score_schemata,
-    score_schemata_corrected,
-)
-from tests.eval.systems.openpi2.procedures import expanded, save
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2.procedures import expanded
 
 
 @pytest.mark.parametrize(
@@ -34,7 +29,7 @@ from tests.eval.systems.openpi2.procedures import expanded, save
     ],
 )
 def test_a_schema_is_split_at_closing_brackets(reply: str, schema: dict[str, list[str]]) -> None:
-    assert parse_schema(reply) == schema
+    assert schemata.parse_schema(reply) == schema
 
 
 @pytest.fixture
@@ -51,7 +46,10 @@ def counts(figures: PrecisionRecall) -> tuple[int, int, int, int]:
 
 def both(gold: dict[str, Procedure], steps: list[dict[str, list[str]]], *, with_paraphrases: bool = False) -> Any:
     predicted = {"1": steps}
-    return [score(gold, predicted, expanded=with_paraphrases) for score in (score_schemata, score_schemata_corrected)]
+    return [
+        score(gold, predicted, expanded=with_paraphrases)
+        for score in (schemata.score_schemata, schemata.score_schemata_corrected)
+    ]
 
 
 def test_a_plain_prediction_is_counted_alike(gold: dict[str, Procedure]) -> None:
@@ -126,10 +124,10 @@ def test_bertscore_takes_the_best_of_the_clusters_names(gold: dict[str, Procedur
         return [float(a == b) for a, b in zip(candidates, references, strict=True)]
 
     predicted = {"1": [{"tea": ["existence"]}, {"spoon": ["size"], "liquid": ["heat"]}]}
-    found = schemata_result(gold, predicted, shared_letters).scores["schemata"]["bertscore"]
+    found = schemata.schemata_result(gold, predicted, shared_letters).scores["schemata"]["bertscore"]
     # Of three predictions one is a gold pair of the procedure ("the liquid" is, "liquid" is not), none of its step.
     assert found["plain"] == {"global": pytest.approx(1 / 3), "local": 0}
-    without = schemata_result(gold, predicted, None).scores["schemata"]["bertscore"]
+    without = schemata.schemata_result(gold, predicted, None).scores["schemata"]["bertscore"]
     assert without["plain"] == {"global": None, "local": None}
 
 
@@ -143,11 +141,11 @@ def test_published_gold_scored_against_itself(published_raw: Path, tmp_path: Pat
         for key, procedure in gold.items()
     }
     steps = {key: procedure.steps for key, procedure in gold.items()}
-    assert read_by_step(save(tmp_path / "gold.json", predicted), steps, Schemata.schema) == predicted
-    official = score_schemata(gold, predicted, expanded=False)
+    assert read_by_step(save(tmp_path / "gold.json", predicted), steps, schemata.Schemata.schema) == predicted
+    official = schemata.score_schemata(gold, predicted, expanded=False)
     assert (official.entities_global.gold, official.attributes_global.gold) == (356, 1_068)
     assert official.entities_local.gold == 669
     assert official.attributes_global.recall > 1, "found anew in every step"
-    corrected = score_schemata_corrected(gold, predicted, expanded=False)
+    corrected = schemata.score_schemata_corrected(gold, predicted, expanded=False)
     assert (corrected.entities_local.f1, corrected.attributes_local.f1) == (1, 1)
     assert corrected.attributes_local.gold == 1_193

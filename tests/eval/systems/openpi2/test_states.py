@@ -21,7 +21,8 @@ from eval.systems.openpi2.states import (
     states_result,
 )
 from eval.systems.openpi2.task import ScorerOptions
-from tests.eval.systems.openpi2.procedures import ranked, save, save_official
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2.procedures import ranked, save_official
 from tests.eval.systems.openpi2.scripted import run
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
 from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED
+from eval.systems.openpi2.system import OPENPI2, TASKS
+from eval.systems.openpi2.task import PredictionKind, TaskName
+from eval.systems.system import parse_options
 from tests.command import d2e
-from tests.eval.systems.openpi2.procedures import clustered, save, save_official
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2.procedures import clustered, save_official
 from tests.eval.systems.openpi2.scripted import rescored, run
 
 SCHEMATA = {
@@ -99,3 +104,13 @@ def test_the_runs_folder_and_the_folder_of_official_files_will_do(
     assert json.loads(capsys.readouterr().out)["states_accuracy"] == result.scores["states_accuracy"]
     assert d2e(*call, "--set", "task=complete") == 1
     assert "holds no complete.json" in capsys.readouterr().err
+
+
+def test_how_to_score_is_no_part_of_what_was_asked() -> None:
+    options = parse_options(OPENPI2.options, ["task=states", "bertscore_model=any", "planner_seconds=3"], "openpi2")
+    assert options.variant == "task=states", "so that answers are kept when a scorer is added"
+
+
+def test_every_task_and_every_kind_of_predictions_can_be_named() -> None:
+    assert {*get_args(TaskName), *get_args(PredictionKind)} == {"all", *TASKS}
+    assert set(get_args(PredictionKind)) == {name for name, task in TASKS.items() if hasattr(task, "kind")}

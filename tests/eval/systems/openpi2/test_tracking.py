@@ -20,7 +20,8 @@ from eval.systems.openpi2.gold import Procedure, read_procedures, states_by_step
 from eval.systems.openpi2.schemata import parse_schema
 from eval.systems.openpi2.states import parse_states
 from eval.systems.openpi2.tracking import listing_prompt, states_chat_prompt, states_text_prompt
-from tests.eval.systems.openpi2.procedures import ranked, save
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2.procedures import ranked
 
 # A goal and steps with words of their own, so that one of them in a prompt is seen.
 SECRET = ("GOALWORD", "STEPONE", "STEPTWO")

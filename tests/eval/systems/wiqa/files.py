@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from eval.systems.wiqa.graphs import Graph, read_graphs
+from eval.systems.wiqa.questions import Question
 from eval.systems.wiqa.system import WIQA, WiqaScoreOptions
+from tests.eval.systems.files import save
 
 STEPS = ["Rain falls on the hill", "Water runs down the hill", "The pond fills", ""]
 
@@ -80,17 +81,15 @@ OTHER = {
 }
 
 
-def save_lines(path: Path, rows: Iterable[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+def read_questions(path: Path) -> Sequence[Question]:
+    return WIQA.read_gold(path, None)
 
 
 def graphs(folder: Path, *rows: dict[str, Any]) -> dict[str, Graph]:
-    return read_graphs(save_lines(folder / "graphs.jsonl", rows or (GRAPH, OTHER)))
+    return read_graphs(save(folder / "graphs.jsonl", rows or (GRAPH, OTHER)))
 
 
 def score(folder: Path, answers: dict[str, Any], questions: Any = QUESTIONS, **options: Any) -> dict[str, Any]:
     lines = [{"ques_id": name, "answer": answer} for name, answer in answers.items()]
-    paths = save_lines(folder / "p.jsonl", lines), save_lines(folder / "gold.jsonl", questions)
+    paths = save(folder / "p.jsonl", lines), save(folder / "gold.jsonl", questions)
     return WIQA.score(*paths, WiqaScoreOptions(**options)).scores

@@ -1,4 +1,4 @@
-"""Questions and answers as files, and labels by their names."""
+"""Questions and answers as files, what is asked, and how replies are read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from eval.systems.wiqa.questions import label_of, read_questions
-from eval.systems.wiqa.system import WIQA, WiqaScoreOptions
-from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
+from eval.systems.wiqa.questions import label_of
+from eval.systems.wiqa.system import MOST_SHOTS, WIQA, WiqaScoreOptions, conversation, read_answer
+from tests.eval.systems.files import save
+from tests.eval.systems.wiqa.files import QUESTIONS, read_questions
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from tests.eval.systems.wiqa.files import QUESTIONS, save_lines
     ],
 )
 def test_lines_of_ours_and_of_the_official_evaluator_are_read(tmp_path: Path, line: Any, answer: str) -> None:
-    paths = save_lines(tmp_path / "p.jsonl", [line]), save_lines(tmp_path / "gold.jsonl", QUESTIONS)
+    paths = save(tmp_path / "p.jsonl", [line]), save(tmp_path / "gold.jsonl", QUESTIONS)
     scores = WIQA.score(*paths, WiqaScoreOptions(missing="leave_out")).scores
     assert scores["counts"]["predicted"][answer] == 1
     assert scores["missing"] == 5
@@ -42,3 +43,38 @@ def test_the_published_file_has_its_counts(wiqa_raw: Path) -> None:
     assert len({one.paragraph for one in questions}) == 41
     assert len({one.graph for one in questions}) == 230
     assert all(one.cause and one.effect for one in questions)
+
+
+def test_prompts_list_the_steps_and_the_imagined_view_has_none(tmp_path: Path) -> None:
+    question = read_questions(save(tmp_path / "q.jsonl", QUESTIONS))[1]
+    chat = conversation(question, shots=MOST_SHOTS, paragraph=True)
+    assert [message["role"] for message in chat.messages] == ["system", *["user", "assistant"] * 3, "user"]
+    assert [message["content"] for message in chat.messages[2::2]] == ["more", "less", "no effect"]
+    told = chat.messages[-1]["content"]
+    assert "1. Rain falls on the hill\n2. Water runs down the hill\n3. The pond fills\n" in told
+    assert question.stem in told
+    assert chat.imagined[:-1] == chat.messages[:-1]
+    assert question.stem in chat.imagined[-1]["content"]
+    assert "The pond fills" not in str(chat.imagined)
+    ablation = conversation(question, shots=1, paragraph=False)
+    assert ablation.messages == ablation.imagined
+    assert ablation.imagined == conversation(question, shots=1, paragraph=True).imagined
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("more", "more"),
+        ("The effect is less, not more.", "less"),
+        ("No effect.", "no_effect"),
+        ("no_effect", "no_effect"),
+        ("It does not affect it.", "no_effect"),
+        ("Rain is more likely here. Answer: less", "less"),
+        ("(B)", "less"),
+        ("C. because", "no_effect"),
+        ("Because of rain", None),
+        ("moreover", None),
+    ],
+)
+def test_answers(reply: str, answer: str | None) -> None:
+    assert read_answer(reply) == answer

@@ -1,9 +1,9 @@
-"""Official JSON files of the systems: read, and checked against a schema (a pydantic model or a type of one)."""
+"""Files of systems: JSON checked against a schema (a pydantic model or a type of one), and files found in folders."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,25 +24,28 @@ class Row(BaseModel):
 
 
 def read_json(path: Path, schema: Any = Any) -> Any:
-    """Read a JSON file and check it against a schema.
-
-    Raises:
-        UserError: the file cannot be read, is not UTF-8 or JSON, has a key twice, or does not fit the schema.
-    """
+    """Read a JSON file; UserError if it is not UTF-8 or JSON, has a key twice, or does not fit the schema."""
     return checked(schema, _decoded(read_text(path), str(path)), str(path))
 
 
 def read_json_lines(path: Path, schema: Any = dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (place, checked object) for each non-blank line of a JSON-lines file.
-
-    Raises:
-        UserError: as `read_json`; the line is named.
-    """
+    """Yield (place, checked object) for each non-blank line of a JSON-lines file; errors as in `read_json`."""
     # Only "\n" ends a line: texts may hold other characters that count as line ends elsewhere.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         place = f"{path}, line {number}"
         if line.strip():
             yield place, checked(schema, _decoded(line, place), place)
+
+
+def read_unique(lines: Iterable[tuple[str, Any]], key: str) -> dict[str, Any]:
+    """Return the objects of (place, object) by the value of a field; UserError if two have the same."""
+    found: dict[str, Any] = {}
+    for place, item in lines:
+        name = getattr(item, key)
+        if name in found:
+            raise UserError(f"{place}: {key} {name!r} is given twice; expected each once")
+        found[name] = item
+    return found
 
 
 def json_lines(rows: Iterable[Any]) -> str:
@@ -51,14 +54,7 @@ def json_lines(rows: Iterable[Any]) -> str:
 
 
 def checked(schema: Any, value: Any, place: str) -> Any:
-    """Return the value as the schema's type.
-
-    Args:
-        place: file and line, for the message.
-
-    Raises:
-        UserError: the value does not fit; names place, field, value and what is expected.
-    """
+    """Return the value as the schema's type; UserError if it does not fit, with place, field and value."""
     try:
         return _adapter(schema).validate_python(value)
     except ValidationError as error:
@@ -71,16 +67,13 @@ def _adapter(schema: Any) -> TypeAdapter[Any]:
 
 
 def check_ids(path: Path, what: str, found: Collection[str], known: Collection[str], *, all_of: str = "") -> None:
-    """Check that predictions are about known items.
+    """Check that predictions are about known items; UserError if an id is unknown, or missing.
 
     Args:
         what: Word for an item in messages.
         found: The ids in the file at `path`.
         known: The ids of the gold file.
         all_of: Remedy for known items without predictions; they are allowed if it is empty.
-
-    Raises:
-        UserError: an id is unknown, or missing.
     """
     unknown = [name for name in found if name not in known]
     if unknown:
@@ -97,11 +90,7 @@ def check_ids(path: Path, what: str, found: Collection[str], known: Collection[s
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file.
-
-    Raises:
-        UserError: the file cannot be read, or is not UTF-8.
-    """
+    """Return the text of a UTF-8 file; UserError if the file cannot be read, or is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -118,3 +107,34 @@ def _decoded(text: str, place: str) -> Any:
         raise UserError(f"{place}: not JSON ({where})", remedy=_DAMAGED) from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not sound JSON ({error})", remedy=_DAMAGED) from None
+
+
+_SHOWN = 8
+
+
+def file_in(path: Path, names: Sequence[str], option: str, what: str) -> Path:
+    """Return a file itself, or the first of the names that is found in a folder or below, the nearest one first.
+
+    So RUN stands for RUN/eval/BENCH/NAME. Messages speak of the option and of `what` is expected there. Raises
+    UserError if nothing is there, or the folder has none of the names, or one of them several times.
+    """
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise UserError(f"{option} {path}: no such file or folder", remedy=f"expected {what}: {' or '.join(names)}")
+    for name in names:
+        found = sorted(path.rglob(name), key=lambda file: (len(file.parts), file))
+        nearest = [file for file in found if len(file.parts) == len(found[0].parts)]
+        if len(nearest) > 1:
+            listed = ", ".join(str(file.relative_to(path)) for file in nearest[:_SHOWN])
+            raise UserError(
+                f"{option} {path}: holds {len(nearest)} files {name}: {listed}", f"name one of them: {option} FILE"
+            )
+        if nearest:
+            return nearest[0]
+    held = sorted(f"{item.name}/" if item.is_dir() else item.name for item in path.iterdir())
+    more = f" and {len(held) - _SHOWN:,} more" if len(held) > _SHOWN else ""
+    raise UserError(
+        f"{option} {path}: holds no {' or '.join(names)}; there is {', '.join(held[:_SHOWN]) or 'nothing'}{more}",
+        remedy=f"expected {what}; name its folder, or the file itself: {option} FILE",
+    )

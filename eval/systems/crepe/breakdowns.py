@@ -1,9 +1,14 @@
-"""Scores by entity of interest (Table 6): whether a step names the entity that decides about an event.
+"""Scores by what the authors labelled by hand (Table 6): the logical relation, and the entity of interest.
 
-The authors labelled the changes of dev by hand (`data_dev_v2_eoi.json` in `codex_error_analysis/data`). This is the
-gold file with two labels in its events: `EOI` ("True": the step names the entity) and `Singular` ("True": the step is
-enough to answer).
-Their script gives each event the labels of its first change, at all steps.
+Relation: If a step has predicted entity states, each predicted change of an event is labelled with the last state that
+concerns it and a relation: `entailment` (the pan is hot, so one hears sizzling), `contradiction` (the pan is hot, so
+nobody touches it) or `unrelated`. The labels are in the predictions, as `event_entity_inference` of `predicted_event`
+(`data_dev_entity_event_inference_labeled_hainiu.json` in `codex_error_analysis/data`). Only predicted changes have
+one, so "equally likely" is never predicted in this table, which is why its scores are low.
+
+Interest: The gold file `data_dev_v2_eoi.json` has two labels in its events: `EOI` ("True": the step names the entity
+that decides about the event) and `Singular` ("True": the step is enough to answer). The authors' script gives each
+event the labels of its first change, at all steps.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.table import Table, percent
 from eval.systems.crepe.gold import EQUALLY, Block, Procedure, label_in, official_label
 from eval.systems.crepe.predictions import Labels
 from eval.systems.crepe.scorer import macro_f1
-from eval.systems.json_file import Row, read_json
+from eval.systems.files import Row, read_json
 
+RELATIONS = ("entailment", "contradiction", "unrelated")
 # Field of the labels → names of the groups in which it is "True" and "False".
 FACTORS = {
     "EOI": ("entity of interest mentioned", "entity of interest not mentioned"),
@@ -39,12 +45,42 @@ class _Procedure(Row):
     steps: list[list[_Labelled]]
 
 
-def read_labels(path: Path) -> dict[tuple[str, str], dict[str, Truth]]:
-    """Read the labels of each event, those of its first change.
+def score_by_relation(gold: Sequence[Procedure], predicted: Sequence[Procedure]) -> dict[str, Any] | None:
+    """Return macro-F1 of each relation's pairs, over the labels that occur; None if no prediction is labelled.
 
-    Raises:
-        UserError: the file is damaged, or its events have no such labels.
+    Raises UserError if a label is not one of the three relations.
     """
+    pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in RELATIONS}
+    unlabelled = 0
+    known = {procedure.id: procedure for procedure in gold}
+    blocks = [pair for own in predicted for pair in zip(known[own.id].blocks, own.blocks, strict=True)]
+    for block, row in ((block, row) for block, own in blocks for row in own.root if row.type == "predicted_event"):
+        value = row.event_entity_inference
+        if value is None:
+            unlabelled += 1
+        elif isinstance(value, list) and value and value[-1] in RELATIONS:
+            label = label_in(block.events, row.event, official=True)
+            pairs[value[-1]].append((label, official_label(row.change or "")))
+        else:
+            raise UserError(
+                f"predicted event {row.event!r}: event_entity_inference: got {shortened(value)}; expected an entity, "
+                f"an attribute and one of {', '.join(RELATIONS)}"
+            )
+    if not any(pairs.values()):
+        return None
+    scores = {name: {"macro_f1": _of_pairs(some), "pairs": len(some)} for name, some in pairs.items()}
+    return {**scores, "unlabelled_changes": unlabelled}
+
+
+def relation_table(scores: Mapping[str, Any]) -> Table:
+    """Return a table of the relations; its title counts the predicted changes without one."""
+    title = f"By logical relation (predicted changes without one: {scores['unlabelled_changes']})"
+    rows = [[name, percent(scores[name]["macro_f1"]), str(scores[name]["pairs"])] for name in RELATIONS]
+    return Table.of(["predicted changes", "macro-F1 %", "number"], rows, title)
+
+
+def read_labels(path: Path) -> dict[tuple[str, str], dict[str, Truth]]:
+    """Read the labels of each event, those of its first change; UserError if the file is damaged or has none."""
     labels: dict[tuple[str, str], dict[str, Truth]] = {}
     for name, procedure in read_json(path, dict[str, _Procedure]).items():
         for row in (row for block in procedure.steps[1:] for row in block if row.type == "event"):
@@ -81,8 +117,8 @@ def score_by_interest(
             ]
             counted = [pair for one, _, event in chosen for pair in _counted(blocks.get(one.id, ()), event)]
             groups[name] = {
-                "macro_f1": macro_f1([g for g, _ in pairs], [p for _, p in pairs]),
-                "official_macro_f1": macro_f1([g for g, _ in counted], [p for _, p in counted]) if predicted else None,
+                "macro_f1": _of_pairs(pairs),
+                "official_macro_f1": _of_pairs(counted) if predicted else None,
                 "pairs": len(pairs),
             }
     unlabelled = sum(len(one.blocks) for one, _, event in kept if (one.id, event) not in labels)
@@ -108,3 +144,7 @@ def interest_table(scores: Mapping[str, Any]) -> Table:
         if name != "unlabelled_pairs"
     ]
     return Table.of(["pairs", "macro-F1 %", "as the official script counts, %", "pairs, each once"], rows, title)
+
+
+def _of_pairs(pairs: Sequence[tuple[int, int]]) -> float | None:
+    return macro_f1([gold for gold, _ in pairs], [predicted for _, predicted in pairs])

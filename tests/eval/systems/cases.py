@@ -1,0 +1,116 @@
+"""One table of all systems: small gold files, and the right answer to each line of a template.
+
+The tests that go through all systems take their cases from it, and `test_registry.py` says so if one has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eval.systems.openpi2.clusters import ATTRIBUTE_GOLD, ENTITY_GOLD
+from eval.systems.openpi2.gold import EXPANDED, RANKED
+from eval.systems.openpi2.salience import HUMAN
+from eval.systems.scored_files import write_template
+from tests.eval.systems.boxes.rows import ROWS
+from tests.eval.systems.crepe.procedures import GOLD
+from tests.eval.systems.files import read_rows, save
+from tests.eval.systems.openpi2.procedures import expanded, judged, ranked
+from tests.eval.systems.wiqa.files import QUESTIONS
+
+Line = dict[str, Any]
+LABELS = {row["metadata"]["ques_id"]: row["question"]["answer_label"] for row in QUESTIONS}
+SALIENCE = judged({"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (4, [0, 5])})
+ENTITIES = {"1": {"entities": [["water", "the liquid"], ["kettle"], ["tea", "the brew"]]}}
+ATTRIBUTES = {"1": {"entity_attr_dict": {"water": ["heat | temperature", "place | location"], "tea": ["existence"]}}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scorer's example.
+
+    Attributes:
+        file: Official name of the gold file, and its content.
+        answers: Returns the cells that answer a line of the template.
+        perfect: Whether these are the gold answers, so that all scores are perfect.
+    """
+
+    file: str
+    gold: Any
+    answers: Callable[[Line], Line]
+    perfect: bool = True
+
+
+def salience(row: Line) -> Line:
+    state = next(one for one in SALIENCE["1"]["states"] if one["entity"] == row["entity"])
+    step = state["answers"].get(f"step{row['step']}")
+    return {"salience": state["global_salience"] if step is None else step["local_salience"]}
+
+
+def cluster(row: Line) -> Line:
+    groups = ENTITIES["1"]["entities"] if "name" in row else ATTRIBUTES["1"]["entity_attr_dict"][row["entity"]]
+    names = row.get("name") or row["attribute"]
+    return {"cluster": next(n for n, group in enumerate(groups) if names in group)}
+
+
+def change(row: Line) -> Line:
+    block = GOLD[row["procedure"]]["steps"][int(row["step"])]
+    return {"change": next((one["change"] for one in block if one.get("event") == row["event"]), "equally likely")}
+
+
+def states(row: Line) -> Line:
+    gold = [state for state in ranked()[row["procedure"]]["states"] if state["entity"] == row["entity"]]
+    changes = [own for state in gold for own in state["answers"][f"step{row['step']}"]]
+    found = [own for own in changes if own["attribute"] == row["attribute"]]
+    return {key: found[0][key].split(" | ")[0] for key in ("before", "after")} if found else {}
+
+
+CASES: dict[str, Case] = {
+    "boxes": Case(
+        "test.jsonl", ROWS, lambda row: {"prediction": ROWS[int(row["line"]) - 1]["masked_content"].split(" ", 1)[1]}
+    ),
+    "crepe": Case("data_dev_v2.json", GOLD, change),
+    "wiqa": Case("test.jsonl", QUESTIONS, lambda row: {"answer": LABELS[row["ques_id"]]}),
+    "openpi2 task=schemata": Case(
+        EXPANDED, expanded(), lambda row: {"entity": "water", "attribute": "place"}, perfect=False
+    ),
+    "openpi2 task=complete": Case(
+        EXPANDED,
+        expanded(),
+        lambda row: {"sentence": "place of water was tap before and kettle after"},
+        perfect=False,
+    ),
+    "openpi2 task=states": Case(RANKED, ranked(), states),
+    "openpi2 task=salience": Case(HUMAN, SALIENCE, salience),
+    "openpi2 task=entity_clusters": Case(ENTITY_GOLD, ENTITIES, cluster),
+    "openpi2 task=attribute_clusters": Case(ATTRIBUTE_GOLD, ATTRIBUTES, cluster),
+    "openpi2 task=pddl": Case(
+        "pddl_tasks.json",
+        [{"id": "a", "goal": "b", "steps": ["c"], "task": "d"}],
+        lambda row: {"domain": "(define (domain d))"},
+        perfect=False,
+    ),
+}
+WITHOUT_PLANNER = [name for name in CASES if "pddl" not in name]
+
+
+def save_gold(folder: Path, name: str) -> Path:
+    """Save the gold file of a case as `FOLDER/SYSTEM/FILE`."""
+    return save(folder / name.split(maxsplit=1)[0] / CASES[name].file, CASES[name].gold)
+
+
+def save_data(folder: Path, system: str) -> Path:
+    """Save the gold files of a system's cases in one folder."""
+    for name in CASES:
+        if name.split()[0] == system:
+            save_gold(folder, name)
+    return folder / system
+
+
+def save_answers(file: Path, name: str, gold: Path) -> Path:
+    """Save the template of a case with its answers."""
+    system, *given = name.split()
+    write_template(system, gold, given, file)
+    return save(file, [{**row, **CASES[name].answers(row)} for row in read_rows(file)])
