@@ -15,26 +15,17 @@ from d2e_sft.util.errors import UserError
 from eval.systems.flat.lines import FlatRow, OptionalStep, StepNumber, read_lines, refuse_unfilled
 
 Content = dict[str, Any]
-# Task → columns, the most telling sets first.
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "states": ("procedure", "step", "entity", "attribute", "before", "after"),
-    "salience": ("procedure", "entity", "step", "salience"),
-    "attribute_clusters": ("procedure", "entity", "attribute", "cluster"),
-    "entity_clusters": ("procedure", "name", "cluster"),
-    "complete": ("procedure", "step", "sentence"),
-    "schemata": ("procedure", "step", "entity", "attribute"),
-    "pddl": ("task", "domain", "problem"),
+# Task → the columns that say what is asked and those that are filled in; the most telling sets first.
+FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "states": (("procedure", "step", "entity", "attribute"), ("before", "after")),
+    "salience": (("procedure", "entity", "step"), ("salience",)),
+    "attribute_clusters": (("procedure", "entity", "attribute"), ("cluster",)),
+    "entity_clusters": (("procedure", "name"), ("cluster",)),
+    "complete": (("procedure", "step"), ("sentence",)),
+    "schemata": (("procedure", "step"), ("entity", "attribute")),
+    "pddl": (("task",), ("domain", "problem")),
 }
-# Task → the columns that are filled in.
-ANSWERS: Mapping[str, tuple[str, ...]] = {
-    "states": ("before", "after"),
-    "salience": ("salience",),
-    "attribute_clusters": ("cluster",),
-    "entity_clusters": ("cluster",),
-    "complete": ("sentence",),
-    "schemata": ("entity", "attribute"),
-    "pddl": ("domain", "problem"),
-}
+COLUMNS = {task: (*asked, *answers) for task, (asked, answers) in FORMS.items()}
 
 
 def task_of(path: Path) -> str:
@@ -56,7 +47,7 @@ def read_flat(path: Path) -> Content:
     fields: Any = {name: (step if name == "step" else str, ...) for name in COLUMNS[task]}
     schema = create_model("Line", __base__=FlatRow, **fields)
     rows = [(place, vars(line)) for place, line in read_lines(path, schema)]
-    answers = ANSWERS[task]
+    _, answers = FORMS[task]
     refuse_unfilled(path, (row[name] for _, row in rows for name in answers), " or ".join(answers))
     content: Content = {}
     for place, row in rows:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from d2e_sft.data.chat_template import Messages
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.flat.openpi2 import ANSWERS
+from eval.systems.flat.openpi2 import FORMS
 from eval.systems.openpi2 import gold as official_files
 from eval.systems.openpi2.gold import GoldState, Procedure, Procedures, sentence
 from eval.systems.openpi2.task import Form, Task, conversation, drawn, sampling, scorer_of
@@ -75,7 +75,7 @@ class ListingTask(Task[Procedures, Listed]):
         return official_files.read_by_step(path, {key: one.steps for key, one in gold.items()}, self.schema)
 
     def template(self, gold: Procedures, options: Any) -> Iterator[dict[str, Any]]:
-        empty = dict.fromkeys(ANSWERS[self.kind], "")
+        empty = dict.fromkeys(FORMS[self.kind][1], "")
         for key, procedure in gold.items():
             yield from ({"procedure": key, "step": step, **empty} for step in range(1, len(procedure.steps) + 1))
 
