@@ -117,11 +117,7 @@ def bootstrap_ratio(
 
 
 def paired_average(
-    first: Sequence[ArrayLike],
-    second: Sequence[ArrayLike],
-    *,
-    seed: int = 0,
-    permutations: int = PERMUTATIONS,
+    first: Sequence[ArrayLike], second: Sequence[ArrayLike], *, seed: int = 0, permutations: int = PERMUTATIONS
 ) -> Difference:
     """Return the mean of G groups' means of `second − first`, with its paired bootstrap interval and p-value.
 

@@ -22,13 +22,7 @@ _RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # 
 
 
 def evaluate_system(
-    model: str,
-    system: System[Any, Any],
-    *,
-    run: Path,
-    data: Path | None,
-    given: Sequence[str],
-    options: EvalOptions,
+    model: str, system: System[Any, Any], *, run: Path, data: Path | None, given: Sequence[str], options: EvalOptions
 ) -> tuple[dict[str, Any], SystemResult, Path]:
     """Decode and score a system's benchmark, and keep answers, official predictions and scores.
 

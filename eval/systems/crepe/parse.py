@@ -11,14 +11,7 @@ from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
 
 Parse = Literal["official", "lenient"]
 # Longer ones first, as "unlikely" and "very likely" hold "likely".
-_LEVELS = {
-    "very unlikely": 0,
-    "not very likely": 1,
-    "not likely": 1,
-    "unlikely": 1,
-    "very likely": 3,
-    "likely": 2,
-}
+_LEVELS = {"very unlikely": 0, "not very likely": 1, "not likely": 1, "unlikely": 1, "very likely": 3, "likely": 2}
 # From here on a level is "likely".
 LIKELY = 2
 # Of appendix B.2, from very likely on.

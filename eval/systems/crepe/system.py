@@ -13,14 +13,7 @@ from eval.systems.asker import Asker
 from eval.systems.crepe import breakdowns, family
 from eval.systems.crepe.code_families import ask_code, ask_flat, ask_two_steps
 from eval.systems.crepe.family import Demonstration, Entities, Family, Request
-from eval.systems.crepe.gold import (
-    EQUALLY,
-    Procedure,
-    fitting_states,
-    gold_states,
-    read_procedures,
-    read_states,
-)
+from eval.systems.crepe.gold import EQUALLY, Procedure, fitting_states, gold_states, read_procedures, read_states
 from eval.systems.crepe.parse import Parse
 from eval.systems.crepe.predictions import Predictions, ReadAs, read_predictions, write_predictions
 from eval.systems.crepe.scorer import flatten, measures, score, tables

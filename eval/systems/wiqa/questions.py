@@ -30,11 +30,7 @@ _NAMES: dict[str, Label] = {
     ),
     **dict.fromkeys(("no effect", "none", ".", "c"), "no_effect"),
 }
-TYPES = {
-    "INPARA_EFFECT": "in-paragraph",
-    "EXOGENOUS_EFFECT": "out-of-paragraph",
-    "OUTOFPARA_DISTRACTOR": "no effect",
-}
+TYPES = {"INPARA_EFFECT": "in-paragraph", "EXOGENOUS_EFFECT": "out-of-paragraph", "OUTOFPARA_DISTRACTOR": "no effect"}
 _STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
 
 

@@ -77,10 +77,7 @@ CASES: dict[str, Case] = {
         EXPANDED, expanded(), lambda row: {"entity": "water", "attribute": "place"}, perfect=False
     ),
     "openpi2 task=complete": Case(
-        EXPANDED,
-        expanded(),
-        lambda row: {"sentence": "place of water was tap before and kettle after"},
-        perfect=False,
+        EXPANDED, expanded(), lambda row: {"sentence": "place of water was tap before and kettle after"}, perfect=False
     ),
     "openpi2 task=states": Case(RANKED, ranked(), states),
     "openpi2 task=salience": Case(HUMAN, SALIENCE, salience),

@@ -39,7 +39,4 @@ def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> Non
         "short": ["turn-01 short, seed 3"],
         "none": [],
     }
-    assert asked == {
-        "turn-01": [turns("go"), turns("go")],
-        "turn-02": [turns("go", "turn-01 long, seed 3")],
-    }
+    assert asked == {"turn-01": [turns("go"), turns("go")], "turn-02": [turns("go", "turn-01 long, seed 3")]}

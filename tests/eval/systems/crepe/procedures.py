@@ -63,12 +63,7 @@ def with_predictions(gold: Mapping[str, Any], changes: Mapping[tuple[str, int], 
 
 
 def run(
-    folder: Path,
-    rule: Callable[[Conversation], str],
-    *,
-    by_likelihood: bool = False,
-    seed: int = 0,
-    **options: Any,
+    folder: Path, rule: Callable[[Conversation], str], *, by_likelihood: bool = False, seed: int = 0, **options: Any
 ) -> tuple[SystemResult, ScriptedAsker]:
     """CREPE on the procedures above, answered by a rule."""
     save(folder / "data_dev_v2.json", GOLD)

@@ -43,10 +43,7 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
         ({"3": {}, "5": {}, "9": {}}, "procedure '9' is not in the gold file"),
         ({"3": {"4": []}, "5": {}}, "3: got the steps 4; expected 1 to 3"),
         ({"3": {"x": []}, "5": {}}, "3.x.*: got 'x'"),
-        (
-            {"3": {"1": [change(change="hotter")]}, "5": {}},
-            "3.1.0: .*change is 'hotter'; expected less",
-        ),
+        ({"3": {"1": [change(change="hotter")]}, "5": {}}, "3.1.0: .*change is 'hotter'; expected less"),
         ({"3": {"1": [{"change": "more likely"}]}, "5": {}}, "3.1.0.entity: missing"),
         ({"3": [], "5": {}}, r"json: 3: got \[\]"),
     ],

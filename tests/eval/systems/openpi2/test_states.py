@@ -48,10 +48,7 @@ def pairs(*steps: Sequence[tuple[str, str]]) -> dict[str, list[list[StatePair]]]
 
 def test_states_are_compared_with_the_first_alternative_or_with_any(tmp_path: Path) -> None:
     changes = read_gold_states(save(tmp_path / "ranked.json", ranked()))
-    predicted = pairs(
-        [("cold", "hot"), ("tap", "Kettle"), ("cold", "warm")],
-        [("absent", "made")],
-    )
+    predicted = pairs([("cold", "hot"), ("tap", "Kettle"), ("cold", "warm")], [("absent", "made")])
     assert exact_matches(predicted, changes, any_alternative=False) == [True, False, False, False]
     assert exact_matches(predicted, changes, any_alternative=True) == [True, False, False, True]
     assert states_result(changes, predicted, None).scores["states_accuracy"] == 0.25

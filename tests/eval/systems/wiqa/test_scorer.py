@@ -26,10 +26,7 @@ def test_accuracy_by_type_and_hops(tmp_path: Path) -> None:
         "out-of-paragraph": 1 / 2,
         "no effect": 0,
     }
-    assert scores["by_hops"] == {
-        "1": {"accuracy": 1 / 3, "questions": 3},
-        "2": {"accuracy": 1, "questions": 2},
-    }
+    assert scores["by_hops"] == {"1": {"accuracy": 1 / 3, "questions": 3}, "2": {"accuracy": 1, "questions": 2}}
     assert scores["unparsed"] == {"share": 1 / 6, "questions": 1}
     low, high = scores["accuracy_interval"]
     assert low < 0.5 < high
