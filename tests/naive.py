@@ -108,8 +108,13 @@ def naive_loss(terms: dict[str, torch.Tensor], config: D2ESection) -> torch.Tens
     return torch.stack([weights.get(name, 1.0) * term for name, term in terms.items()]).sum()
 
 
-def naive_sums(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection) -> dict[str, torch.Tensor]:
-    """The loss, its terms and the counts: one sample and one view at a time, unpadded, from whole logits."""
+def naive_sums(
+    model: Any, rows: Sequence[dict[str, Any]], config: D2ESection, bias: Any = None
+) -> dict[str, torch.Tensor]:
+    """The loss, its terms and the counts: one sample and one view at a time, unpadded, from whole logits.
+
+    Frozen views are those of the model `bias`.
+    """
     totals: dict[str, torch.Tensor] = {}
     for row in rows:
         answer, logits = torch.tensor(row["answer"]), dict[str, torch.Tensor]()
@@ -118,9 +123,9 @@ def naive_sums(model: Any, rows: Sequence[dict[str, Any]], config: D2ESection) -
                 decoder = torch.tensor([[model.config.decoder_start_token_id, *row["answer"][:-1]]])
                 logits[view] = model(input_ids=torch.tensor([row[view]]), decoder_input_ids=decoder).logits[0]
             else:
-                ids = torch.tensor([row[view] + row["answer"]])
-                logits[view] = model(input_ids=ids).logits[0, -len(answer) - 1 : -1]
-            if view != "original" and config.view_gradients == "original":
+                of = bias if view in config.frozen_views else model
+                logits[view] = of(input_ids=torch.tensor([row[view] + row["answer"]])).logits[0, -len(answer) - 1 : -1]
+            if view in config.frozen_views or (view != "original" and config.view_gradients == "original"):
                 logits[view] = logits[view].detach()
         terms = naive_terms(logits, answer, torch.tensor(row["content"]), config)
         loss = naive_loss(terms, config)

@@ -179,24 +179,19 @@ def content_of(tokenizer: Any, prompts: PromptSet, sample: EventSample) -> tuple
 
 @pytest.mark.parametrize("wrap", [lambda tokenizer: tokenizer, _Slow], ids=["fast", "slow"])
 @pytest.mark.parametrize(
-    ("name", "form", "answer"),
+    ("name", "form", "answer", "tokenizer"),
     [
-        ("qa", "The answer is: <|end|>", "the river!"),
-        ("nli", "The answer is: <|end|>", "positive"),
-        ("scq", "The correct option is: <|end|>", "(B) moon"),
-        ("mcq", "The correct options are: <|end|>", "(A) sun; (C) sea"),
+        ("qa", "The answer is: <|end|>", "the river!", tiny_tokenizer),
+        ("nli", "The answer is: <|end|>", "positive", tiny_tokenizer),
+        ("scq", "The correct option is: <|end|>", "(B) moon", tiny_tokenizer),
+        ("mcq", "The correct options are: <|end|>", "(A) sun; (C) sea", tiny_tokenizer),
+        ("qa", "The answer is:<|end|>", " the river!", merging_tokenizer),  # the answer begins within a token
     ],
 )
 def test_the_tokens_of_the_response_form_are_marked(
-    prompts: PromptSet, name: str, form: str, answer: str, wrap: Any
+    prompts: PromptSet, name: str, form: str, answer: str, tokenizer: Any, wrap: Any
 ) -> None:
-    assert content_of(wrap(tiny_tokenizer()), prompts, FORMAT_SAMPLES[name]) == (form, answer)
-
-
-@pytest.mark.parametrize("wrap", [lambda tokenizer: tokenizer, _Slow], ids=["fast", "slow"])
-def test_a_token_in_which_the_answer_begins_is_the_answers(prompts: PromptSet, wrap: Any) -> None:
-    tokenizer = wrap(merging_tokenizer())
-    assert content_of(tokenizer, prompts, FORMAT_SAMPLES["qa"]) == ("The answer is:<|end|>", " the river!")
+    assert content_of(wrap(tokenizer()), prompts, FORMAT_SAMPLES[name]) == (form, answer)
 
 
 @pytest.mark.slow

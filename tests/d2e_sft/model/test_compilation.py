@@ -65,12 +65,11 @@ def _checkpointed() -> Any:
 
 CASES = [
     pytest.param(lambda: tiny_model("llama", seed=3), "original", "eager", id="llama-original"),
-    pytest.param(_checkpointed, "all", "aot_eager", id="checkpointed"),
     pytest.param(lambda: tiny_model("gemma3", seed=3), "all", "eager", id="gemma3"),  # two kinds of attention
     pytest.param(_lora, "all", "eager", id="lora"),
     # In float32 it loses five digits.
     pytest.param(lambda: tiny_model("t5", seed=3).double(), "all", "eager", id="t5"),
-    pytest.param(lambda: tiny_model("llama", seed=3), "all", "inductor", marks=needs_compiler, id="inductor"),
+    pytest.param(_checkpointed, "all", "inductor", marks=needs_compiler, id="checkpointed"),
 ]
 
 

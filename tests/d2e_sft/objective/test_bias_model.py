@@ -25,8 +25,7 @@ from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.factories import make_world, write_recipe
-from tests.naive import encoded_rows, gradients_of, naive_terms
-from tests.naive import naive_loss as naive_total
+from tests.naive import encoded_rows, gradients_of, naive_sums
 from tests.tiny import save_tiny_model, tiny_model, tiny_tokenizer
 
 LAYOUT = Layout("batched", "sdpa")
@@ -48,30 +47,21 @@ def changed(model: Any) -> None:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
 
 
-def naive_loss(model: Any, before: Any, rows: list[dict[str, Any]], config: D2ESection) -> torch.Tensor:
-    """The imagined view from the model `before`, the others from the model; one forward a view and sample."""
-    loss = torch.zeros(())
-    for row in rows:
-        answer, logits = torch.tensor(row["answer"]), {}
-        for view in config.views:
-            of = before if view == "imagined" else model
-            logits[view] = of(input_ids=torch.tensor([row[view] + row["answer"]])).logits[0, -len(answer) - 1 : -1]
-            if view == "imagined" or (view == "refined" and config.view_gradients == "original"):
-                logits[view] = logits[view].detach()
-        terms = naive_terms(logits, answer, torch.tensor(row["content"]), config)
-        loss = loss + naive_total(terms, config)
-    return loss
-
-
-def assert_step_equals_naive(model: Any, rows: Any, inputs: Any, bias: Any, config: D2ESection) -> None:
-    """A step of the attached model equals one forward per view and sample, the imagined view from `bias`."""
+def assert_step_equals_naive(model: Any, config: D2ESection, bias: Any, packing: Packing = "auto") -> None:
+    """A step of a changed model equals one forward per view and sample, the imagined view from `bias` as it was."""
+    rows, layout = encoded_rows(config, 5), choose_layout(model, config, packing)
+    frozen = BiasModel.of(config, model, layout, tiny_tokenizer())
+    states = frozen.states(config, rows, batch_size=2)
     reference = copy.deepcopy(model)
-    del reference.forward  # the objective's
-    sums = model(**inputs)
-    sums["loss"].backward()
-    expected = naive_loss(reference, bias, rows, config)
-    expected.backward()
-    assert sums["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    attach_objective(model, config, bias_head=frozen.head)
+    collate = FrozenCollator(collator_for(layout, config, model.config), states)
+    for one in (model, reference):
+        changed(one)
+    sums = model(**model_inputs(collate(numbered(rows))))
+    expected = naive_sums(reference, rows, config, bias)
+    for one in (sums, expected):
+        one["loss"].backward()
+    assert sums["loss"].item() == pytest.approx(expected["loss"].item(), rel=1e-5)
     theirs = gradients_of(reference)
     for name, gradient in gradients_of(model).items():
         if theirs[name].norm() > 1e-4:
@@ -86,27 +76,15 @@ def assert_step_equals_naive(model: Any, rows: Any, inputs: Any, bias: Any, conf
     ids=[*CONFIGS, "qwen2", "gemma3"],
 )
 def test_base_is_the_model_before_training(kind: str, config: D2ESection, packing: Packing) -> None:
-    model, rows = tiny_model(kind, seed=3), encoded_rows(config, 5)
-    before = copy.deepcopy(model)
-    layout = choose_layout(model, config, packing)
-    bias = BiasModel.of(config, model, layout)
-    states = bias.states(config, rows, batch_size=2)
-    attach_objective(model, config, bias_head=bias.head)
-    collate = FrozenCollator(collator_for(layout, config, model.config), states)
-    changed(model)
-    assert_step_equals_naive(model, rows, model_inputs(collate(numbered(rows))), before, config)
+    model = tiny_model(kind, seed=3)
+    assert_step_equals_naive(model, config, copy.deepcopy(model), packing)
 
 
 @pytest.mark.parametrize("config", [CONFIGS["d2e"], CONFIGS["product"]], ids=["d2e", "product"])
 def test_another_model_of_another_size_takes_the_imagined_view(tmp_path: Path, config: D2ESection) -> None:
-    save_tiny_model(tmp_path / "bias", kind="gemma3", seed=9)
-    config = config.model_copy(update={"bias_model": str(tmp_path / "bias")})
-    model, rows = tiny_model("llama", seed=3), encoded_rows(config, 5)
-    layout = choose_layout(model, config)
-    bias = BiasModel.of(config, model, layout, tiny_tokenizer())
-    attach_objective(model, config, bias_head=bias.head)
-    collate = FrozenCollator(collator_for(layout, config, model.config), bias.states(config, rows))
-    assert_step_equals_naive(model, rows, model_inputs(collate(numbered(rows))), bias.model, config)
+    folder = save_tiny_model(tmp_path / "bias", kind="gemma3", seed=9)
+    config = config.model_copy(update={"bias_model": str(folder)})
+    assert_step_equals_naive(tiny_model("llama", seed=3), config, tiny_model("gemma3", seed=9))
 
 
 def trainer_for(model: Any, config: D2ESection, folder: Path, rows: Any, held_out: Any = None) -> D2ETrainer:
@@ -136,7 +114,7 @@ def test_training_subtracts_the_bias_model(tmp_path: Path, kind: str) -> None:
     tokens = sum(len(row["answer"]) for row in held_out)
     with torch.no_grad():
         del now.forward  # the objective's
-        expected, drifted = (naive_loss(now, other, held_out, config) / tokens for other in (bias, now))
+        expected, drifted = (naive_sums(now, held_out, config, other)["loss"] / tokens for other in (bias, now))
     assert found["eval_loss"] == pytest.approx(expected.item(), rel=1e-4)
     assert abs(drifted - expected) > 0.01 * expected, "the model has not changed enough to tell"
 
