@@ -82,10 +82,7 @@ class ContextRule:
 def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field: str = "") -> list[ChatRow]:
     """Return the samples of a conversation: one, or with loss `each` one per assistant turn.
 
-    Turns after the last assistant turn are dropped.
-
-    Args:
-        field: the context, if it is a field of the row.
+    Turns after the last assistant turn are dropped. `field` is the context, if it is a field of the row.
 
     Raises:
         ValueError: no assistant turn, an empty one, no question before it, or, with loss `all`, a context after the

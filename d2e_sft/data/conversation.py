@@ -82,9 +82,7 @@ def prompt_turns(prompt: str, system: str, question: str) -> Conversation:
     Without a context, the paragraph with `{context}` is omitted. If that paragraph also has the question, only the
     line is omitted; if the line has it too, only `{context}`.
 
-    Args:
-        prompt: the user turn, with `{question}` and at most one `{context}`.
-        system: the system turn; empty for none.
+    The prompt has `{question}` and at most one `{context}`; the system turn may be empty.
     """
     before, mark, after = prompt.partition(CONTEXT)
     block = CONTEXT

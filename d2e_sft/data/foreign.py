@@ -61,11 +61,7 @@ def description_of(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_foreign(path: Path, *, first_row: bool = True) -> None:
-    """Raise UserError if the beginning of a file of training rows shows rows that are not samples.
-
-    Args:
-        first_row: False checks only the file's ending, for when bad rows are skipped.
-    """
+    """Raise UserError if the ending or, unless bad rows are skipped, the first row is not that of a file of samples."""
     if path.suffix in _TABLES:
         raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}")
     found = columns_of(path) if first_row else []

@@ -1,9 +1,8 @@
 """The text of each view of a sample, in each setting.
 
-The three views (PIPER paper, section 3) differ only in the context line: the original has the context, the imagined
-has none, the refined has the refined context. The three settings (its appendix B) are zero-shot, which training uses;
-few-shot, with solved samples as earlier turns of the conversation; and chain of thought. The wording is data
-(`prompt_sets/*.yaml`), so users can bring their own. A chat sample contains its own wording.
+The three views (PIPER paper, section 3) differ only in the context line. The three settings (its appendix B) are
+zero-shot, which training uses; few-shot, with solved samples as earlier turns; and chain of thought. The wording is
+data (`prompt_sets/*.yaml`), so users can bring their own. A chat sample contains its own wording.
 """
 
 from __future__ import annotations

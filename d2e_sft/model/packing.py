@@ -148,7 +148,7 @@ class PackedRow:
 
     forest: TokenForest
     tokens: list[int]
-    indices: list[list[int]]  # one list per sequence
+    indices: list[list[int]]  # one list per sequence, in the order of the groups
 
 
 def pack(
@@ -165,9 +165,6 @@ def pack(
         leading: this many sequences of each group, which carry gradient, precede all others; None for all.
         min_shared: shorter shared runs are not shared.
         prefix: length of a prefix that all sequences are known to share and exceed; the first segment of the row.
-
-    Returns:
-        the row; `indices` in the order of the groups' sequences.
     """
     nodes: list[_Node] = []
     leaves: list[int] = []

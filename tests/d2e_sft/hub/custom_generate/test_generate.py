@@ -74,12 +74,6 @@ def test_without_imagined_prompts_it_is_transformers_generate() -> None:
         generate(**inputs, model=model, alpha=0.5, **GREEDY)
 
 
-def test_the_default_alpha_is_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, inputs = tiny_model(seed=1), pairs(*_prompts(3))
-    monkeypatch.setattr(module, "DEFAULT_ALPHA", 0.9)
-    assert torch.equal(generate(**inputs, model=model, **GREEDY), generate(**inputs, model=model, alpha=0.9, **GREEDY))
-
-
 def _naive_sample(model: Any, original: list[int], imagined: list[int], alpha: float, **warp: float) -> list[int]:
     """Whole sequences anew for each token; temperature, top-k and top-p written out."""
     drawn: list[int] = []
