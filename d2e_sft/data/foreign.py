@@ -61,7 +61,7 @@ def description_of(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_foreign(path: Path, *, first_row: bool = True) -> None:
-    """Raise UserError if the ending or, unless bad rows are skipped, the first row is not that of a file of samples."""
+    """Raise UserError if a file's ending, or its first row (if `first_row`), is not that of a file of samples."""
     if path.suffix in _TABLES:
         raise _foreign(path, f"is {path.suffix.removeprefix('.').upper()}")
     found = columns_of(path) if first_row else []
