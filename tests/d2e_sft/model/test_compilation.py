@@ -69,7 +69,8 @@ CASES = [
     pytest.param(_lora, "all", "eager", id="lora"),
     # In float32 it loses five digits.
     pytest.param(lambda: tiny_model("t5", seed=3).double(), "all", "eager", id="t5"),
-    pytest.param(_checkpointed, "all", "inductor", marks=needs_compiler, id="checkpointed"),
+    pytest.param(_checkpointed, "all", "aot_eager", id="checkpointed"),
+    pytest.param(lambda: tiny_model("llama", seed=3), "all", "inductor", marks=needs_compiler, id="inductor"),
 ]
 
 
