@@ -9,7 +9,7 @@ from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import Reading, read_datasets
 from data_builders.build.suites import SUITES
-from data_builders.dataset.sample_sets import read_set
+from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.contamination import THRESHOLD, exclude_overlap
 from data_builders.raw.files import MissingRawFileError
 
@@ -19,37 +19,26 @@ class Benchmark:
     """Samples to keep out of training.
 
     Attributes:
-        sets: Name of a suite or file → its test samples.
+        sets: Test samples of suites and files.
         unread: Dataset → why its test rows could not be read; no training row was compared with them.
         bad_rows: Dataset → number of bad test rows; no training row was compared with them.
-        changed: Warnings about raw files that differ from the published ones.
+        warnings: One line for each test that differs from the published one or was not fully compared.
     """
 
-    sets: dict[str, list[EventSample]] = field(default_factory=dict)
+    sets: list[SampleSet] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
     bad_rows: dict[str, int] = field(default_factory=dict)
-    changed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def describe(self) -> dict[str, Any] | None:
         """Return the entry of the manifest; None without a benchmark."""
         if not self.sets:
             return None
         return {
-            "kept_apart_from": {name: len(samples) for name, samples in self.sets.items()},
+            "kept_apart_from": {test.name: len(test.samples) for test in self.sets},
             "not_read": self.unread,
             "bad_rows": self.bad_rows,
         }
-
-    def warnings(self) -> list[str]:
-        """Return one line for each test that was not fully compared."""
-        unread = [
-            f"{name}: training rows were not compared with its test ({why})" for name, why in self.unread.items()
-        ]
-        bad = [
-            f"{name}: training rows were not compared with {count:,} bad test rows"
-            for name, count in self.bad_rows.items()
-        ]
-        return self.changed + unread + bad
 
 
 def read_benchmark(options: BuildOptions) -> Benchmark:
@@ -62,9 +51,12 @@ def read_benchmark(options: BuildOptions) -> Benchmark:
     suites = [SUITES[name] for name in options.suite.disjoint_from] if options.suite else []
     tests = _test_rows(options, list(dict.fromkeys(name for suite in suites for name in suite.datasets)), benchmark)
     for suite in suites:
-        benchmark.sets[suite.name] = [row for name in suite.datasets for row in tests.get(name, [])]
-    for path in options.against:
-        benchmark.sets[path.name] = read_set(path, ["test"]).samples
+        rows = [row for name in suite.datasets for row in tests.get(name, [])]
+        benchmark.sets.append(SampleSet(suite.name, rows))
+    benchmark.sets += [SampleSet(path.name, read_set(path, ["test"]).samples) for path in options.against]
+    skipped = {name: f"its test ({why})" for name, why in benchmark.unread.items()}
+    skipped |= {name: f"{count:,} bad test rows" for name, count in benchmark.bad_rows.items()}
+    benchmark.warnings += [f"{name}: training rows were not compared with {what}" for name, what in skipped.items()]
     return benchmark
 
 
@@ -73,16 +65,14 @@ def leave_out(reading: Reading, benchmark: Benchmark) -> None:
     if not benchmark.sets:
         return
     trains = [dataset.splits["train"] for dataset in reading.datasets.values() if "train" in dataset.splits]
-    rows = [row for train in trains for row in train.rows]
-    staying, _ = exclude_overlap(rows, *benchmark.sets.values(), threshold=THRESHOLD)
-    kept = {id(row) for row in staying}
+    kept = {id(row) for row in exclude_overlap([row for train in trains for row in train.rows], benchmark.sets)}
+    names = ", ".join(test.name for test in benchmark.sets)
+    reason = (
+        f"the same raw row, context or question as in a test row of {names}, or a context or question that shares "
+        f"{THRESHOLD:.0%} of its word n-grams with one"
+    )
     for train in trains:
-        train.keep(
-            "overlap with the benchmark",
-            f"the same raw row, context or question as in a test row of {', '.join(benchmark.sets)}, or a context or "
-            f"question that shares {THRESHOLD:.0%} of its word n-grams with one",
-            [row for row in train.rows if id(row) in kept],
-        )
+        train.keep("overlap with the benchmark", reason, [row for row in train.rows if id(row) in kept])
 
 
 def _test_rows(options: BuildOptions, names: list[str], benchmark: Benchmark) -> dict[str, list[EventSample]]:
@@ -99,5 +89,5 @@ def _test_rows(options: BuildOptions, names: list[str], benchmark: Benchmark) ->
     benchmark.unread = {name: reading.why(name) for name in reading.missing}
     counts = {name: reading.bad.count(name, "test") for name in reading.datasets}
     benchmark.bad_rows = {name: count for name, count in counts.items() if count}
-    benchmark.changed = reading.warnings()
+    benchmark.warnings = reading.warnings()
     return {name: list(dataset.splits["test"].rows) for name, dataset in reading.datasets.items()}

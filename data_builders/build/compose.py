@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.build.benchmark import Benchmark, leave_out
-from data_builders.build.mixture import Mixture, Pool, allot, draw
+from data_builders.build.mixture import Pool, allot, draw
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import ReadDataset, Reading
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.quality.judged import KEPT, Verdict, judge_quality
 from data_builders.sources.filters import first_of_each
+from data_builders.swap.swap import Swaps
 
 
 @dataclass
 class Composition:
-    """The rows of each split in the order of writing, and how they were drawn."""
+    """The rows of each split in the order of writing, and how they were made.
+
+    Attributes:
+        mixture: The manifest's entry of the draw, for a suite with ratios.
+        refining: Split → how many contexts were refined in which way, if a judge refined them.
+        swaps: Dataset → counts of swapped training rows.
+    """
 
     rows: dict[Split, list[EventSample]]
-    mixture: Mixture | None = None
+    mixture: dict[str, Any] | None = None
+    refining: dict[Split, dict[str, int]] = field(default_factory=dict)
+    swaps: dict[str, Swaps] = field(default_factory=dict)
 
     def of(self, dataset: str, split: Split) -> list[EventSample]:
         """Return the rows of one source, whatever name the suite gives them."""
@@ -123,8 +133,9 @@ def _drawn(options: BuildOptions, suite: Suite, reading: Reading) -> Composition
         raise next(iter(reading.damaged.values()))
     assert suite.size is not None
     judge = options.judge_for("quality")
-    mixture = draw(
-        {name: _pool(options, suite, reading, name) for name in suite.ratios},
+    pools = {name: _pool(options, suite, reading, name) for name in suite.ratios}
+    samples, mixture = draw(
+        pools,
         suite.ratios,
         options.size or suite.size,
         lambda samples: judge_quality(samples, judge),
@@ -132,15 +143,16 @@ def _drawn(options: BuildOptions, suite: Suite, reading: Reading) -> Composition
         allow_shortfall=options.allow_shortfall,
     )
     for name, dataset in reading.datasets.items():
-        pool, found = mixture.pools[name], dataset.splits[suite.split]
+        pool, found = pools[name], dataset.splits[suite.split]
         found.keep(
             "order of the draw",
             "candidates are judged in a seeded order until the dataset's part is full",
             pool.candidates[: pool.judged],
         )
         found.keep("quality", f"the context must support the answer ({_describe(pool.verdicts)})", pool.kept)
-        found.keep("draw", "the dataset's part of the instruction set", pool.kept[: mixture.drawn[name]])
-    return Composition({suite.split: mixture.samples}, mixture)
+        drawn = mixture["datasets"][name]["drawn"]
+        found.keep("draw", "the dataset's part of the instruction set", pool.kept[:drawn])
+    return Composition({suite.split: samples}, mixture)
 
 
 def _pool(options: BuildOptions, suite: Suite, reading: Reading, name: str) -> Pool:

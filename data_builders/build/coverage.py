@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from d2e_sft.data.sample import EventSample
 from data_builders.build.reading import Reading
@@ -12,32 +12,17 @@ from data_builders.build.suites import PublishedRow, Suite
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of the published table, with the obtained count.
-
-    Attributes:
-        reason: why the counts differ, and remarks on the published count.
-    """
-
-    relation: str
-    dataset: str
-    format: str
-    published: int
-    obtained: int
-    reason: str
-
-
-def compare(suite: Suite, reading: Reading, samples: Sequence[EventSample]) -> list[Row]:
-    """Return one row for each published one, in order."""
+def compare(suite: Suite, reading: Reading, samples: Sequence[EventSample]) -> list[dict[str, Any]]:
+    """Return the manifest's entry for each published count, in order: counts, why they differ, and remarks."""
     counts = Counter((sample.relation, sample.dataset, sample.format) for sample in samples)
     rows = []
     for published in suite.published:
-        kind = (published.relation, published.dataset, published.format)
-        obtained = counts[kind]
+        relation, dataset, fmt = published.relation, published.dataset, published.format
+        obtained = counts[relation, dataset, fmt]
         reason = _reason(suite, reading, published) if obtained != published.count else ""
-        comments = [text for text in (reason, published.comment) if text]
-        rows.append(Row(*kind, published.count, obtained, "; ".join(comments)))
+        comments = "; ".join(text for text in (reason, published.comment) if text)
+        kind = {"relation": relation, "dataset": dataset, "format": fmt}
+        rows.append({**kind, "published": published.count, "obtained": obtained, "reason": comments})
     return rows
 
 

@@ -16,6 +16,11 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.quality.judged import KEPT, Verdict
 
+_REMEDY = (
+    "add the missing raw files, widen the filters, draw fewer (--size), or pass --allow-shortfall: "
+    "missing rows are then drawn from the other datasets in proportion to their ratios, and recorded"
+)
+
 JudgeQuality = Callable[[Sequence[EventSample]], Sequence[Verdict]]
 
 
@@ -51,51 +56,6 @@ class Pool:
                     self.kept.append(sample)
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """The drawn samples.
-
-    Attributes:
-        samples: of all datasets in a seeded order.
-        asked: dataset → rows by the ratios.
-        drawn: dataset → rows drawn.
-    """
-
-    samples: list[EventSample]
-    asked: Mapping[str, int]
-    drawn: Mapping[str, int]
-    pools: Mapping[str, Pool]
-    ratios: Mapping[str, float]
-
-    def reason(self, name: str) -> str:
-        """Return why a dataset's rows differ from its ratio; empty if they do not."""
-        asked, drawn = self.asked[name], self.drawn[name]
-        if drawn > asked:
-            return "takes part of what others lack"
-        return "" if drawn == asked else self.pools[name].why_small()
-
-    def describe(self) -> dict[str, Any]:
-        """Return the entry of the manifest: ratios, rows asked for and drawn, verdicts."""
-        total = len(self.samples)
-        return {
-            "size": total,
-            "rescaled": dict(self.asked) != dict(self.drawn),
-            "datasets": {
-                name: {
-                    "ratio": self.ratios[name],
-                    "asked": self.asked[name],
-                    "drawn": self.drawn[name],
-                    "drawn_ratio": round(100 * self.drawn[name] / total, 2),
-                    "candidates": len(pool.candidates),
-                    "judged": pool.judged,
-                    "verdicts": {verdict.value: count for verdict, count in sorted(pool.verdicts.items())},
-                    "reason": self.reason(name),
-                }
-                for name, pool in self.pools.items()
-            },
-        }
-
-
 def draw(
     pools: Mapping[str, Pool],
     ratios: Mapping[str, float],
@@ -104,8 +64,8 @@ def draw(
     *,
     seed: int,
     allow_shortfall: bool,
-) -> Mixture:
-    """Draw `size` samples in the given ratios.
+) -> tuple[list[EventSample], dict[str, Any]]:
+    """Draw `size` samples in the given ratios; returns them in a seeded order, and the entry of the manifest.
 
     The missing share of a dataset with too few goes to the others in proportion to their ratios. The set is smaller
     than `size` only if all are exhausted.
@@ -122,14 +82,36 @@ def draw(
         if not short:
             break
         if not allow_shortfall:
-            raise UserError(_shortfall(pools, asked, short, size), remedy=_REMEDY)
+            lines = [
+                f"{len(short)} of {len(pools)} datasets have too few training samples for {size:,} in the ratios:"
+            ]
+            for name, found in short.items():
+                counts = f"wanted {asked[name]:>5,}, found {found:>5,}, short {asked[name] - found:>5,}"
+                lines.append(f"  {name:{max(map(len, short))}}  {counts}: {pools[name].why_small()}")
+            raise UserError("\n".join(lines), remedy=_REMEDY)
         limits.update(short)
         quotas = allot(size, ratios, limits)
     samples = [sample for name, pool in pools.items() for sample in pool.kept[: quotas[name]]]
     if not samples:
         raise UserError("no dataset has a usable training sample; expected at least one", remedy=_REMEDY)
     random.Random(f"{seed}/mixture").shuffle(samples)
-    return Mixture(samples, asked, quotas, pools, ratios)
+    return samples, {
+        "size": len(samples),
+        "rescaled": asked != quotas,
+        "datasets": {
+            name: {
+                "ratio": ratios[name],
+                "asked": asked[name],
+                "drawn": quotas[name],
+                "drawn_ratio": round(100 * quotas[name] / len(samples), 2),
+                "candidates": len(pool.candidates),
+                "judged": pool.judged,
+                "verdicts": {verdict.value: count for verdict, count in sorted(pool.verdicts.items())},
+                "reason": _reason(asked[name], quotas[name], pool),
+            }
+            for name, pool in pools.items()
+        },
+    }
 
 
 def allot(size: int, ratios: Mapping[str, float], limits: Mapping[str, int]) -> dict[str, int]:
@@ -157,18 +139,8 @@ def _largest_remainder(total: int, ratios: Mapping[str, float]) -> dict[str, int
     return parts
 
 
-_REMEDY = (
-    "add the missing raw files, widen the filters, draw fewer (--size), or pass --allow-shortfall: "
-    "missing rows are then drawn from the other datasets in proportion to their ratios, and recorded"
-)
-
-
-def _shortfall(pools: Mapping[str, Pool], asked: Mapping[str, int], short: Mapping[str, int], size: int) -> str:
-    lines = [f"{len(short)} of {len(pools)} datasets have too few training samples for {size:,} in the fixed ratios:"]
-    width = max(map(len, short))
-    for name, found in short.items():
-        lines.append(
-            f"  {name:{width}}  wanted {asked[name]:>5,}, found {found:>5,}, short {asked[name] - found:>5,}: "
-            f"{pools[name].why_small()}"
-        )
-    return "\n".join(lines)
+def _reason(asked: int, drawn: int, pool: Pool) -> str:
+    """Return why a dataset's rows differ from its ratio; empty if they do not."""
+    if drawn > asked:
+        return "takes part of what others lack"
+    return "" if drawn == asked else pool.why_small()

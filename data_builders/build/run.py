@@ -7,29 +7,27 @@ still written, and the result names it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from data_builders.build import coverage
 from data_builders.build.benchmark import Benchmark, read_benchmark
 from data_builders.build.compose import Composition, compose, first_judged
-from data_builders.build.mixture import Mixture
+from data_builders.build.coverage import compare
 from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.reading import Reading, read_datasets
-from data_builders.build.swapping import add_twins, swap_train
+from data_builders.build.swapping import add_twins, incomplete, swap_train
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
 from data_builders.dataset.sample_sets import repeated_rows
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
-from data_builders.raw.source import SPLITS, Samples
-from data_builders.refine.judged import Outcome, judge_refine, refine_prompts
+from data_builders.raw.source import SPLITS
+from data_builders.refine.judged import judge_refine, refine_prompts
 from data_builders.refine.needed import labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
-from data_builders.swap.swap import Swaps
 
 
 @dataclass
@@ -38,29 +36,17 @@ class Result:
 
     Attributes:
         files: The files written, manifest and card last.
-        counts: (dataset, split, relation, format) → rows.
-        splits: (dataset, split) → its rows with the filters applied.
-        bad_rows: Number of bad rows put aside.
+        manifest: The manifest without its outputs.
+        counts: (dataset, split, relation, format) → rows, by the suite's names of datasets.
         warnings: One line each.
         failures: Dataset → why it is not in the result.
-        coverage: Obtained and published counts, if the suite has published ones.
-        mixture: The mixture of a suite with ratios.
-        refining: Split → how its contexts were refined.
-        swaps: Dataset → counts of swapped training rows.
-        repeats: (dataset, split) of own data → rows that repeat another, with the first of them.
     """
 
     files: list[Path] = field(default_factory=list)
+    manifest: dict[str, Any] = field(default_factory=dict)
     counts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    splits: dict[tuple[str, str], Samples] = field(default_factory=dict)
-    bad_rows: int = 0
     warnings: list[str] = field(default_factory=list)
     failures: dict[str, UserError] = field(default_factory=dict)
-    coverage: list[coverage.Row] = field(default_factory=list)
-    mixture: Mixture | None = None
-    refining: dict[str, Counter[Outcome]] = field(default_factory=dict)
-    swaps: dict[str, Swaps] = field(default_factory=dict)
-    repeats: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
 
 
 class IncompleteBuildError(UserError):
@@ -87,46 +73,24 @@ def build(options: BuildOptions) -> Result:
     reading = read_datasets(options, [options.suite.split] if options.suite else SPLITS)
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
-    result = Result(warnings=reading.warnings() + benchmark.warnings(), mixture=composition.mixture)
-    result.refining = _refine(options, reading.settings.refiner, composition)
-    result.swaps = swap_train(options, composition)
-    result.warnings += add_twins(options, composition)
-    result.warnings += [
-        f"{name} train: only {done.swapped:,} of {done.wanted:,} rows could be swapped"
-        for name, done in result.swaps.items()
-        if done.swapped < done.wanted
-    ]
+    _refine(options, reading.settings.refiner, composition)
+    composition.swaps = swap_train(options, composition)
+    twins = add_twins(options, composition)
+    result = Result(warnings=[*reading.warnings(), *benchmark.warnings])
+    result.warnings += [*incomplete(composition.swaps, "train"), *incomplete(twins, "test")]
     for name, error in reading.failures.items():
         if name in reading.missing and _is_optional(options, name):
             result.warnings.append(str(error))
         else:
             result.failures[reading.what_lacks(name)] = error
-    for name, dataset in reading.datasets.items():
-        for split, rows in dataset.splits.items():
-            rows.rows = composition.of(name, split)
-            result.splits[name, split] = rows
-            result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.rows)
-            result.warnings += [
-                f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}"
-                for step in rows.filters
-                if step.rows_in and not step.rows_out
-            ]
-            if dataset.source.own and (repeats := repeated_rows(rows.rows)):
-                result.repeats[name, split] = repeats
-                shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])
-                more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
-                count = f"{len(repeats):,} of {len(rows.rows):,} rows are exact duplicates"
-                result.warnings.append(f"{name} {split}: {count} ({shown}{more})")
-    if options.suite:
-        result.coverage = coverage.compare(options.suite, reading, composition.rows.get(options.suite.split, []))
+    datasets = _describe_datasets(reading, composition, result)
     if not result.counts:
         raise UserError(
             f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
             remedy="run without --skip-bad to see the first bad row, or check the options of the filters",
         )
-    result.bad_rows = len(reading.bad.entries)
-    described = _describe(options, reading, benchmark, result)
-    result.files = write_build(options.out, composition.rows, reading.bad.entries, described)
+    result.manifest = _describe(options, reading, benchmark, composition, datasets)
+    result.files = write_build(options.out, composition.rows, reading.bad.entries, result.manifest)
     if result.failures:
         raise IncompleteBuildError(result)
     return result
@@ -162,11 +126,9 @@ def _is_optional(options: BuildOptions, name: str) -> bool:
     return suite is not None and (name in suite.optional or bool(suite.ratios and options.allow_shortfall))
 
 
-def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composition) -> dict[str, Counter[Outcome]]:
+def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composition) -> None:
     """Refine every split; for a suite only the training rows, since no test uses refined contexts."""
-    counts: dict[str, Counter[Outcome]] = {}
     labelled = labelled_datasets(sample for samples in composition.rows.values() for sample in samples)
-    fallback = partial(refine, options=refiner, labelled=labelled)
     for split, samples in composition.rows.items():
         if options.suite and split != "train":
             continue
@@ -174,22 +136,41 @@ def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composi
         if judge is None:
             composition.rows[split] = refine_samples(samples, refiner, labelled)
         else:
-            refined = judge_refine(samples, judge, fallback)
-            composition.rows[split], counts[split] = refined.samples, refined.counts
-    return counts
+            refined = judge_refine(samples, judge, partial(refine, options=refiner, labelled=labelled))
+            composition.rows[split] = refined.samples
+            composition.refining[split] = {how.value: count for how, count in sorted(refined.counts.items())}
 
 
-def _describe(options: BuildOptions, reading: Reading, benchmark: Benchmark, result: Result) -> dict[str, Any]:
-    """Return the manifest without its outputs."""
-    datasets = {}
+def _describe_datasets(reading: Reading, composition: Composition, result: Result) -> dict[str, Any]:
+    """Return the datasets' entries of the manifest, and add counts and warnings about their rows to the result."""
+    entries = {}
     for name, dataset in reading.datasets.items():
         splits: dict[str, Any] = {}
         for split, rows in dataset.splits.items():
+            rows.rows = composition.of(name, split)
+            result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.rows)
+            result.warnings += [
+                f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}"
+                for step in rows.filters
+                if step.rows_in and not step.rows_out
+            ]
             splits[split] = manifest.describe_split(rows, reading.bad.count(name, split))
-            if repeats := result.repeats.get((name, split)):
+            if dataset.source.own and (repeats := repeated_rows(rows.rows)):
                 splits[split]["exact_duplicates"] = len(repeats)
-        datasets[name] = manifest.describe_dataset(dataset.source, dataset.options, dataset.described_files, splits)
-    swaps = {name: done.describe() for name, done in result.swaps.items()}
+                shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])
+                more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
+                count = f"{len(repeats):,} of {len(rows.rows):,} rows are exact duplicates"
+                result.warnings.append(f"{name} {split}: {count} ({shown}{more})")
+        entries[name] = manifest.describe_dataset(dataset.source, dataset.options, dataset.described_files, splits)
+    return entries
+
+
+def _describe(
+    options: BuildOptions, reading: Reading, benchmark: Benchmark, composition: Composition, datasets: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the manifest without its outputs."""
+    suite = options.suite
+    swaps = {name: done.describe() for name, done in composition.swaps.items()}
     return manifest.describe_build(
         {
             "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
@@ -202,13 +183,10 @@ def _describe(options: BuildOptions, reading: Reading, benchmark: Benchmark, res
         },
         options.seed,
         datasets,
-        suite=options.suite.name if options.suite else None,
-        published_counts=[asdict(row) for row in result.coverage],
-        mixture=result.mixture.describe() if result.mixture else None,
-        refining={
-            split: {outcome.value: count for outcome, count in sorted(counts.items())}
-            for split, counts in result.refining.items()
-        },
+        suite=suite.name if suite else None,
+        published_counts=compare(suite, reading, composition.rows.get(suite.split, [])) if suite else None,
+        mixture=composition.mixture,
+        refining=composition.refining,
         swap={"share": options.swap, "datasets": swaps} if swaps else None,
         judge=_describe_judge(options),
         failures={reading.what_lacks(name): reading.why(name) for name in reading.failures},

@@ -133,57 +133,52 @@ class Overlap:
         }
 
 
-def find_overlap(train: Sequence[EventSample], tests: Sequence[SampleSet], threshold: float = THRESHOLD) -> Overlap:
+def find_overlap(
+    train: Sequence[EventSample],
+    tests: Sequence[SampleSet],
+    threshold: float = THRESHOLD,
+    *,
+    train_templates: bool = True,
+) -> Overlap:
     """Return exact and near overlap of a training set with each benchmark set.
 
     Args:
         threshold: lowest Jaccard similarity of a near-duplicate.
+        train_templates: set aside templates of the training set, too, not only those of the benchmark.
     """
     rows = [KeyedRow(sample) for sample in train]
     result = Overlap(len(rows), threshold)
     for test in tests:
-        _compare(rows, test, result)
+        others = [KeyedRow(sample) for sample in test.samples]
+        _compare(rows, others, test.name, MatchIndex(rows if train_templates else (), others), result)
     result.near.sort(key=lambda match: -match.similarity)
     return result
 
 
 def exclude_overlap(
-    samples: Sequence[EventSample], *benchmarks: Sequence[EventSample], threshold: float | None = None
-) -> tuple[list[EventSample], list[EventSample]]:
-    """Return the samples without an exact overlap that counts, and the excluded ones, both in order.
-
-    With a threshold, near-duplicates of at least that similarity are also excluded.
+    samples: Sequence[EventSample], tests: Sequence[SampleSet], threshold: float = THRESHOLD
+) -> list[EventSample]:
+    """Return the samples without an exact overlap that counts and without a near-duplicate.
 
     Only templates of the benchmark are set aside as templates. A question about many contexts in all samples may have
     only one context in a part drawn from them, and `find_overlap` must find no overlap in any part.
     """
-    rows = [KeyedRow(sample) for sample in samples]
-    leaving: set[int] = set()
-    for benchmark in benchmarks:
-        others = [KeyedRow(sample) for sample in benchmark]
-        index = MatchIndex((), others)
-        leaving |= {place for place, row in enumerate(rows) if any(counts for _, counts, _ in index.matches(row))}
-        if threshold is not None:
-            for key in NEAR_KEYS:
-                leaving |= {place for place, _, _ in _near(key, rows, others, index, threshold)}
-    kept = [row.sample for place, row in enumerate(rows) if place not in leaving]
-    return kept, [rows[place].sample for place in sorted(leaving)]
+    found = find_overlap(samples, tests, threshold, train_templates=False)
+    leaving = {(match.train_dataset, match.train_id) for match in [*found.exact, *found.near]}
+    return [sample for sample in samples if (sample.dataset, sample.id) not in leaving]
 
 
 def _pair(match: Match) -> tuple[str, str, str]:
     return match.train_dataset, match.train_id, match.test_dataset
 
 
-def _compare(train: Sequence[KeyedRow], test: SampleSet, result: Overlap) -> None:
-    others = [KeyedRow(sample) for sample in test.samples]
-    index = MatchIndex(train, others)
+def _compare(
+    train: Sequence[KeyedRow], others: Sequence[KeyedRow], test_set: str, index: MatchIndex, result: Overlap
+) -> None:
     trained = dict.fromkeys(row.sample.dataset for row in train)
     tested = dict.fromkeys(row.sample.dataset for row in others)
     cells = {
-        (ours, theirs, key): Cell(ours, test.name, theirs, key)
-        for ours in trained
-        for theirs in tested
-        for key in KEYS
+        (ours, theirs, key): Cell(ours, test_set, theirs, key) for ours in trained for theirs in tested for key in KEYS
     }
     concerned: dict[tuple[str, str, Key], set[str]] = defaultdict(set)
     matched: set[tuple[Key, int, str]] = set()
@@ -198,7 +193,7 @@ def _compare(train: Sequence[KeyedRow], test: SampleSet, result: Overlap) -> Non
             if (key, place, dataset) not in matched:
                 matched.add((key, place, dataset))
                 cells[row.sample.dataset, dataset, key].exact += 1
-                result.exact.append(_match(key, row, test.name, other, 1.0))
+                result.exact.append(_match(key, row, test_set, other, 1.0))
         for dataset, key in aside:
             cells[row.sample.dataset, dataset, key].set_aside += (key, place, dataset) not in matched
     for key in NEAR_KEYS:
@@ -206,7 +201,7 @@ def _compare(train: Sequence[KeyedRow], test: SampleSet, result: Overlap) -> Non
             row, dataset = train[place], other.sample.dataset
             if (key, place, dataset) not in matched:
                 cells[row.sample.dataset, dataset, key].near += 1
-                result.near.append(_match(key, row, test.name, other, similarity))
+                result.near.append(_match(key, row, test_set, other, similarity))
     for name, cell in cells.items():
         cell.test_rows = len(concerned[name])
     result.cells += [cell for cell in cells.values() if cell.exact or cell.near or cell.set_aside]
@@ -219,12 +214,12 @@ def _near(
     ours, theirs = _by_text(key, train, index), _by_text(key, test, index)
     left, right = list(ours), list(theirs)
     best: dict[tuple[int, str], tuple[float, int]] = {}
-    for pair in near_pairs(left, right, threshold):
-        first = {test[place].sample.dataset: place for place in reversed(theirs[right[pair.right]])}
+    for (i, j), similarity in near_pairs(left, right, threshold).items():
+        first = {test[place].sample.dataset: place for place in reversed(theirs[right[j]])}
         for dataset, found in first.items():
-            for place in ours[left[pair.left]]:
-                if pair.similarity > best.get((place, dataset), (0.0, 0))[0]:
-                    best[place, dataset] = (pair.similarity, found)
+            for place in ours[left[i]]:
+                if similarity > best.get((place, dataset), (0.0, 0))[0]:
+                    best[place, dataset] = (similarity, found)
     for (place, _), (similarity, found) in sorted(best.items()):
         yield place, test[found], similarity
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 SHORT_TEXT = 40  # words
@@ -21,17 +20,8 @@ SHORT_GRAM, LONG_GRAM = 3, 5
 Words = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class NearPair:
-    """Places of two texts in their lists, and the Jaccard similarity of their n-grams."""
-
-    left: int
-    right: int
-    similarity: float
-
-
-def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) -> list[NearPair]:
-    """Return every pair of a left and a right text, given as words, of at least that similarity.
+def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) -> dict[tuple[int, int], float]:
+    """Return the similarity of each pair of a left and a right text that reaches the threshold, by their places.
 
     Args:
         threshold: above 0, at most 1.
@@ -48,15 +38,10 @@ def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) 
             needed = ceil(threshold * len(grams) - 1e-9)  # less the rounding of the product
             rarest = shared[: max(0, len(shared) - needed + 1)]
             for j in {j for one in rarest for j in index[one]}:
-                if (similarity := jaccard(grams, theirs[j])) >= threshold:
+                common = len(grams & theirs[j])
+                if (similarity := common / (len(grams) + len(theirs[j]) - common)) >= threshold:
                     similar[i, j] = max(similarity, similar.get((i, j), 0.0))
-    return [NearPair(i, j, similarity) for (i, j), similarity in sorted(similar.items())]
-
-
-def jaccard(one: frozenset[Words], other: frozenset[Words]) -> float:
-    """Return the number of shared n-grams divided by the number of all n-grams of both."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared)
+    return dict(sorted(similar.items()))
 
 
 def _texts(texts: Sequence[Words], gram: int, least: int, most: int) -> Iterator[tuple[int, frozenset[Words]]]:

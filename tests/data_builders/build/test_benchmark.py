@@ -73,9 +73,8 @@ def test_no_part_of_what_was_left_overlaps(seed: int) -> None:
             for number in range(count)
         ]
 
-    train, test = samples("train", 40), samples("test", 3)
-    kept, dropped = exclude_overlap(train, test)
-    assert sorted(s.id for s in kept + dropped) == sorted(s.id for s in train)
+    train, test = samples("train", 40), [SampleSet("test", samples("test", 3))]
+    kept = exclude_overlap(train, test)
+    assert 0 < len(kept) < len(train)
     for _ in range(5):
-        part = rng.sample(kept, min(len(kept), 4))
-        assert find_overlap(part, [SampleSet("test", test)]).exact == []
+        assert find_overlap(rng.sample(kept, min(len(kept), 4)), test).exact == []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.build.mixture import Mixture, Pool, allot, draw
+from data_builders.build.mixture import Pool, allot, draw
 from data_builders.build.suites import PIPER_10K
 from data_builders.quality.judged import Verdict
 from tests.tiny import make_sample
@@ -26,7 +27,9 @@ def _keep_all(samples: Sequence[EventSample]) -> list[Verdict]:
     return [Verdict.SUPPORTED] * len(samples)
 
 
-def _draw(counts: dict[str, int], size: int, *, allow_shortfall: bool = False, seed: int = 0) -> Mixture:
+def _draw(
+    counts: dict[str, int], size: int, *, allow_shortfall: bool = False, seed: int = 0
+) -> tuple[list[EventSample], dict[str, Any]]:
     pools = {name: Pool(name, _samples(name, count)) for name, count in counts.items()}
     return draw(pools, RATIOS, size, _keep_all, seed=seed, allow_shortfall=allow_shortfall)
 
@@ -78,27 +81,26 @@ def test_a_shortfall_is_an_error_that_lists_every_short_dataset() -> None:
 
 
 def test_an_allowed_shortfall_is_filled_from_the_others_and_recorded() -> None:
-    mixture = _draw({"a": 90, "b": 10, "c": 90}, 100, allow_shortfall=True)
-    assert mixture.drawn == {"a": 64, "b": 10, "c": 26}
-    described = mixture.describe()
+    _, described = _draw({"a": 90, "b": 10, "c": 90}, 100, allow_shortfall=True)
+    assert {name: part["drawn"] for name, part in described["datasets"].items()} == {"a": 64, "b": 10, "c": 26}
     assert described["rescaled"]
     assert described["datasets"]["b"]["reason"].startswith("10 candidates")
     assert described["datasets"]["a"]["reason"] == "takes part of what others lack"
 
 
 def test_exhausted_datasets_give_a_smaller_set_and_empty_ones_an_error() -> None:
-    assert len(_draw({"a": 3, "b": 4, "c": 5}, 100, allow_shortfall=True).samples) == 12
+    assert len(_draw({"a": 3, "b": 4, "c": 5}, 100, allow_shortfall=True)[0]) == 12
     with pytest.raises(UserError, match="no dataset has a usable training sample"):
         _draw({"a": 0, "b": 0, "c": 0}, 100, allow_shortfall=True)
 
 
 def test_the_order_is_seeded_and_mixes_the_datasets() -> None:
     counts = {"a": 90, "b": 90, "c": 90}
-    mixture = _draw(counts, 100)
-    assert mixture.drawn == mixture.asked == {"a": 50, "b": 30, "c": 20}
-    assert not mixture.describe()["rescaled"]
-    orders = {seed: [sample.id for sample in _draw(counts, 60, seed=seed).samples] for seed in (0, 1)}
-    assert orders[0] == [sample.id for sample in _draw(counts, 60).samples]
+    _, described = _draw(counts, 100)
+    assert {name: part["drawn"] for name, part in described["datasets"].items()} == {"a": 50, "b": 30, "c": 20}
+    assert not described["rescaled"]
+    orders = {seed: [sample.id for sample in _draw(counts, 60, seed=seed)[0]] for seed in (0, 1)}
+    assert orders[0] == [sample.id for sample in _draw(counts, 60)[0]]
     assert orders[0] != orders[1]
     assert {name[0] for name in orders[0][:20]} == {"a", "b", "c"}
 

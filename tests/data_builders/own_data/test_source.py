@@ -236,5 +236,5 @@ def test_weights_draw_in_proportion_and_repeat_nothing(tmp_path: Path) -> None:
         (tmp_path / f"{name}.yaml").write_text(spec, encoding="utf-8")
     result = build(BuildOptions([str(tmp_path / "large.yaml"), str(tmp_path / "small.yaml")], tmp_path / "out"))
     assert [count for _, count in sorted(result.counts.items())] == [3, 10]
-    (step,) = result.splits["large", "train"].filters
-    assert (step.name, step.rows_in, step.rows_out) == ("mixture weight", 40, 3)
+    (step,) = result.manifest["datasets"]["large"]["splits"]["train"]["filters"]
+    assert (step["name"], step["rows_in"], step["rows_out"]) == ("mixture weight", 40, 3)

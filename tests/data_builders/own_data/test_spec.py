@@ -66,7 +66,7 @@ def test_two_descriptions_need_two_names_but_one_may_be_named_twice(tmp_path: Pa
     specs = [write(tmp_path / folder, mine_yaml=QA, mine_csv=QA_ROWS) for folder in ("a", "b")]
     with pytest.raises(UserError, match=r"b/mine\.yaml: its name is 'mine'"):
         build(BuildOptions([str(spec) for spec in specs], tmp_path / "out"))
-    assert len(build(BuildOptions([str(specs[0])] * 2, tmp_path / "out")).splits) == 1
+    assert len(build(BuildOptions([str(specs[0])] * 2, tmp_path / "out")).manifest["datasets"]) == 1
 
 
 def test_without_a_description_the_error_shows_how_to_write_one(tmp_path: Path) -> None:
