@@ -149,26 +149,18 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
                 f"data.{did_you_mean(name, SOURCES)}",
                 remedy=how_to_describe(name) if is_data_file(name) else None,
             )
-        _check_own_name(name, source, sources)
+        own, other = source.own, sources.get(source.name, source).own
+        # Tables of scores have rows `all` and `average`, and options have the prefix `refine`.
+        if own and (
+            source.name in (*SOURCES, REFINE, "all", "average")
+            or (other and other.file.resolve() != own.file.resolve())
+        ):
+            remedy = "add a line such as `name: mine`"
+            raise UserError(f"{name}: its name is {source.name!r}, which is already taken", remedy)
         sources[source.name] = source
     if not sources:
         raise UserError(f"no dataset named; expected some of {', '.join(SOURCES)}", remedy="pass --datasets")
     return list(sources.values())
-
-
-def _check_own_name(file: str, source: Source, others: Mapping[str, Source]) -> None:
-    """Reject own data with the name of a published dataset, the refiner's options or other own data."""
-    if source.own is None:
-        return
-    other = others.get(source.name)
-    again = other is not None and other.own is not None and other.own.file.resolve() == source.own.file.resolve()
-    # Tables of scores have rows `all` and `average`.
-    taken = source.name in (*SOURCES, REFINE, "all", "average")
-    if not again and (other is not None or taken):
-        raise UserError(
-            f"{file}: its name is {source.name!r}, which is already taken",
-            remedy="add a line such as `name: mine`",
-        )
 
 
 def _read_split_by_split(source: Source, wanted: Sequence[Split], options: BuildOptions, reading: Reading) -> None:

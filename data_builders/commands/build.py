@@ -189,11 +189,8 @@ def _reject_unused_options(suite: Suite | None, drawing: Mapping[str, bool], tra
 
 
 def _jobs(text: str) -> frozenset[JudgeJob]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in JUDGE_JOBS:
-            known = ", ".join(JUDGE_JOBS)
-            raise UserError(f"--judge-jobs: got {name!r}; expected some of {known}.{did_you_mean(name, JUDGE_JOBS)}")
-    if not names:
-        raise UserError(f"--judge-jobs: got none; expected some of {', '.join(JUDGE_JOBS)}", "drop it for both")
+    names = {name.strip() for name in text.split(",")}
+    if unknown := sorted(names.difference(JUDGE_JOBS)):
+        hint = did_you_mean(unknown[0], JUDGE_JOBS)
+        raise UserError(f"--judge-jobs: got {unknown[0]!r}; expected some of {', '.join(JUDGE_JOBS)}.{hint}")
     return frozenset(job for job in JUDGE_JOBS if job in names)

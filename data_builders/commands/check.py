@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -12,7 +13,7 @@ from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from data_builders.commands.printing import print_table
-from data_builders.dataset.sample_sets import SampleSet, read_set
+from data_builders.dataset.sample_sets import read_set
 from data_builders.quality.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
 _SHOWN = 10
@@ -48,25 +49,19 @@ def check(
 
     Example: d2e data check data/piper-10k --against data/piper --against data/ood
     """
+    if not against and not train.is_dir():
+        raise UserError(
+            f"{train}: nothing to compare with; expected a benchmark set",
+            remedy="build one (d2e data build --suite piper --out data/piper) and pass --against data/piper",
+        )
     samples = read_set(train, ["train"]).samples
-    overlap = find_overlap(samples, _benchmarks(train, against), threshold)
+    overlap = find_overlap(samples, [read_set(path, ["test"]) for path in against or [train]], threshold)
     if not against:
         overlap.set_questions_aside(samples)
     if json_file:
         write_json(json_file, overlap.to_json())
     _print_overlap(overlap)
     _fail(overlap, fail_on_near)
-
-
-def _benchmarks(train: Path, against: Sequence[Path]) -> list[SampleSet]:
-    if against:
-        return [read_set(path, ["test"]) for path in against]
-    if not train.is_dir():
-        raise UserError(
-            f"{train}: nothing to compare with; expected a benchmark set",
-            remedy="build one (d2e data build --suite piper --out data/piper) and pass --against data/piper",
-        )
-    return [read_set(train, ["test"])]
 
 
 def _print_overlap(overlap: Overlap) -> None:
@@ -92,15 +87,11 @@ def _lines(matches: Sequence[Match]) -> list[str]:
     lines = []
     for match in matches[:_SHOWN]:
         similarity = f" {match.similarity:.2f}" if match.similarity < 1 else ""
-        lines.append(f"  {match.key}{similarity}: {match.train_id} = {match.test_id}: {_excerpt(match.text)}")
+        text = textwrap.shorten(match.text, 60, placeholder=" …")
+        lines.append(f"  {match.key}{similarity}: {match.train_id} = {match.test_id}: {text}")
     if len(matches) > _SHOWN:
         lines.append(f"  and {len(matches) - _SHOWN:,} more (--json FILE lists all)")
     return lines
-
-
-def _excerpt(text: str, limit: int = 60) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= limit else f"{flat[:limit].rstrip()} …"
 
 
 def _fail(overlap: Overlap, fail_on_near: bool) -> None:

@@ -30,20 +30,17 @@ def download(names: tuple[str, ...], out: Path) -> None:
 
     Example: d2e data download crepe wiqa --out data/raw
     """
-    failures = [problem for source in [_source(name) for name in names] for problem in _download(source, out)]
+    for name in names:
+        if name not in SOURCES:
+            raise UserError(
+                f"dataset {name!r}: unknown; expected some of {', '.join(SOURCES)}.{did_you_mean(name, SOURCES)}"
+            )
+    failures = [problem for name in names for problem in _download(SOURCES[name], out)]
     if failures:
         raise UserError(
             "\n  ".join([f"{len(failures)} files could not be downloaded", *failures]),
             remedy="get them by hand as described above, and save them under these names",
         )
-
-
-def _source(name: str) -> Source:
-    if name not in SOURCES:
-        raise UserError(
-            f"dataset {name!r}: unknown; expected one of {', '.join(SOURCES)}.{did_you_mean(name, list(SOURCES))}"
-        )
-    return SOURCES[name]
 
 
 def _download(source: Source, out: Path) -> list[str]:

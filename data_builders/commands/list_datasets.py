@@ -78,20 +78,15 @@ def _described(source: Source) -> dict[str, Any]:
 
 def _row(item: dict[str, Any]) -> tuple[str, ...]:
     files = len(item["raw_files"])
+    size = "?" if item["raw_bytes"] is None else f"{item['raw_bytes'] / 2**20:.1f} MiB"
     return (
         item["name"],
         item["format"],
         " ".join(item["splits"]),
         " ".join(item["suites"]) or "-",
         f"{sum(item['test_rows'].values()):,}" if item["test_rows"] else "-",
-        _size(item) if files else "generated",
+        ("by hand" if len(item["by_hand"]) == files else size) if files else "generated",
         f"{item['raw_in_cache']}/{files}" if files else "-",
         item["licence"].split(" (")[0],
         item["homepage"] or "-",
     )
-
-
-def _size(item: dict[str, Any]) -> str:
-    if len(item["by_hand"]) == len(item["raw_files"]):
-        return "by hand"
-    return "?" if item["raw_bytes"] is None else f"{item['raw_bytes'] / 2**20:.1f} MiB"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
+from data_builders.build.card import CARD_NAME, render_card
+from data_builders.dataset.manifest import MANIFEST_NAME, read_manifest, restricted
 
 
 @click.command()
@@ -34,11 +40,44 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
     Example: d2e data push my-account/piper-10k --data data/piper-10k
     """
     # Imported here, since the Hub's client takes a second.
-    from data_builders.build.publish import publish
+    from d2e_sft.hub.client import Target, check_name, check_no_link, commit, writing_api
 
-    sent = publish(folder, name, private=private, allow_restricted=allow_restricted)
-    for dataset, reason in sent.restricted.items():
-        consequence = "keep the repository private" if sent.private else "published anyway (--allow-restricted)"
+    check_name(name)
+    manifest = read_manifest(folder)
+    # Bad rows are never sent: they name paths of this machine.
+    sent: dict[str, Path | bytes] = {file: folder / file for file in _checked_files(folder, manifest)}
+    closed = restricted(manifest)
+    if closed and not private and not allow_restricted:
+        reasons = "; ".join(f"{name} ({reason})" for name, reason in closed.items())
+        raise UserError(
+            f"{folder}: rows of {len(closed)} datasets must not be published: {reasons}",
+            remedy="push it as --private, build it without them, or, where you may publish them, "
+            "pass --allow-restricted",
+        )
+    api = writing_api()
+    for file in (*sent, CARD_NAME):
+        check_no_link(folder / file, folder)
+    card = folder / CARD_NAME
+    sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
+    what = manifest.get("suite") or ", ".join(manifest["datasets"])
+    url, is_private = commit(api, Target(name, "dataset", private), sent, f"d2e-sft {manifest['version']}: {what}")
+    consequence = "keep the repository private" if is_private else "published anyway (--allow-restricted)"
+    for dataset, reason in closed.items():
         warn(f"{dataset}: {reason}; {consequence}")
-    click.echo(f"pushed {', '.join(sent.files)}")
-    click.echo(f"{sent.url} ({'private' if sent.private else 'public'})")
+    click.echo(f"pushed {', '.join(sent)}")
+    click.echo(f"{url} ({'private' if is_private else 'public'})")
+
+
+def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Return the Parquet files and the manifest; UserError if a file differs from the manifest."""
+    files = [name for name in manifest["outputs"] if name.endswith(".parquet")]
+    for path in (folder / name for name in files):
+        if not path.is_file():
+            raise UserError(f"{path}: no such file, but {MANIFEST_NAME} lists it", remedy="build the data again")
+        expected = manifest["outputs"][path.name]["sha256"]
+        if (found := sha256_of(path)) != expected:
+            raise UserError(
+                f"{path}: has sha256 {found}; expected {expected}, as {MANIFEST_NAME} says",
+                remedy="the file was changed after the build: build the data again",
+            )
+    return [*files, MANIFEST_NAME]

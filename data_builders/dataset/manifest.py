@@ -70,14 +70,7 @@ def restricted(manifest: Mapping[str, Any]) -> dict[str, str]:
 def describe_build(
     options: Mapping[str, Any], seed: int, datasets: Mapping[str, Any], **sections: Any
 ) -> dict[str, Any]:
-    """Return the manifest without its `outputs`, which are added after writing.
-
-    Args:
-        options: of the user.
-        seed: of every draw.
-        datasets: the result of `describe_dataset` for each dataset.
-        sections: further parts, such as the mixture; empty ones are left out.
-    """
+    """Return the manifest without its `outputs`, which are added after writing; empty sections are left out."""
     return {
         "project": _PROJECT,
         "version": __version__,

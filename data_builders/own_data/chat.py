@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import partial
 
 from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
 from d2e_sft.data.conversation import CONTEXT
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.own_data.row import OwnRow, RowParser
+from data_builders.own_data.row import RowParser
 from data_builders.own_data.spec import OwnSpec
-from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row
 
 _TAG = "<context>"  # place of the context by default
 
 
-def conversation_rows(raw: RawInput, spec: OwnSpec, parser: RowParser, rows: Iterable[Row]) -> list[OwnRow]:
-    """Return the own rows of a file of conversations.
+def read_conversations(parser: RowParser) -> list[EventSample]:
+    """Return the samples of a file of conversations.
 
     Raises:
         UserError: a row is bad and bad rows are not skipped, or no conversation has a context in the named place.
     """
-    found = [row for several in raw.parse(rows, partial(_rows_of, spec, parser)) for row in several]
-    if found and spec.context_in != "none" and not any(row.context for row in found):
-        place, number = _place(spec), len({row.number for row in found})
+    spec, raw = parser.spec, parser.raw
+    found = [sample for samples in raw.parse(parser.rows(), partial(_samples, parser)) for sample in samples]
+    if found and spec.context_in != "none" and not any(sample.context for sample in found):
+        place, number = _place(spec), len({sample.meta["line"] for sample in found})
         raise UserError(
             f"{raw.path}: none of {number:,} conversations has a context{f' in {place}' if place else ''}",
             remedy=f"name its place in {raw.own_spec}: `context_in: <NAME>` for text between <NAME> and </NAME>, "
@@ -35,10 +35,10 @@ def conversation_rows(raw: RawInput, spec: OwnSpec, parser: RowParser, rows: Ite
     return found
 
 
-def _rows_of(spec: OwnSpec, parser: RowParser, row: Row) -> list[OwnRow]:
-    """Return the rows of one conversation; BadRowError if it is malformed or has no assistant turn."""
+def _samples(parser: RowParser, row: Row) -> list[EventSample]:
+    """Return the samples of one conversation; BadRowError if it is malformed or has no assistant turn."""
     parser.check_columns(row.fields)
-    tags, columns = parser.tags(row), spec.columns
+    spec, columns = parser.spec, parser.spec.columns
     block = spec.context_block.replace("\\n", "\n") or f"{CONTEXT}\n\n"
     rule = ContextRule("" if spec.context_in == "none" else _place(spec), block)
     try:
@@ -50,15 +50,14 @@ def _rows_of(spec: OwnSpec, parser: RowParser, row: Row) -> list[OwnRow]:
     except ValueError as error:
         raise BadRowError(str(error)) from None
     return [
-        OwnRow(
-            row.number,
-            **tags,
+        parser.sample(
+            row,
+            turn=chat.number if spec.loss == "each" else 0,
             context=chat.context,
             question=chat.question,
-            options=(),
-            answers=(chat.answer,),
+            options=[],
+            answers=[chat.answer],
             conversation=chat.conversation,
-            turn=chat.number if spec.loss == "each" else 0,
         )
         for chat in found
     ]

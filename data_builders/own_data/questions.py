@@ -6,8 +6,7 @@ own `format`, so the rows of a benchmark can be used as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +14,8 @@ from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, EventSample, Relation
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.own_data.description import check_file, read_spec
-from data_builders.own_data.row import OwnRow, RowParser, to_sample
-from data_builders.own_data.source import is_own, rows_of
+from data_builders.own_data.row import RowParser
+from data_builders.own_data.source import is_own
 from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.reader import BadRows, RawInput
 from data_builders.raw.row import MISSING, BadRowError, Row
@@ -60,32 +59,29 @@ def read_questions(
             remedy="give columns for context and question, and a `prompt:` that holds both",
         )
     check_file(file)
-    spec_name = "a description, given with --mapping" if mapping is None else mapping.name
-    parser = QuestionParser(spec, spec_name, fmt, described=mapping is not None)
-    bad = BadRows(skip=skip_bad)
-    raw = RawInput(file.stem, "test", file.name, file, bad, own_spec=spec_name)
-    samples = [
-        to_sample(row_spec, file.stem, "test", file.name, row)
-        for row_spec, row in raw.parse(rows_of(raw, spec, parser), parser)
-    ]
+    described = mapping.name if mapping else "a description, given with --mapping"
+    bad, licence = BadRows(skip=skip_bad), spec.licence or "not stated"
+    raw = RawInput(file.stem, "test", file.name, file, bad, licence=licence, own_spec=described)
+    parser = QuestionParser(spec, raw, fmt, described=mapping is not None)
+    samples = raw.parse(parser.rows(), parser)
     if not samples:
         raise UserError(f"{file}: has no usable row ({len(bad.entries)} bad)", "give a file of rows")
     return samples, bad.entries
 
 
 class QuestionParser(RowParser):
-    """Converts rows to their description and an `OwnRow` with a placeholder for an answer.
+    """Converts rows to samples with a placeholder for an answer.
 
     Args:
-        spec, spec_name: as for `RowParser`.
+        spec, raw: as for `RowParser`.
         fmt: of rows without one, see `read_questions`.
         described: the format is that of the description, not of the rows.
     """
 
-    def __init__(self, spec: OwnSpec, spec_name: str, fmt: str | None, *, described: bool) -> None:
+    def __init__(self, spec: OwnSpec, raw: RawInput, fmt: str | None, *, described: bool) -> None:
         # Subset and habit depend on known answers.
         columns = spec.columns.model_copy(update={"subset": None, "habit": None})
-        super().__init__(spec.model_copy(update={"relation": spec.relation or "none", "columns": columns}), spec_name)
+        super().__init__(spec.model_copy(update={"relation": spec.relation or "none", "columns": columns}), raw)
         self._default, self._described = fmt, described
 
     @property
@@ -98,13 +94,11 @@ class QuestionParser(RowParser):
         """The columns that are read if present."""
         return [*super().optional, *(() if self._described else (_FORMAT, _OPTIONS, _RELATION))]
 
-    def __call__(self, row: Row) -> tuple[OwnSpec, OwnRow]:  # type: ignore[override]
-        """Return description and checked row; errors as for `RowParser`."""
+    def __call__(self, row: Row) -> EventSample:
+        """Return the sample of a row; errors as for `RowParser`."""
         if not self._described:
             self.spec = self.spec.model_copy(update={"format": self._format(row)})
-        found = super().__call__(row)
-        anything = NLI_LABELS[0] if self.spec.format == "nli" else next(iter(found.options), "(not known)")
-        return self.spec, replace(found, id=found.id or str(row.number), refined_context="", answers=(anything,))
+        return super().__call__(row).model_copy(update={"refined_context": None})
 
     def _format(self, row: Row) -> str:
         said = row.get(_FORMAT)
@@ -123,8 +117,12 @@ class QuestionParser(RowParser):
             raise BadRowError.at(_RELATION, said, f"one of {', '.join(RELATIONS)}, or nothing")
         return cast(Relation, said)
 
-    def _answers(self, name: str, value: object, options: Any) -> list[str]:
-        return []
+    def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
+        return [NLI_LABELS[0] if self.spec.format == "nli" else next(filter(None, options), "(not known)")]
+
+    def _id(self, row: Row) -> str:
+        given = super()._id(row)
+        return given if self.has_ids else str(row.number)
 
 
 def _file_of(path: Path, spec: OwnSpec) -> str:

@@ -1,55 +1,51 @@
-"""Check one row of own data; messages name the user's column, the value and what was expected."""
+"""Read the rows of own data as samples; messages name the user's column, the value and what was expected."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from d2e_sft.data.conversation import Conversation, prompt_turns
+from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.foreign import nearest_columns
-from d2e_sft.data.sample import RELATIONS, SUBSETS, EventSample, Relation, Split, Subset
+from d2e_sft.data.sample import RELATIONS, SUBSETS, EventSample, Relation, Subset
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.answers import as_text, read_answers, read_options
-from data_builders.own_data.spec import OwnSpec
+from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
+from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, cut
 
 
-@dataclass(frozen=True)
-class OwnRow:
-    """A checked row; id, refined context, subset and habit are empty if the data has none.
-
-    Attributes:
-        turn: number of the conversation's answer, if each gives a row; else 0.
-    """
-
-    number: int
-    id: str
-    relation: Relation
-    context: str
-    refined_context: str
-    question: str
-    options: tuple[str, ...]
-    answers: tuple[str, ...]
-    subset: Subset | None
-    habit: tuple[str, ...]
-    conversation: Conversation | None = None
-    turn: int = 0
-
-
 class RowParser:
-    """Converts rows of a file to `OwnRow` as the description says.
+    """Converts the rows of a file to samples as the description says.
 
     Args:
         spec: the description.
-        spec_name: its file, for messages.
+        raw: the file.
+
+    Attributes:
+        has_ids: whether rows have ids of their own; None before the first row.
     """
 
-    def __init__(self, spec: OwnSpec, spec_name: str) -> None:
+    def __init__(self, spec: OwnSpec, raw: RawInput) -> None:
         self.spec = spec
-        self.spec_name = spec_name
+        self.raw = raw
+        self.has_ids: bool | None = None
         self._first_line: dict[str, int] = {}
-        self._has_ids: bool | None = None  # whether rows have ids; unknown before the first row
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of the file, by its ending.
+
+        Rows of CSV, TSV and Parquet have the required columns, and the optional ones that the file has. Rows of JSON
+        have all keys of the object, since each may have others.
+        """
+        raw, ending = self.raw, ending_of(self.raw.path.name)
+        if ending == ".jsonl":
+            return raw.json_lines()
+        if ending == ".json":
+            return raw.json_items()
+        if ending == ".parquet":
+            return raw.parquet_rows(self.columns, optional=self.optional)
+        return raw.csv_rows(self.columns, optional=self.optional, delimiter=self.spec.delimiter or DELIMITERS[ending])
 
     @property
     def columns(self) -> list[str]:
@@ -74,32 +70,42 @@ class RowParser:
     def _optional(self) -> dict[str, str]:
         return {"id": self.spec.columns.id, "refined_context": self.spec.columns.refined_context}
 
-    def __call__(self, row: Row) -> OwnRow:
-        """Return the checked row; BadRowError if a part is missing, empty or does not fit the format."""
+    def __call__(self, row: Row) -> EventSample:
+        """Return the sample of a row; BadRowError if a part is missing, empty or does not fit the format."""
         self.check_columns(row.fields)
         columns, spec = self.spec.columns, self.spec
-        options, question = read_options(spec, self.spec_name, row.fields), row.text(columns.question)
-        return OwnRow(
-            row.number,
-            **self.tags(row, options),
+        options, question = read_options(spec, self.raw.own_spec, row.fields), row.text(columns.question)
+        return self.sample(
+            row,
+            options,
             context=row.text(columns.context),
             question=question,
-            options=tuple(option for option in options if option),
-            answers=tuple(self._answers(columns.answer, row.fields.get(columns.answer), options)),
+            options=[option for option in options if option],
+            answers=self._answers(columns.answer, row.fields.get(columns.answer), options),
             conversation=prompt_turns(spec.prompt, spec.system, question) if spec.prompt else None,
         )
 
-    def tags(self, row: Row, options: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the parts of an `OwnRow` that conversations also have."""
+    def sample(self, row: Row, places: Sequence[str] = (), *, turn: int = 0, **parts: Any) -> EventSample:
+        """Return the sample of a row from its parts and those that rows of all formats have.
+
+        Args:
+            places: the options by place, which a habit may name.
+            turn: number of the conversation's answer, if each gives a sample.
+        """
         fields, columns = row.fields, self.spec.columns
         habit = fields[columns.habit] if columns.habit else None
-        return {
-            "id": self._id(row.number, fields),
-            "relation": self._relation(fields),
-            "refined_context": as_text(columns.refined_context, fields.get(columns.refined_context)),
-            "subset": self._subset(fields),
-            "habit": () if habit in (None, "", []) else tuple(self._answers(str(columns.habit), habit, options)),
-        }
+        return EventSample(
+            id=self._id(row) + (f"-{turn}" if turn else ""),
+            dataset=self.raw.dataset,
+            split=self.raw.split,
+            relation=self._relation(fields),
+            format=self.spec.format,
+            refined_context=as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
+            subset=self._subset(fields),
+            habit=[] if habit in (None, "", []) else self._answers(str(columns.habit), habit, places),
+            meta={"source": self.raw.name, "line": row.number, "licence": self.raw.licence},
+            **parts,
+        )
 
     def check_columns(self, row: Mapping[str, Any]) -> None:
         for name in self.columns:
@@ -108,11 +114,11 @@ class RowParser:
                 likely = nearest_columns(self.spec.format, row, by_turns=self.spec.by_turns)
                 raise BadRowError(
                     f"{name}: missing; the row has {keys}.{did_you_mean(name, row)} "
-                    f"Columns are named under `columns:` in {self.spec_name}, here perhaps `{likely}`"
+                    f"Columns are named under `columns:` in {self.raw.own_spec}, here perhaps `{likely}`"
                 )
 
     def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
-        return read_answers(self.spec, self.spec_name, name, value, options)
+        return read_answers(self.spec, self.raw.own_spec, name, value, options)
 
     def _relation(self, row: Mapping[str, Any]) -> Relation:
         if self.spec.fixed_relation is not None:
@@ -130,38 +136,18 @@ class RowParser:
             raise BadRowError.at(name, text, f"one of {', '.join(SUBSETS)}, or nothing.{did_you_mean(text, SUBSETS)}")
         return cast(Subset, text) if text else None
 
-    def _id(self, line: int, row: Mapping[str, Any]) -> str:
-        name = self.spec.columns.id
+    def _id(self, row: Row) -> str:
+        name, raw = self.spec.columns.id, self.raw
         # An id made for a row without one could be that of another row.
-        if self._has_ids is None:
-            self._has_ids = name in row
-        elif self._has_ids != (name in row):
-            raise BadRowError.at(name, row.get(name), "an id in every row of the file, or in none")
-        if name not in row:
-            return ""
-        text = as_text(name, row[name])
+        if self.has_ids is None:
+            self.has_ids = name in row.fields
+        elif self.has_ids != (name in row.fields):
+            raise row.error(name, "an id in every row of the file, or in none")
+        if not self.has_ids:
+            return f"{raw.dataset}-{raw.split}-{row.number}"
+        text = as_text(name, row.fields[name])
         if not text:
-            raise BadRowError.at(name, row[name], "an id")
-        if (first := self._first_line.setdefault(text, line)) != line:
-            raise BadRowError.at(name, row[name], f"a unique id (the row at {first} has this one, too)")
+            raise row.error(name, "an id")
+        if (first := self._first_line.setdefault(text, row.number)) != row.number:
+            raise row.error(name, f"a unique id (the row at {first} has this one, too)")
         return text
-
-
-def to_sample(spec: OwnSpec, name: str, split: Split, file: str, row: OwnRow) -> EventSample:
-    """Return the row as a sample of a split."""
-    return EventSample(
-        id=(row.id or f"{name}-{split}-{row.number}") + (f"-{row.turn}" if row.turn else ""),
-        dataset=name,
-        split=split,
-        relation=row.relation,
-        format=spec.format,
-        context=row.context,
-        refined_context=row.refined_context or None,
-        question=row.question,
-        options=list(row.options),
-        answers=list(row.answers),
-        subset=row.subset,
-        habit=list(row.habit),
-        conversation=row.conversation,
-        meta={"source": file, "line": row.number, "licence": spec.licence or "not stated"},
-    )

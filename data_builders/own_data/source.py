@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from d2e_sft.data.foreign import columns_of, description_of, nearest_columns
 from d2e_sft.data.hub_rows import fetch_rows, is_hub, parse_address, splits_of
-from d2e_sft.data.sample import Split
+from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
-from data_builders.own_data.chat import conversation_rows
+from data_builders.own_data.chat import read_conversations
 from data_builders.own_data.description import EXAMPLE, read_spec
-from data_builders.own_data.row import OwnRow, RowParser, to_sample
-from data_builders.own_data.spec import DELIMITERS, ENDINGS, OwnSpec, ending_of, name_of
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import Row
+from data_builders.own_data.row import RowParser
+from data_builders.own_data.spec import ENDINGS, OwnSpec, name_of
 from data_builders.raw.source import SPLITS, Input, Job, OwnData, RawFile, Samples, Source, SplitRows
 
 
@@ -69,7 +67,7 @@ def _source_of(path: Path, spec: OwnSpec, name: str) -> Source:
     inputs = tuple(
         Input(
             split,
-            (_raw_file(path.parent, file_name, spec.files[split], split, spec.rows),),
+            (_raw_file(path.parent, file_name, spec, split),),
             (split, *(drawn if split == "train" else ())),
         )
         for split, file_name in names.items()
@@ -80,20 +78,21 @@ def _source_of(path: Path, spec: OwnSpec, name: str) -> Source:
         licence=spec.licence or "not stated",
         homepage="",
         inputs=inputs,
-        read=partial(_read, spec, path.name),
+        read=partial(_read, spec),
         redistribution="" if spec.licence else f"{path.name} states no licence (add a line such as `licence: MIT`)",
         splits=tuple(split for split in SPLITS if split in spec.files or split in drawn),
         own=OwnData(path, spec.model_dump(exclude_unset=True) | names),
     )
 
 
-def _raw_file(folder: Path, name: str, file: str, split: Split, most: int | None) -> RawFile:
-    if is_hub(file):
-        rows = fetch_rows(file, split, most)
-        return RawFile(name=name, own=rows.path, commit=rows.commit)
-    if (folder / file).is_dir():
-        return RawFile(name=name, own=fetch_rows(f"hf:{folder / file}", split, most).path)
-    return RawFile(name=name, own=folder / file)
+def _raw_file(folder: Path, name: str, spec: OwnSpec, split: Split) -> RawFile:
+    address, path = spec.files[split], folder / spec.files[split]
+    if path.is_dir():
+        address = f"hf:{path}"
+    if not is_hub(address):
+        return RawFile(name=name, own=path)
+    rows = fetch_rows(address, split, spec.rows)
+    return RawFile(name=name, own=rows.path, commit=rows.commit)
 
 
 def _names(spec: OwnSpec) -> dict[Split, str]:
@@ -107,47 +106,29 @@ def _names(spec: OwnSpec) -> dict[Split, str]:
     return names
 
 
-def _read(spec: OwnSpec, spec_name: str, job: Job) -> dict[Split, Samples]:
+def _read(spec: OwnSpec, job: Job) -> dict[Split, Samples]:
     result: dict[Split, Samples] = {}
     for split in (split for split in spec.files if split in job.files):
         raw = job.input(split)
-        parser = RowParser(spec, spec_name)
         raw.suggest = partial(nearest_columns, spec.format, by_turns=spec.by_turns)
-        found = rows_of(raw, spec, parser)
-        rows = SplitRows(conversation_rows(raw, spec, parser, found) if spec.by_turns else raw.parse(found, parser))
-        for part, its_rows in (_draw(spec, job, rows) if split == "train" else {split: rows}).items():
-            samples = raw.parse(its_rows.rows, partial(to_sample, spec, job.source.name, part, raw.name))
-            result[part] = its_rows.become(samples)
+        parser = RowParser(spec, raw)
+        rows = SplitRows(read_conversations(parser) if spec.by_turns else raw.parse(parser.rows(), parser))
+        result |= _draw(parser, job, rows) if split == "train" else {split: rows}
     return result
 
 
-def rows_of(raw: RawInput, spec: OwnSpec, parser: RowParser) -> Iterator[Row]:
-    """Yield the rows of a file, by its ending.
-
-    Rows of CSV, TSV and Parquet have the parser's columns, and the optional ones that the file has. Rows of JSON have
-    all keys of the object, since each may have others.
-    """
-    ending = ending_of(raw.path.name)
-    if ending == ".jsonl":
-        return raw.json_lines()
-    if ending == ".json":
-        return raw.json_items()
-    if ending == ".parquet":
-        return raw.parquet_rows(parser.columns, optional=parser.optional)
-    return raw.csv_rows(parser.columns, optional=parser.optional, delimiter=spec.delimiter or DELIMITERS[ending])
-
-
-def _draw(spec: OwnSpec, job: Job, rows: SplitRows[OwnRow]) -> dict[Split, SplitRows[OwnRow]]:
+def _draw(parser: RowParser, job: Job, rows: Samples) -> dict[Split, Samples]:
     """Return the rows of train and of the splits that are a share of it."""
-    everything = rows.rows
-    parts: dict[Split, SplitRows[OwnRow]] = {"train": rows}
+    spec, everything = parser.spec, rows.rows
+    parts: dict[Split, Samples] = {"train": rows}
     for split, share in spec.shares.items():
         drawn = _of_whole_contexts(rows.rows, round(share * len(everything)), job, split)
         parts[split] = SplitRows(everything)
         reason = f"{share:g} of the rows of train, drawn with the seed; rows with the same context stay together"
-        parts[split].keep("share of train", reason, drawn)
-        taken = {row.number for row in drawn}
-        rows.keep(f"not drawn for {split}", reason, [row for row in rows.rows if row.number not in taken])
+        moved = [_moved(row, split, made_id=not parser.has_ids) for row in drawn]
+        parts[split].keep("share of train", reason, moved)
+        taken = {row.meta["line"] for row in drawn}
+        rows.keep(f"not drawn for {split}", reason, [row for row in rows.rows if row.meta["line"] not in taken])
     if spec.shares and not all(part.rows for part in parts.values()):
         contexts = len({row.context for row in everything})
         sizes = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
@@ -159,7 +140,13 @@ def _draw(spec: OwnSpec, job: Job, rows: SplitRows[OwnRow]) -> dict[Split, Split
     return parts
 
 
-def _of_whole_contexts(rows: Sequence[OwnRow], wanted: int, job: Job, split: Split) -> list[OwnRow]:
+def _moved(row: EventSample, split: Split, *, made_id: bool) -> EventSample:
+    """Return a row of train as one of another split; an id that was made names its split."""
+    end = row.id.removeprefix(f"{row.dataset}-{row.split}")
+    return row.model_copy(update={"split": split, "id": f"{row.dataset}-{split}{end}" if made_id else row.id})
+
+
+def _of_whole_contexts(rows: Sequence[EventSample], wanted: int, job: Job, split: Split) -> list[EventSample]:
     """Return about the wanted number of rows, in file order: all rows of contexts that are drawn at random."""
     contexts = list(dict.fromkeys(row.context for row in rows))
     job.random(f"share/{split}").shuffle(contexts)

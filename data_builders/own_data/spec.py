@@ -135,12 +135,38 @@ class OwnSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for problem, holds in [*self._problems_of_splits(), *self._unused_keys(), *self._problems_of_chat()]:
+        for problem, holds in [*self._unused_keys(), *self._problems()]:
             if holds:
                 raise ValueError(problem)
         return self
 
-    def _problems_of_splits(self) -> Iterator[tuple[str, bool]]:
+    def _unused_keys(self) -> Iterator[tuple[str, bool]]:
+        fields = type(self).model_fields
+        given = {
+            key
+            for key in self.model_fields_set
+            if getattr(self, key) != fields[key].get_default(call_default_factory=True)
+        }
+        given |= {f"columns.{key}" for key in self.columns.model_fields_set}
+        fmt, is_choice, is_chat = f"format {self.format}", self.format in ("scq", "mcq"), self.format == "chat"
+        has_cells = any(ending_of(name) in DELIMITERS for name in self.files.values())
+        turns = "with `prompt`" if self.prompt else f"for {fmt}"
+        uses = [  # keys, whether they have an effect, else why not
+            (("labels",), self.format == "nli", f"for {fmt}"),
+            (("answer_as", "columns.options"), is_choice, f"for {fmt}"),
+            (("separator",), self.format != "nli", f"for {fmt}"),
+            (("delimiter",), has_cells, "without a CSV or TSV file"),
+            (("columns.relation",), self.relation is None, f"with relation {self.relation}"),
+            (("prompt",), is_chat, f"for {fmt}"),
+            (("system",), is_chat and bool(self.prompt), "without `prompt`"),
+            (("context_in", "context_block", "loss", "columns.messages"), self.by_turns, turns),
+            (("columns.question", "columns.answer"), not self.by_turns, "for conversations"),
+        ]
+        for keys, is_used, why in uses:
+            unused = [key for key in keys if key in given]
+            yield f"{', '.join(unused)}: not used {why}; drop it", bool(unused) and not is_used
+
+    def _problems(self) -> Iterator[tuple[str, bool]]:
         yield "train: no file is named; expected one, as `train: mine.csv`", not self.files
         yield f"train: got {self.train!r}; expected a file (dev and test may be shares of it)", "train" in self.shares
         for split, share in self.shares.items():
@@ -152,47 +178,16 @@ class OwnSpec(BaseModel):
         yield problem, sum(self.shares.values()) >= 1
         problem = f"name: got {self.name!r}; expected letters, digits, '_', '-' and '.'"
         yield problem, bool(self.name) and not _NAME.fullmatch(self.name)
-
-    def _unused_keys(self) -> Iterator[tuple[str, bool]]:
-        columns, choice = self.columns.model_fields_set, self.format in ("scq", "mcq")
-        unused = {
-            "labels": bool(self.labels) and self.format != "nli",
-            "answer_as": self.answer_as != "text" and not choice,
-            "columns.options": "options" in columns and not choice,
-            "separator": self.separator is not None and self.format == "nli",
-        }
-        for key, is_unused in unused.items():
-            yield f"{key}: not used for format {self.format}; drop it", is_unused
-        has_cells = any(ending_of(name) in DELIMITERS for name in self.files.values())
-        yield "delimiter: not used without a CSV or TSV file; drop it", self.delimiter is not None and not has_cells
-        problem = f"columns.relation: not used with relation {self.relation}; drop it"
-        yield problem, "relation" in columns and self.relation is not None
-
-    def _problems_of_chat(self) -> Iterator[tuple[str, bool]]:
-        columns, place, block = self.columns.model_fields_set, self.context_in, self.context_block
-        if not self.by_turns:
-            of_turns = ("context_in", "context_block", "loss")
-            unused: list[str] = [key for key in of_turns if key in self.model_fields_set]
-            unused += ["columns.messages"] if "messages" in columns else []
-            unused += [key for key in ("prompt", "system") if self.format != "chat" and getattr(self, key)]
-            why = "with `prompt`" if self.format == "chat" else f"for format {self.format}, only for chat"
-            yield f"{', '.join(unused)}: not used {why}; drop it", bool(unused)
-            problem = f"prompt: got {self.prompt!r}; expected {{question}} and {CONTEXT} in it, each once"
-            yield (
-                problem,
-                self.format == "chat" and not self.prompt.count("{question}") == 1 == self.prompt.count(CONTEXT),
-            )
-            return
-        yield "system: not used without `prompt`, since conversations have their own; drop it", bool(self.system)
-        for key in ("question", "answer"):
-            problem = f"columns.{key}: not used for conversations; name their column (`messages`), or add a `prompt:`"
-            yield problem, key in columns
+        problem = f"prompt: got {self.prompt!r}; expected {{question}} and {CONTEXT} in it, each once"
+        fits = self.prompt.count("{question}") == 1 == self.prompt.count(CONTEXT)
+        yield problem, bool(self.prompt) and not fits
+        has_column, place, block = "context" in self.columns.model_fields_set, self.context_in, self.context_block
         problem = f"context_in: got {place!r} as well as columns.context; expected one of the two"
-        yield problem, bool(place) and "context" in columns
+        yield problem, bool(place) and has_column
         known = place in ("", "system", "user", "tool", "none") or re.fullmatch(r"<[\w-]+>", place)
         yield f"context_in: got {place!r}; expected `<NAME>`, system, user, tool or none", not known
         problem = f"context_block: got {block!r}; expected {CONTEXT} in it, and a column (`columns.context`)"
-        yield problem, bool(block) and ("context" not in columns or block.count(CONTEXT) != 1)
+        yield problem, bool(block) and (not has_column or block.count(CONTEXT) != 1)
 
 
 def name_of(path: Path, spec: OwnSpec) -> str:

@@ -57,30 +57,25 @@ def share_kept(sample: EventSample) -> float | None:
     return None if sample.refined_context is None or not words else len(sample.refined_context.split()) / words
 
 
-def not_marked(sample: EventSample) -> bool:
-    """Return whether `marked` cannot show the refined context, so that it is shown separately."""
-    return sample.refined_context not in (None, sample.context) and all(kept for _, kept in marked(sample))
-
-
 def write_rows_page(title: str, samples: Sequence[EventSample], wording: PromptSet, out: Path) -> None:
     """Write a self-contained page: each row with its contexts, and the prompts of its views to unfold.
 
     Raises:
         UserError: the prompt set has no wording for a row's format.
     """
-    shown = [
-        {
-            "sample": sample,
-            "pieces": marked(sample),
-            "kept": share_kept(sample),
-            "apart": sample.refined_context if not_marked(sample) else None,
-            "prompts": [(view, wording.messages(sample, view)[-1]["content"]) for view in _views(sample)],
-            "response": wording.response(sample),
-        }
-        for sample in samples
-    ]
+    shown = []
+    for sample in samples:
+        refined, pieces = sample.refined_context, marked(sample)
+        is_apart = refined != sample.context and all(kept for _, kept in pieces)  # its text is not the context's
+        views = [view for view in get_args(View) if view != "refined" or refined is not None]
+        shown.append(
+            {
+                "sample": sample,
+                "pieces": pieces,
+                "kept": share_kept(sample),
+                "apart": refined if is_apart else None,
+                "prompts": [(view, wording.messages(sample, view)[-1]["content"]) for view in views],
+                "response": wording.response(sample),
+            }
+        )
     write_whole(out, render_page(Path(__file__).with_name("rows_page.html"), title=title, rows=shown))
-
-
-def _views(sample: EventSample) -> list[View]:
-    return [view for view in get_args(View) if view != "refined" or sample.refined_context is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, get_args
 
@@ -17,8 +17,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from data_builders.dataset.manifest import refined_share
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.context_free import ContextFree, hypothesis_alone, require_sklearn
-from data_builders.quality.word_places import accuracy_by_places
+from data_builders.quality.context_free import ContextFree, accuracy_by_places, hypothesis_alone, require_sklearn
 from data_builders.raw.source import SPLITS
 
 VIEWS: tuple[View, ...] = get_args(View)
@@ -161,25 +160,17 @@ def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, se
         shown = [sample for sample in samples if view != "refined" or sample.refined_context is not None]
         if shown:
             batches = (shown[start : start + _BATCH] for start in range(0, len(shown), _BATCH))
-            stats.lengths[view] = _lengths(length for batch in batches for length in measure(batch, view))
+            found = np.array([length for batch in batches for length in measure(batch, view)])
+            p5, median, p95 = map(float, np.percentile(found, [5, 50, 95]))
+            mean = round(float(found.mean()), 1)
+            stats.lengths[view] = Lengths(len(found), mean, p5, median, p95, int(found.max()))
     stats.refined_share = refined_share(samples)
     if nli := [sample for sample in samples if sample.format == "nli"]:
         labels = Counter(sample.answers[0] for sample in nli)
         stats.labels = {label: labels[label] for label in NLI_LABELS}
         stats.context_free = hypothesis_alone(nli, seed)
-        stats.by_places = _by_places(nli, seed)
+        stats.by_places = {"original": accuracy_by_places(nli, [sample.context for sample in nli], seed)}
+        refined = [sample.refined_context for sample in nli if sample.refined_context is not None]
+        if len(refined) == len(nli):
+            stats.by_places["refined"] = accuracy_by_places(nli, refined, seed)
     return stats
-
-
-def _by_places(nli: Sequence[EventSample], seed: int) -> dict[View, float | None]:
-    refined = [sample.refined_context for sample in nli if sample.refined_context is not None]
-    shown: dict[View, list[str]] = {"original": [sample.context for sample in nli]}
-    if len(refined) == len(nli):
-        shown["refined"] = refined
-    return {view: accuracy_by_places(nli, contexts, seed) for view, contexts in shown.items()}
-
-
-def _lengths(values: Iterable[int]) -> Lengths:
-    found = np.fromiter(values, dtype=np.int64)
-    p5, median, p95 = np.percentile(found, [5, 50, 95])
-    return Lengths(len(found), round(float(found.mean()), 1), float(p5), float(median), float(p95), int(found.max()))

@@ -17,7 +17,7 @@ from d2e_sft.data.sample import NLI_LABELS, RELATIONS
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html import pages
 from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, WIDTH, inline_svg, legend_name
-from data_builders.quality.stats import GroupStats, Lengths, Stats
+from data_builders.quality.stats import GroupStats, Stats
 
 _INK = "#222222"
 
@@ -36,66 +36,57 @@ def write_page(stats: Stats, out: Path) -> None:
 
 
 def render_page(stats: Stats) -> str:
-    """The page of `write_page` as text."""
+    """Return the page of `write_page` as text."""
     rows = _named(stats.groups)
+    nli = [row for row in rows if row.stats.context_free]
+    refined = [row for row in rows if row.stats.refined_share is not None]
     return pages.render_page(
         Path(__file__).with_name("stats_page.html"),
         title=f"Event-reasoning data: {', '.join(dict.fromkeys(group.group.data for group in stats.groups))}",
         stats=stats,
         rows=rows,
-        nli=[row for row in rows if row.stats.context_free],
-        refined=[row for row in rows if row.stats.refined_share is not None],
-        plots=_Plots(stats.unit, rows),
+        nli=nli,
+        refined=refined,
+        plots=_plots(stats.unit, rows) | (_plot_refined(refined) if refined else {}) | (_plot_nli(nli) if nli else {}),
     )
 
 
-class _Plots:
-    """Each plot, made when the template asks for it."""
+def _plots(unit: str, rows: Sequence[_Row]) -> dict[str, Markup]:
+    totals = {
+        relation.replace("_", " "): [
+            sum(n for (found, _), n in row.stats.counts.items() if found == relation) for row in rows
+        ]
+        for relation in RELATIONS
+        if any(found == relation for row in rows for found, _ in row.stats.counts)
+    }
+    return {
+        "rows": _stacked_bars("rows by relation", "rows", rows, totals),
+        "lengths": _length_ranges(unit, rows),
+    }
 
-    def __init__(self, unit: str, rows: Sequence[_Row]) -> None:
-        self._unit, self._rows = unit, rows
 
-    def rows(self) -> Markup:
-        totals = {
-            relation.replace("_", " "): [
-                sum(n for (found, _), n in row.stats.counts.items() if found == relation) for row in self._rows
-            ]
-            for relation in RELATIONS
-            if any(found == relation for row in self._rows for found, _ in row.stats.counts)
-        }
-        return _stacked_bars("rows by relation", "rows", [row.name for row in self._rows], totals)
+def _plot_refined(rows: Sequence[_Row]) -> dict[str, Markup]:
+    kept = {"kept by the refiner": [100 * (row.stats.refined_share or 0) for row in rows]}
+    return {"refined": _stacked_bars("share of words that the refiner keeps", "percent", rows, kept, most=100)}
 
-    def lengths(self) -> Markup:
-        return _length_ranges(self._unit, [row.name for row in self._rows], [row.stats.lengths for row in self._rows])
 
-    def refined(self) -> Markup:
-        rows = [row for row in self._rows if row.stats.refined_share is not None]
-        kept = {"kept by the refiner": [100 * (row.stats.refined_share or 0) for row in rows]}
-        return _stacked_bars(
-            "share of words that the refiner keeps", "percent", [r.name for r in rows], kept, most=100
-        )
-
-    def labels(self) -> Markup:
-        rows = [row for row in self._rows if row.stats.context_free]
-        shares = {
-            label: [100 * r.stats.labels[label] / sum(r.stats.labels.values()) for r in rows] for label in NLI_LABELS
-        }
-        return _stacked_bars("nli labels", "percent", [row.name for row in rows], shares, most=100)
-
-    def context_free(self) -> Markup:
-        rows = [row for row in self._rows if row.stats.context_free]
-        found = [row.stats.context_free for row in rows if row.stats.context_free]
-        series: dict[str, list[float | None]] = {
-            "more frequent label": [100 * one.majority_share for one in found],
-            "hypothesis alone": [None if one.accuracy is None else 100 * one.accuracy for one in found],
-        }
-        return _grouped_bars(
-            "accuracy without the context", "accuracy, percent", [row.name for row in rows], series, chance=50
-        )
+def _plot_nli(rows: Sequence[_Row]) -> dict[str, Markup]:
+    shares = {
+        label: [100 * row.stats.labels[label] / sum(row.stats.labels.values()) for row in rows] for label in NLI_LABELS
+    }
+    found = [row.stats.context_free for row in rows if row.stats.context_free]
+    series = {
+        "more frequent label": [100 * one.majority_share for one in found],
+        "hypothesis alone": [100 * (one.accuracy or 0) for one in found],
+    }
+    return {
+        "labels": _stacked_bars("nli labels", "percent", rows, shares, most=100),
+        "context_free": _grouped_bars("accuracy without the context", "accuracy, percent", rows, series, chance=50),
+    }
 
 
 def _named(groups: Sequence[GroupStats]) -> list[_Row]:
-    """Names as short as tells the groups apart: the dataset, with its split and its set where there are several."""
+    """Name the groups by their dataset, with split and set where there are several."""
     parts = [(group.group.dataset, group.group.split, group.group.data) for group in groups]
     varied = [True, len({split for _, split, _ in parts}) > 1, len({data for *_, data in parts}) > 1]
     names = ([part for part, shown in zip(one, varied, strict=True) if shown] for one in parts)
@@ -106,45 +97,39 @@ def _named(groups: Sequence[GroupStats]) -> list[_Row]:
 
 
 def _stacked_bars(
-    title: str, unit: str, groups: Sequence[str], series: Mapping[str, Sequence[float]], *, most: float | None = None
+    title: str, unit: str, rows: Sequence[_Row], series: Mapping[str, Sequence[float]], *, most: float | None = None
 ) -> Markup:
-    """One bar a group, made of one part for each series.
-
-    Args:
-        unit: of the axis.
-        series: name → its part in each group.
-        most: end of the axis; by default where the longest bar ends.
-    """
-    with _axes(len(groups), len(series), groups) as (figure, axes):
-        ends = [0.0] * len(groups)
+    """Draw one bar per group, with one part for each series; the axis ends at `most`, or after the longest bar."""
+    with _axes(len(rows), len(series), rows) as (figure, axes):
+        ends = [0.0] * len(rows)
         for index, (name, parts) in enumerate(series.items()):
-            axes.barh(range(len(groups)), parts, left=ends, height=0.7, **_look(index, name))
+            axes.barh(range(len(rows)), parts, left=ends, height=0.7, **_look(index, name))
             ends = [end + part for end, part in zip(ends, parts, strict=True)]
         axes.set_xlim(0, most)
         axes.set_xlabel(unit)
-        return _finished(figure, f"Bar chart: {title} of {_listed(groups)}")
+        return _finished(figure, f"Bar chart: {title}", rows)
 
 
 def _grouped_bars(
-    title: str, unit: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], *, chance: float
+    title: str, unit: str, rows: Sequence[_Row], series: Mapping[str, Sequence[float]], *, chance: float
 ) -> Markup:
-    """In each group one bar for each series, in percent, with a line at chance; None leaves a bar out."""
-    with _axes(len(groups) * len(series), len(series), groups) as (figure, axes):
+    """Draw one bar per group and series, in percent, with a line at chance."""
+    with _axes(len(rows) * len(series), len(series), rows) as (figure, axes):
         height = 0.8 / len(series)
         for index, (name, values) in enumerate(series.items()):
-            places = [place + (index - (len(series) - 1) / 2) * height for place in range(len(groups))]
-            drawn = [value or 0 for value in values]
-            axes.barh(places, drawn, height=0.9 * height, **_look(index, name))
+            places = [place + (index - (len(series) - 1) / 2) * height for place in range(len(rows))]
+            axes.barh(places, values, height=0.9 * height, **_look(index, name))
         axes.axvline(chance, color=_INK, linewidth=1, linestyle="--")
         axes.set_xlim(0, 100)
         axes.set_xlabel(unit)
-        return _finished(figure, f"Bar chart: {title} of {_listed(groups)}")
+        return _finished(figure, f"Bar chart: {title}", rows)
 
 
-def _length_ranges(unit: str, groups: Sequence[str], lengths: Sequence[Mapping[Any, Lengths]]) -> Markup:
-    """For each group and view a line from the 5th to the 95th percentile with a mark at the median."""
+def _length_ranges(unit: str, rows: Sequence[_Row]) -> Markup:
+    """Draw a line per group and view from the 5th to the 95th percentile, with a mark at the median."""
+    lengths = [row.stats.lengths for row in rows]
     views = list(dict.fromkeys(view for one in lengths for view in one))
-    with _axes(len(groups) * len(views), len(views), groups) as (figure, axes):
+    with _axes(len(rows) * len(views), len(views), rows) as (figure, axes):
         for index, view in enumerate(views):
             shown = [(place, one[view]) for place, one in enumerate(lengths) if view in one]
             places = [place + (index - (len(views) - 1) / 2) * 0.24 for place, _ in shown]
@@ -155,19 +140,19 @@ def _length_ranges(unit: str, groups: Sequence[str], lengths: Sequence[Mapping[A
             axes.plot(marks, places, "os^"[index % 3], color=colour, markersize=5, linestyle="none", label=view)
         axes.set_xlim(0, None)
         axes.set_xlabel(f"{unit} of the prompt: median and middle 90 %")
-        return _finished(figure, f"Chart: prompt lengths by view of {_listed(groups)}")
+        return _finished(figure, "Chart: prompt lengths by view", rows)
 
 
 @contextmanager
-def _axes(bars: int, entries: int, groups: Sequence[str]) -> Iterator[tuple[Figure, Any]]:
-    """A figure as high as its bars need, the groups along its side from top to bottom, room for a legend."""
+def _axes(bars: int, entries: int, rows: Sequence[_Row]) -> Iterator[tuple[Figure, Any]]:
+    """Yield a figure as high as its bars need, with the groups from top to bottom and room for a legend."""
     with mpl.rc_context(STYLE):
-        lines = sum(1 + 1.2 * group.count("\n") for group in groups)
+        lines = sum(1 + 1.2 * row.name.count("\n") for row in rows)
         height = 0.9 + 0.17 * max(bars, 1.6 * lines) + 0.2 * entries
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
-        axes.set_yticks(range(len(groups)), groups)
-        axes.set_ylim(len(groups) - 0.4, -0.6)
+        axes.set_yticks(range(len(rows)), [row.name for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(6, integer=True))
@@ -175,9 +160,9 @@ def _axes(bars: int, entries: int, groups: Sequence[str]) -> Iterator[tuple[Figu
         yield figure, axes
 
 
-def _finished(figure: Figure, description: str) -> Markup:
+def _finished(figure: Figure, what: str, rows: Sequence[_Row]) -> Markup:
     figure.legend(loc="outside upper left", frameon=False, handlelength=1.4)
-    return inline_svg(figure, description)
+    return inline_svg(figure, f"{what} of {', '.join(' '.join(row.name.split()) for row in rows)}")
 
 
 def _look(index: int, name: str) -> dict[str, Any]:
@@ -188,7 +173,3 @@ def _look(index: int, name: str) -> dict[str, Any]:
         "edgecolor": "white",
         "linewidth": 0,
     }
-
-
-def _listed(groups: Sequence[str]) -> str:
-    return ", ".join(" ".join(group.split()) for group in groups)

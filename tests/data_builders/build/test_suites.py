@@ -144,7 +144,7 @@ def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, sui
         (["--suite", "piper-10k", "--min-context-words", "-1"], "got -1; expected a number of words"),
         (["--suite", "piper", "--judge-jobs", "qualty"], "Did you mean 'quality'?"),
         (["--suite", "piper-10k", "--estimate"], "--estimate without a judge"),
-        (["--suite", "piper", "--judge-jobs", ""], "--judge-jobs: got none"),
+        (["--suite", "piper", "--judge-jobs", ""], "--judge-jobs: got ''; expected some of quality"),
         (["--suite", "piper", "--judge", "local", "--judge-model", "m"], "--judge: not used for suite piper"),
         (["--suite", "piper", "--size", "9"], "--size: not used for suite piper"),
         (["--datasets", "ecare", "--size", "9"], "--size: only for suites with fixed ratios (piper-10k)"),

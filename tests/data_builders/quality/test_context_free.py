@@ -10,7 +10,7 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.context_free import hypothesis_alone
+from data_builders.quality.context_free import accuracy_by_places, hypothesis_alone
 from data_builders.quality.stats import compute_stats
 from tests.data_builders.nli_rows import nli
 
@@ -66,3 +66,27 @@ def test_without_scikit_learn_nli_rows_name_the_extra_and_others_need_none(monke
         compute_stats([SampleSet("data", rows)], tokenizer="words")
     free = [row.model_copy(update={"format": "qa"}) for row in rows]
     assert compute_stats([SampleSet("data", free)], tokenizer="words").rows == 4
+
+
+FILLER = "They walked on and said little while the day went by."
+
+
+def _ordered(seed: int = 2) -> list[EventSample]:
+    """400 stories in which it rains early or late; the hypothesis says that it rained early."""
+    random_ = random.Random(seed)
+    rows = []
+    for number in range(400):
+        early = random_.random() < 0.5
+        parts = [f"Story {number}. It rained.", FILLER, FILLER]
+        context = " ".join(parts if early else [f"Story {number}.", FILLER, FILLER, "It rained."])
+        rows.append(nli(number, context, "It rained at the beginning.", "positive" if early else "negative"))
+    return rows
+
+
+def test_with_the_places_of_words_it_tells_the_order_unless_the_deciding_sentence_is_cut() -> None:
+    rows = _ordered()
+    assert accuracy_by_places(rows, [row.context for row in rows]) == 1.0
+    cut = accuracy_by_places(rows, [FILLER] * len(rows))
+    assert cut is not None
+    assert 0.4 < cut < 0.6
+    assert accuracy_by_places(rows[:12], [FILLER] * 12) is None

@@ -9,7 +9,7 @@ import pytest
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.quality.rows import draw, marked, not_marked, pick, share_kept, write_rows_page
+from data_builders.quality.rows import draw, marked, pick, share_kept, write_rows_page
 from tests.tiny import make_sample
 
 
@@ -42,14 +42,12 @@ def test_what_the_refined_context_lacks_is_marked() -> None:
     left_out = [text for text, kept in marked(row()) if not kept]
     assert left_out == ["Cats slept."]
     assert "".join(text for text, _ in marked(row())) == row().context
-    assert not not_marked(row())
     assert share_kept(row()) == pytest.approx(5 / 7)
 
 
 @pytest.mark.parametrize("refined", ["It rained hard.", "The <dam> broke. It rained."])
 def test_a_refined_context_of_its_own_marks_nothing(refined: str) -> None:
     assert marked(row(refined_context=refined)) == [(row().context, True)]
-    assert not_marked(row(refined_context=refined))
 
 
 def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:
