@@ -3,65 +3,38 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 from pydantic import ValidationError
 
-from d2e_sft.config.options import Number
 from d2e_sft.judge.options import BackendName, EndpointOptions, JudgeOptions
 from d2e_sft.util.errors import UserError, describe_validation_error
 
-_SERVERS_OWN = "default"
-_COUNT = click.IntRange(min=1)
-_POSITIVE = Number(min=0, min_open=True)
-
-
-class Temperature(click.ParamType):
-    """A number, or None for `default`, the server's own."""
-
-    name = "NUMBER|default"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        if value == _SERVERS_OWN:
-            return None
-        try:
-            return float(str(value))
-        except ValueError:
-            self.fail(f"got {value!r}; expected a number, or {_SERVERS_OWN!r} for the server's own", param, ctx)
-
-
-# field → settings of its click option
-_ENDPOINT: dict[str, dict[str, Any]] = {
-    "base_url": {"metavar": "URL", "help": "Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."},
-    "key_env": {"metavar": "NAME", "help": "Environment variable with the endpoint's key."},
-    "timeout": {"type": _POSITIVE, "help": "Seconds to wait for a reply."},
-    "attempts": {"type": _COUNT, "help": "How often a throttled, failed or stalled request is sent at most."},
-    "concurrency": {"type": _COUNT, "help": "Requests at once."},
-    "temperature": {"type": Temperature(), "help": "0 is greedy; `default` for models that only accept their own."},
+# field → its placeholder in the help, or its choices; and its help. Pydantic converts and checks the values.
+_ENDPOINT: dict[str, tuple[str | Sequence[str], str]] = {
+    "base_url": ("URL", "Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."),
+    "key_env": ("NAME", "Environment variable with the endpoint's key."),
+    "timeout": ("SECONDS", "Longest wait for a reply."),
+    "attempts": ("N", "How often a throttled, failed or stalled request is sent at most."),
+    "concurrency": ("N", "Requests at once."),
+    "temperature": ("NUMBER|default", "0 is greedy; `default` for models that only accept their own."),
 }
-_JUDGE: dict[str, dict[str, Any]] = {
-    "backend": {
-        "type": click.Choice(get_args(BackendName)),
-        "help": "Who judges: rules only, an OpenAI-compatible endpoint, or a local transformers model.",
-    },
-    "model": {"metavar": "NAME", "help": "The endpoint's model, or a Hub name or folder for local."},
+_JUDGE: dict[str, tuple[str | Sequence[str], str]] = {
+    "backend": (
+        get_args(BackendName),
+        "Who judges: rules only, an OpenAI-compatible endpoint, or a local transformers model.",
+    ),
+    "model": ("NAME", "The endpoint's model, or a Hub name or folder for local."),
     **_ENDPOINT,
-    "concurrency": {"type": _COUNT, "help": "Requests at once; for local, the prompts decoded together."},
-    "prices": {"metavar": "IN,OUT", "help": "USD per million prompt and reply tokens: 2.5,10."},
-    "max_cost": {"type": _POSITIVE, "help": "Most USD that this run may cost; needs --judge-price."},
-    "max_tokens": {"type": _COUNT, "help": "Longest reply, in tokens."},
-    "dtype": {
-        "type": click.Choice(get_args(JudgeOptions.model_fields["dtype"].annotation)),
-        "help": "Data type of a local model's weights.",
-    },
-    "cache": {
-        "type": click.Path(file_okay=False, path_type=Path),
-        "help": "Folder of the replies; default: judge in the cache folder.",
-    },
+    "concurrency": ("N", "Requests at once; for local, the prompts decoded together."),
+    "prices": ("IN,OUT", "USD per million prompt and reply tokens: 2.5,10."),
+    "max_cost": ("USD", "Highest cost of this run; needs --judge-price."),
+    "max_tokens": ("N", "Longest reply, in tokens."),
+    "dtype": (get_args(JudgeOptions.model_fields["dtype"].annotation), "Data type of a local model's weights."),
+    "cache": ("FOLDER", "Folder of the replies; default: judge in the cache folder."),
 }
 _JUDGE_FLAGS = {"backend": "--judge", "base_url": "--judge-url", "prices": "--judge-price"}
 _ONLY_FOR: dict[str, tuple[str, ...]] = {
@@ -70,14 +43,16 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 }
 
 
-def _option(flag: str, name: str, default: object, settings: dict[str, Any]) -> Callable[[Any], Any]:
-    return click.option(flag, name, default=default, show_default=default is not None, **settings)
+def _option(flag: str, name: str, default: object, kind: str | Sequence[str], text: str) -> Callable[[Any], Any]:
+    as_text = isinstance(kind, str)
+    shown: dict[str, Any] = {"metavar": kind} if as_text else {"type": click.Choice(kind)}
+    return click.option(flag, name, default=default, show_default=default is not None, help=text, **shown)
 
 
 def endpoint_flags(defaults: EndpointOptions) -> dict[str, Callable[[Any], Any]]:
     """Return the click option of each field of `EndpointOptions`, with the given defaults."""
     return {
-        field: _option(f"--{field.replace('_', '-')}", field, getattr(defaults, field), settings)
+        field: _option(f"--{field.replace('_', '-')}", field, getattr(defaults, field), *settings)
         for field, settings in _ENDPOINT.items()
     }
 
@@ -96,7 +71,7 @@ def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorated: Callable[..., Any] = with_judge
     defaults = JudgeOptions()
     for field, settings in reversed(_JUDGE.items()):
-        decorated = _option(_flag(field), f"judge_{field}", getattr(defaults, field), settings)(decorated)
+        decorated = _option(_flag(field), f"judge_{field}", getattr(defaults, field), *settings)(decorated)
     return decorated
 
 

@@ -37,7 +37,7 @@ class EndpointOptions(BaseModel):
         timeout: Seconds of silence after which a request fails.
         attempts: Maximum number of times a prompt is sent if the server throttles, fails or stalls.
         max_tokens: Token limit of one reply.
-        temperature: 0 is greedy; None leaves it to the server, since some models accept only their own.
+        temperature: 0 is greedy; None or `default` leaves it to the server, since some models accept only their own.
 
     Raises:
         pydantic.ValidationError: an unknown option, or a value out of range.
@@ -52,7 +52,9 @@ class EndpointOptions(BaseModel):
     timeout: float = Field(default=120, gt=0)
     attempts: int = Field(default=8, ge=1)
     max_tokens: int = Field(default=512, ge=1)
-    temperature: float | None = Field(default=0, ge=0)
+    temperature: Annotated[
+        float | None, BeforeValidator(lambda value: None if value == "default" else value), Field(ge=0)
+    ] = 0
 
 
 class JudgeOptions(EndpointOptions):

@@ -15,7 +15,6 @@ from typing import Any
 import jinja2
 import yaml
 
-from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import harmless_markdown, one_line
 from data_builders.build.suites import SUITES
 from data_builders.dataset.manifest import restricted, rows_of
@@ -39,13 +38,6 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 Manifest = Mapping[str, Any]
 
 
-def write_card(manifest: Manifest, folder: Path) -> Path:
-    """Write the card of a build into its folder; returns the file."""
-    path = folder / CARD_NAME
-    write_whole(path, render_card(manifest))
-    return path
-
-
 def render_card(manifest: Manifest) -> str:
     """Return the text of the card; datasets without rows are left out."""
     datasets = {name: dataset for name, dataset in manifest["datasets"].items() if rows_of(dataset)}
@@ -54,18 +46,23 @@ def render_card(manifest: Manifest) -> str:
         for name, dataset in datasets.items()
         for split, entry in dataset["splits"].items()
     ]
-    title = _title(manifest, datasets)
+    about_events = {relation for entry in entries for relation in entry["rows_by_relation"]} != {"none"}
+    suite = manifest.get("suite")
+    title = f"{'Event-reasoning samples' if about_events else 'Samples'} of {', '.join(datasets)}"
+    title = SUITES[suite].title if suite else title
+    described = [dataset["described_by"] for dataset in manifest["datasets"].values() if "described_by" in dataset]
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
     )
-    environment.filters.update(cell=_cell, row=_row, harmless=harmless_markdown, link=_link)
+    environment.filters.update(cell=_cell, row=_row, harmless=harmless_markdown, yaml=_as_yaml, fence=_fence)
+    environment.filters["link"] = lambda name, url: f"[{name}]({url})" if url else name
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         manifest=manifest,
         datasets=datasets,
         entries=entries,
         title=title,
-        front_matter=_as_yaml(_front_matter(manifest, datasets, title)),
-        introduction=_introduction(manifest, datasets),
+        about_events=about_events,
+        front_matter=_as_yaml(_front_matter(manifest, datasets, title, about_events=about_events)),
         total=sum(map(rows_of, datasets.values())),
         closed=restricted(manifest),
         tagged=[entry for entry in entries if "rows_by_subset" in entry],
@@ -73,22 +70,11 @@ def render_card(manifest: Manifest) -> str:
         refined=[entry for entry in entries if entry["refined_share_of_words"] is not None],
         files=[(name, file) for name, dataset in datasets.items() for file in dataset["files"]],
         command=shlex.join(["d2e", "data", "build", *_arguments(manifest), *_settings(manifest)]),
-        descriptions=[
-            _description(**dataset["described_by"])
-            for dataset in manifest["datasets"].values()
-            if "described_by" in dataset
-        ],
+        descriptions=described,
     )
 
 
-def _title(manifest: Manifest, datasets: Manifest) -> str:
-    if suite := manifest.get("suite"):
-        return SUITES[suite].title
-    what = "Samples" if _of_no_relation(datasets) else "Event-reasoning samples"
-    return f"{what} of {', '.join(datasets)}"
-
-
-def _front_matter(manifest: Manifest, datasets: Manifest, title: str) -> dict[str, Any]:
+def _front_matter(manifest: Manifest, datasets: Manifest, title: str, *, about_events: bool) -> dict[str, Any]:
     licences = sorted({_licence_id(dataset["licence"]) for dataset in datasets.values()})
     rows = sum(map(rows_of, datasets.values()))
     files = [
@@ -103,7 +89,7 @@ def _front_matter(manifest: Manifest, datasets: Manifest, title: str) -> dict[st
         **({} if described else {"language": ["en"]}),  # the language of a user's own data is unknown
         "task_categories": sorted({_TASKS[dataset["format"]] for dataset in datasets.values()}),
         "size_categories": [next((name for limit, name in _SIZES if rows < limit), "1M<n<10M")],
-        "tags": [*([] if _of_no_relation(datasets) else ["event-reasoning"]), "d2e-sft"],
+        "tags": [*(["event-reasoning"] if about_events else []), "d2e-sft"],
         "configs": [{"config_name": "default", "data_files": files}],
     }
 
@@ -115,27 +101,9 @@ def _licence_id(licence: str) -> str:
     return name if name in _HUB_LICENCES else "other"
 
 
-def _introduction(manifest: Manifest, datasets: Manifest) -> str:
-    rows = sum(map(rows_of, datasets.values()))
-    what = "samples" if _of_no_relation(datasets) else "event-reasoning samples"
-    number = f"{len(datasets)} dataset{'' if len(datasets) == 1 else 's'}"
-    text = f"{rows:,} {what} from {number}, built by d2e-sft {manifest['version']} with seed {manifest['seed']}."
-    if failures := manifest.get("failures"):
-        verb = "is" if len(failures) == 1 else "are"
-        text += f" **Incomplete:** {', '.join(failures)} could not be read and {verb} missing."
-    return text
-
-
-def _of_no_relation(datasets: Manifest) -> bool:
-    """Return whether no row is about a relation of events."""
-    splits = [entry for dataset in datasets.values() for entry in dataset["splits"].values()]
-    return {relation for entry in splits for relation in entry["rows_by_relation"]} == {"none"}
-
-
-def _description(file: str, content: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return (file, fence, YAML) of the description of own data, which a reader would have to write again."""
-    text = _as_yaml(content)
-    return file, "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0)), text
+def _fence(text: str) -> str:
+    """Return a fence for a block of code that no backticks in the text close."""
+    return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def _arguments(manifest: Manifest) -> list[str]:
@@ -187,7 +155,3 @@ def _cell(text: str) -> str:
 def _row(cells: Iterable[str | int]) -> str:
     """Return a row of a Markdown table, whole numbers with commas."""
     return f"| {' | '.join(_cell(f'{cell:,}' if isinstance(cell, int) else cell) for cell in cells)} |"
-
-
-def _link(name: str, url: str) -> str:
-    return f"[{name}]({url})" if url else name

@@ -17,7 +17,8 @@ from typing import Any
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.sample import EventSample, Split, write_samples
 from d2e_sft.util.errors import UserError
-from data_builders.build.card import CARD_NAME, write_card
+from d2e_sft.util.files import write_json
+from data_builders.build.card import CARD_NAME, render_card
 from data_builders.dataset import manifest
 from data_builders.raw.source import SPLITS
 
@@ -61,14 +62,15 @@ def write_build(
             write_bad_rows(bad, staging / BAD_ROWS_FILE)
         outputs = sorted(staging.iterdir())
         described = {**description, "outputs": manifest.describe_outputs(outputs)}
-        files = [*outputs, manifest.write_manifest(described, staging), write_card(described, staging)]
+        write_json(staging / manifest.MANIFEST_NAME, described)
+        (staging / CARD_NAME).write_text(render_card(described), encoding="utf-8")
+        rows_files = [path.name for path in outputs]
         # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
-        (out / manifest.MANIFEST_NAME).unlink(missing_ok=True)
-        for name in set(_ROWS) - {path.name for path in outputs}:
+        for name in {manifest.MANIFEST_NAME, *_ROWS}.difference(rows_files):
             (out / name).unlink(missing_ok=True)
-        for path in sorted(files, key=lambda path: path.name == manifest.MANIFEST_NAME):
-            os.replace(path, out / path.name)
-    return [out / path.name for path in files]
+        for name in (*rows_files, CARD_NAME, manifest.MANIFEST_NAME):
+            os.replace(staging / name, out / name)
+    return [out / name for name in (*rows_files, manifest.MANIFEST_NAME, CARD_NAME)]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 from d2e_sft import __version__
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
 
@@ -148,10 +148,3 @@ def refined_share(samples: Sequence[EventSample]) -> float | None:
         (sum(len(text.split()) for text in texts) for texts in zip(*refined, strict=True)) if refined else (0, 0)
     )
     return round(kept / words, 3) if words else None
-
-
-def write_manifest(manifest: Mapping[str, Any], folder: Path) -> Path:
-    """Write `manifest.json` into the folder, and return its path."""
-    path = folder / MANIFEST_NAME
-    write_json(path, manifest)
-    return path

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 
@@ -37,3 +39,10 @@ def rows_of(spec: Path, *, split: str = "train", skip_bad: bool = False) -> list
     out = spec.parent / "out"
     build(BuildOptions([str(spec)], out, skip_bad=skip_bad))
     return read_samples(out / f"{split}.parquet")
+
+
+def error_of(spec: Path) -> UserError:
+    """The error of a build of nothing but the described data."""
+    with pytest.raises(UserError) as error:
+        rows_of(spec)
+    return error.value

@@ -56,7 +56,7 @@ def test_every_option_reaches_its_field() -> None:
         ("--judge local --judge-model m --judge-url http://h", r"--judge-url: .*expected --judge openai"),
         ("--judge openai --judge-model m --judge-dtype float16", r"--judge-dtype: .*expected --judge local"),
         ("--judge openai", r"judge 'openai' without a model; name one with --judge-model"),
-        ("--judge openai --judge-model m --judge-temperature=-1", r"temperature: got -1.0"),
+        ("--judge openai --judge-model m --judge-temperature=-1", r"temperature: got '-1'"),
         ("--judge openai --judge-model m --judge-price=-1,2", r"prices.0: got '-1'"),
         ("--judge openai --judge-model m --judge-price=3", r"prices.1: missing"),
         ("--judge openai --judge-model m --judge-price=1,b", r"prices.1: got 'b'"),

@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.text.sentences import split_sentences
-from tests.command import call, refusal_of
-from tests.judge_server import KEY, JudgeServer, Misbehave, judge_environment, server
-
-__all__ = ["judge_environment", "server"]
+from tests.command import call, refusal_of, start
+from tests.judge_server import KEY, JudgeServer, Misbehave
 
 
 def _reply(user: str) -> str:
@@ -76,23 +69,6 @@ def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_pat
     assert KEY not in (tmp_path / "out" / "manifest.json").read_text()
 
 
-def test_choices_that_are_none_fall_back_to_the_rules_and_are_counted(
-    raw: Path, tmp_path: Path, server: JudgeServer
-) -> None:
-    _stories(raw, 4)
-    choices = iter(["Sentences: 7", "Sentences: 2, 1", "I keep all of it.", "I keep all of it.", "Sentences: 1"] * 2)
-    server.reply = lambda user: next(choices)
-    flags = ["--judge-jobs", "refine", "--judge-concurrency", "1"]
-    result = call("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
-    assert result.status == 0, result.out
-    assert "rejected" in result.out
-    by = [sample.meta["refiner"] for sample in _train(tmp_path / "out")]
-    assert by.count("rules") >= 2
-    for sample in _train(tmp_path / "out"):
-        remaining = iter(split_sentences(sample.context))
-        assert all(kept in remaining for kept in split_sentences(sample.refined_context or ""))
-
-
 def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 6)
     server.reply = _reply
@@ -126,18 +102,16 @@ def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: P
     assert tracie["drawn"] == tracie["verdicts"]["supported"]
 
 
-def test_a_killed_build_resumes_and_pays_for_nothing_twice(
-    raw: Path, tmp_path: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_build_resumes_and_pays_for_nothing_twice(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 12)
     server.reply, server.delay = _reply, 0.15
     arguments = _arguments(raw, tmp_path / "out", server.url, "--judge-concurrency", "1")
-    command = [sys.executable, "-m", "d2e_sft.cli", "data", *arguments]
-    with subprocess.Popen(command, env=os.environ | {"NO_PROXY": "127.0.0.1"}, stderr=subprocess.DEVNULL) as process:
-        while len(server.requests) < 5:
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+    process, printed = start(tmp_path, arguments, None, dict(os.environ), verb="data")
+    while len(server.requests) < 5:
+        assert process.is_alive(), printed.read_text()
+        time.sleep(0.01)
+    process.kill()
+    process.join()
     assert not (tmp_path / "out").exists()
     server.delay = 0
     before = len(server.requests)
@@ -146,15 +120,6 @@ def test_a_killed_build_resumes_and_pays_for_nothing_twice(
     # Only the request that was under way when the process died may be asked again.
     assert len(server.requests) <= 12 + 11 + 1
     assert len(set(server.users[before:]) & set(server.users[: before - 1])) == 0
-
-
-def test_an_endpoint_that_refuses_the_key_is_one_message_and_writes_nothing(
-    raw: Path, tmp_path: Path, server: JudgeServer
-) -> None:
-    server.plan = [Misbehave(status=401, body=b'{"error": {"message": "no such key"}}')] * 50
-    message = refusal_of("data", *_arguments(raw, tmp_path / "out", server.url))
-    assert "answered 401: no such key" in message
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_judge_that_never_decides_is_no_quiet_success(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
@@ -166,9 +131,11 @@ def test_a_judge_that_never_decides_is_no_quiet_success(raw: Path, tmp_path: Pat
     assert "3 prompts re-asked, 3 undecided" in result.err
 
 
-def test_what_a_failed_build_has_cost_is_said(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+def test_a_failed_build_writes_nothing_and_reports_its_cost(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 4)
     server.reply = _reply
     server.plan = [None, None, Misbehave(status=403, body=b'{"error": {"message": "gone"}}')] + [None] * 9
     message = refusal_of("data", *_arguments(raw, tmp_path / "out", server.url, "--judge-concurrency", "1"))
+    assert "answered 403: gone" in message
     assert "judge: 2 replies received" in message
+    assert not (tmp_path / "out").exists()

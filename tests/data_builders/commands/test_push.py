@@ -18,18 +18,15 @@ from tests.hub_server import TOKEN, HubServer
 @pytest.fixture
 def built(raw: Path, tmp_path: Path) -> Path:
     """A build whose source allows anything."""
-    return _build(raw, tmp_path / "open", "tracie")
+    build(BuildOptions(["tracie"], tmp_path / "open", raw))
+    return tmp_path / "open"
 
 
 @pytest.fixture
 def closed(raw: Path, tmp_path: Path) -> Path:
     """A build with a source whose licence allows nothing."""
-    return _build(raw, tmp_path / "closed", "tracie", "mctaco")
-
-
-def _build(raw: Path, out: Path, *datasets: str) -> Path:
-    build(BuildOptions(datasets, out, raw))
-    return out
+    build(BuildOptions(["tracie", "mctaco"], tmp_path / "closed", raw))
+    return tmp_path / "closed"
 
 
 def _push(built: Path, *arguments: str) -> Called:
@@ -118,31 +115,10 @@ def test_a_wrong_folder_or_name_is_one_message(
 
 
 @pytest.mark.parametrize(
-    ("attribute", "value", "message"),
-    [
-        ("d2e_sft.hub.client.get_token", lambda: None, "no token for the Hub"),
-        (
-            "huggingface_hub.constants.ENDPOINT",
-            "http://127.0.0.1:9",
-            "the Hub at http://127.0.0.1:9 cannot be reached",
-        ),
-    ],
-)
-def test_no_token_or_no_hub_is_one_message(
-    hub: HubServer, built: Path, monkeypatch: pytest.MonkeyPatch, attribute: str, value: object, message: str
-) -> None:
-    monkeypatch.setattr(attribute, value)
-    assert message in refusal_of("data", "push", "team/rows", "--data", built)
-    assert not hub.requests
-
-
-@pytest.mark.parametrize(
     ("path", "status", "message"),
     [
-        ("/api/repos/create", 401, "answered 401: the token is not valid"),
         ("/api/repos/create", 400, "answered 400: refused by the test"),
         ("/api/repos/create", 500, "answered 500: server error"),
-        ("/api/datasets/team/rows/preupload", 403, "answered 403: the token may not write there"),
         ("/api/datasets/team/rows/commit", 404, "answered 404: there is no such account or repository"),
     ],
 )

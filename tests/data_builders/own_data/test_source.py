@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import datasets
@@ -11,7 +10,6 @@ import pandas as pd
 import pytest
 
 from d2e_sft.data.sample import read_samples
-from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.dataset.manifest import read_manifest
@@ -197,20 +195,6 @@ def test_the_manifest_names_no_folder_of_an_absolute_path(tmp_path: Path) -> Non
     assert "license: unknown" in card
     assert "mine.yaml states no licence" in card
     assert [row.meta["source"] for row in read_samples(tmp_path / "out/test.parquet")] == ["test/mine.csv"] * 2
-
-
-@pytest.mark.parametrize(
-    ("rows", "problem"),
-    [
-        ("Export of May,,\ncontext,question,answer\na,b,c\n", "line 1: column 'context' is missing; found 'Export of"),
-        ("context,question,answer\ncontext,question,answer\na,b,c\n", "line 2: repeats the header"),
-        ("passage,query,label\na,b,c\n", r"columns: \{context: passage, question: query, answer: label\}"),
-    ],
-)
-def test_a_csv_with_another_header_says_what_to_do(tmp_path: Path, rows: str, problem: str) -> None:
-    with pytest.raises(UserError) as raised:
-        rows_of(write(tmp_path, mine_yaml=QA, mine_csv=rows))
-    assert re.search(problem, str(raised.value))
 
 
 def test_a_folder_of_datasets_is_read_as_a_file_and_named_without_its_folder(tmp_path: Path) -> None:

@@ -9,13 +9,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
-
-
-def _error(spec: Path) -> UserError:
-    with pytest.raises(UserError) as error:
-        rows_of(spec)
-    return error.value
+from tests.data_builders.own_rows import QA, QA_ROWS, error_of, write
 
 
 @pytest.mark.parametrize(
@@ -51,14 +45,14 @@ def _error(spec: Path) -> UserError:
 def test_a_wrong_description_is_named_with_key_value_and_what_was_expected(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    error = _error(write(tmp_path, mine_yaml=text, mine_csv=QA_ROWS))
+    error = error_of(write(tmp_path, mine_yaml=text, mine_csv=QA_ROWS))
     assert f"{tmp_path}/mine.yaml: " in error.message
     assert message in error.message
 
 
 @pytest.mark.parametrize("name", ["ecare", "refine", "all"])
 def test_own_data_may_not_take_a_name_that_means_something_else(tmp_path: Path, name: str) -> None:
-    error = _error(write(tmp_path, mine_yaml=QA + f"name: {name}\n", mine_csv=QA_ROWS))
+    error = error_of(write(tmp_path, mine_yaml=QA + f"name: {name}\n", mine_csv=QA_ROWS))
     assert f"its name is {name!r}, which is already taken" in error.message
 
 
@@ -72,6 +66,6 @@ def test_two_descriptions_need_two_names_but_one_may_be_named_twice(tmp_path: Pa
 def test_without_a_description_the_error_shows_how_to_write_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"unknown dataset(.|\n)*train: mine.jsonl"):
         build(BuildOptions(["mine.jsonl"], tmp_path / "out"))
-    error = _error(tmp_path / "mine.yaml")
+    error = error_of(tmp_path / "mine.yaml")
     assert "mine.yaml: no such file; expected the description of own data" in error.message
     assert "columns: {context: passage" in str(error.remedy)
