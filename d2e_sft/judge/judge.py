@@ -45,11 +45,13 @@ class Judge:
     """Asks a model many prompts and parses its replies.
 
     Attributes:
+        options: how it is asked.
         usage: counts and cost of everything asked through this object.
         cache: of the replies.
     """
 
     def __init__(self, backend: Backend, options: JudgeOptions) -> None:
+        self.options = options
         self.usage = Usage(options.prices, options.max_cost, options.max_tokens)
         self.cache = ReplyCache(options.cache_folder, backend.identity)
         self._backend = backend

@@ -11,7 +11,6 @@ from typing import Literal, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from d2e_sft.judge.judge import Judge
-from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.raw.source import Source, SourceOptions
@@ -41,7 +40,6 @@ class BuildOptions:
         swap_test: Share of each dataset's test rows that get a twin with another entity.
         against: Benchmark files or build folders whose rows must not be trained on.
         judge: Language model that filters and refines training samples; None for rules.
-        judge_options: The options of `judge`.
         judge_jobs: Tasks of the judge.
     """
 
@@ -59,7 +57,6 @@ class BuildOptions:
     swap_test: float = 0.0
     against: Sequence[Path] = ()
     judge: Judge | None = None
-    judge_options: JudgeOptions = field(default_factory=JudgeOptions)
     judge_jobs: frozenset[JudgeJob] = frozenset(JUDGE_JOBS)
 
     def judge_for(self, job: JudgeJob) -> Judge | None:

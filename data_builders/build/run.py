@@ -196,8 +196,9 @@ def _describe(
 
 def _describe_judge(options: BuildOptions) -> dict[str, Any] | None:
     """Return the judge without its cost, which differs between a first run and one with cached replies."""
-    if options.judge is None:
+    judge = options.judge
+    if judge is None:
         return None
-    asked = options.judge_options.model_dump(include={"backend", "model", "max_tokens", "temperature"})
-    own = {"dtype": options.judge_options.dtype} if asked["backend"] == "local" else {"address": options.judge.address}
+    asked = judge.options.model_dump(include={"backend", "model", "max_tokens", "temperature"})
+    own = {"dtype": judge.options.dtype} if asked["backend"] == "local" else {"address": judge.address}
     return {"jobs": sorted(options.judge_jobs), **asked, **own}

@@ -6,12 +6,14 @@ the published files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from d2e_sft.data.sample import EventSample, Format, Relation, Split
 from d2e_sft.util.errors import UserError
-from data_builders.sources import CONFLICT_SOURCES, PIPER_SOURCES
+from d2e_sft.util.files import load_package_yaml
 
 
 @dataclass(frozen=True)
@@ -19,16 +21,13 @@ class ContextBounds:
     """Bounds on the words (separated by blanks) of a training sample's context; None for no bound.
 
     Raises:
-        UserError: a negative bound, or a lower one above the upper one.
+        UserError: the lower bound is above the upper one.
     """
 
     least: int | None = None
     most: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("--min-context-words", self.least), ("--max-context-words", self.most)):
-            if value is not None and value < 0:
-                raise UserError(f"{name}: got {value}; expected a number of words, 0 or more")
         if self.least is not None and self.most is not None and self.least > self.most:
             raise UserError(f"--min-context-words {self.least} is above --max-context-words {self.most}")
 
@@ -71,13 +70,13 @@ class Suite:
     title: str
     summary: str
     split: Split
-    datasets: tuple[str, ...]
-    published: tuple[PublishedRow, ...] = ()
+    datasets: Sequence[str]
+    published: Sequence[PublishedRow] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
     size: int | None = None
     bounds: ContextBounds = field(default_factory=ContextBounds)
-    disjoint_from: tuple[str, ...] = ()
-    optional: frozenset[str] = frozenset()
+    disjoint_from: Sequence[str] = ()
+    optional: Collection[str] = ()
     merged: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def renamed(self, sample: EventSample) -> EventSample:
@@ -97,82 +96,19 @@ class Suite:
         return merged or [row.dataset]
 
 
-PIPER = Suite(
-    name="piper",
-    title="PIPER event-reasoning test sets",
-    summary="the 15 test sets of the PIPER benchmark (Table 7)",
-    split="test",
-    datasets=tuple(source.name for source in PIPER_SOURCES),
-    published=(
-        PublishedRow("temporal", "tempreason", "qa", 1_010),
-        PublishedRow("temporal", "timeqa", "qa", 630),
-        PublishedRow("temporal", "tracie", "nli", 2_039),
-        PublishedRow("temporal", "mctaco", "mcq", 234),
-        PublishedRow("temporal", "cider", "nli", 136),
-        PublishedRow("causal", "cster", "qa", 1_617),
-        PublishedRow("causal", "cosmosqa", "scq", 2_701),
-        PublishedRow("causal", "ecare", "scq", 2_122),
-        PublishedRow("causal", "cider", "nli", 1_469),
-        PublishedRow("counterfactual", "cster", "qa", 1_957, "the paper's appendix A says 1,921"),
-        PublishedRow("counterfactual", "cosmosqa", "scq", 284),
-        PublishedRow("counterfactual", "ifqa", "qa", 700),
-        PublishedRow("counterfactual", "wiqa", "scq", 3_003),
-        PublishedRow("subevent_conditional", "ester", "qa", 108),
-        PublishedRow("subevent_conditional", "cider", "nli", 356),
-    ),
-    merged={(dataset, relation): "cster" for dataset in ("ester", "cqa") for relation in ("causal", "counterfactual")},
-)
+def _suite(name: str, facts: dict[str, Any]) -> Suite:
+    published = tuple(PublishedRow(*row) for row in facts.pop("published", ()))
+    bounds = ContextBounds(**facts.pop("bounds", {}))
+    merged = {
+        (dataset, relation): new
+        for new, rows in facts.pop("merged", {}).items()
+        for dataset in rows["datasets"]
+        for relation in rows["relations"]
+    }
+    return Suite(name=name, published=published, bounds=bounds, merged=merged, **facts)
 
-_RATIOS = {
-    "mctaco": 0.85,
-    "ifqa": 4.20,
-    "tracie": 5.08,
-    "ecare": 6.45,
-    "tempreason": 7.00,
-    "timeqa": 7.00,
-    "wiqa": 12.80,
-    "cosmosqa": 12.80,
-    "ester": 17.51,
-    "cqa": 26.31,
+
+SUITES: dict[str, Suite] = {
+    name: _suite(name, facts) for name, facts in load_package_yaml(Path(__file__).with_suffix(".yaml")).items()
 }
-PIPER_10K = Suite(
-    name="piper-10k",
-    title="PIPER event-reasoning instruction set",
-    summary="the instruction set: 10,000 training samples in the ratios of Table 3",
-    split="train",
-    datasets=tuple(_RATIOS),
-    ratios=_RATIOS,
-    size=10_000,
-    # The paper gives no bounds for training contexts. The upper bound is that of appendix A for TempReason; the lower
-    # one drops fragments but keeps the one-sentence contexts of e-CARE and MC-TACO.
-    bounds=ContextBounds(least=3, most=600),
-    disjoint_from=("piper", "ood"),
-)
-
-OOD = Suite(
-    name="ood",
-    title="Event-reasoning out-of-distribution test sets",
-    summary="the out-of-distribution tests of appendix G: CIDER, SocialIQA, αNLI and Story Cloze",
-    split="test",
-    datasets=("cider", "socialiqa", "alphanli", "storycloze"),
-    optional=frozenset({"storycloze"}),
-)
-
-CONFLICT = Suite(
-    name="conflict",
-    title="Knowledge-conflict test sets: context against habit",
-    summary="knowledge conflicts: is the answer the context's or habit's? Rows are tagged aligned or conflict",
-    split="test",
-    datasets=tuple(source.name for source in CONFLICT_SOURCES),
-    published=(
-        PublishedRow("temporal", "matres", "scq", 818),
-        PublishedRow("temporal", "torque", "mcq", 1_483),
-        PublishedRow("factual", "kre_squad", "scq", 3_538),
-        PublishedRow("factual", "nq_swap", "qa", 4_746),
-        PublishedRow("factual", "faitheval", "scq", 1_000),
-        PublishedRow("factual", "memotrap", "scq", 2_539),
-        PublishedRow("factual", "cpi_facts", "qa", 313),
-    ),
-)
-
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (PIPER, PIPER_10K, OOD, CONFLICT)}
+PIPER_10K = SUITES["piper-10k"]

@@ -46,16 +46,18 @@ from data_builders.sources import SOURCES
 @click.option("--skip-bad", is_flag=True, help=f"Put bad raw rows aside in {BAD_ROWS_FILE} and count them.")
 @click.option(
     "--min-context-words",
-    type=int,
+    type=click.IntRange(0),
     help=f"Leave out training samples with a shorter context. Default: {PIPER_10K.bounds.least} for {PIPER_10K.name}.",
 )
 @click.option(
     "--max-context-words",
-    type=int,
+    type=click.IntRange(0),
     help=f"Leave out training samples with a longer context. Default: {PIPER_10K.bounds.most} for {PIPER_10K.name}.",
 )
 @click.option(
-    "--size", type=click.IntRange(1), help=f"Rows to draw for {PIPER_10K.name}. Default: {PIPER_10K.size:,}."
+    "--size",
+    type=click.IntRange(1),
+    help=f"Rows to draw for {PIPER_10K.name}. Default: {PIPER_10K.size:,}.",
 )
 @click.option(
     "--allow-shortfall",
@@ -147,7 +149,6 @@ def build(
             bounds.most if max_context_words is None else max_context_words,
         ),
         judge=make_judge(judge),
-        judge_options=judge,
         judge_jobs=_jobs(judge_jobs),
         **given,  # options with the names of BuildOptions
     )

@@ -9,7 +9,7 @@ from typing import Any
 from d2e_sft.data.sample import NLI_LABELS
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
-from data_builders.raw.row import BadRowError, clean, shown
+from data_builders.raw.row import BadRowError, Row, clean, shown
 
 
 def as_text(name: str, value: object) -> str:
@@ -21,6 +21,15 @@ def as_text(name: str, value: object) -> str:
     if not isinstance(value, str | int | float):
         raise BadRowError.at(name, value, "text or a number")
     return clean(str(value))
+
+
+def read_choice(row: Row, name: str, known: Sequence[str], *, required: bool = False) -> str:
+    """Return the known word in a column; "" without one, unless it is required; BadRowError for another word."""
+    text = as_text(name, row.fields.get(name))
+    if text in known or not (text or required):
+        return text
+    nothing = "" if required else ", or nothing"
+    raise BadRowError.at(name, row.get(name), f"one of {', '.join(known)}{nothing}.{did_you_mean(text, known)}")
 
 
 def read_options(spec: OwnSpec, spec_name: str, row: Mapping[str, Any]) -> list[str]:

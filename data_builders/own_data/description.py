@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from d2e_sft.data.hub_rows import is_hub, is_saved
 from d2e_sft.data.sample import Split
-from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
+from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_yaml
 from data_builders.own_data.spec import ENDINGS, Columns, OwnSpec, ending_of
 
@@ -43,15 +43,11 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
         raise UserError(
             f"{path}: contains {type(content).__name__}; expected keys and values", f"for example:\n{EXAMPLE}"
         )
-    _check_keys(path, content, OwnSpec)
-    columns = content.get("columns")
-    if isinstance(columns, dict):
-        _check_keys(path, columns, Columns, "columns.")
     try:
         # An empty value (`dev:`) is ignored.
         spec = OwnSpec.model_validate({key: value for key, value in content.items() if value != ""})
     except ValidationError as error:
-        raise UserError(f"{path}: {describe_validation_error(error)}") from None
+        raise UserError(f"{path}: {describe_validation_error(error, _describe)}") from None
     if with_files:
         _check_files(path, spec)
     return spec
@@ -82,12 +78,14 @@ def _check_files(path: Path, spec: OwnSpec) -> None:
         places[file.resolve()] = split
 
 
-def _check_keys(path: Path, content: Mapping[str, Any], model: type[BaseModel], prefix: str = "") -> None:
-    known = list(model.model_fields)
-    for key, value in content.items():
-        if key not in known:
-            hint = did_you_mean(str(key), known)
-            if prefix and value in known:  # `passage: context`
-                hint = f" The part of the sample comes first: `{value}: {key}`."
-            expected = f"expected some of {', '.join(known)}.{hint}"
-            raise UserError(f"{path}: unknown key {f'{prefix}{key}'!r} (value {value!r}); {expected}")
+def _describe(problem: Mapping[str, Any]) -> str:
+    """Return a problem that pydantic found; unknown keys get the nearest known one."""
+    if problem["type"] != "extra_forbidden":
+        return describe_problem(problem)
+    *above, key = problem["loc"]
+    known, value = list((Columns if above else OwnSpec).model_fields), problem["input"]
+    hint = did_you_mean(str(key), known)
+    if above and value in known:  # `passage: context`
+        hint = f" The part of the sample comes first: `{value}: {key}`."
+    name = ".".join(map(str, problem["loc"]))
+    return f"unknown key {name!r} (value {value!r}); expected some of {', '.join(known)}.{hint}"

@@ -6,21 +6,19 @@ own `format`, so the rows of a benchmark can be used as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, EventSample, Relation
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError
+from data_builders.own_data.answers import read_choice
 from data_builders.own_data.description import check_file, read_spec
 from data_builders.own_data.row import RowParser
 from data_builders.own_data.source import is_own
 from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.reader import BadRows, RawInput
-from data_builders.raw.row import MISSING, BadRowError, Row
-
-_FORMAT, _OPTIONS, _RELATION = "format", "options", "relation"
+from data_builders.raw.row import Row
 
 
 def read_questions(
@@ -82,7 +80,7 @@ class QuestionParser(RowParser):
         # Subset and habit depend on known answers.
         columns = spec.columns.model_copy(update={"subset": None, "habit": None})
         super().__init__(spec.model_copy(update={"relation": spec.relation or "none", "columns": columns}), raw)
-        self._default, self._described = fmt, described
+        self._format, self._relation, self._described = fmt, self.spec.relation, described
 
     @property
     def columns(self) -> list[str]:
@@ -92,30 +90,18 @@ class QuestionParser(RowParser):
     @property
     def optional(self) -> list[str]:
         """The columns that are read if present."""
-        return [*super().optional, *(() if self._described else (_FORMAT, _OPTIONS, _RELATION))]
+        return [*super().optional, *(() if self._described else ("format", "options", "relation"))]
 
     def __call__(self, row: Row) -> EventSample:
         """Return the sample of a row; errors as for `RowParser`."""
         if not self._described:
-            self.spec = self.spec.model_copy(update={"format": self._format(row)})
+            likely = "scq" if row.fields.get("options") else "qa"
+            given = {
+                "format": read_choice(row, "format", WORDED) or self._format or likely,
+                "relation": read_choice(row, "relation", RELATIONS) or self._relation,
+            }
+            self.spec = self.spec.model_copy(update=given)
         return super().__call__(row).model_copy(update={"refined_context": None})
-
-    def _format(self, row: Row) -> str:
-        said = row.get(_FORMAT)
-        if said is MISSING or said is None or said == "":
-            return self._default or ("scq" if row.fields.get(_OPTIONS) else "qa")
-        if said not in WORDED:
-            hint = did_you_mean(str(said), WORDED)
-            raise BadRowError.at(_FORMAT, said, f"one of {', '.join(WORDED)}, or nothing.{hint}")
-        return str(said)
-
-    def _relation(self, row: Mapping[str, Any]) -> Relation:
-        said = None if self._described else row.get(_RELATION)
-        if said is None or said == "":
-            return super()._relation(row)
-        if said not in RELATIONS:
-            raise BadRowError.at(_RELATION, said, f"one of {', '.join(RELATIONS)}, or nothing")
-        return cast(Relation, said)
 
     def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
         return [NLI_LABELS[0] if self.spec.format == "nli" else next(filter(None, options), "(not known)")]

@@ -9,7 +9,7 @@ from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import RELATIONS, SUBSETS, EventSample, Relation, Subset
 from d2e_sft.util.errors import did_you_mean
-from data_builders.own_data.answers import as_text, read_answers, read_options
+from data_builders.own_data.answers import as_text, read_answers, read_choice, read_options
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, cut
@@ -92,16 +92,17 @@ class RowParser:
             places: the options by place, which a habit may name.
             turn: number of the conversation's answer, if each gives a sample.
         """
-        fields, columns = row.fields, self.spec.columns
+        fields, spec, columns = row.fields, self.spec, self.spec.columns
         habit = fields[columns.habit] if columns.habit else None
         return EventSample(
             id=self._id(row) + (f"-{turn}" if turn else ""),
             dataset=self.raw.dataset,
             split=self.raw.split,
-            relation=self._relation(fields),
-            format=self.spec.format,
+            relation=spec.fixed_relation
+            or cast(Relation, read_choice(row, columns.relation, RELATIONS, required=True)),
+            format=spec.format,
             refined_context=as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
-            subset=self._subset(fields),
+            subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
             habit=[] if habit in (None, "", []) else self._answers(str(columns.habit), habit, places),
             meta={"source": self.raw.name, "line": row.number, "licence": self.raw.licence},
             **parts,
@@ -120,34 +121,18 @@ class RowParser:
     def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
         return read_answers(self.spec, self.raw.own_spec, name, value, options)
 
-    def _relation(self, row: Mapping[str, Any]) -> Relation:
-        if self.spec.fixed_relation is not None:
-            return self.spec.fixed_relation
-        name = self.spec.columns.relation
-        text = as_text(name, row[name])
-        if text not in RELATIONS:
-            raise BadRowError.at(name, row[name], f"one of {', '.join(RELATIONS)}.{did_you_mean(text, RELATIONS)}")
-        return cast(Relation, text)
-
-    def _subset(self, row: Mapping[str, Any]) -> Subset | None:
-        name = self.spec.columns.subset
-        text = as_text(name, row[name]) if name else ""
-        if name and text and text not in SUBSETS:
-            raise BadRowError.at(name, text, f"one of {', '.join(SUBSETS)}, or nothing.{did_you_mean(text, SUBSETS)}")
-        return cast(Subset, text) if text else None
-
     def _id(self, row: Row) -> str:
         name, raw = self.spec.columns.id, self.raw
         # An id made for a row without one could be that of another row.
         if self.has_ids is None:
             self.has_ids = name in row.fields
         elif self.has_ids != (name in row.fields):
-            raise row.error(name, "an id in every row of the file, or in none")
+            raise BadRowError.at(name, row.get(name), "an id in every row of the file, or in none")
         if not self.has_ids:
             return f"{raw.dataset}-{raw.split}-{row.number}"
         text = as_text(name, row.fields[name])
         if not text:
-            raise row.error(name, "an id")
+            raise BadRowError.at(name, row.get(name), "an id")
         if (first := self._first_line.setdefault(text, row.number)) != row.number:
-            raise row.error(name, f"a unique id (the row at {first} has this one, too)")
+            raise BadRowError.at(name, row.get(name), f"a unique id (the row at {first} has this one, too)")
         return text

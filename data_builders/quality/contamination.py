@@ -227,8 +227,8 @@ def _near(
 def _by_text(key: Key, rows: Sequence[KeyedRow], index: MatchIndex) -> dict[Words, list[int]]:
     places: dict[Words, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
-        if len(row.words(key)) >= LEAST_WORDS and (key == "context" or index.is_specific(row)):
-            places[row.words(key)].append(place)
+        if len(row.words[key]) >= LEAST_WORDS and (key == "context" or index.is_specific(row)):
+            places[row.words[key]].append(place)
     return places
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Literal
 
 from d2e_sft.data.sample import EventSample
 from data_builders.quality.near_duplicates import Words
@@ -19,17 +19,29 @@ _NATIVE_IDS = ("idx", "story_id")
 
 
 class KeyedRow:
-    """A sample with its keys."""
+    """A sample with its keys.
+
+    Attributes:
+        words: of the context, and of the question with its options.
+        context, question: the texts without letter case, blanks and punctuation.
+        keys: what another row must share for a match.
+    """
 
     def __init__(self, sample: EventSample) -> None:
         self.sample = sample
-        self.context_words: Words = _words(sample.context)
-        self.question_words: Words = _words(sample.question, *sorted(sample.options))
-        self.context = "".join(self.context_words)
+        self.words: dict[Key, Words] = {
+            "context": _words(sample.context),
+            "question": _words(sample.question, *sorted(sample.options)),
+        }
+        self.context = "".join(self.words["context"])
         # Options are kept separate, so that ("a", "bc") and ("ab", "c") differ.
         self.question = ("".join(_words(sample.question)), *sorted("".join(_words(o)) for o in sample.options))
+        self.keys: list[tuple[Key, Hashable]] = [("id", name) for name in self._ids()]
+        if self.context:
+            self.keys.append(("context", self.context))
+        self.keys.append(("question", self.question))
 
-    def ids(self) -> Iterator[tuple[Any, ...]]:
+    def _ids(self) -> Iterator[Hashable]:
         """Yield what identifies the sample, or the raw row that it was made from."""
         sample, meta = self.sample, self.sample.meta
         yield ("sample", sample.dataset, sample.split, sample.id)
@@ -41,40 +53,28 @@ class KeyedRow:
             if name in meta:
                 yield (name, source, str(meta[name]))
 
-    def words(self, key: Key) -> Words:
-        return self.context_words if key == "context" else self.question_words
-
 
 class MatchIndex:
     """Finds the exact matches of a training row among benchmark rows."""
 
     def __init__(self, train: Iterable[KeyedRow], test: Sequence[KeyedRow]) -> None:
         self.templates = _templates(train) | _templates(test)
-        self.by_id: dict[Any, list[KeyedRow]] = defaultdict(list)
-        self.by_context: dict[str, list[KeyedRow]] = defaultdict(list)
-        self.by_question: dict[Any, list[KeyedRow]] = defaultdict(list)
+        self.rows: dict[tuple[Key, Hashable], list[KeyedRow]] = defaultdict(list)
         for row in test:
-            for value in row.ids():
-                self.by_id[value].append(row)
-            self.by_context[row.context].append(row)
-            self.by_question[row.question].append(row)
+            for key in row.keys:
+                self.rows[key].append(row)
 
     def matches(self, row: KeyedRow) -> Iterator[tuple[Key, bool, KeyedRow]]:
         """Yield (key, whether it counts, benchmark row) for each match of the row."""
-        for value in row.ids():
-            for other in self.by_id.get(value, ()):
-                yield "id", True, other
-        if row.context:
-            is_long = len(row.context_words) >= LEAST_WORDS
-            for other in self.by_context.get(row.context, ()):
-                yield "context", is_long or other.question == row.question, other
-        is_specific = self.is_specific(row)
-        for other in self.by_question.get(row.question, ()):
-            yield "question", is_specific or other.context == row.context, other
+        is_long, is_specific = len(row.words["context"]) >= LEAST_WORDS, self.is_specific(row)
+        for key, value in row.keys:
+            counts = {"id": True, "context": is_long, "question": is_specific}[key]
+            for other in self.rows.get((key, value), ()):
+                yield key, counts or (other.context == row.context and other.question == row.question), other
 
     def is_specific(self, row: KeyedRow) -> bool:
         """Return whether the question is long enough and not a template."""
-        return len(row.question_words) >= LEAST_WORDS and row.question not in self.templates
+        return len(row.words["question"]) >= LEAST_WORDS and row.question not in self.templates
 
 
 def _templates(rows: Iterable[KeyedRow]) -> set[tuple[str, ...]]:

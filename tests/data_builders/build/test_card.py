@@ -15,7 +15,7 @@ from d2e_sft.data.sample import read_samples
 from data_builders.build.card import render_card
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.build.suites import PIPER
+from data_builders.build.suites import SUITES
 from data_builders.commands import data
 from data_builders.dataset.manifest import read_manifest
 
@@ -94,7 +94,7 @@ def test_published_counts_and_mixture_are_shown_where_there_are_some(raw: Path, 
     assert "Mixture" not in render_card(manifest)
     row = {"relation": "temporal", "dataset": "tracie", "format": "nli", "published": 2039, "obtained": 4}
     manifest |= {
-        "suite": PIPER.name,
+        "suite": SUITES["piper"].name,
         "published_counts": [row | {"reason": "a | b <c>"}],
         "mixture": {
             "datasets": {

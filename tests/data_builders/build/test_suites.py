@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import read_samples
-from data_builders.build.suites import CONFLICT, PIPER, PIPER_10K
+from data_builders.build.suites import PIPER_10K, SUITES
 from data_builders.dataset.manifest import read_manifest
 from tests.command import Called, call, refusal_of
 from tests.data_builders.reading import use_substitutes
 
 
 def test_the_published_rows_are_those_of_the_paper() -> None:
-    assert len(PIPER.published) == 15
+    assert len(SUITES["piper"].published) == 15
     by_relation: Counter[str] = Counter()
-    for row in PIPER.published:
+    for row in SUITES["piper"].published:
         by_relation[row.relation] += row.count
     # The sums that the paper's appendix A gives below its Table 7.
     assert by_relation == {
@@ -62,7 +62,7 @@ def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Pat
     result = _build(raw, tmp_path, "conflict")
     assert result.status == 1, result.out  # one of its datasets is not there
     samples = read_samples(tmp_path / "out" / "test.parquet")
-    assert {sample.dataset for sample in samples} == set(CONFLICT.datasets) - {"nq_swap"}
+    assert {sample.dataset for sample in samples} == set(SUITES["conflict"].datasets) - {"nq_swap"}
     assert {sample.subset for sample in samples} == {"aligned", "conflict"}
     assert {sample.split for sample in samples} == {"test"}
     manifest = read_manifest(tmp_path / "out")
@@ -71,7 +71,7 @@ def test_the_conflict_suite_has_both_subsets_and_says_why_counts_differ(raw: Pat
         "a raw file of nq_swap (dev-00000-of-00001.parquet), which its train and test rows need"
     }
     counts = manifest["published_counts"]
-    assert [row["dataset"] for row in counts] == list(CONFLICT.datasets)
+    assert [row["dataset"] for row in counts] == list(SUITES["conflict"].datasets)
     reasons = {row["dataset"]: row["reason"] for row in counts}
     assert "hateful sentences are read on request only" in reasons["memotrap"]
 
@@ -141,7 +141,7 @@ def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, sui
         ([], "expected either --datasets or --suite"),
         (["--suite", "ood", "--min-context-words", "9", "--max-context-words", "3"], "not used for suite ood"),
         (["--datasets", "ecare", "--min-context-words", "9", "--max-context-words", "3"], "is above --max-context"),
-        (["--suite", "piper-10k", "--min-context-words", "-1"], "got -1; expected a number of words"),
+        (["--suite", "piper-10k", "--min-context-words", "-1"], "-1 is not in the range x>=0"),
         (["--suite", "piper", "--judge-jobs", "qualty"], "Did you mean 'quality'?"),
         (["--suite", "piper-10k", "--estimate"], "--estimate without a judge"),
         (["--suite", "piper", "--judge-jobs", ""], "--judge-jobs: got ''; expected some of quality"),
