@@ -36,11 +36,12 @@ class Misbehave:
 
 
 class JudgeServer(LocalServer):
-    """`plan` is taken from its front, a request each; an empty plan means good behaviour."""
+    """`plan` is taken from its front, a request each; an empty plan means good behaviour, unless `act` answers."""
 
     def __init__(self) -> None:
         super().__init__(_Handler)
         self.plan: list[Misbehave | None] = []
+        self.act: Callable[[QuietHandler], None] | None = None
         self.reply: Callable[[str], str] = lambda user: f"echo: {user}"
         self.delay = 0.0
         self.usage = True
@@ -82,7 +83,9 @@ class _Handler(QuietHandler):
             if self.path != "/v1/chat/completions":
                 self._send(404, b'{"error": {"message": "no such path"}}')
                 return
-            if server.refuses_field in asked:
+            if server.act:
+                server.act(self)
+            elif server.refuses_field in asked:
                 self._send(400, server.refusal)
             elif plan:
                 self._misbehave(plan)

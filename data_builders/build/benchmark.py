@@ -84,9 +84,8 @@ def _test_rows(options: BuildOptions, names: list[str], benchmark: Benchmark) ->
     except MissingRawFileError as error:  # of all datasets
         benchmark.unread = dict.fromkeys(names, error.message)
         return {}
-    if reading.damaged:
-        raise next(iter(reading.damaged.values()))
-    benchmark.unread = {name: reading.why(name) for name in reading.missing}
+    reading.require_no_damage()
+    benchmark.unread = {name: reading.why(name) for name in reading.failures}
     counts = {name: reading.bad.count(name, "test") for name in reading.datasets}
     benchmark.bad_rows = {name: count for name, count in counts.items() if count}
     benchmark.warnings = reading.warnings()

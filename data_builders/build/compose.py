@@ -129,8 +129,7 @@ def _filter_quality(options: BuildOptions, dataset: ReadDataset) -> None:
 
 
 def _drawn(options: BuildOptions, suite: Suite, reading: Reading) -> Composition:
-    if reading.damaged:
-        raise next(iter(reading.damaged.values()))
+    reading.require_no_damage()
     assert suite.size is not None
     judge = options.judge_for("quality")
     pools = {name: _pool(options, suite, reading, name) for name in suite.ratios}

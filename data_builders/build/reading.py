@@ -60,8 +60,7 @@ class Reading:
     Attributes:
         settings: Options of the datasets and of the refiner.
         folders: The user's folders of raw files; the manifest must not name them.
-        missing: Dataset → error, for a raw file that is absent or cannot be downloaded.
-        damaged: Dataset → error, for any other problem of a raw file.
+        failures: Dataset → its first error, damaged raw files before missing ones.
         lost: Dataset → splits that could not be read, if others could.
     """
 
@@ -69,18 +68,14 @@ class Reading:
     bad: BadRows
     folders: list[Path] = field(default_factory=list)
     datasets: dict[str, ReadDataset] = field(default_factory=dict)
-    missing: dict[str, UserError] = field(default_factory=dict)
-    damaged: dict[str, UserError] = field(default_factory=dict)
+    failures: dict[str, UserError] = field(default_factory=dict)
     lost: dict[str, list[Split]] = field(default_factory=dict)
 
-    @property
-    def failures(self) -> dict[str, UserError]:
-        """Dataset → error, damaged files first."""
-        return {**self.damaged, **self.missing}
-
-    def note(self, name: str, error: UserError) -> None:
-        """Record the error of a dataset."""
-        (self.missing if isinstance(error, MissingRawFileError) else self.damaged)[name] = error
+    def require_no_damage(self) -> None:
+        """Raise the first error that is not about a missing file."""
+        for error in self.failures.values():
+            if not isinstance(error, MissingRawFileError):
+                raise error
 
     def what_lacks(self, name: str) -> str:
         """Return the dataset's name, with the lost splits if others could be read."""
@@ -126,9 +121,11 @@ def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
         try:
             reading.datasets[source.name] = _read(source, wanted, options, reading)
         except UserError as error:
-            reading.note(source.name, error)
+            reading.failures[source.name] = error
             if len(wanted) > 1:
                 _read_split_by_split(source, wanted, options, reading)
+    by_kind = sorted(reading.failures.items(), key=lambda item: isinstance(item[1], MissingRawFileError))
+    reading.failures = dict(by_kind)
     if reading.failures and not reading.datasets:
         raise next(iter(reading.failures.values()))
     return reading
@@ -168,9 +165,8 @@ def _read_split_by_split(source: Source, wanted: Sequence[Split], options: Build
     for split in wanted:
         try:
             parts.append(_read(source, [split], options, reading))
-        except UserError as error:
+        except UserError:
             reading.lost.setdefault(source.name, []).append(split)
-            reading.note(source.name, error)
     if parts:
         described = {file["name"]: file for part in parts for file in part.described_files}
         reading.datasets[source.name] = ReadDataset(

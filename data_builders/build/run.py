@@ -24,6 +24,7 @@ from data_builders.dataset import manifest
 from data_builders.dataset.sample_sets import repeated_rows
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
+from data_builders.raw.files import MissingRawFileError
 from data_builders.raw.source import SPLITS
 from data_builders.refine.judged import judge_refine, refine_prompts
 from data_builders.refine.needed import labelled_datasets
@@ -78,8 +79,11 @@ def build(options: BuildOptions) -> Result:
     twins = add_twins(options, composition)
     result = Result(warnings=[*reading.warnings(), *benchmark.warnings])
     result.warnings += [*incomplete(composition.swaps, "train"), *incomplete(twins, "test")]
+    suite = options.suite
     for name, error in reading.failures.items():
-        if name in reading.missing and _is_optional(options, name):
+        # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.
+        is_optional = suite and (name in suite.optional or (suite.ratios and options.allow_shortfall))
+        if is_optional and isinstance(error, MissingRawFileError):
             result.warnings.append(str(error))
         else:
             result.failures[reading.what_lacks(name)] = error
@@ -115,15 +119,6 @@ def estimate_judge(options: BuildOptions) -> str:
     return "\n".join(
         f"{job}: {options.judge.estimate(prompts[job](samples))}" for job in JUDGE_JOBS if job in options.judge_jobs
     )
-
-
-def _is_optional(options: BuildOptions, name: str) -> bool:
-    """Return whether the result is complete without a dataset whose raw file is missing.
-
-    With `allow_shortfall`, its rows are drawn from the others, and the table of the draw says so.
-    """
-    suite = options.suite
-    return suite is not None and (name in suite.optional or bool(suite.ratios and options.allow_shortfall))
 
 
 def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composition) -> None:

@@ -183,19 +183,20 @@ def _compare(
     concerned: dict[tuple[str, str, Key], set[str]] = defaultdict(set)
     matched: set[tuple[Key, int, str]] = set()
     for place, row in enumerate(train):
-        aside: set[tuple[str, Key]] = set()
+        first: dict[tuple[str, Key], KeyedRow | None] = {}  # None if no match counts
         for key, counts, other in index.matches(row):
             dataset = other.sample.dataset
-            if not counts:
-                aside.add((dataset, key))
+            if counts:
+                concerned[row.sample.dataset, dataset, key].add(other.sample.id)
+            first[dataset, key] = first.get((dataset, key)) or (other if counts else None)
+        for (dataset, key), found in first.items():
+            cell = cells[row.sample.dataset, dataset, key]
+            if found is None:
+                cell.set_aside += 1
                 continue
-            concerned[row.sample.dataset, dataset, key].add(other.sample.id)
-            if (key, place, dataset) not in matched:
-                matched.add((key, place, dataset))
-                cells[row.sample.dataset, dataset, key].exact += 1
-                result.exact.append(_match(key, row, test_set, other, 1.0))
-        for dataset, key in aside:
-            cells[row.sample.dataset, dataset, key].set_aside += (key, place, dataset) not in matched
+            cell.exact += 1
+            matched.add((key, place, dataset))
+            result.exact.append(_match(key, row, test_set, found, 1.0))
     for key in NEAR_KEYS:
         for place, other, similarity in _near(key, train, others, index, result.threshold):
             row, dataset = train[place], other.sample.dataset

@@ -4,51 +4,14 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from d2e_sft.judge.http_client import LARGEST
-from d2e_sft.judge.judge import Judge, make_judge
-from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.judge.echo import ask, prompts, words
-from tests.judge_server import KEY, completion
-from tests.servers import LocalServer, QuietHandler
-
-Act = Callable[[QuietHandler], None]
-
-
-class HostileServer(LocalServer):
-    """Does to each request what `act` says, and notes the key that it came with."""
-
-    def __init__(self) -> None:
-        super().__init__(_Handler)
-        self.act: Act = lambda handler: handler.reply(200, completion("echo: word 0"))
-        self.keys: list[str | None] = []
-
-
-class _Handler(QuietHandler):
-    server: HostileServer
-    protocol_version = "HTTP/1.1"
-
-    def answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.keys.append(self.headers.get("Authorization"))
-        self.server.act(self)
-
-
-@pytest.fixture
-def hostile(judge_environment: None) -> Iterator[HostileServer]:
-    with HostileServer() as running:
-        yield running
-
-
-def judge_of(server: HostileServer, **options: object) -> Judge:
-    fields = {"model": "m", "timeout": 0.2, "attempts": 2, "concurrency": 2, **options}
-    made = make_judge(JudgeOptions.model_validate({"backend": "openai", "base_url": f"{server.url}/v1", **fields}))
-    assert made is not None
-    return made
+from tests.judge_server import KEY, JudgeServer, MakeJudge, completion
+from tests.servers import QuietHandler
 
 
 def pieces(handler: QuietHandler, piece: bytes, pause: float, status: int = 200) -> None:
@@ -75,45 +38,45 @@ def headers_by_letters(handler: QuietHandler) -> None:
     ids=["drips", "endless"],
 )
 def test_a_body_without_end_is_given_up(
-    hostile: HostileServer, piece: bytes, pause: float, said: str, status: int
+    server: JudgeServer, judge: MakeJudge, piece: bytes, pause: float, said: str, status: int
 ) -> None:
-    hostile.act = lambda handler: pieces(handler, piece, pause, status)
+    server.act = lambda handler: pieces(handler, piece, pause, status)
     started = time.monotonic()
     with pytest.raises(UserError, match=f"{said}.*in the last of 2 attempts"):
-        ask(judge_of(hostile, timeout=0.1), prompts(1))
+        ask(judge(timeout=0.1, attempts=2), prompts(1))
     assert time.monotonic() - started < 20
 
 
-def test_a_head_without_end_ends_the_run(hostile: HostileServer) -> None:
-    hostile.act = headers_by_letters
+def test_a_head_without_end_ends_the_run(server: JudgeServer, judge: MakeJudge) -> None:
+    server.act = headers_by_letters
     started = time.monotonic()
     with pytest.raises(UserError, match="has not answered in"):
-        ask(judge_of(hostile, attempts=1), prompts(1))
+        ask(judge(timeout=0.2, attempts=1), prompts(1))
     assert time.monotonic() - started < 10
 
 
-def test_a_compressed_answer_is_not_unpacked(hostile: HostileServer) -> None:
+def test_a_compressed_answer_is_not_unpacked(server: JudgeServer, judge: MakeJudge) -> None:
     bomb = gzip.compress(b" " * 20_000_000)
-    hostile.act = lambda handler: handler.reply(200, bomb, {"Content-Encoding": "gzip"})
+    server.act = lambda handler: handler.reply(200, bomb, {"Content-Encoding": "gzip"})
     with pytest.raises(UserError, match=r"sends a compressed answer \(gzip\)"):
-        ask(judge_of(hostile), prompts(1))
+        ask(judge(attempts=2), prompts(1))
 
 
 @pytest.mark.parametrize("status", [301, 308])
-def test_a_redirect_gets_neither_key_nor_texts(hostile: HostileServer, status: int) -> None:
-    with HostileServer() as other:
-        hostile.act = lambda handler: handler.reply(status, b"", {"Location": f"{other.url}/v1/chat/completions"})
+def test_a_redirect_gets_neither_key_nor_texts(server: JudgeServer, judge: MakeJudge, status: int) -> None:
+    with JudgeServer() as other:
+        server.act = lambda handler: handler.reply(status, b"", {"Location": f"{other.url}/chat/completions"})
         with pytest.raises(UserError, match=f"answered {status}, a redirect, which is not followed"):
-            ask(judge_of(hostile, timeout=5), prompts(1))
+            ask(judge(), prompts(1))
         assert other.keys == []
-    assert hostile.keys == [f"Bearer {KEY}"]
+    assert server.keys == [f"Bearer {KEY}"]
 
 
 @pytest.mark.parametrize("wait", ["nan", "-1", "soon"])
-def test_an_odd_wait_is_no_wait(hostile: HostileServer, wait: str) -> None:
+def test_an_odd_wait_is_no_wait(server: JudgeServer, judge: MakeJudge, wait: str) -> None:
     def once(handler: QuietHandler) -> None:
-        hostile.act = lambda handler: handler.reply(200, completion("echo: word 0"))
+        server.act = lambda handler: handler.reply(200, completion("echo: word 0"))
         handler.reply(429, b"[" * 100_000, {"Retry-After": wait})
 
-    hostile.act = once
-    assert ask(judge_of(hostile, timeout=5), prompts(1)) == words(1)
+    server.act = once
+    assert ask(judge(), prompts(1)) == words(1)

@@ -60,6 +60,10 @@ def test_every_option_reaches_its_field() -> None:
         ("--judge openai --judge-model m --judge-price=-1,2", r"prices.0: got '-1'"),
         ("--judge openai --judge-model m --judge-price=3", r"prices.1: missing"),
         ("--judge openai --judge-model m --judge-price=1,b", r"prices.1: got 'b'"),
+        ("--judge openai --judge-model m --judge-max-cost 1", r"a limit of \$1 and no prices"),
+        ("--judge openai --judge-model m --judge-concurrency 0", r"concurrency: got '0'"),
+        ("--judge openai --judge-model m --judge-timeout nan", r"timeout: got 'nan'"),
+        ("--judge local --judge-model m --judge-temperature 0.5", r"--judge-temperature: not available"),
     ],
 )
 def test_options_that_would_be_ignored_or_make_no_sense_are_refused(arguments: str, message: str) -> None:

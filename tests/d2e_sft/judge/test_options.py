@@ -73,19 +73,3 @@ def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         make_judge(options())
     assert caught.value.remedy == "pip install 'd2e-sft[judge]'"
     assert make_judge(JudgeOptions()) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"model": None}, "without a model"),
-        ({"backend": "local", "temperature": 0.5}, "decodes greedily"),
-        ({"prices": "1"}, "prices"),
-        ({"max_cost": 1}, "no prices"),
-        ({"concurrency": 0}, "concurrency"),
-        ({"api_key": "x"}, "api_key"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        options(**changes)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.contamination import exclude_overlap, find_overlap
 from tests.command import call
@@ -45,17 +45,6 @@ def test_a_benchmark_that_cannot_be_read_is_named(raw: Path, tmp_path: Path) -> 
     result = call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out)
     assert "wiqa: training rows were not compared with its test (wiqa/test.jsonl" in result.err
     assert "wiqa" in json.loads((out / "manifest.json").read_text())["benchmark"]["not_read"]
-
-
-def test_a_benchmark_of_the_users_own_counts_too(raw: Path, tmp_path: Path) -> None:
-    _leak(raw)
-    own = make_sample(context=STORY.upper(), question="Something else entirely, is it not?")
-    write_samples([own.model_copy(update={"split": "test"})], tmp_path / "own.jsonl")
-    out = tmp_path / "out"
-    flags = ["--against", tmp_path / "own.jsonl"]
-    assert call("data", "build", "--datasets", "tracie", *flags, "--raw", raw, "--out", out).status == 0
-    assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
-    assert any(sample.context == STORY for sample in read_samples(out / "test.parquet"))
 
 
 @pytest.mark.parametrize("seed", range(10))

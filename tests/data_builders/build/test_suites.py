@@ -115,6 +115,10 @@ def test_an_allowed_shortfall_is_drawn_and_recorded(raw: Path, tmp_path: Path) -
     assert mixture["datasets"]["tempreason"]["drawn"] == 0
     assert mixture["datasets"]["tempreason"]["reason"].startswith("tempreason/train_l3.json: no such file")
     assert all(sample.split == "train" and sample.refined_context for sample in samples)
+    for dataset in read_manifest(out)["datasets"].values():
+        steps = [step for step in dataset["splits"]["train"]["filters"] if step["unit"] == "rows"]
+        assert [step["rows_in"] for step in steps[1:]] == [step["rows_out"] for step in steps[:-1]]
+        assert steps[-1]["rows_out"] == dataset["splits"]["train"]["rows_written"]
 
 
 def _tree(folder: Path) -> dict[str, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,21 +27,16 @@ def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("option", "value", "message"),
     [
-        ("missing.parquet", (), "missing.parquet: no such file"),
-        ("broken.parquet", (), "broken.parquet: not a readable Parquet file"),
-        ("empty.jsonl", (), "empty.jsonl: no usable row"),
-        ("folder", (), "folder: a folder without train.parquet or dev.parquet or test.parquet"),
-        ("good.jsonl", ("--tokenizer", "builtin:other"), "model 'builtin:other': no such builtin"),
-        ("good.jsonl", ("--tokenizer", "./nowhere"), "model './nowhere': no such folder"),
-        ("good.jsonl", ("--tokenizer", "nobody/nothing"), "model 'nobody/nothing': cannot be loaded"),
-        ("good.jsonl", ("--prompt-set", "other"), "prompt set 'other': not found"),
+        ("--tokenizer", "builtin:other", "model 'builtin:other': no such builtin"),
+        ("--tokenizer", "./nowhere", "model './nowhere': no such folder"),
+        ("--tokenizer", "nobody/nothing", "model 'nobody/nothing': cannot be loaded"),
+        ("--prompt-set", "other", "prompt set 'other': not found"),
     ],
 )
-def test_bad_input_is_one_message(tmp_path: Path, name: str, options: Sequence[str], message: str) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "broken.parquet").write_text("no")
-    (tmp_path / "empty.jsonl").touch()
+def test_an_unknown_tokenizer_or_prompt_set_is_one_message(
+    tmp_path: Path, option: str, value: str, message: str
+) -> None:
     write_samples([nli(1, "It rained.", "It was wet.", "positive")], tmp_path / "good.jsonl")
-    assert message in refusal_of("data", "stats", tmp_path / name, *options)
+    assert message in refusal_of("data", "stats", tmp_path / "good.jsonl", option, value)
