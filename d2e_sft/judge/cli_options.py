@@ -44,8 +44,7 @@ _ONLY_FOR: dict[str, tuple[str, ...]] = {
 
 
 def _option(flag: str, name: str, default: object, kind: str | Sequence[str], text: str) -> Callable[[Any], Any]:
-    as_text = isinstance(kind, str)
-    shown: dict[str, Any] = {"metavar": kind} if as_text else {"type": click.Choice(kind)}
+    shown: dict[str, Any] = {"type": str, "metavar": kind} if isinstance(kind, str) else {"type": click.Choice(kind)}
     return click.option(flag, name, default=default, show_default=default is not None, help=text, **shown)
 
 

@@ -53,7 +53,7 @@ class EndpointOptions(BaseModel):
     attempts: int = Field(default=8, ge=1)
     max_tokens: int = Field(default=512, ge=1)
     temperature: Annotated[
-        float | None, BeforeValidator(lambda value: None if value == "default" else value), Field(ge=0)
+        NonNegativeFloat | None, BeforeValidator(lambda value: None if value == "default" else value)
     ] = 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,13 +18,13 @@ from data_builders.build.run import IncompleteBuildError, estimate_judge
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds, Suite
 from data_builders.commands.build_report import print_result
+from data_builders.commands.shared import PATH
 from data_builders.sources import SOURCES
 
 
 @click.command()
 @click.option(
-    "--datasets",
-    help=f"Comma-separated names, of: {', '.join(SOURCES)}; or .yaml files that describe your own data.",
+    "--datasets", help=f"Comma-separated names, of: {', '.join(SOURCES)}; or .yaml files that describe your own data."
 )
 @click.option(
     "--suite",
@@ -33,10 +32,10 @@ from data_builders.sources import SOURCES
     help="Build a set of datasets instead: "
     + "; ".join(f"{suite.name}: {suite.summary}" for suite in SUITES.values()),
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the results.")
+@click.option("--out", type=PATH, required=True, help="Folder for the results.")
 @click.option(
     "--raw",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="D2E_RAW",
     show_envvar=True,
     help="Folder with the raw files as DATASET/FILE (socialiqa, alphanli, storycloze: ood/DATASET/FILE); "
@@ -55,9 +54,7 @@ from data_builders.sources import SOURCES
     help=f"Leave out training samples with a longer context. Default: {PIPER_10K.bounds.most} for {PIPER_10K.name}.",
 )
 @click.option(
-    "--size",
-    type=click.IntRange(1),
-    help=f"Rows to draw for {PIPER_10K.name}. Default: {PIPER_10K.size:,}.",
+    "--size", type=click.IntRange(1), help=f"Rows to draw for {PIPER_10K.name}. Default: {PIPER_10K.size:,}."
 )
 @click.option(
     "--allow-shortfall",
@@ -68,7 +65,7 @@ from data_builders.sources import SOURCES
     "--against",
     metavar="TEST",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Leave out training samples that are in this benchmark file or build folder; may be repeated. "
     f"{PIPER_10K.name} never overlaps with {' and '.join(PIPER_10K.disjoint_from)}.",
 )

@@ -8,7 +8,7 @@ import click
 
 from d2e_sft.util.terminal import warn
 from data_builders.build.run import Result
-from data_builders.commands.printing import print_table
+from data_builders.commands.shared import print_table
 
 
 def print_result(result: Result) -> None:

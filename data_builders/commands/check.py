@@ -12,7 +12,7 @@ import click
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from data_builders.commands.printing import print_table
+from data_builders.commands.shared import PATH, print_table
 from data_builders.dataset.sample_sets import read_set
 from data_builders.quality.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
@@ -20,12 +20,12 @@ _SHOWN = 10
 
 
 @click.command()
-@click.argument("train", type=click.Path(path_type=Path))
+@click.argument("train", type=PATH)
 @click.option(
     "--against",
     metavar="TEST",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Benchmark set; may be repeated. Default: the test split of the folder TRAIN.",
 )
 @click.option(
@@ -36,7 +36,7 @@ _SHOWN = 10
     help="Lowest Jaccard similarity of the word n-grams of near-duplicates.",
 )
 @click.option("--fail-on-near", is_flag=True, help="Fail on near-duplicates too.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all counts and pairs to FILE.")
+@click.option("--json", "json_file", type=PATH, help="Write all counts and pairs to FILE.")
 def check(
     train: Path, against: tuple[Path, ...], threshold: float, fail_on_near: bool, json_file: Path | None
 ) -> None:

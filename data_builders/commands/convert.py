@@ -8,11 +8,12 @@ import click
 
 from d2e_sft.data.bad_rows import BadRow, write_bad_rows
 from d2e_sft.data.sample import check_ending, read_samples, write_samples
+from data_builders.commands.shared import PATH
 
 
 @click.command()
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("target", metavar="OUT", type=PATH)
 @click.option("--skip-bad", is_flag=True, help="Put bad rows aside in OUT.bad.jsonl and count them.")
 def convert(source: Path, target: Path, skip_bad: bool) -> None:
     """Check EventSample rows in IN and write them to OUT; each is .parquet or .jsonl.

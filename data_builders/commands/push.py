@@ -12,19 +12,13 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from data_builders.build.card import CARD_NAME, render_card
+from data_builders.commands.shared import PATH
 from data_builders.dataset.manifest import MANIFEST_NAME, read_manifest, restricted
 
 
 @click.command()
 @click.argument("name")
-@click.option(
-    "--data",
-    "folder",
-    metavar="FOLDER",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Output of `d2e data build`.",
-)
+@click.option("--data", "folder", metavar="FOLDER", required=True, type=PATH, help="Output of `d2e data build`.")
 @click.option("--private/--public", default=True, show_default=True, help="Visibility of a new repository.")
 @click.option(
     "--allow-restricted",

@@ -14,6 +14,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import read_datasets
+from data_builders.commands.shared import FILE, PATH
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.own_data.source import is_own
 from data_builders.quality.rows import draw, pick, share_kept, write_rows_page
@@ -32,13 +33,9 @@ _INDENT = 10
 @click.option(
     "--split", "splits", multiple=True, type=click.Choice(SPLITS), help="Only rows of this split; may be repeated."
 )
-@click.option(
-    "--raw", type=click.Path(path_type=Path), envvar="D2E_RAW", show_envvar=True, help="Folder with the raw files."
-)
+@click.option("--raw", type=PATH, envvar="D2E_RAW", show_envvar=True, help="Folder with the raw files.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draw.")
-@click.option(
-    "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write a page instead of printing."
-)
+@click.option("--html", metavar="FILE", type=FILE, help="Write a page instead of printing.")
 @click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts on the page.")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def show(

@@ -10,7 +10,7 @@ import click
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.files import write_json
 from d2e_sft.util.table import percent
-from data_builders.commands.printing import print_table
+from data_builders.commands.shared import FILE, PATH, print_table
 from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("data", metavar="DATA...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--html", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with plots."
-)
-@click.option(
-    "--json", "json_file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write all numbers."
-)
+@click.argument("data", metavar="DATA...", nargs=-1, required=True, type=PATH)
+@click.option("--html", metavar="FILE", type=FILE, help="Write a page with plots.")
+@click.option("--json", "json_file", metavar="FILE", type=FILE, help="Write all numbers.")
 @click.option(
     "--tokenizer",
     metavar="NAME",
