@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
-from data_builders.build.reading import Reading, read_datasets
+from data_builders.build.reading import read_datasets
 from data_builders.build.suites import SUITES
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.contamination import THRESHOLD, exclude_overlap
 from data_builders.raw.files import MissingRawFileError
+from data_builders.raw.source import Samples
 
 
 @dataclass
@@ -60,11 +62,10 @@ def read_benchmark(options: BuildOptions) -> Benchmark:
     return benchmark
 
 
-def leave_out(reading: Reading, benchmark: Benchmark) -> None:
+def leave_out(trains: Sequence[Samples], benchmark: Benchmark) -> None:
     """Filter each training split by exact and near overlap with the benchmark."""
     if not benchmark.sets:
         return
-    trains = [dataset.splits["train"] for dataset in reading.datasets.values() if "train" in dataset.splits]
     kept = {id(row) for row in exclude_overlap([row for train in trains for row in train.rows], benchmark.sets)}
     names = ", ".join(test.name for test in benchmark.sets)
     reason = (

@@ -25,7 +25,9 @@ from data_builders.sources import SOURCES
 CARD_NAME = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 # Licences that have a name on the Hub, which is the first word of a source's licence in lower case.
-_HUB_LICENCES = frozenset({"apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-sa-4.0", "cc-by-sa-3.0", "mit"})
+_HUB_LICENCES = frozenset(
+    {"unknown", "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-sa-4.0", "cc-by-sa-3.0", "mit"}
+)
 _TASKS = {
     "nli": "text-classification",
     "scq": "multiple-choice",
@@ -75,7 +77,9 @@ def render_card(manifest: Manifest) -> str:
 
 
 def _front_matter(manifest: Manifest, datasets: Manifest, title: str, *, about_events: bool) -> dict[str, Any]:
-    licences = sorted({_licence_id(dataset["licence"]) for dataset in datasets.values()})
+    named = (dataset["licence"].lower() for dataset in datasets.values())
+    ids = ("unknown" if name.startswith("not stated") else name.split(" ")[0] for name in named)
+    licences = sorted({name if name in _HUB_LICENCES else "other" for name in ids})
     rows = sum(map(rows_of, datasets.values()))
     files = [
         {"split": "validation" if split == "dev" else split, "path": f"{split}.parquet"}
@@ -92,13 +96,6 @@ def _front_matter(manifest: Manifest, datasets: Manifest, title: str, *, about_e
         "tags": [*(["event-reasoning"] if about_events else []), "d2e-sft"],
         "configs": [{"config_name": "default", "data_files": files}],
     }
-
-
-def _licence_id(licence: str) -> str:
-    if licence.startswith("not stated"):
-        return "unknown"
-    name = licence.lower().split(" ")[0]
-    return name if name in _HUB_LICENCES else "other"
 
 
 def _fence(text: str) -> str:

@@ -10,9 +10,10 @@ from d2e_sft.data.sample import EventSample, Split
 from data_builders.build.benchmark import Benchmark, leave_out
 from data_builders.build.mixture import Pool, allot, draw
 from data_builders.build.options import BuildOptions
-from data_builders.build.reading import ReadDataset, Reading
+from data_builders.build.reading import Reading
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.quality.judged import KEPT, Verdict, judge_quality
+from data_builders.raw.source import Samples
 from data_builders.sources.filters import first_of_each
 from data_builders.swap.swap import Swaps
 
@@ -52,8 +53,13 @@ def compose(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> Co
     if options.suite and options.suite.ratios:
         return _drawn(options, options.suite, reading)
     rows: dict[Split, list[EventSample]] = {}
-    for dataset in reading.datasets.values():
-        _filter_quality(options, dataset)
+    if judge := options.judge_for("quality"):
+        # Without a judge, the rule is only used for a drawn set.
+        for train in _trains(reading):
+            verdicts = judge_quality(train.rows, judge)
+            kept = [sample for sample, verdict in zip(train.rows, verdicts, strict=True) if verdict in KEPT]
+            reason = f"the judge found that the context does not support the answer ({_describe(Counter(verdicts))})"
+            train.keep("quality", reason, kept)
     _weigh(options, reading)
     for dataset in reading.datasets.values():
         for split, found in dataset.splits.items():
@@ -71,18 +77,19 @@ def first_judged(options: BuildOptions, reading: Reading, benchmark: Benchmark) 
         limits = {name: len(pool.candidates) for name, pool in pools.items()}
         quotas = allot(options.size or options.suite.size, options.suite.ratios, limits)
         return [sample for name, pool in pools.items() for sample in pool.candidates[: quotas[name]]]
-    trains = (dataset.splits.get("train") for dataset in reading.datasets.values())
-    return [sample for train in trains if train for sample in train.rows]
+    return [sample for train in _trains(reading) for sample in train.rows]
+
+
+def _trains(reading: Reading) -> list[Samples]:
+    """Return the training split of each dataset that has one."""
+    return [dataset.splits["train"] for dataset in reading.datasets.values() if "train" in dataset.splits]
 
 
 def _curate(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> None:
     """Apply the filters of all training sources before any draw (section 3.1 of the PIPER paper)."""
-    leave_out(reading, benchmark)
-    bounds = options.bounds
-    for dataset in reading.datasets.values():
-        train = dataset.splits.get("train")
-        if train is None:
-            continue
+    trains, bounds = _trains(reading), options.bounds
+    leave_out(trains, benchmark)
+    for train in trains:
         if bounds != ContextBounds():
             most = "any number of" if bounds.most is None else bounds.most
             train.keep(
@@ -113,19 +120,6 @@ def _weigh(options: BuildOptions, reading: Reading) -> None:
         reason = f"weight {weight:g} of {', '.join(f'{one} {weights[one]:g}' for one in weights)}; no row is repeated"
         if len(chosen) < len(rows):
             trains[name].keep("mixture weight", reason, [rows[place] for place in chosen])
-
-
-def _filter_quality(options: BuildOptions, dataset: ReadDataset) -> None:
-    """Filter a whole dataset by a language model; the rule is only used for the instruction set."""
-    judge, train = options.judge_for("quality"), dataset.splits.get("train")
-    if judge is None or not train:
-        return
-    verdicts = judge_quality(train.rows, judge)
-    train.keep(
-        "quality",
-        f"the judge found that the context does not support the answer ({_describe(Counter(verdicts))})",
-        [sample for sample, verdict in zip(train.rows, verdicts, strict=True) if verdict in KEPT],
-    )
 
 
 def _drawn(options: BuildOptions, suite: Suite, reading: Reading) -> Composition:

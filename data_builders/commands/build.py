@@ -13,7 +13,7 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
+from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.run import IncompleteBuildError, estimate_judge
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds, Suite
@@ -137,6 +137,10 @@ def build(
             "--swap": given["swap"] > 0,
         },
     )
+    jobs = {name.strip() for name in judge_jobs.split(",")}
+    if unknown := sorted(jobs.difference(JUDGE_JOBS)):
+        hint = did_you_mean(unknown[0], JUDGE_JOBS)
+        raise UserError(f"--judge-jobs: got {unknown[0]!r}; expected some of {', '.join(JUDGE_JOBS)}.{hint}")
     bounds = chosen.bounds if chosen else ContextBounds()
     options = BuildOptions(
         names,
@@ -146,7 +150,7 @@ def build(
             bounds.most if max_context_words is None else max_context_words,
         ),
         judge=make_judge(judge),
-        judge_jobs=_jobs(judge_jobs),
+        judge_jobs=frozenset(job for job in JUDGE_JOBS if job in jobs),
         **given,  # options with the names of BuildOptions
     )
     if estimate:
@@ -184,11 +188,3 @@ def _reject_unused_options(suite: Suite | None, drawing: Mapping[str, bool], tra
     for flag, given in drawing.items():
         if given and (suite is None or not suite.ratios):
             raise UserError(f"{flag}: only for suites with fixed ratios ({PIPER_10K.name})", "drop it")
-
-
-def _jobs(text: str) -> frozenset[JudgeJob]:
-    names = {name.strip() for name in text.split(",")}
-    if unknown := sorted(names.difference(JUDGE_JOBS)):
-        hint = did_you_mean(unknown[0], JUDGE_JOBS)
-        raise UserError(f"--judge-jobs: got {unknown[0]!r}; expected some of {', '.join(JUDGE_JOBS)}.{hint}")
-    return frozenset(job for job in JUDGE_JOBS if job in names)

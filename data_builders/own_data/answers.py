@@ -66,7 +66,12 @@ def read_answers(spec: OwnSpec, spec_name: str, name: str, value: object, option
         BadRowError: an answer is empty, not a label, or not an option.
     """
     if spec.format == "nli":
-        return [_label(spec, spec_name, name, value)]
+        text = as_text(name, value)
+        if (label := spec.labels.get(text, text)) in NLI_LABELS:
+            return [label]
+        known = ", ".join(dict.fromkeys([*NLI_LABELS, *spec.labels]))
+        example = f"`labels: {{{text or 'entailment'}: positive}}`"
+        raise BadRowError.at(name, value, f"one of {known}. {spec_name} can map other labels, as {example}")
     # A `|` in a free answer is more likely part of it than a separator, unless the description names one.
     is_free = spec.format in ("qa", "chat") and spec.separator is None and not isinstance(value, list)
     texts = [as_text(name, value)] if spec.format == "scq" or is_free else _several(spec, name, value)
@@ -86,16 +91,6 @@ def _several(spec: OwnSpec, name: str, value: object) -> list[str]:
     return [clean(part) for part in as_text(name, value).split(_separator(spec))]
 
 
-def _label(spec: OwnSpec, spec_name: str, name: str, value: object) -> str:
-    text = as_text(name, value)
-    label = spec.labels.get(text, text)
-    if label not in NLI_LABELS:
-        known = ", ".join(dict.fromkeys([*NLI_LABELS, *spec.labels]))
-        example = f"`labels: {{{text or 'entailment'}: positive}}`"
-        raise BadRowError.at(name, value, f"one of {known}. {spec_name} can map other labels, as {example}")
-    return label
-
-
 def _option(spec: OwnSpec, spec_name: str, name: str, text: str, options: Sequence[str]) -> str:
     """Return the option that the text names, by itself, its letter or its number."""
     if spec.answer_as == "text":
@@ -107,14 +102,10 @@ def _option(spec: OwnSpec, spec_name: str, name: str, text: str, options: Sequen
             hint += f" If it names the option's place, add `answer_as: {likely}` to {spec_name}"
         raise BadRowError.at(name, text, f"one of the options {shown([o for o in options if o])}.{hint}")
     if spec.answer_as == "letter":
-        letters = string.ascii_uppercase[: len(options)]
-        names, expected = list(letters), f"a letter from A to {letters[-1]}"
-        text = text.strip("().").upper()
+        names, text = list(string.ascii_uppercase[: len(options)]), text.strip("().").upper()
     else:
         first = int(spec.answer_as == "from-1")
-        names = [str(first + place) for place in range(len(options))]
-        expected = f"a number from {names[0]} to {names[-1]}"
-        text = text.lstrip("0") or "0"
+        names, text = [str(first + place) for place in range(len(options))], text.lstrip("0") or "0"
     if text not in names or not options[names.index(text)]:
-        raise BadRowError.at(name, text, f"{expected} of {shown(list(options))}")
+        raise BadRowError.at(name, text, f"one of {', '.join(names)} for {shown(list(options))}")
     return options[names.index(text)]

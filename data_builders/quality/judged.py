@@ -73,13 +73,11 @@ def _by_rule(sample: EventSample) -> Verdict:
     if sample.format != "qa":
         return Verdict.NOT_JUDGED
     context = {stem(word) for word in words(sample.context)}
-    held = any(_content_stems(answer) <= context for answer in sample.answers)
-    return Verdict.SUPPORTED if held else Verdict.UNSUPPORTED
-
-
-def _content_stems(answer: str) -> set[str]:
-    found = words(answer)
-    # An answer of only function words ("to her") is used whole, since an empty set would match every context.
-    content = [word for word in found if word not in _FUNCTION_WORDS] or found
-    # An answer without any word (a sign) matches no stem.
-    return {stem(word) for word in content} or {answer}
+    for answer in sample.answers:
+        found = words(answer)
+        # An answer of only function words ("to her") is used whole, since an empty set would match every context.
+        content = [word for word in found if word not in _FUNCTION_WORDS] or found
+        # An answer without any word (a sign) is not supported.
+        if content and {stem(word) for word in content} <= context:
+            return Verdict.SUPPORTED
+    return Verdict.UNSUPPORTED

@@ -15,7 +15,6 @@ from d2e_sft.data.sample import read_samples
 from data_builders.build.card import render_card
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.build.suites import SUITES
 from data_builders.commands import data
 from data_builders.dataset.manifest import read_manifest
 
@@ -92,20 +91,12 @@ def test_published_counts_and_mixture_are_shown_where_there_are_some(raw: Path, 
     manifest = _built(raw, tmp_path, "tracie")
     assert "Published" not in render_card(manifest)
     assert "Mixture" not in render_card(manifest)
-    row = {"relation": "temporal", "dataset": "tracie", "format": "nli", "published": 2039, "obtained": 4}
-    manifest |= {
-        "suite": SUITES["piper"].name,
-        "published_counts": [row | {"reason": "a | b <c>"}],
-        "mixture": {
-            "datasets": {
-                "tracie": {"ratio": 100.0, "asked": 4, "drawn": 4, "drawn_ratio": 100.0, "reason": ""},
-            }
-        },
-    }
-    card = render_card(manifest)
-    assert _section(card, "Published and obtained counts") == [
-        ["temporal", "tracie", "nli", "2,039", "4", "a \\| b &lt;c>"]
-    ]
+    count = {"relation": "temporal", "dataset": "tracie", "format": "nli", "published": 2039, "obtained": 4}
+    part = {"ratio": 100.0, "asked": 4, "drawn": 4, "drawn_ratio": 100.0, "reason": ""}
+    parts = {"published_counts": [count | {"reason": "a | b <c>"}], "mixture": {"datasets": {"tracie": part}}}
+    card = render_card(manifest | parts)
+    (row,) = _section(card, "Published and obtained counts")
+    assert row == ["temporal", "tracie", "nli", "2,039", "4", "a \\| b &lt;c>"]
     assert _section(card, "Mixture") == [["tracie", "100.00", "4", "4", "100.00", ""]]
 
 

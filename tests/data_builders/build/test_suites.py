@@ -12,7 +12,7 @@ import pytest
 from d2e_sft.data.sample import read_samples
 from data_builders.build.suites import PIPER_10K, SUITES
 from data_builders.dataset.manifest import read_manifest
-from tests.command import Called, call, refusal_of
+from tests.command import Called, call
 from tests.data_builders.reading import use_substitutes
 
 
@@ -136,29 +136,6 @@ def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, sui
     if suite == "piper-10k":
         _build(raw, tmp_path, suite, *extra, "--seed", 1)
         assert _tree(tmp_path / "out")["train.parquet"] != _tree(elsewhere / "out")["train.parquet"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--suite", "piper", "--datasets", "boxes"], "expected either --datasets or --suite, got both"),
-        ([], "expected either --datasets or --suite"),
-        (["--suite", "ood", "--min-context-words", "9", "--max-context-words", "3"], "not used for suite ood"),
-        (["--datasets", "ecare", "--min-context-words", "9", "--max-context-words", "3"], "is above --max-context"),
-        (["--suite", "piper-10k", "--min-context-words", "-1"], "-1 is not in the range x>=0"),
-        (["--suite", "piper", "--judge-jobs", "qualty"], "Did you mean 'quality'?"),
-        (["--suite", "piper-10k", "--estimate"], "--estimate without a judge"),
-        (["--suite", "piper", "--judge-jobs", ""], "--judge-jobs: got ''; expected some of quality"),
-        (["--suite", "piper", "--judge", "local", "--judge-model", "m"], "--judge: not used for suite piper"),
-        (["--suite", "piper", "--size", "9"], "--size: not used for suite piper"),
-        (["--datasets", "ecare", "--size", "9"], "--size: only for suites with fixed ratios (piper-10k)"),
-        (["--datasets", "ecare", "--allow-shortfall"], "--allow-shortfall: only for suites with"),
-        (["--suite", "piper", "tempreason.test_file=x.json"], "expected one of test_l3.json, event-event_839.jsonl"),
-        (["--suite", "piper", "tempreason.test_fil=x"], "Did you mean 'tempreason.test_file'?"),
-    ],
-)
-def test_wrong_options_are_one_clear_message(raw: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
-    assert message in refusal_of("data", "build", "--raw", raw, "--out", tmp_path / "out", *arguments)
 
 
 def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path) -> None:

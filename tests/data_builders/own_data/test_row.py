@@ -52,9 +52,9 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending:
         (SCQ, SCQ_HEAD + "A b.,Why?,cat|dog,B\n", "add `answer_as: letter` to mine.yaml"),
         (SCQ, SCQ_HEAD + "A b.,Why?,cat|dog,1\n", "add `answer_as: from-0 (or from-1)` to mine.yaml"),
         (SCQ + "answer_as: letter\n", SCQ_HEAD + "A b.,Why?,cat|dog,C\n",
-         "line 2: answer: got 'C'; expected a letter from A to B of ['cat', 'dog']"),
+         "line 2: answer: got 'C'; expected one of A, B for ['cat', 'dog']"),
         (SCQ + "answer_as: from-1\n", SCQ_HEAD + "A b.,Why?,cat|dog,0\n",
-         "line 2: answer: got '0'; expected a number from 1 to 2 of ['cat', 'dog']"),
+         "line 2: answer: got '0'; expected one of 1, 2 for ['cat', 'dog']"),
         (SCQ, SCQ_HEAD + "A b.,Why?,cat;dog,cat\n",
          "line 2: options: got ['cat;dog']; expected two options or more, as a list or with '|' between them "
          "(`separator:` in mine.yaml sets another)"),

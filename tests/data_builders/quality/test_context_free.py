@@ -43,9 +43,9 @@ def test_a_give_away_word_is_found_chance_is_chance_and_premises_are_new() -> No
 
 
 def test_the_baseline_is_the_same_every_time_and_the_seed_matters() -> None:
-    rows = _hypotheses("nothing")
+    rows = _hypotheses("nothing")[:120]
     assert hypothesis_alone(rows) == hypothesis_alone(rows)
-    assert len({hypothesis_alone(rows, seed).accuracy for seed in range(4)}) > 1
+    assert len({hypothesis_alone(rows, seed).accuracy for seed in range(3)}) > 1
 
 
 def test_too_few_rows_give_no_accuracy() -> None:
