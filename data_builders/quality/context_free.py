@@ -101,7 +101,7 @@ def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed
 def accuracy_by_places(samples: Sequence[EventSample], contexts: Sequence[str], seed: int = 0) -> float | None:
     """Return the accuracy of a classifier that also sees the places of the hypothesis' words; None for too few rows.
 
-    It sees the third of the context in which each word is (`word_0` for the first), so it knows the order of events,
+    It sees the third of the context in which each word is (`word_0` for the first). So it knows the order of events,
     which is the least that a context tells. Where it does no better with a context than without, it cannot compare
     refiners.
 

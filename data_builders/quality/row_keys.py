@@ -22,9 +22,9 @@ class KeyedRow:
     """A sample with its keys.
 
     Attributes:
-        words: of the context, and of the question with its options.
-        context, question: the texts without letter case, blanks and punctuation.
-        keys: what another row must share for a match.
+        words: Words of the context, and of the question with its options.
+        context, question: The texts without letter case, blanks and punctuation.
+        keys: A row with an equal key matches.
     """
 
     def __init__(self, sample: EventSample) -> None:

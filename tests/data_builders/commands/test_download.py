@@ -24,28 +24,24 @@ class _Files(SimpleHTTPRequestHandler, QuietHandler):
 
 
 @pytest.fixture
-def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a server that has `test.jsonl` and `graphs.jsonl`."""
+def wiqa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """WIQA with a test file and graphs from a local server, and a train file that is nowhere."""
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     folder = tmp_path / "published"
     folder.mkdir()
-    for name in ("test.jsonl", "graphs.jsonl"):
-        (folder / name).write_bytes(CONTENT)
-    with LocalServer(functools.partial(_Files, directory=str(folder))) as server:
-        yield server.url
-
-
-@pytest.fixture
-def wiqa(published: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """WIQA with a test file and graphs from the local server, and a train file that is nowhere."""
     digest = hashlib.sha256(CONTENT).hexdigest()
-    test = RawFile("test.jsonl", f"{published}/test.jsonl", "v1", digest, len(CONTENT))
-    graphs = RawFile("graphs.jsonl", f"{published}/graphs.jsonl", "v1", digest, len(CONTENT))
     train = RawFile("train.jsonl", by_hand="ask the authors")
-    inputs = (Input("train", (train,), ("train",)), Input("test", (test,), ("test",)))
-    source = dataclasses.replace(SOURCES["wiqa"], inputs=inputs, others=(graphs,))
-    monkeypatch.setitem(SOURCES, "wiqa", source)
+    with LocalServer(functools.partial(_Files, directory=str(folder))) as server:
+        test, graphs = (
+            RawFile(name, f"{server.url}/{name}", "v1", digest, len(CONTENT))
+            for name in ("test.jsonl", "graphs.jsonl")
+        )
+        for file in (test, graphs):
+            (folder / file.name).write_bytes(CONTENT)
+        inputs = (Input("train", (train,), ("train",)), Input("test", (test,), ("test",)))
+        monkeypatch.setitem(SOURCES, "wiqa", dataclasses.replace(SOURCES["wiqa"], inputs=inputs, others=(graphs,)))
+        yield
 
 
 @pytest.mark.usefixtures("wiqa")

@@ -68,38 +68,27 @@ def test_rows_that_share_nothing_or_have_no_context_do_not_overlap() -> None:
     assert (overlap.cells, overlap.exact, overlap.near) == ([], [], [])
 
 
+ROW = {"source": "rows.tsv", "line": 7}
+
+
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("ours", "theirs", "found"),
     [
-        ({"meta": {"source": "rows.tsv", "line": 7}}, {"meta": {"source": "rows.tsv", "line": 7}}),
-        ({"meta": {"source": "rows.json", "item": 7}}, {"meta": {"source": "rows.json", "item": 7}}),
-        ({"meta": {"idx": "page#1", "source": "a", "line": 1}}, {"meta": {"idx": "page#1", "source": "b", "line": 2}}),
-        (
-            {"meta": {"source": "r", "line": 7}},
-            {"dataset": "merged", "meta": {"source": "r", "line": 7, "source_dataset": "own"}},
-        ),
-        ({"id": "own-test-2", "dataset": "own"}, {"id": "own-test-2"}),
+        ({"meta": ROW}, {"meta": ROW}, True),
+        ({"meta": {"source": "rows.json", "item": 7}}, {"meta": {"source": "rows.json", "item": 7}}, True),
+        ({"meta": {**ROW, "idx": "page#1"}}, {"meta": {"source": "b", "line": 2, "idx": "page#1"}}, True),
+        ({"meta": ROW}, {"dataset": "merged", "meta": {**ROW, "source_dataset": "own"}}, True),
+        ({"id": "own-test-2", "split": "test"}, {"id": "own-test-2"}, True),
+        ({"meta": ROW}, {"meta": {**ROW, "line": 8}}, False),
+        ({"meta": ROW}, {"meta": {**ROW, "source": "test.tsv"}}, False),
+        ({"dataset": "other", "meta": ROW}, {"meta": ROW}, False),
+        ({"id": "1"}, {"id": "1"}, False),  # an id is unique within a split only
     ],
 )
-def test_rows_of_one_raw_row_are_found_by_id(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    mine = own_row("train", 1, **ours)
-    if "id" in ours:
-        mine = mine.model_copy(update={"split": "test"})
+def test_rows_of_one_raw_row_are_found_by_id(ours: dict[str, Any], theirs: dict[str, Any], found: bool) -> None:
+    mine = own_row("train", 1).model_copy(update=ours)
     overlap = _overlap([mine], [own_row("test", 2, **theirs)])
-    assert [match.key for match in overlap.exact] == ["id"]
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ({"meta": {"source": "rows.tsv", "line": 7}}, {"meta": {"source": "rows.tsv", "line": 8}}),
-        ({"meta": {"source": "train.tsv", "line": 7}}, {"meta": {"source": "test.tsv", "line": 7}}),
-        ({"dataset": "other", "meta": {"source": "r", "line": 7}}, {"meta": {"source": "r", "line": 7}}),
-        ({"id": "1"}, {"id": "1"}),  # an id is unique within a split only
-    ],
-)
-def test_rows_of_different_raw_rows_are_not(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    assert not _overlap([own_row("train", 1, **ours)], [own_row("test", 2, **theirs)]).exact
+    assert [match.key for match in overlap.exact] == ["id"] * found
 
 
 def test_a_near_duplicate_is_reported_and_an_exact_one_is_not_a_near_one_too() -> None:
