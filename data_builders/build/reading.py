@@ -10,12 +10,11 @@ from typing import Any
 from tqdm import tqdm
 
 from d2e_sft.data.bad_rows import BadRow
-from d2e_sft.data.hub_rows import is_hub
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.build.options import REFINE, BuildOptions, Settings, parse_settings
 from data_builders.dataset import manifest
-from data_builders.own_data.source import how_to_describe, hub_source, is_data_file, is_own, own_source
+from data_builders.own_data.source import how_to_describe, own_source
 from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import FoundFile, Job, RawFile, Samples, Source, SourceOptions
@@ -139,12 +138,12 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     """
     sources: dict[str, Source] = {}
     for name in names:
-        source = hub_source(name) if is_hub(name) else own_source(Path(name)) if is_own(name) else SOURCES.get(name)
+        source = own_source(name) or SOURCES.get(name)
         if source is None:
             raise UserError(
                 f"unknown dataset {name!r}; expected some of {', '.join(SOURCES)}, or a .yaml file that describes own "
                 f"data.{did_you_mean(name, SOURCES)}",
-                remedy=how_to_describe(name) if is_data_file(name) else None,
+                remedy=how_to_describe(name),
             )
         own, other = source.own, sources.get(source.name, source).own
         # Tables of scores have rows `all` and `average`, and options have the prefix `refine`.

@@ -22,29 +22,27 @@ def is_own(name: str) -> bool:
     return Path(name).suffix.lower() in (".yaml", ".yml")
 
 
-def is_data_file(name: str) -> bool:
-    """Return whether a name in `--datasets` is a file of rows, which needs a description."""
-    return Path(name).suffix.lower() in ENDINGS
-
-
-def how_to_describe(name: str) -> str:
-    """Return the remedy for a file of rows given instead of a description."""
+def how_to_describe(name: str) -> str | None:
+    """Return the remedy for a file of rows given instead of its description; None for other names."""
+    if Path(name).suffix.lower() not in ENDINGS:
+        return None
     text = EXAMPLE.replace("mine.csv", name)
     return f"describe it in a file such as mine.yaml, and name that:\n{text}"
 
 
-def own_source(path: Path) -> Source:
-    """Return the source of a description; UserError if it is missing or wrong, or one of its files is missing."""
-    spec = read_spec(path)
-    return _source_of(path, spec, name_of(path, spec))
-
-
-def hub_source(address: str) -> Source:
-    """Return the source of a dataset on the Hub without a description, by its columns.
+def own_source(name: str) -> Source | None:
+    """Return the source of a description, or of an address on the Hub; None for other names.
 
     Raises:
-        UserError: it cannot be fetched, or its columns are not those of conversations or of context, question, answer.
+        UserError: a description or one of its files is missing or wrong; or a dataset of the Hub cannot be fetched, or
+            its columns are not those of conversations or of context, question, answer.
     """
+    if is_hub(name):
+        return _hub_source(name)
+    return _source_of(Path(name), read_spec(Path(name))) if is_own(name) else None
+
+
+def _hub_source(address: str) -> Source:
     rows, name = fetch_rows(address), parse_address(address).name.rstrip("/").rpartition("/")[2]
     columns = columns_of(rows.path)
     chat = "messages" if "messages" in columns else "conversations" if "conversations" in columns else ""
@@ -58,12 +56,11 @@ def hub_source(address: str) -> Source:
         dict.fromkeys(splits_of(address), address)
         | ({"format": "chat", "columns": {"messages": chat}} if chat else {"format": "qa", "relation": "none"})
     )
-    return _source_of(Path(f"{name}.yaml"), spec, name_of(Path(f"{name}.yaml"), spec))
+    return _source_of(Path(f"{name}.yaml"), spec)
 
 
-def _source_of(path: Path, spec: OwnSpec, name: str) -> Source:
-    drawn = tuple(spec.shares)
-    names = _names(spec)
+def _source_of(path: Path, spec: OwnSpec) -> Source:
+    name, names, drawn = name_of(path, spec), _names(spec), tuple(spec.shares)
     inputs = tuple(
         Input(
             split,
