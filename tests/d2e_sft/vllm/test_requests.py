@@ -158,40 +158,27 @@ def test_answers_are_those_of_decoding_both_prompts_side_by_side(apart: float, r
         assert len(resubmitted) > 30, "the case needs pairs that part"
 
 
-def _progress(limit: int) -> PairProgress:
-    return PairProgress(PairRequest(PromptPair([1], [2]), DecodingConfig(max_new_tokens=limit), (STOP,), SENTINEL))
-
-
-def test_a_token_counts_when_both_requests_have_it() -> None:
-    progress = _progress(5)
+@pytest.mark.parametrize(
+    ("reports", "outcome", "answer"),
+    [
+        ([("original", [1, 2, 3], False), ("imagined", [1, 2], False)], "running", [1, 2]),
+        ([("original", [1, 2, SENTINEL], True), ("imagined", [1, SENTINEL], True)], "decoupled", [1]),
+        ([("original", [STOP], True), ("imagined", [SENTINEL], True)], "decoupled", []),
+        ([("imagined", [4, STOP], True), ("original", [4], False), ("original", [STOP], True)], "stop", [4]),
+        ([("original", [4, 5, 6, 7], True), ("imagined", [4, 5, 6, 7], True)], "length", [4, 5, 6]),
+    ],
+)
+def test_a_token_counts_when_both_requests_have_it(
+    reports: list[tuple[Any, list[int], bool]], outcome: str, answer: list[int]
+) -> None:
+    decoding = DecodingConfig(max_new_tokens=3)
+    progress = PairProgress(PairRequest(PromptPair([1], [2]), decoding, (STOP,), SENTINEL))
     progress.submit()
-    assert progress.report("original", [1, 2, 3], ended=False) == []
-    assert progress.report("imagined", [1, 2], ended=False) == [1, 2]
-    assert progress.outcome == "running"
-    assert progress.report("imagined", [SENTINEL], ended=True) == []
-    assert progress.report("original", [SENTINEL], ended=True) == []
-    assert (progress.outcome, progress.answer, progress.remaining) == ("decoupled", [1, 2], 3)
-
-
-def test_a_stop_token_of_one_request_alone_ends_nothing() -> None:
-    progress = _progress(5)
-    progress.submit()
-    progress.report("original", [STOP], ended=True)
-    progress.report("imagined", [SENTINEL], ended=True)
-    assert progress.outcome == "decoupled"
-    assert progress.fruitless == 1
-    progress.submit()
-    progress.report("imagined", [STOP], ended=True)
-    progress.report("original", [STOP], ended=True)
-    assert (progress.outcome, progress.answer, progress.stopped_by) == ("stop", [], STOP)
-
-
-def test_an_answer_of_full_length_is_complete_whatever_comes_after() -> None:
-    progress = _progress(2)
-    progress.submit()
-    progress.report("original", [4, 5], ended=True)
-    assert progress.report("imagined", [4, 5], ended=True) == [4, 5]
-    assert progress.outcome == "length"
+    gained = [token for view, tokens, ended in reports for token in progress.report(view, tokens, ended=ended)]
+    assert gained == progress.answer == answer
+    assert (progress.outcome, progress.remaining) == (outcome, 3 - len(answer))
+    assert progress.stopped_by == (STOP if outcome == "stop" else None)
+    assert progress.fruitless == (0 if answer else 1)
 
 
 def test_a_plain_request_reports_for_both_rows() -> None:

@@ -80,25 +80,19 @@ def test_rows_beyond_the_subset_and_of_other_splits_are_not_shown(tmp_path: Path
 
 
 def test_the_nearest_rows_are_taken_dataset_then_relation_then_format(tmp_path: Path) -> None:
-    near = train_rows(8, dataset="other")
-    far = train_rows(8, dataset="far", relation="causal")
-    own = train_rows(8)
-    for trains, name, dataset in (
-        ([*own, *near, *far], "same dataset", "made-up"),
-        ([*near, *far], "same relation", "other"),
-        (far, "same format", "far"),
+    near, far, own = train_rows(8, dataset="other"), train_rows(8, dataset="far", relation="causal"), train_rows(8)
+    tests = bench_rows()
+    # A suite's merged name stands for the datasets that it merged.
+    merged = [row.model_copy(update={"dataset": "merged", "meta": {"source_dataset": "made-up"}}) for row in tests]
+    for asked, trains, name, dataset in (
+        (tests, [*own, *near, *far], "same dataset", "made-up"),
+        (merged, [*own, *near], "same dataset", "made-up"),
+        (tests, [*near, *far], "same relation", "other"),
+        (tests, far, "same format", "far"),
     ):
-        shown = load(tmp_path / dataset, bench_rows(), trains)
+        shown = load(tmp_path / f"{dataset}-{asked is merged}", asked, trains)
         assert set(shown.sources.values()) == {name}
-        assert {row.dataset for row in shown.groups[QA]} == {dataset}
-
-
-def test_a_suites_merged_name_stands_for_the_datasets_that_it_merged(tmp_path: Path) -> None:
-    tests = [
-        row.model_copy(update={"dataset": "merged", "meta": {"source_dataset": "made-up"}}) for row in bench_rows()
-    ]
-    shown = load(tmp_path, tests, [*train_rows(8), *train_rows(8, dataset="other")])
-    assert set(shown.sources.values()) == {"same dataset"}
+        assert {row.dataset for rows in shown.groups.values() for row in rows} == {dataset}
 
 
 def test_moderate_contexts_and_different_passages_are_preferred(tmp_path: Path) -> None:
