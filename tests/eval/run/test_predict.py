@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -35,15 +35,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def written(folder: Path, ending: str, rows: list[dict[str, Any]] = ROWS) -> Path:
     file = folder / f"questions{ending}"
-    if ending == ".csv":
-        with file.open("w", newline="") as out:
-            writer = csv.DictWriter(out, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    elif ending == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), file)
-    else:
+    if ending == ".jsonl":
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        getattr(pd.DataFrame(rows), f"to_{ending.removeprefix('.')}")(file, index=False)
     return file
 
 
