@@ -1,7 +1,7 @@
 """Debiased decoding inside vLLM: two ordinary requests per sample, paired in the engine's batch (PIPER, section 3.3).
 
-    pairing.py, draw.py   rows of a step → pairs, their logits, and how a pair samples (torch only)
-    rows.py               the rows of a step, from either of vLLM's model runners (torch only)
+    pairing.py, draw.py   rows of a step → pairs, their logits, and how a pair samples (without vLLM)
+    rows.py               the rows of a step, from either of vLLM's model runners (without vLLM)
     processor.py          the plug-in that vLLM loads
     requests.py           the two requests of a pair, its answer from their outputs, and when to submit it again
     engine.py             model names → engines; checks of an engine; the sentinel

@@ -1,4 +1,4 @@
-"""Which rows of a step belong together, and what their logits become; torch only, so it is tested without vLLM.
+"""Which rows of a step belong together, and what their logits become; imports no vLLM, so it is tested without.
 
 A sample is two requests, `original` and `imagined`, that must take the same tokens. A row finds its partner by name
 and length: both are in the step, and about to take the token of the same index. Both then get the decoder's scores of

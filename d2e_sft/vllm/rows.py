@@ -1,4 +1,4 @@
-"""The paired rows of a step, from either of vLLM's model runners; torch only."""
+"""The paired rows of a step, from either of vLLM's model runners; imports no vLLM."""
 
 from __future__ import annotations
 
