@@ -23,8 +23,8 @@ from d2e_sft.util.startup import quieten
 from d2e_sft.util.terminal import folded, folded_usage
 
 _FULL = (
-    "\n  remedy: make room on this disk; what was there before is as it was, and the same command goes on from what "
-    "is kept (d2e train with --resume)"
+    "\n  remedy: make room on this disk. Earlier results are unchanged, and the same command resumes "
+    "(d2e train with --resume)"
 )
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
 _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {

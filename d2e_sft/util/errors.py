@@ -51,12 +51,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def describe_problem(item: Mapping[str, Any]) -> str:
     """One error of a pydantic ValidationError: the field, the value found, what was expected."""
-    field = ".".join(map(str, item["loc"]))
-    message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "missing":
+    field, kind = ".".join(map(str, item["loc"])), item["type"]
+    if kind == "missing":
         return f"{field}: missing; expected a value"
-    if item["type"] == "string_pattern_mismatch":
-        message = "expected text that is not empty"
+    is_empty = kind == "string_pattern_mismatch"
+    message = "expected text that is not empty" if is_empty else item["msg"].removeprefix("Value error, ")
     return f"{field}: got {shortened(item['input'])}; {message}" if field else message
 
 

@@ -12,9 +12,13 @@ import uuid
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
+
+from d2e_sft.util.errors import UserError, describe_validation_error
+
+T = TypeVar("T")
 
 # Text compresses to a tenth or twentieth, an archive bomb to a thousandth.
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
@@ -110,6 +114,20 @@ def write_whole(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write an indented JSON file atomically, without escaping letters."""
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
+    """Read a JSON file as a type that pydantic validates.
+
+    Raises:
+        UserError: it is not `what` the file should hold.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{path}: not {what} ({describe_validation_error(error)})", remedy) from None
 
 
 class _UniqueKeyConstructor(yaml.constructor.BaseConstructor):

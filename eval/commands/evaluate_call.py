@@ -104,16 +104,11 @@ def launch_if_asked(launcher: str | None, processes: int | None, engine: str) ->
             remedy="use --tensor-parallel N" if engine == "vllm" else "use --concurrency N",
         )
     context = click.get_current_context()
-    arguments = [str(context.command.name), *_arguments_without(context, ("launcher", "processes"))]
-    sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))
-
-
-def _arguments_without(context: click.Context, left_out: tuple[str, ...]) -> list[str]:
-    """The command line that was given, without some of its options."""
-    arguments: list[str] = []
+    arguments = [str(context.command.name)]
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name in left_out or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if name in ("launcher", "processes") or not is_given:
             continue
         value = context.params[name]
         if isinstance(parameter, click.Option):
@@ -121,7 +116,7 @@ def _arguments_without(context: click.Context, left_out: tuple[str, ...]) -> lis
                 arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
         else:
             arguments.append(str(value))
-    return arguments
+    sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))
 
 
 def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:

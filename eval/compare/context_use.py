@@ -102,22 +102,22 @@ def read_without_context(
 
 def command_without_context(run: ScoredRun) -> str:
     """The `d2e eval` call that asks the run's model the same samples without their contexts."""
-    scores = run.scores
-    file = Path(scores.bench.file)
+    scores, file = run.scores, Path(run.scores.bench.file)
     fingerprint = (read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}})["fingerprint"]
     engine = (scores.engine or "transformers").split(", ")[-1]  # the last session's
-    options: dict[str, object] = {"--bench": file.parent if file.stem == "test" else file}
-    if scores.setting != "zero_shot":
-        options["--setting"] = scores.setting
-    if scores.answer != "generate":
-        options |= {"--answer": scores.answer, "--normalise": scores.normalise or "none"}
-    if scores.prompt_set != "default":
-        options["--prompt-set"] = scores.prompt_set_given or scores.prompt_set
-    if scores.subset is not None:
-        options |= {"--max-samples": scores.subset.get("per_group"), "--seed": scores.subset.get("seed", 0)}
-    options["--max-new-tokens"] = scores.max_new_tokens
-    options["--engine"] = None if engine == "transformers" else engine
-    options["--dtype"] = fingerprint.get("dtype") or None
+    generates, subset = scores.answer == "generate", scores.subset or {}
+    options: dict[str, object] = {
+        "--bench": file.parent if file.stem == "test" else file,
+        "--setting": None if scores.setting == "zero_shot" else scores.setting,
+        "--answer": None if generates else scores.answer,
+        "--normalise": None if generates else scores.normalise or "none",
+        "--prompt-set": None if scores.prompt_set == "default" else scores.prompt_set_given or scores.prompt_set,
+        "--max-samples": subset.get("per_group"),
+        "--seed": subset.get("seed", 0) if subset else None,
+        "--max-new-tokens": scores.max_new_tokens,
+        "--engine": None if engine == "transformers" else engine,
+        "--dtype": fingerprint.get("dtype") or None,
+    }
     if engine == "openai":
         options["--base-url"] = scores.environment.get("endpoint") or None
         options["--tokenizer"] = fingerprint.get("tokenizer") or None

@@ -15,14 +15,14 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
-from d2e_sft.util.errors import UserError, describe_validation_error
-from d2e_sft.util.files import write_json
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as, write_json
 from eval.compare.runs import ScoredRun
 from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
@@ -185,10 +185,7 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
     if not path.is_file():
         return None
     again = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
-    try:
-        content = _Content.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: not error patterns ({describe_validation_error(error)})", remedy=again) from None
+    content = read_json_as(_Content, path, "error patterns", again)
     found = {(one.dataset, one.id): JudgedError(one.pattern, one.reason) for one in content.errors}
     wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
     strangers = sorted(found.keys() ^ set(wrong))

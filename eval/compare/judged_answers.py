@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import closing_value, load_templates, without_closing
-from d2e_sft.util.errors import UserError, describe_validation_error
-from d2e_sft.util.files import write_json
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as, write_json
 from eval.compare.runs import ScoredRun
 from eval.score.faithfulness import has_free_answer
 from eval.score.predictions import Prediction, SampleKey
@@ -83,10 +83,7 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
     if not path.is_file():
         return None
     again = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
-    try:
-        judged = _Content.model_validate_json(path.read_bytes()).answers
-    except ValidationError as error:
-        raise UserError(f"{path}: not verdicts on answers ({describe_validation_error(error)})", again) from None
+    judged = read_json_as(_Content, path, "verdicts on answers", again).answers
     about = {(one.dataset, one.id): one.output_sha256 for one in judged}
     held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
     changed = [key for key, digest in held.items() if about.get(key) != digest]

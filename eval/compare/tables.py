@@ -121,11 +121,8 @@ def gain_table(comparison: Comparison) -> Table:
     sets = comparison.has_sets
 
     def cells(row: Row, run: int) -> list[str] | None:
-        if not run:
-            return None
-        gain = row.gains[run - 1]
-        metrics = [gain.mean, gain.exact_match, gain.f1, *[gain.set_accuracy] * sets]
-        return [text for one in metrics for text in (points(one), p_value(one))]
+        metrics = [*vars(row.gains[run - 1]).values()][: 3 + sets] if run else []
+        return [text for one in metrics for text in (points(one), p_value(one))] or None
 
     caption = (
         f"Paired difference to {comparison.labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip "

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
-from d2e_sft.util.errors import UserError, describe_validation_error
-from d2e_sft.util.files import load_yaml, write_whole
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import load_yaml, read_json_as, write_whole
 
 Row = dict[str, Any]
 WITHOUT_CONTEXT = "without_context"
@@ -68,11 +67,7 @@ def read_rows(file: Path) -> list[Row]:
     """
     if not file.is_file():
         return []
-    try:
-        rows = TypeAdapter(list[Row]).validate_json(file.read_bytes())
-    except ValidationError as error:
-        problem = f"{file}: expected a list of rows ({describe_validation_error(error)})"
-        raise UserError(problem, "restore it, or name another file as `results`") from None
+    rows = read_json_as(list[Row], file, "a list of rows", "restore it, or name another file as `results`")
     return [row for row in rows if "step" in row]
 
 

@@ -39,7 +39,6 @@ _OF_THE_PAGE = {
     "--panel": ("#f3f4f6",),
     "--ground": ("#ffffff",),
 }
-_PROPERTY_OF = {colour: name for name, colours in _OF_THE_PAGE.items() for colour in colours}
 
 
 def legend_name(label: str) -> str:
@@ -59,12 +58,7 @@ def inline_svg(figure: Figure, description: str) -> Markup:
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)
     # With a fallback for plots that are copied out of the page.
-    body = re.sub(
-        r"(fill|stroke): (#[0-9a-f]{6})(?=[;\"])",
-        lambda found: (
-            f"{found[1]}: var({_PROPERTY_OF[found[2]]}, {found[2]})" if found[2] in _PROPERTY_OF else found[0]
-        ),
-        body,
-    )
+    for name, colours in _OF_THE_PAGE.items():
+        body = re.sub(rf"(fill|stroke): ({'|'.join(colours)})(?=[;\"])", rf"\1: var({name}, \2)", body)
     view_box = re.findall(r'viewBox="[^"]*"', opening)[0]
     return Markup('<svg role="img" aria-label="{}" {}>{}').format(description, Markup(view_box), Markup(body))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as
 from eval.compare.measures.measure import Measure, digest, shares
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d{2}-\d{2}T[\d\-.:]+)\.jsonl")
@@ -40,7 +41,8 @@ def read_samples_folder(folder: Path) -> tuple[list[Measure], dict[str, Any]]:
     if len(models) > 1:
         raise UserError(f"{folder}: holds samples of {len(models)} models: {', '.join(models)}", "name one of them")
     last = max(time for _, _, time in files)
-    results = _results(files[0][0].with_name(f"results_{last}.json"))
+    file = files[0][0].with_name(f"results_{last}.json")
+    results = read_json_as(dict[str, Any], file, "results of lm-eval", _REMEDY) if file.is_file() else {}
     by_task = {task: _read(file) for file, task, time in files if time == last}
     metrics, gold = {}, {}
     for task, rows in by_task.items():
@@ -64,16 +66,6 @@ def _files(folder: Path) -> list[tuple[Path, str, str]]:
         if found := [(file, match["task"], match["time"]) for file, match in matches if match is not None]:
             return found
     return []
-
-
-def _results(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise UserError(f"{file}: cannot be read ({error})", _REMEDY) from None
-    return content if isinstance(content, dict) else {}
 
 
 def _read(file: Path) -> list[dict[str, Any]]:

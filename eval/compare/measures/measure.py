@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from d2e_sft.util.errors import UserError, describe_validation_error
-from d2e_sft.util.files import write_whole
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as, write_whole
 from eval.score.counts import FORMS, bootstrap_counts, score_of
 from eval.score.statistics import Interval
 
@@ -88,7 +88,4 @@ def read_measures(folder: Path) -> list[Measure]:
     again = "the same d2e eval writes it again from the answers that it kept, without decoding"
     if not path.is_file():
         raise UserError(f"{folder}: has scores, but no {MEASURES_FILE}, which holds them item by item", again)
-    try:
-        return TypeAdapter(list[Measure]).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path}: damaged ({describe_validation_error(error)})", again) from None
+    return read_json_as(list[Measure], path, "a list of measures", again)

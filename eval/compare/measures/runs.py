@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as
 from eval.compare.measures.comparison import MeasureComparison, compare_measures
 from eval.compare.measures.lm_eval_samples import holds_samples, read_samples_folder
 from eval.compare.measures.measure import Measure, read_measures
@@ -83,8 +83,4 @@ def _measured_benches(path: Path) -> dict[str, Path]:
 
 
 def _content(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise UserError(f"{file}: cannot be read ({error})", remedy="score the run again") from None
-    return content if isinstance(content, dict) else {}
+    return read_json_as(dict[str, Any], file, "scores", "score the run again")

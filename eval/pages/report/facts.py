@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from d2e_sft.config.decoding import describe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.train.data_record import DATA_FILE, DataRecord
-from d2e_sft.util.errors import UserError, describe_validation_error
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as
 from d2e_sft.util.table import NONE, percent
 from eval.compare.runs import ScoredRun
 from eval.pages.report.training import Training
@@ -77,16 +76,8 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
 
 def _read_data_record(run: ScoredRun) -> DataRecord | None:
     """Read what a run was trained on; None for a base model."""
-    path = run.path / DATA_FILE
-    if not path.is_file():
-        return None
-    try:
-        return DataRecord.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(
-            f"{path}: not the record of a training ({describe_validation_error(error)})",
-            remedy="copy it again from where the run was trained, or remove it to report without it",
-        ) from None
+    path, remedy = run.path / DATA_FILE, "copy it again from where the run was trained, or remove it"
+    return read_json_as(DataRecord, path, "the record of a training", remedy) if path.is_file() else None
 
 
 def _written(value: Any) -> str:

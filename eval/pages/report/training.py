@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
+
+from pydantic import BaseModel
 
 from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as
 
 CURVES = {
     "loss": "Loss",
@@ -41,6 +44,10 @@ class Training:
     terms: str = ""
 
 
+class _State(BaseModel):
+    log_history: list[dict[str, Any]]
+
+
 def read_training(run: Path) -> Training | None:
     """Read the training log of a run folder; None if it has no trainer state.
 
@@ -50,14 +57,9 @@ def read_training(run: Path) -> Training | None:
     path = run / "trainer_state.json"
     if not path.is_file():
         return None
-    try:
-        history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
-        entries = [(int(entry["step"]), entry) for entry in history if "step" in entry]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: not a trainer state ({error!r}); expected JSON with a log_history list",
-            remedy="copy it again from the run's last checkpoint, or remove it to report without curves",
-        ) from None
+    remedy = "copy it again from the run's last checkpoint, or remove it to report without curves"
+    history = read_json_as(_State, path, "a trainer state", remedy).log_history
+    entries = [(int(entry["step"]), entry) for entry in history if "step" in entry]
 
     def values(name: str) -> list[tuple[int, float]]:
         found = [(step, entry.get(name)) for step, entry in entries]

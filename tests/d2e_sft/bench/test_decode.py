@@ -12,7 +12,6 @@ import pytest
 
 from d2e_sft.bench.decode import Decoding, as_table, bench_decoding
 from d2e_sft.cli import run
-from d2e_sft.util.errors import UserError
 from tests.tiny import save_tiny_model
 
 KEYS = {"prompt", "batch", "new_tokens", "plain_ms", "debiased_ms", "guidance_ms", "debiased_to_plain", "debiased_to_guidance"}  # fmt: skip  # noqa: E501
@@ -35,11 +34,6 @@ def test_every_combination_is_a_row_and_the_debiased_tokens_are_those_of_guidanc
         assert row["same_tokens"] == 1
         assert row["debiased_to_plain"] == pytest.approx(row["debiased_ms"] / row["plain_ms"], rel=0.1)
     assert capsys.readouterr().out.count("100%") == len(rows)
-
-
-def test_a_prompt_too_short_for_a_context_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--prompts 160: too short; expected more than 160 tokens"):
-        run(["bench", "decode", "--model", str(tmp_path), "--prompts", "160"])
 
 
 def test_in_vllm_both_ways_take_turns_from_an_empty_prefix_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,13 +71,14 @@ def test_chosen_engines_are_measured_and_profiled_with_their_baselines(tmp_path:
         assert min(by_kind["matrix products"], by_kind["attention"], by_kind["elementwise and sums"]) > 0
 
 
-def test_an_unknown_engine_is_named_with_the_nearest(tmp_path: Path) -> None:
-    model = save_tiny_model(tmp_path / "model")
-    with pytest.raises(UserError, match=r"--engines shared_bach: expected names among .* mean 'shared_batch'"):
-        run(["bench", "train", "--model", str(model), "--contexts", "12", "--engines", "shared_bach"])
-
-
-def test_a_model_that_cannot_be_packed_is_not_measured(tmp_path: Path) -> None:
-    model = save_tiny_model(tmp_path / "model", "bloom")
-    with pytest.raises(UserError, match=r"train\.packing=shared_batch: not exact here"):
-        run(["bench", "train", "--model", str(model), "--contexts", "12", "--repeats", "1"])
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        ("llama", ["--engines", "shared_bach"], "--engines shared_bach: expected names among .* mean 'shared_batch'"),
+        ("bloom", ["--repeats", "1"], r"train\.packing=shared_batch: not exact here"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, kind: str, options: list[str], said: str) -> None:
+    model = save_tiny_model(tmp_path / "model", kind)
+    with pytest.raises(UserError, match=said):
+        run(["bench", "train", "--model", str(model), "--contexts", "12", *options])

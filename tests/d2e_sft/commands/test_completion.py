@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from d2e_sft import cli
 
@@ -16,29 +17,25 @@ ROOT = Path(cli.__file__).parents[1]
 
 
 def completed(shell: str, line: str) -> str:
-    """What d2e answers to a shell for the last word of a line, in a process of its own."""
+    """What d2e answers to a shell for the last word of a line."""
     words = [*shlex.split(line), *([""] if line.endswith(" ") else [])]
     place = str(len(words) - 1) if shell == "bash" else words[-1]
-    run = subprocess.run(
-        [sys.executable, "-c", "from d2e_sft.cli import main; main()"],
-        env={"PYTHONPATH": str(ROOT), "_D2E_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": place},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not run.stderr, run.stderr
-    return run.stdout
+    environment = {"_D2E_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": place}
+    return CliRunner().invoke(cli.d2e, prog_name="d2e", env=environment).output
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_verbs_subcommands_options_and_recipes_are_completed(shell: str) -> None:
-    assert "doctor" in completed(shell, "d2e d")
     assert "train" not in completed(shell, "d2e d")
-    assert "download" in completed(shell, "d2e data d")
-    assert "--auto-resume" in completed(shell, "d2e train --a")
-    assert "qwen3-0.6b/d2e-lora" in completed(shell, "d2e train qwen3-0.6b/d")
-    assert "qwen3-0.6b" in completed(shell, "d2e train --model qwen")
-    assert "sft-qlora" in completed(shell, "d2e train --model qwen3-0.6b --method sft-q")
+    for line, expected in {
+        "d2e d": "doctor",
+        "d2e data d": "download",
+        "d2e train --a": "--auto-resume",
+        "d2e train qwen3-0.6b/d": "qwen3-0.6b/d2e-lora",
+        "d2e train --model qwen": "qwen3-0.6b",
+        "d2e train --model qwen3-0.6b --method sft-q": "sft-qlora",
+    }.items():
+        assert expected in completed(shell, line)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")

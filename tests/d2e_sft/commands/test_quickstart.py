@@ -40,9 +40,6 @@ def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_th
     built = {line[line.index("--out") + 1] for line in words if line[:2] == ["data", "build"]}
     assert {str(Path(file).parent) for file in of["data.train"]} == built
 
-
-def test_all_are_scored_on_the_same_rows_and_compared_with_plain_sft() -> None:
-    words = steps(Path("out"))
     scored = [line for line in words if line[0] == "eval"]
     assert {line[line.index("--bench") + 1] for line in scored} == {"out/habit"}
     for verb in ("compare", "report"):

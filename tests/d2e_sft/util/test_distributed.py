@@ -15,15 +15,12 @@ def test_an_engine_is_asked_for_as_accelerate_says(monkeypatch: pytest.MonkeyPat
     assert asked_for("FSDP")
 
 
-def test_one_process_decides_for_itself() -> None:
-    state = process_state()
-    same_everywhere(state, "the files", "abc")
-    assert decided_by_main(state, lambda: 7) == 7
-
-
-def test_what_the_main_process_could_not_decide_is_raised() -> None:
+def test_one_process_decides_for_itself_or_raises_its_error() -> None:
     def refuse() -> None:
         raise UserError("no such file")
 
+    state = process_state()
+    same_everywhere(state, "the files", "abc")
+    assert decided_by_main(state, lambda: 7) == 7
     with pytest.raises(UserError, match="no such file"):
-        decided_by_main(process_state(), refuse)
+        decided_by_main(state, refuse)

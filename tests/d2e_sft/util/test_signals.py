@@ -15,10 +15,10 @@ from d2e_sft.util.signals import PARENT, REQUEUE, on_sigterm
 
 def test_sigterm_ends_at_once_with_the_status_for_schedulers(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with on_sigterm("the same command goes on"), pytest.raises(SystemExit) as ended:
+    with on_sigterm("the same command resumes"), pytest.raises(SystemExit) as ended:
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == REQUEUE == 75
-    assert capsys.readouterr().err == "d2e: ended by SIGTERM; the same command goes on\n"
+    assert capsys.readouterr().err == "d2e: ended by SIGTERM; the same command resumes\n"
     assert signal.getsignal(signal.SIGTERM) == before
 
 

@@ -10,13 +10,10 @@ from d2e_sft.util.terminal import WIDTH, filled, folded, warn
 LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
 
 
-@pytest.fixture
-def piped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS")
-
-
-@pytest.mark.usefixtures("piped")
-def test_an_error_is_folded_between_words_and_its_command_can_be_pasted() -> None:
+def test_an_error_is_folded_between_words_and_its_command_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS")  # as if piped
     path = f"runs/{LONG}"
     error = UserError(f"{path}: " + "expected a run folder " * 6 + "here", f"d2e eval {path} --bench {path} --seed 3")
     assert folded(f"d2e: error: {error}").splitlines() == [
@@ -31,6 +28,8 @@ def test_an_error_is_folded_between_words_and_its_command_can_be_pasted() -> Non
         f"      predict {path} with rows",
     ]
     assert folded("x" * 120) == "x" * 120, "a word is not cut"
+    warn("word " * 40)
+    assert max(map(len, capsys.readouterr().err.splitlines())) <= WIDTH
 
 
 def test_errors_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +43,3 @@ def test_a_paragraph_hangs_below_its_lead() -> None:
     assert filled("one two", 20, lead="  name  ") == "  name  one two"
     assert filled("aaaa bbbb cccc dddd eeee", 23, lead="n  ") == "n  aaaa bbbb cccc dddd\n   eeee"
     assert filled("", 20, lead="  name  ") == "  name"
-
-
-@pytest.mark.usefixtures("piped")
-def test_warnings_are_folded(capsys: pytest.CaptureFixture[str]) -> None:
-    warn("word " * 40)
-    assert max(map(len, capsys.readouterr().err.splitlines())) <= WIDTH

@@ -5,12 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.command import output_of
-
-
-def test_help_ends_with_an_example() -> None:
-    assert "Example: d2e compare" in output_of("compare", "--help")
-
 
 def test_the_verbs_load_without_torch_or_matplotlib() -> None:
     code = (

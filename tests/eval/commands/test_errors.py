@@ -19,8 +19,8 @@ def _run_folder(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run", [*right, prediction(1, False), prediction(2, False), choice(1, False)])
 
 
-def _written(run: Path) -> dict[str, object]:
-    content: dict[str, object] = json.loads((run / "eval/mini/error_patterns.json").read_text())
+def _written(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "eval/mini/error_patterns.json").read_text())
     return content
 
 
@@ -35,12 +35,8 @@ def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServ
     assert "all32(66.7%)0(0.0%)1(33.3%)0(0.0%)" in lines
     written = _written(run)
     assert written["counts"] == {"neglect_context": 2, "inaccurate_position": 0, "other": 1, "undecided": 0}
-    assert written["errors"][0] == {  # type: ignore[index]
-        "dataset": "stories",
-        "id": "s1",
-        "pattern": "neglect_context",
-        "reason": "Look.",
-    }
+    first = {"dataset": "stories", "id": "s1", "pattern": "neglect_context", "reason": "Look."}
+    assert written["errors"][0] == first
 
 
 def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> None:
@@ -49,23 +45,18 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     write_predictions(blind, tmp_path / "blind.jsonl")
     printed = output_of("errors", run, "--without-context", tmp_path / "blind.jsonl")
     assert "Estimated by rule" in printed
-    assert _written(run)["counts"] == {
-        "neglect_context": 1,
-        "inaccurate_position": 0,
-        "other": 0,
-        "undecided": 2,
-    }
-
-
-def test_what_d2e_eval_left_beside_the_predictions_is_found(tmp_path: Path) -> None:
-    run = _run_folder(tmp_path)
+    assert _written(run)["counts"] == {"neglect_context": 1, "inaccurate_position": 0, "other": 0, "undecided": 2}
+    # What d2e eval left beside the predictions is found.
     blind = [prediction(1, False), prediction(2, False), choice(1, True)]
     write_predictions(blind, run / "eval" / "mini" / "without_context.jsonl")
     output_of("errors", run)
     written = _written(run)
     assert written["estimated_by_rule"] is True
-    assert written["counts"]["neglect_context"] == 2  # type: ignore[index]
-    assert written["relations"]["causal"]["undecided"] == 1  # type: ignore[index]
+    assert written["counts"]["neglect_context"] == 2
+    assert written["relations"]["causal"]["undecided"] == 1
+    write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
+    error = refusal_of("errors", run)
+    assert "holds no answer for 2 of 3 wrong predictions, such as 's2' of 'stories'" in error
 
 
 @pytest.mark.parametrize(
@@ -95,23 +86,13 @@ def test_what_d2e_eval_left_beside_the_predictions_is_found(tmp_path: Path) -> N
     ],
 )
 def test_without_them_the_remedy_is_the_command_with_all_options_of_the_first_pass(
-    tmp_path: Path,
-    scores: dict[str, Any],
-    fingerprint: dict[str, Any],
-    options: str,
+    tmp_path: Path, scores: dict[str, Any], fingerprint: dict[str, Any], options: str
 ) -> None:
     run = make_run(tmp_path / "run", [prediction(1, False)], model="some/model", **scores)
     (run / "eval/mini/predictions.decoding.json").write_text(json.dumps({"fingerprint": fingerprint}))
     error = refusal_of("errors", run)
     command = f"d2e eval some/model --bench data/mini {options} --out {run} --without-context"
     assert f"remedy: {command}" in error
-
-
-def test_answers_of_other_samples_are_refused(tmp_path: Path) -> None:
-    run = _run_folder(tmp_path)
-    write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
-    error = refusal_of("errors", run)
-    assert "holds no answer for 2 of 3 wrong predictions, such as 's2' of 'stories'" in error
 
 
 def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_it_is_an_estimate(
@@ -133,26 +114,22 @@ def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_
     assert (run / "eval" / "mini" / "error_patterns.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_empty_output_without_the_context_is_said(tmp_path: Path) -> None:
+def test_an_empty_output_without_the_context_is_shown_and_a_run_may_have_no_errors(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [prediction(1, False)])
     nothing = prediction(1, False).model_copy(update={"output": "", "answer": [], "extraction": "none"})
     write_predictions([nothing], run / "blind.jsonl")
     output_of("errors", run, "--without-context", run / "blind.jsonl")
     page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
     assert '<dt>Without the context</dt><dd><span class="quiet">an empty output</span></dd>' in page
-
-
-def test_a_run_without_errors_says_so_even_if_the_right_options_have_another_order(tmp_path: Path) -> None:
-    reordered = choice(1, False, format="mcq", f1=1.0, set_accuracy=1.0)
-    printed = output_of("errors", make_run(tmp_path / "run", [reordered, prediction(0, True)]))
+    reordered = choice(1, False, format="mcq", f1=1.0, set_accuracy=1.0)  # right, in another order
+    printed = output_of("errors", make_run(tmp_path / "right", [reordered, prediction(0, True)]))
     assert "0 of 2 predictions are wrong" in printed
 
 
 def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer) -> None:
     run = _run_folder(tmp_path)
-    printed = output_of(
-        "errors", run, "--judge", "openai", "--judge-model", "m", "--judge-url", server.url, "--estimate"
-    )
+    given = ("--judge", "openai", "--judge-model", "m", "--judge-url", server.url)
+    printed = output_of("errors", run, *given, "--estimate")
     assert "error patterns: 3 requests" in printed
     assert server.requests == []
     assert not (run / "eval/mini/error_patterns.json").exists()

@@ -10,12 +10,6 @@ from tests.command import refusal_of
 from tests.factories import bench_rows, save_bench
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Path:
-    save_bench(tmp_path / "bench", bench_rows(2))
-    return tmp_path / "bench"
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -25,8 +19,7 @@ def bench(tmp_path: Path) -> Path:
         (("--context", "Rain.", "--question", "What?", "--along", "gold"), "has no gold answer"),
     ],
 )
-def test_calls_that_make_no_sense_are_refused(
-    bench: Path, tmp_path: Path, arguments: tuple[str, ...], problem: str
-) -> None:
+def test_calls_that_make_no_sense_are_refused(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
+    bench = save_bench(tmp_path / "bench", bench_rows(2))
     given = [argument.replace("{bench}", str(bench)) for argument in arguments]
     assert problem in refusal_of("inspect", "no/model", "--out", tmp_path / "p.html", *given)

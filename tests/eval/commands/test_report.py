@@ -16,18 +16,16 @@ from tests.factories import make_run, prediction
     [
         (["--no-texts-of", "storys"], "--no-texts-of storys: not a dataset of the benchmark.* Did you mean 'stories'"),
         (["--no-texts", "--no-texts-of", "stories"], "expected no --no-texts-of"),
+        (["."], "the run has no scores"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_a_call_that_makes_no_sense_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     run, out = make_run(tmp_path / "run", [prediction(1, True)]), tmp_path / "p.html"
     assert re.search(message, refusal_of("report", run, "--out", out, *arguments))
     assert not out.exists()
-
-
-def test_a_run_without_results_is_named(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    error = refusal_of("report", tmp_path / "empty", "--out", tmp_path / "p.html")
-    assert f"{tmp_path / 'empty'}: the run has no scores" in error
 
 
 def test_its_output_ends_with_a_verdict_for_each_pair(tmp_path: Path) -> None:

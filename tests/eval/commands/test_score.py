@@ -31,6 +31,9 @@ def test_scores_are_printed_as_tables_or_json_and_written(tmp_path: Path) -> Non
     assert scores == json.loads((tmp_path / "scores.json").read_text())
     assert scores["questions"] == 6
     assert scores["accuracy"]["mean"] == pytest.approx(5 / 6)
+    # Folders stand for the files in them.
+    save(tmp_path / "run" / "eval" / "boxes" / "answers_by_box.jsonl", [{"prediction": text} for text in TEXTS])
+    assert scores == json.loads(output_of("score", "boxes", tmp_path / "run", "--gold", tmp_path, "--json", "-"))
 
 
 @pytest.mark.parametrize("option", ["--predictions", "--gold"])
@@ -39,13 +42,6 @@ def test_a_file_that_is_not_there_is_named_by_its_option(tmp_path: Path, option:
     files[option] = tmp_path / "none.jsonl"
     error = refusal_of("score", "boxes", *(part for pair in files.items() for part in pair))
     assert f"{option} {tmp_path / 'none.jsonl'}: no such file" in error
-
-
-def test_folders_stand_for_the_files_in_them(tmp_path: Path) -> None:
-    save(tmp_path / "raw" / "test.jsonl", ROWS)
-    save(tmp_path / "run" / "eval" / "boxes" / "answers_by_box.jsonl", [{"prediction": text} for text in TEXTS])
-    call = ("score", "boxes", "--predictions", tmp_path / "run", "--gold", tmp_path / "raw", "--json", "-")
-    assert json.loads(output_of(*call))["accuracy"]["mean"] == pytest.approx(5 / 6)
 
 
 def documented() -> dict[str, str]:

@@ -25,14 +25,11 @@ SAID = {
 
 
 def runs_of(folder: Path, said: dict[str, list[str]] = SAID, times: int = 10) -> list[Path]:
-    return [
-        make_run(
-            folder / name,
-            [reply(2 * n + place, text) for n in range(times) for place, text in enumerate(answers)]
-            + [choice(n, True) for n in range(3)],
-        )
-        for name, answers in said.items()
-    ]
+    runs, choices = [], [choice(n, True) for n in range(3)]
+    for name, answers in said.items():
+        rows = [reply(2 * n + place, text) for n in range(times) for place, text in enumerate(answers)]
+        runs.append(make_run(folder / name, rows + choices))
+    return runs
 
 
 def test_measures_and_their_paired_differences_counted_by_hand(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from eval.compare.paper_entries import write_paper_tables
 from tests.eval.paper_runs import cells, printed, run, trained
 
@@ -25,29 +27,32 @@ def named(*arguments: object) -> list[str]:
     return [row[0].replace("<sub>ZS</sub>", "").strip() for row in cells(printed(*arguments))[3:]]
 
 
-def test_the_ablation_is_named_and_ordered_by_what_a_recipe_leaves_out(tmp_path: Path) -> None:
-    runs = [
-        trained(tmp_path / "a", "{debias: false, distill: false}", alpha=0.0),
-        trained(tmp_path / "b", "{debias: false}", alpha=0.0),
-        trained(tmp_path / "c", "{}"),
-        trained(tmp_path / "d", "{kl_weight: 0}"),
-    ]
-    assert named(*runs, "--layout", "ablation") == ["Qwen1.5-7b (D²E-SFT)", "- w/o DIE", "- w/o DEE", "- w/o BOTH"]
+FULL = "Qwen1.5-7b (D²E-SFT)"
 
 
-def test_other_objectives_are_named_after_the_ablations(tmp_path: Path) -> None:
-    runs = [trained(tmp_path / name, f"{{objective: {name}}}", alpha=alpha) for name, alpha in OTHERS.items()]
-    assert named(*runs, "--layout", "ablation") == [
-        "Qwen1.5-7b (D²E-SFT)", "- w/o BOTH", "- objective honest", "- objective teacher, decoded with 0.5"
-    ]  # fmt: skip
-
-
-def test_the_ablation_says_what_was_not_decoded_as_it_was_trained(tmp_path: Path) -> None:
-    runs = [trained(tmp_path / "d2e", "{}", alpha=0.0), trained(tmp_path / "b", "{debias: false}", alpha=0.5)]
-    runs.append(trained(tmp_path / "cut", "{distill: false}", plausibility=0.1))
-    assert named(*runs, "--layout", "ablation") == [
-        "Qwen1.5-7b (D²E-SFT, decoded with 0)", "- w/o DIE, β=0.1", "- w/o DEE, decoded with 0.5"
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("trainings", "rows"),
+    [
+        (  # by what a recipe leaves out
+            [("debias: false, distill: false", {"alpha": 0.0}), ("debias: false", {"alpha": 0.0}), ("", {}),
+             ("kl_weight: 0", {})],
+            [FULL, "- w/o DIE", "- w/o DEE", "- w/o BOTH"],
+        ),
+        (  # other objectives come after them
+            [(f"objective: {name}", {"alpha": alpha}) for name, alpha in OTHERS.items()],
+            [FULL, "- w/o BOTH", "- objective honest", "- objective teacher, decoded with 0.5"],
+        ),
+        (  # decoded in another way than trained
+            [("", {"alpha": 0.0}), ("debias: false", {"alpha": 0.5}), ("distill: false", {"plausibility": 0.1})],
+            ["Qwen1.5-7b (D²E-SFT, decoded with 0)", "- w/o DIE, β=0.1", "- w/o DEE, decoded with 0.5"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_ablation_names_and_orders_its_rows(
+    tmp_path: Path, trainings: list[tuple[str, dict[str, float]]], rows: list[str]
+) -> None:
+    runs = [trained(tmp_path / str(n), f"{{{d2e}}}", **how) for n, (d2e, how) in enumerate(trainings)]
+    assert named(*runs, "--layout", "ablation") == rows
 
 
 def test_results_beside_a_run_are_named_by_the_recipe_of_the_model_that_was_scored(tmp_path: Path) -> None:
@@ -56,16 +61,13 @@ def test_results_beside_a_run_are_named_by_the_recipe_of_the_model_that_was_scor
     plain = run(tmp_path / "sft-plain", model=str(sft), alpha=0.0)
     inside = trained(tmp_path / "other", "{}", model=str(sft), alpha=0.0)
     frozen = run(tmp_path / "base", model="models/Qwen1.5-7b", alpha=0.0)
-    assert named(d2e, plain, frozen, "--layout", "ablation") == [
-        "Qwen1.5-7b (frozen)", "Qwen1.5-7b (D²E-SFT)", "- w/o BOTH"
-    ]  # fmt: skip
+    assert named(d2e, plain, frozen, "--layout", "ablation") == ["Qwen1.5-7b (frozen)", FULL, "- w/o BOTH"]
     assert named(inside, "--layout", "ablation") == ["- w/o BOTH"]
 
 
 def test_runs_of_one_variant_keep_their_names(tmp_path: Path) -> None:
     runs = [trained(tmp_path / name, "{}") for name in ("seed-0", "seed-1")]
-    names = [row[0] for row in cells(printed(*runs, "--layout", "ablation"))[3:]]
-    assert names == [rf"Qwen1.5-7b (D²E-SFT) \[seed-{n}] <sub>ZS</sub>" for n in (0, 1)]
+    assert named(*runs, "--layout", "ablation") == [rf"{FULL} \[seed-{n}]" for n in (0, 1)]
 
 
 def test_tables_are_written_beside_the_scores_where_a_layout_fits(tmp_path: Path) -> None:

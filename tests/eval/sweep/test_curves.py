@@ -1,4 +1,4 @@
-"""Curves over seeds and differences to the reference, against hand-worked cases."""
+"""Curves over seeds and differences to the reference, against hand-worked cases, and in words and tables."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import pytest
 from scipy import stats
 
 from eval.sweep.curves import Curve, Way, averaged, contrasts, over_seeds, paired, ways
-from tests.eval.fake_sweeps import probed_rows, row
+from eval.sweep.settings import setting_table, settings, verdicts
+from tests.eval.fake_sweeps import probed_rows, probed_settings, row
 
 
-def test_a_value_between_two_rows_lies_on_the_line_between_them() -> None:
+def test_a_curve_is_linear_between_rows_and_its_mean_is_the_area_under_it() -> None:
     curve = Curve(0, [row("a", 0, 0, 0.0, 0), row("a", 0, 10, 0.4, 100), row("a", 0, 20, 1.0, 300)])
     assert curve.at("conflict", "step", 5) == pytest.approx(0.2)
     assert curve.at("conflict", "cpu_seconds", 200) == pytest.approx(0.7)
     assert curve.at("conflict", "step", 99) == pytest.approx(1.0)
-
-
-def test_the_mean_of_a_curve_is_the_area_under_it() -> None:
-    curve = Curve(0, [row("a", 0, 0, 0.0, 0), row("a", 0, 10, 0.4, 100), row("a", 0, 20, 1.0, 300)])
     # Trapezoids: 10 · 0.2 + 10 · 0.7 over 20 steps; 100 · 0.2 + 200 · 0.7 over 300 seconds.
     assert curve.mean("conflict", "step", 20) == pytest.approx(0.45)
     assert curve.mean("conflict", "cpu_seconds", 300) == pytest.approx(160 / 300)
@@ -83,3 +80,16 @@ def test_a_curve_over_seeds_has_a_mean_at_each_step() -> None:
     steps = averaged(found[Way((("way", "sft"),), "plain")], "conflict")
     assert [(step, seeds) for step, _, seeds in steps] == [(0, 3), (10, 3), (20, 3)]
     assert steps[2][1].mean == pytest.approx((0.4 + 0.6 + 0.5) / 3)
+
+
+def test_a_setting_is_compared_within_itself_and_left_out_without_its_reference() -> None:
+    found = probed_settings()
+    assert [setting.name for setting in found] == ["strength 0.5", "strength 0.95"]
+    lines = verdicts(found[1])
+    assert lines[0].startswith("good is better than sft: conflict +")
+    assert lines[1].startswith("slow is worse than sft: conflict -")
+    table = setting_table(found[0])
+    assert list(table.frame["way"]) == ["sft", "slow", "good"], "answers without context are not compared"
+    assert list(table.frame["verdict"]) == ["reference", "worse", "better"]
+    rows = [row for row in probed_rows(strength=0.5) if row["way"] != "sft"]
+    assert settings(["seed", "way", "strength"], {"way": "sft"}, rows) == []

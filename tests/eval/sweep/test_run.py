@@ -165,9 +165,6 @@ def test_a_call_that_must_fail_is_refused_before_training(
 ) -> None:
     assert said in refusal_of(*sweep(world, tmp_path / "out"), *words)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_suite_that_is_not_built_is_refused_with_the_command_that_builds_it(world: Path) -> None:
     said = refusal_of("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--suite", "piper", "--eval-args", "--data x")
     assert "d2e data build --suite piper --out x/piper" in said
 
@@ -233,18 +230,19 @@ def test_a_model_that_scores_options_is_loaded_once_for_all_decoders(world: Path
 
 
 def probe(world: Path, folder: Path) -> Path:
-    changes = {"eval_steps": 1, "max_steps": 2, "learning_rate": 1e-3}
+    habit = "habit.things_per_story=2 habit.moves=1 habit.train_samples=8 habit.test_samples=4"
     content = {
         "recipe": str(world / "recipe.yaml"),
         "out": str(folder / "out"),
         "results": str(folder / "rows.json"),
-        "build": "--datasets habit --seed {seed} habit.things_per_story=2 habit.moves=1 habit.train_samples=8 "
-        "habit.test_samples=4",
-        "overrides": {"train.seed": "{seed}"} | {f"train.{key}": value for key, value in changes.items()},
+        "build": f"--datasets habit --seed {{seed}} {habit}",
+        "overrides": {
+            "train.seed": "{seed}", "train.eval_steps": 1, "train.max_steps": 2, "train.learning_rate": 1e-3
+        },
         "axes": {"seed": [0, 1], "objective": {"sft": {"d2e.objective": "sft"}, "d2e": {"d2e.objective": "d2e"}}},
         "probe": {"reference": {"objective": "sft"}},
         "keep_models": False,
-    }
+    }  # fmt: skip
     file = folder / "probe.yaml"
     file.write_text(yaml.safe_dump(content, sort_keys=False))
     return file

@@ -15,18 +15,16 @@ A, B, C = (list((RNG.random(80) < p).astype(float)) for p in (0.4, 0.6, 0.7))
 
 
 def test_the_headline_is_corrected_for_results_and_the_rest_for_results_and_measures() -> None:
-    names = ("accuracy", "second", "third")
-    found = compare_measures("wiqa", {k: [*_all(v, names)] for k, v in {"a": A, "b": B, "c": C}.items()})
+    def measures(values: list[float]) -> list:
+        return [one for name in ("accuracy", "second", "third") for one in accuracy(values, name=name)]
+
+    found = compare_measures("wiqa", {"a": measures(A), "b": measures(B), "c": measures(C)})
     plain = [paired_average([A], [other]) for other in (B, C)]
     assert [change.mean for change in found.rows[0].changes] == pytest.approx([change.mean for change in plain])
     for row, family in ((found.rows[0], plain), (found.rows[1], plain * 2)):
         expected = [change.adjusted_p for change in holm(family)[:2]]
         assert [change.adjusted_p for change in row.changes] == pytest.approx(expected, abs=0.03)
     assert found.to_json()["rows"][0]["scores"][0]["mean"] == pytest.approx(np.mean(A))
-
-
-def _all(values: list[float], names: tuple[str, ...]) -> list:
-    return [one for name in names for one in accuracy(values, name=name)]
 
 
 def test_items_are_paired_by_their_ids_and_not_by_their_order() -> None:

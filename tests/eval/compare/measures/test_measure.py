@@ -38,5 +38,5 @@ def test_what_is_written_is_read_and_a_missing_file_is_reported(tmp_path: Path) 
 )
 def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / MEASURES_FILE).write_text(text)
-    with pytest.raises(UserError, match=r"measures\.json: damaged"):
+    with pytest.raises(UserError, match=r"measures\.json: not a list of measures"):
         read_measures(tmp_path)

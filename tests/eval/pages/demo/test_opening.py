@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-import pytest
-
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, Answers, DemoModel
@@ -50,8 +48,7 @@ def test_where_none_differs_that_is_said() -> None:
     assert found.told.startswith("In none of the 3 examples tried do the two answers differ at α = 0.5")
 
 
-@pytest.mark.parametrize("patience", [0.0, -1.0])
-def test_a_slow_model_does_not_keep_the_page_waiting(patience: float) -> None:
+def test_a_slow_model_does_not_keep_the_page_waiting() -> None:
     assert opening(("a", "a"), ("a", "b"), None, patience=-1.0).told == "Its two answers are the same at α = 0.5."
 
 

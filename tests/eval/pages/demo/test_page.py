@@ -172,16 +172,11 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     ended.set()
 
 
-def begun(tab: Tab, address: str) -> None:
-    opened(tab, address)
-    tab.evaluate("document.querySelector('#ask').click()")
-    tab.wait_for("document.querySelector('#stop')")
-
-
 def test_stop_ends_the_decoding_and_the_next_question_is_answered(
     tab: Tab, address: str, model: DemoModel, endless: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun(tab, address)
+    opened(tab, address)
+    tab.evaluate("document.querySelector('#ask').click()")
     tab.wait_for("document.querySelector('#stop')")
     tab.evaluate("document.querySelector('#stop').click()")
     assert endless.wait(20)
@@ -193,7 +188,9 @@ def test_stop_ends_the_decoding_and_the_next_question_is_answered(
 
 
 def test_leaving_the_page_ends_the_decoding(tab: Tab, address: str, endless: threading.Event) -> None:
-    begun(tab, address)
+    opened(tab, address)
+    tab.evaluate("document.querySelector('#ask').click()")
+    tab.wait_for("document.querySelector('#stop')")
     tab.open("about:blank")
     assert endless.wait(20)
 

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from d2e_sft.data.prompts import load_prompt_set
-from eval.commands.report import report
 from eval.compare.runs import load_runs
 from eval.pages.report import browser
 from eval.pages.report.page import ReportOptions, render_page, write_report
 from eval.score.predictions import Prediction
 from tests.browser import after_scripts
+from tests.command import output_of
 from tests.factories import choice, make_run, prediction, story
 
 ATTACK = "</script><script>document.title = 'taken over'</script><!-- <b>bold</b> & 'quoted' \u2028"
@@ -34,13 +33,9 @@ NAMES = list(MARKS)
 
 def rows(name: str) -> list[Prediction]:
     """26 predictions, nli and scq in turn; the 5th holds what must not act on the page."""
-    made = []
-    for n, mark in enumerate(MARKS[name].replace(" ", "")):
-        right = mark == "1"
-        if n == 5:
-            made.append(prediction(n, right, context=f"The cat sat. {ATTACK}", output=f"{ATTACK} {name}"))
-        else:
-            made.append(choice(n, right) if n % 2 else prediction(n, right))
+    marks = [mark == "1" for mark in MARKS[name].replace(" ", "")]
+    made = [choice(n, right) if n % 2 else prediction(n, right) for n, right in enumerate(marks)]
+    made[5] = prediction(5, marks[5], context=f"The cat sat. {ATTACK}", output=f"{ATTACK} {name}")
     return made
 
 
@@ -67,9 +62,8 @@ def recounted(first: str, other: str) -> Counter[str]:
 def data_of(text: str) -> dict[str, Any]:
     found = re.search(r'<script id="data" type="application/(json|gzip)">(.*?)</script>', text, flags=re.DOTALL)
     assert found is not None
-    content: dict[str, Any] = json.loads(
-        found[2] if found[1] == "json" else gzip.decompress(base64.b64decode(found[2]))
-    )
+    text_of = {"json": lambda text: text, "gzip": lambda text: gzip.decompress(base64.b64decode(text))}
+    content: dict[str, Any] = json.loads(text_of[found[1]](found[2]))
     return content
 
 
@@ -164,13 +158,8 @@ def test_the_pair_of_runs_is_chosen_freely(page: Path, first: str, other: str) -
     pair = {"from": str(NAMES.index(first)), "to": str(NAMES.index(other))}
     shown = after_scripts(page, setting(**pair))
     counts = recounted(first, other)
-    assert chips(shown) == {
-        "All": 26,
-        "Fixed": counts["fixed"],
-        "Broken": counts["broken"],
-        "Both right": counts["both right"],
-        "Both wrong": counts["both wrong"],
-    }
+    kinds = ("fixed", "broken", "both right", "both wrong")
+    assert chips(shown) == {"All": 26, **{kind.capitalize(): counts[kind] for kind in kinds}}
 
 
 def test_filters_and_search_narrow_what_is_shown(page: Path) -> None:
@@ -219,15 +208,11 @@ def test_one_run_has_right_and_wrong_alone(runs: list[Path], tmp_path: Path) -> 
     assert shown.count('<label class="pair" hidden="">') == 2
 
 
-def test_cards_have_the_instruction_that_the_model_was_given(page: Path) -> None:
-    shown = after_scripts(page)
+def test_cards_have_the_instruction_that_the_model_was_given_unless_it_has_changed(page: Path, tmp_path: Path) -> None:
     system = load_prompt_set("default").zero_shot["scq"].system
-    of_scq = [card for card in cards(shown) if "· scq ·" in card]
-    assert all(html.escape(system, quote=False) in card for card in of_scq)
+    of_scq = [card for card in cards(after_scripts(page)) if "· scq ·" in card]
     assert of_scq
-
-
-def test_a_wording_that_has_changed_since_is_not_shown(tmp_path: Path) -> None:
+    assert all(html.escape(system, quote=False) in card for card in of_scq)
     run = make_run(tmp_path / "run", [choice(1, True)])
     record = {"fingerprint": {"prompt_set": "default, sha256 " + "0" * 64}}
     (run / "eval/mini/predictions.decoding.json").write_text(json.dumps(record))
@@ -253,7 +238,7 @@ def test_texts_are_left_out_on_request(runs: list[Path], tmp_path: Path) -> None
     assert [[one[0] for one in sample[6]] for sample in stories if sample[1] == "s2"] == [[0, 0, 1]]
     assert all(data["texts"][sample[5][0]] == "positive" for sample in stories), "labels are no texts"
     out = tmp_path / "none.html"
-    assert _report(runs, "--out", out, "--no-texts").exit_code == 0
+    output_of("report", *runs, "--out", out, "--no-texts")
     text = out.read_text(encoding="utf-8")
     assert "kettle" not in text
     assert "a spoon" not in text
@@ -273,10 +258,6 @@ def test_the_browser_can_be_limited_or_left_out(runs: list[Path], tmp_path: Path
     assert '<div id="some">' in after_scripts(without), "its script finds nothing to do"
 
 
-def _report(runs: list[Path], *arguments: object) -> Result:
-    return CliRunner().invoke(report, [*map(str, runs), *map(str, arguments)])
-
-
 def test_samples_with_subsets_can_be_filtered_by_them_and_show_the_habit(tmp_path: Path) -> None:
     rows = [story(1, "aligned", "garage", habit="garage"), story(2, "conflict", "kitchen"), prediction(3, True)]
     write_report(load_runs([make_run(tmp_path / "run", rows)]), tmp_path / "report.html")
@@ -288,16 +269,6 @@ def test_samples_with_subsets_can_be_filtered_by_them_and_show_the_habit(tmp_pat
     assert "the habit)" in cards[0], "a wrong answer that is the habit is marked"
     everything = after_scripts(tmp_path / "report.html")
     assert everything.count("the habit)") == 1
-    assert [value for value in ("aligned", "conflict", "no tag") if f'<option value="{value}">' in everything] == [
-        "aligned",
-        "conflict",
-        "no tag",
-    ]
-
-
-def test_a_habit_is_left_out_with_the_other_texts(tmp_path: Path) -> None:
-    page = render_page(
-        load_runs([make_run(tmp_path / "run", [story(1, "conflict", "attic", habit="a secret place")])]),
-        ReportOptions(no_texts_of=("habit",)),
-    )
-    assert "secret place" not in page
+    assert all(f'<option value="{value}">' in everything for value in ("aligned", "conflict", "no tag"))
+    secret = load_runs([make_run(tmp_path / "secret", [story(1, "conflict", "attic", habit="a secret place")])])
+    assert "secret place" not in render_page(secret, ReportOptions(no_texts_of=("habit",)))

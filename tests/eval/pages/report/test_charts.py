@@ -1,10 +1,14 @@
-"""Which charts there are: one says a thing once, and losses that cannot be compared are apart."""
+"""Curves of a training as its log has them, and which charts there are: losses that cannot be compared are apart."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
 from eval.pages.report.charts import bars, curves
@@ -14,14 +18,18 @@ from tests.factories import choice, make_run
 LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": step / 4} for step in (1, 2, 3)]
 
 
-def trained(folder: Path, d2e: str, **changes: float) -> Training:
-    folder.mkdir()
-    log = [{**entry, **{key: entry[key] + more for key, more in changes.items()}} for entry in LOG]
+def logged(folder: Path, log: list[dict[str, Any]]) -> Training:
+    folder.mkdir(exist_ok=True)
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
-    (folder / "recipe.yaml").write_text(f"data: {{train: x}}\ntrain: {{output_dir: x}}\nd2e: {{{d2e}}}\n")
     training = read_training(folder)
     assert training is not None
     return training
+
+
+def trained(folder: Path, d2e: str, **changes: float) -> Training:
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(f"data: {{train: x}}\ntrain: {{output_dir: x}}\nd2e: {{{d2e}}}\n")
+    return logged(folder, [{**entry, **{key: entry[key] + more for key, more in changes.items()}} for entry in LOG])
 
 
 def titles(charts: list[object]) -> list[str]:
@@ -53,3 +61,27 @@ def test_a_loss_that_is_nothing_but_its_cross_entropy_is_drawn_once(tmp_path: Pa
     same = Training({"loss": [(1, 2.0)], "ce": [(1, 2.0)]}, {}, 1, None)
     assert len(curves(["a"], [same])) == 1
     assert len(curves(["a"], [training])) == 3
+
+
+def test_curves_skip_values_that_are_no_numbers(tmp_path: Path) -> None:
+    history = [{"step": 2, "loss": 1.0}, {"step": 1, "loss": float("nan"), "kl": "inf"}, {"step": 3, "eval_loss": 1}]
+    training = logged(tmp_path, history)
+    assert training.curves == {"loss": [(2, 1.0)]}
+    assert training.steps == 3
+    assert training.tokens_per_second is None
+
+
+def test_curves_of_held_out_samples_stand_beside_those_of_training(tmp_path: Path) -> None:
+    history = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 2, "eval_loss": 2.5, "eval_ce": 2.4}]
+    training = logged(tmp_path, history)
+    assert training.held_out == {"loss": [(2, 2.5)], "ce": [(2, 2.4)]}
+    loss, ce = curves(["mine"], [training])
+    assert "of mine, mine, held out" in loss
+    assert "of mine, held out" in ce
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"log_history": [1]}'])
+def test_a_damaged_trainer_state_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "trainer_state.json").write_text(content)
+    with pytest.raises(UserError, match=r"trainer_state\.json"):
+        read_training(tmp_path)

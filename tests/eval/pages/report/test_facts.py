@@ -47,9 +47,8 @@ def test_facts_are_side_by_side_and_differences_are_marked(tmp_path: Path) -> No
 
 def test_options_by_likelihood_are_told_from_answers_that_were_read(tmp_path: Path) -> None:
     own = {"answer": "likelihood", "normalise": "tokens", "without_options": 3}
-    runs = load_runs(
-        [make_run(tmp_path / "a", [prediction(1, True)], **own), make_run(tmp_path / "b", [prediction(1, True)])]
-    )
+    rows = [prediction(1, True)]
+    runs = load_runs([make_run(tmp_path / "a", rows, **own), make_run(tmp_path / "b", rows)])
     facts = {fact.name: fact.values for fact in run_facts(runs, [None, None])["Evaluation"]}
     assert facts["answers"][0] == "the likeliest option (log-probability by tokens)"
     assert facts["answers"][1].startswith("100.0 %")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner
 
-from eval.commands.report import report
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from tests.browser import browser_tab
+from tests.command import output_of
+from tests.eval.pages.report.test_browser import data_of
 from tests.factories import choice, make_run, prediction
 
 HISTORY = [
@@ -32,31 +30,15 @@ def without_scripts(page: str) -> str:
     return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
 
 
-def data_of(page: str) -> dict[str, Any]:
-    """The data of the sample browser, as a browser takes it out of the page."""
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, flags=re.DOTALL)
-    assert found is not None
-    content: dict[str, Any] = json.loads(found[1])
-    return content
-
-
 def three_runs(folder: Path) -> list[Path]:
     """A base model, and two runs of which the second has samples 1 and 2 fixed and sample 3 broken."""
-    rows = {
-        "base": [True, False, False, True],
-        "sft_$x$": [True, True, False, False],
-        "_d2e": [True, True, True, False],
-    }
-    base, *tuned = (
-        make_run(
-            folder / name,
-            [*(prediction(n, right) for n, right in enumerate(marks)), choice(9, False, output=f"{ATTACK} {name}")],
-            recipe=None if name == "base" else f"model: {name}  # {ATTACK}",
-            history=None if name == "base" else HISTORY,
-        )
-        for name, marks in rows.items()
-    )
-    return [base, *tuned]
+    runs = []
+    for name, marks in zip(NAMES, ("1001", "1100", "1110"), strict=True):
+        rows = [prediction(n, mark == "1") for n, mark in enumerate(marks)]
+        rows.append(choice(9, False, output=f"{ATTACK} {name}"))
+        trained = {"recipe": f"model: {name}  # {ATTACK}", "history": HISTORY}
+        runs.append(make_run(folder / name, rows, **({} if name == "base" else trained)))
+    return runs
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +127,11 @@ def test_a_relation_of_several_datasets_has_its_average_and_mcq_its_set_accuracy
 
 def test_the_command_writes_the_page(tmp_path: Path) -> None:
     out = tmp_path / "new" / "report.html"
-    arguments = [*map(str, three_runs(tmp_path)), "--out", str(out), "--samples", "1", "--title", "A < B"]
-    result = CliRunner().invoke(report, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    output_of("report", *three_runs(tmp_path), "--out", out, "--samples", 1, "--title", "A < B")
     page = out.read_text(encoding="utf-8")
     assert "<h1>A &lt; B</h1>" in page
     assert page.count('<p class="quiet">stories') == 1
-    assert "Example: d2e report" in CliRunner().invoke(report, ["--help"]).output
+    assert "Example: d2e report" in output_of("report", "--help")
 
 
 def test_a_phone_shows_the_page_without_sideways_scrolling_in_its_own_colours(page: str, tmp_path: Path) -> None:

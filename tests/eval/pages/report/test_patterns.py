@@ -80,13 +80,10 @@ def test_a_run_without_patterns_is_named_and_the_command_says_how_to_get_them(
     assert find == f"  d2e errors {tmp_path}/b --bench mini"
 
 
-def test_where_no_run_has_patterns_the_page_has_no_such_part(tmp_path: Path) -> None:
+def test_without_patterns_there_is_no_such_part_and_without_wrong_answers_no_chart(tmp_path: Path) -> None:
     page = render_page(load_runs([run_with(tmp_path / "b", None)]))
     assert 'id="errors"' not in page
     assert "#errors" not in page
-
-
-def test_a_run_without_wrong_answers_has_no_chart(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [prediction(0, True)])
     content = {"judge": {"backend": "rules"}, "estimated_by_rule": True, "errors": []}
     (run / "eval/mini/error_patterns.json").write_text(json.dumps(content))
@@ -112,9 +109,6 @@ def test_a_damaged_file_or_one_of_other_answers_is_refused(tmp_path: Path, text:
         render_page(load_runs([run]))
     assert str(file) in str(error.value)
     assert f"d2e errors {run} --bench mini" in str(error.value)
-
-
-def test_patterns_of_an_answer_that_is_right_now_are_refused(tmp_path: Path) -> None:
-    run = run_with(tmp_path / "run", {"s1": OTHER, "s2": OTHER, "s3": OTHER, "s0": OTHER})
+    run = run_with(tmp_path / "right", {"s1": OTHER, "s2": OTHER, "s3": OTHER, "s0": OTHER})
     with pytest.raises(UserError, match=r"1 are in one only, such as 's0' of stories"):
         render_page(load_runs([run]))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from eval.compare.runs import load_runs
@@ -26,18 +24,14 @@ def point(label: str, aligned: float, conflict: float) -> ReadingPoint:
     return ReadingPoint(label, first, second)
 
 
-def drawn(points: Sequence[ReadingPoint], *, reference: bool = True) -> Figure:
-    return reading_figure(points, reference=reference)
-
-
-def names(figure: Figure) -> dict[str, tuple[float, float]]:
+def names(*points: ReadingPoint, reference: bool = True) -> dict[str, tuple[float, float]]:
     """Where each name stands."""
-    return {t.get_text(): t.xyann for t in figure.axes[0].texts if isinstance(t, Annotation) and t.arrow_patch}
+    texts = reading_figure(points, reference=reference).axes[0].texts
+    return {text.get_text(): text.xyann for text in texts if isinstance(text, Annotation) and text.arrow_patch}
 
 
 def test_a_point_stands_at_its_aligned_and_conflict_accuracy_with_both_intervals() -> None:
-    figure = drawn([point("sft", 0.98, 0.46), point("d2e", 1.0, 0.0)])
-    axes = figure.axes[0]
+    axes = reading_figure([point("sft", 0.98, 0.46), point("d2e", 1.0, 0.0)], reference=True).axes[0]
     assert axes.get_xlim() == axes.get_ylim() == (0, 100)
     places = [container[0].get_xydata().tolist()[0] for container in axes.containers]
     assert places == [[98.0, 46.0], [100.0, 0.0]]
@@ -49,21 +43,17 @@ def test_a_point_stands_at_its_aligned_and_conflict_accuracy_with_both_intervals
 
 
 def test_the_first_point_is_marked_as_the_reference() -> None:
-    places = names(drawn([point("sft", 0.9, 0.4), point("d2e", 0.8, 0.3)]))
-    assert list(places) == ["sft (reference)", "d2e"]
-    assert list(names(drawn([point("sft", 0.9, 0.4)], reference=False))) == ["sft"]
+    assert list(names(point("sft", 0.9, 0.4), point("d2e", 0.8, 0.3))) == ["sft (reference)", "d2e"]
+    assert list(names(point("sft", 0.9, 0.4), reference=False)) == ["sft"]
 
 
 def test_names_of_points_that_lie_together_do_not_touch_and_stay_in_the_picture() -> None:
     points = [point(f"run {n}", 0.97 + n / 1000, [0.0, 0.5, 1.0][n % 3]) for n in range(12)]
-    heights = sorted(height for _, height in names(drawn(points)).values())
-    assert min(b - a for a, b in pairwise(heights)) >= 4.5
-    assert heights[0] >= 0
-    assert heights[-1] <= 100
     many = [point(f"run {n}", 0.97, 0.9) for n in range(60)]
-    heights = sorted(height for _, height in names(drawn(many)).values())
-    assert heights[0] >= 0
-    assert heights[-1] <= 100
+    for group, apart in ((points, 4.5), (many, 0)):
+        heights = sorted(height for _, height in names(*group).values())
+        assert min(b - a for a, b in pairwise(heights)) >= apart
+        assert 0 <= heights[0] < heights[-1] <= 100
 
 
 def test_the_picture_is_read_out_with_its_numbers() -> None:
@@ -103,16 +93,14 @@ def test_conflict_rows_alone_have_a_table_and_no_picture(tmp_path: Path) -> None
     assert '<section id="reading">' in page
     assert "Conflict accuracy against" not in page
     assert "habit rate" not in page.partition('<details id="by-group">')[0]
-
-
-def test_a_page_of_untagged_rows_has_no_such_section(tmp_path: Path) -> None:
-    page = render_page(load_runs([make_run(tmp_path / "run", [prediction(1, True)])]))
-    assert "reading" not in re.findall(r'<section id="([a-z-]+)"', page)
+    untagged = render_page(load_runs([make_run(tmp_path / "untagged", [prediction(1, True)])]))
+    assert "reading" not in re.findall(r'<section id="([a-z-]+)"', untagged)
 
 
 def test_the_note_stands_where_no_run_does() -> None:
     def note(*points: ReadingPoint) -> tuple[float, float]:
-        (found,) = (t for t in drawn(points).axes[0].texts if t.get_text() == "answers from habit")
+        texts = reading_figure(points, reference=True).axes[0].texts
+        (found,) = (text for text in texts if text.get_text() == "answers from habit")
         return found.get_position()
 
     assert note(point("sft", 0.9, 0.8)) == (45, 7)

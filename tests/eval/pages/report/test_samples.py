@@ -8,19 +8,16 @@ from pathlib import Path
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.samples import choose_samples
-from tests.eval.pages.report.test_page import data_of, without_scripts
+from tests.eval.pages.report.test_browser import data_of
+from tests.eval.pages.report.test_page import without_scripts
 from tests.factories import choice, make_run, prediction
 
 
 def test_outcomes_take_turns_and_groups_take_turns_within_them(tmp_path: Path) -> None:
     before = [prediction(n, right) for n, right in enumerate([False, False, True, True, True])]
     after = [prediction(n, right) for n, right in enumerate([True, True, True, False, True])]
-    runs = load_runs(
-        [
-            make_run(tmp_path / "before", [*before, choice(9, False)]),
-            make_run(tmp_path / "after", [*after, choice(9, True)]),
-        ]
-    )
+    rows = {"before": [*before, choice(9, False)], "after": [*after, choice(9, True)]}
+    runs = load_runs([make_run(tmp_path / name, own) for name, own in rows.items()])
     chosen = [(shown.outcome.split()[0], shown.sample.id) for shown in choose_samples(runs, 5)]
     assert chosen == [("fixed", "s0"), ("broken", "s3"), ("right", "s2"), ("fixed", "s9"), ("right", "s4")]
     assert choose_samples(runs, 99) == choose_samples(runs, 6)
