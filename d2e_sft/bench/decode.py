@@ -60,10 +60,8 @@ class Decoding:
 class Measured:
     """Milliseconds of a whole batch, and their ratios; None if the engine has no such figure.
 
-    Attributes:
-        plain_ms: the same engine with α = 0, which shares prefixes, too.
-        same_tokens: share of debiased answers that equal guidance's token for token.
-        resubmissions: those of vLLM's last debiased run.
+    `plain_ms` is the same engine with α = 0, which shares prefixes, too. `same_tokens` is the share of debiased
+    answers that equal guidance's token for token. `resubmissions` are those of vLLM's last debiased run.
     """
 
     prompt: int

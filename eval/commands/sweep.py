@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from d2e_sft.util.errors import UserError
-from eval.sweep.commands import check_inputs, commands, is_done, split_words
+from eval.sweep.commands import check_inputs, is_done, split_words, steps
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.rows import read_rows, refuse_other_overrides
 from eval.sweep.spec import read_spec
@@ -96,9 +96,10 @@ def _list(planned: Sweep) -> None:
         if point.scored_in != point.name:
             click.echo(f"{point.name}: the same as {point.scored_in}")
         elif point.name in work:
-            left = [command for command in commands(planned, point, rows) if command not in listed]
+            done = is_done(planned, point, rows)
+            left = [] if done else [words for _, words in steps(planned, point) if words not in listed]
             listed += left
-            click.echo(f"{point.name}: done" if is_done(planned, point, rows) else point.name)
+            click.echo(f"{point.name}: done" if done else point.name)
             click.echo("".join(f"  d2e {shlex.join(command)}\n" for command in left), nl=False)
 
 

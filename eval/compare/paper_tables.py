@@ -139,13 +139,17 @@ class PaperTable:
         return [entry.values(self.layout) for entry in self.entries]
 
     def _notes(self) -> Iterator[str]:
+        subsets: dict[str, None] = {}
         yield "Mean of exact match and token-level F1, in percent."
         values = [value for own in self._values() for value in own]
         if any(value.percent is None for value in values):
             yield "– not scored."
         if any(value.partial for value in values):
             yield "† average of fewer datasets than the paper's."
-        yield from filter(None, dict.fromkeys(_subset(entry.scores) for entry in self.entries))
+        for subset in (entry.scores.subset for entry in self.entries if entry.scores.subset is not None):
+            limit = subset.get("per_group")
+            subsets[f": at most {limit} samples of each row" if limit else ""] = None
+        yield from (f"Scored on a subset{which}." for which in subsets)
         groups = [group for entry in self.entries for group in entry.scores.groups]
         left = {f"{g.dataset} ({g.relation})" for g in groups if g.dataset not in datasets_of(self.layout)}
         if left:
@@ -183,10 +187,3 @@ def _value(column: Column, scores: Mapping[Source, float]) -> Value:
     if not found:
         return Value(None)
     return Value(sum(found.values()) / len(found), tuple(found), len(found) < len(column.sources))
-
-
-def _subset(scores: RunScores) -> str:
-    if scores.subset is None:
-        return ""
-    limit = scores.subset.get("per_group")
-    return f"Scored on a subset: at most {limit} samples of each row." if limit else "Scored on a subset."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,24 +45,32 @@ def is_done(sweep: Sweep, point: Point, rows: Sequence[Row]) -> bool:
     return probed and (sweep.bench is None or point_scores(sweep, point) is not None)
 
 
-def commands(sweep: Sweep, point: Point, rows: Sequence[Row]) -> list[list[str]]:
-    """Return the commands left to do for a point."""
-    if is_done(sweep, point, rows):
-        return []
-    left, trainer = [], trainer_of(sweep, point)
+def steps(sweep: Sweep, point: Point) -> Iterator[tuple[Point, list[str]]]:
+    """Yield the commands left to do for a point, each with the point whose log takes its output.
+
+    What is left is looked up when a command is asked for, after the commands before it have run.
+    """
+    trainer = trainer_of(sweep, point)
     if point.train and not is_trained(sweep.out / trainer.name):
         if point.build and not is_built(sweep, point):
-            left.append(build_arguments(sweep, point))
-        left.append(train_arguments(sweep, trainer))
+            yield trainer, ["data", "build", *point.build, "--out", str(data_folder(sweep.out, point.build))]
+        yield trainer, train_arguments(sweep, trainer)
     if sweep.bench is not None and point_scores(sweep, point) is None:
-        left.append(eval_arguments(sweep, scored_together(sweep, point)))
+        yield point, eval_arguments(sweep, scored_together(sweep, point))
         if point.evaluation.without_context:
-            left.append(eval_arguments(sweep, [point], without_context=True))
-            given = Path(sweep.bench[1]).resolve()
-            is_folder = sweep.bench[0] == "--suite" or given.is_dir()
-            bench = given.name if is_folder else f"{given.parent.name}-{given.stem}"
-            left.append(errors_arguments(sweep, point, bench))
-    return left
+            bench = newest_bench(sweep, point)
+            yield point, eval_arguments(sweep, [point], without_context=True)
+            yield point, ["errors", str(sweep.out / point.scored_in), "--bench", bench]
+
+
+def newest_bench(sweep: Sweep, point: Point) -> str:
+    """Return the name of the folder under eval/ that was scored last, or will be scored."""
+    scored = list((sweep.out / point.scored_in).glob(f"eval/*/{SCORES_FILE}"))
+    if scored:
+        return max(scored, key=lambda file: file.stat().st_mtime_ns).parent.name
+    option, given = sweep.bench or ("", "")
+    path = Path(given).resolve()
+    return path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"
 
 
 def trainer_of(sweep: Sweep, point: Point) -> Point:
@@ -72,10 +80,6 @@ def trainer_of(sweep: Sweep, point: Point) -> Point:
 
 def is_built(sweep: Sweep, point: Point) -> bool:
     return (data_folder(sweep.out, point.build) / "manifest.json").is_file()
-
-
-def build_arguments(sweep: Sweep, point: Point) -> list[str]:
-    return ["data", "build", *point.build, "--out", str(data_folder(sweep.out, point.build))]
 
 
 def train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
@@ -116,7 +120,8 @@ def scored_together(sweep: Sweep, point: Point) -> list[Point]:
 def eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bool = False) -> list[str]:
     """Return the call of `d2e eval` that scores these points of one model."""
     point = points[0]
-    model, target = model_of(sweep, point), str(sweep.out / point.scored_in)
+    target = str(sweep.out / point.scored_in)
+    model = str(sweep.out / point.trained_in) if point.train else point.recipe.model.name
     arguments = ["eval", model, *(sweep.bench or ()), *split_words("--eval-args", sweep.spec.eval_args)]
     if len(points) > 1:
         for one in points:
@@ -133,15 +138,6 @@ def eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bo
     arguments += ["--out", target] if target != model else []
     arguments += [word for key, value in how.items() for word in (f"--{key}", value)]
     return [*arguments, "--without-context"] if without_context else arguments
-
-
-def errors_arguments(sweep: Sweep, point: Point, bench: str) -> list[str]:
-    return ["errors", str(sweep.out / point.scored_in), "--bench", bench]
-
-
-def model_of(sweep: Sweep, point: Point) -> str:
-    """Return the model that is scored: a run folder, or the recipe's model."""
-    return str(sweep.out / point.trained_in) if point.train else point.recipe.model.name
 
 
 def failed_file(sweep: Sweep, point: Point) -> Path:

@@ -123,19 +123,18 @@ def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
             overall = result.scores.overall
             scores = [with_interval(score) for score in (overall.mean, overall.exact_match, overall.f1)]
             by_relation = [percent(result.relations.get(name)) for name in relations]
-            cells = _subset_cells(result) if by_subset else [*scores, *by_relation]
+            cells = [*scores, *by_relation]
+            if by_subset:
+                own = result.subsets
+                conflict = None if own is None else own.subsets.get("conflict")
+                rate, gap = None if conflict is None else conflict.habit_rate, None if own is None else own.gap
+                accuracies = (result.accuracy("conflict"), result.accuracy("aligned"))
+                cells = [with_interval(one) for one in (*accuracies, gap, rate)]
             cells.append(percent(overall.extraction.get("none", 0.0)))
         if result.main_score is not None and result.main_score.mean == best:
             cells[0] = Styled.of(cells[0], best=True)
         lines.append([*(result.point.values[axis] for axis in axes), *cells, result.status])
     return Table.of([*(short[axis] for axis in axes), *measures, "unparsed", "status"], lines, keys=len(axes))
-
-
-def _subset_cells(result: PointResult) -> list[str]:
-    conflict = None if result.subsets is None else result.subsets.subsets.get("conflict")
-    gap = None if result.subsets is None else result.subsets.gap
-    rate = None if conflict is None else conflict.habit_rate
-    return [with_interval(one) for one in (result.accuracy("conflict"), result.accuracy("aligned"), gap, rate)]
 
 
 def _json(sweep: Sweep, result: PointResult) -> dict[str, Any]:

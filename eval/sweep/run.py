@@ -23,7 +23,6 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.locks import only_one
 from d2e_sft.util.paths import safe_environment
-from eval.score.scores import SCORES_FILE
 from eval.sweep import commands
 from eval.sweep.plan import Sweep
 from eval.sweep.points import Point, data_folder
@@ -31,12 +30,17 @@ from eval.sweep.record import refuse_other_sweep, save_record
 from eval.sweep.rows import read_rows, rows_of, rows_of_run, write_rows
 
 Say = Callable[[str], None]
+_AGAIN = {"--resume": ", resumed", "--overwrite": ", from scratch", "--without-context": " without the contexts"}
 _TAIL = 12  # lines of a failed step's log that are shown
 LOCK_SECONDS = 3.0  # for a process that was just killed to end
 
 
 class StepError(Exception):
     """A step of a point ended with an error."""
+
+    def __init__(self, point: Point, step: str, message: str) -> None:
+        super().__init__(message)
+        self.point, self.step = point, step
 
 
 @dataclass
@@ -54,72 +58,65 @@ class Runner:
     def work_on(self, points: Sequence[Point]) -> None:
         """Train the model that the points share, unless it is there, and score it in all their ways."""
         sweep, trainer = self.sweep, commands.trainer_of(self.sweep, points[0])
-        rows = read_rows(sweep.results)
-        left = [point for point in points if not commands.is_done(sweep, point, rows)]
         for point in points:
-            if point not in left:
+            if commands.is_done(sweep, point, read_rows(sweep.results)):
                 self.say(f"{point.name}: already done")
-        try:
-            if left and trainer.train and not commands.is_trained(sweep.out / trainer.name):
-                self._build(trainer)
-                self._train(trainer)
-        except (StepError, UserError) as error:
-            self._fail(trainer, error)
-            return
-        for point in left:
+                continue
             try:
-                self._measure(point)
+                self._work(point)
             except (StepError, UserError) as error:
-                self._fail(point, error)
+                failed = error.point if isinstance(error, StepError) else point
+                self.failed[failed.name] = str(error).splitlines()[0]
+                self.say(f"{failed.name}: FAILED\n{error}")
+                if isinstance(error, StepError) and error.step in ("data", "train"):
+                    return
         if trainer.train and not sweep.spec.keep_models and not self.failed.keys() & {point.name for point in points}:
             for file in (sweep.out / trainer.name).glob("*.safetensors"):
                 file.unlink()
 
-    def _build(self, trainer: Point) -> None:
-        folder = data_folder(self.sweep.out, trainer.build)
-        with self._building[folder]:
-            if trainer.build and not commands.is_built(self.sweep, trainer):
-                shutil.rmtree(folder, ignore_errors=True)
-                self._step(trainer, commands.build_arguments(self.sweep, trainer))
-
-    def _train(self, trainer: Point) -> None:
-        how = {"--resume": " (resumed)", "--overwrite": " (again)"}.get(commands.how_to_begin(self.sweep, trainer), "")
-        self.say(f"{trainer.name}: training in {self.sweep.out / trainer.name}{how}")
-        began = time.perf_counter()
-        self._step(trainer, commands.train_arguments(self.sweep, trainer))
-        self.say(f"{trainer.name}: trained ({time.perf_counter() - began:.0f} s)")
-
-    def _measure(self, point: Point) -> None:
+    def _work(self, point: Point) -> None:
         sweep = self.sweep
-        if sweep.spec.probe is not None:
-            with self._writing:
-                rows, values = read_rows(sweep.results), sweep.axes_of(point)
-                if not rows_of(rows, values):
-                    new = rows_of_run(sweep.out / point.trained_in, point.recipe, values, sweep.asked)
-                    write_rows([*rows, *new], sweep.results)
-                    ends = [row for row in new if row["step"] == new[-1]["step"]]
-                    found = (f"{r['decoder']} {100 * r['aligned']:.0f} / {100 * r['conflict']:.0f}" for r in ends)
-                    self.say(f"{point.name}: aligned / conflict {'; '.join(found)}")
-        if sweep.bench is not None and commands.point_scores(sweep, point) is None:
-            self._score(point)
-
-    def _score(self, point: Point) -> None:
-        sweep, together = self.sweep, commands.scored_together(self.sweep, point)
-        decoders = f" with {len(together)} decoders" if len(together) > 1 else ""
-        self.say(f"{point.name}: scoring {commands.model_of(sweep, point)}{decoders}")
-        self._step(point, commands.eval_arguments(sweep, together))
-        scored = [(sweep.out / one.scored_in).glob(f"eval/*/{SCORES_FILE}") for one in together]
-        benches = [max(files, key=lambda file: file.stat().st_mtime_ns).parent.name for files in scored]
-        if point.evaluation.without_context:
-            self.say(f"{point.name}: scoring without the contexts")
-            self._step(point, commands.eval_arguments(sweep, [point], without_context=True))
-            self._step(point, commands.errors_arguments(sweep, point, benches[0]))
-        for one, bench in zip(together, benches, strict=True):
+        is_scored = sweep.bench is None or commands.point_scores(sweep, point) is not None
+        together = [] if is_scored else commands.scored_together(sweep, point)
+        for worker, arguments in commands.steps(sweep, point):
+            if arguments[0] == "eval":
+                self._probe(point)
+            self._step(worker, arguments)
+        self._probe(point)
+        for one in together:
+            bench = commands.newest_bench(sweep, one)
             write_whole(sweep.out / one.scored_in / commands.DONE_FILE, f"{bench}\n")
 
+    def _probe(self, point: Point) -> None:
+        """Add the accuracies during the point's training to the results file, unless they are there."""
+        sweep = self.sweep
+        if sweep.spec.probe is None:
+            return
+        with self._writing:
+            rows, values = read_rows(sweep.results), sweep.axes_of(point)
+            if not rows_of(rows, values):
+                new = rows_of_run(sweep.out / point.trained_in, point.recipe, values, sweep.asked)
+                write_rows([*rows, *new], sweep.results)
+                ends = [row for row in new if row["step"] == new[-1]["step"]]
+                found = (f"{r['decoder']} {100 * r['aligned']:.0f} / {100 * r['conflict']:.0f}" for r in ends)
+                self.say(f"{point.name}: aligned / conflict {'; '.join(found)}")
+
     def _step(self, point: Point, arguments: Sequence[str]) -> None:
+        """Run `d2e` for a point; points that share data build them once."""
+        folder = data_folder(self.sweep.out, point.build)
+        if arguments[0] != "data":
+            self._run(point, arguments)
+            return
+        with self._building[folder]:
+            if not commands.is_built(self.sweep, point):
+                shutil.rmtree(folder, ignore_errors=True)
+                self._run(point, arguments)
+
+    def _run(self, point: Point, arguments: Sequence[str]) -> None:
         """Run `d2e` with its output in a log. A training that fails is marked, so that it starts from scratch."""
-        step, mark = arguments[0], commands.failed_file(self.sweep, point)
+        step, mark, began = arguments[0], commands.failed_file(self.sweep, point), time.perf_counter()
+        how = next((text for option, text in _AGAIN.items() if option in arguments), "")
+        self.say(f"{point.name}: d2e {step}{how}")
         log = self.sweep.out / commands.LOGS / f"{point.name}.{step}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as output:
@@ -128,17 +125,14 @@ class Runner:
             status = run_process(arguments, output, self.lock, self.environment)
         if status == 0:
             mark.unlink(missing_ok=True)
+            self.say(f"{point.name}: d2e {step} took {time.perf_counter() - began:.0f} s")
             return
         if step == "train" and status > 0:
             mark.touch()
         how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
         end = "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-_TAIL:])
-        raise StepError(f"d2e {step} failed ({how}), see {log}\n{end}")
-
-    def _fail(self, point: Point, error: Exception) -> None:
-        self.failed[point.name] = str(error).splitlines()[0]
-        self.say(f"{point.name}: FAILED\n{error}")
+        raise StepError(point, step, f"d2e {step} failed ({how}), see {log}\n{end}")
 
 
 def run_process(arguments: Sequence[str], output: IO[str], lock: int, environment: Mapping[str, str]) -> int:

@@ -50,23 +50,19 @@ def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[
     """A chart for each logged value; losses with different terms get separate charts."""
     charts = []
     runs = [(index, label, one) for index, (label, one) in enumerate(zip(labels, trainings, strict=True)) if one]
+    # A cross-entropy that is the whole loss is drawn once.
+    repeats = [all(own.get("ce") == own.get("loss") for own in (one.curves, one.held_out)) for _, _, one in runs]
     every_term = list(dict.fromkeys(training.terms for _, _, training in runs))
     for key, title in CURVES.items():
         separate = key in LOSSES and len(every_term) > 1
         for terms in every_term if separate else [None]:
             drawn = [
                 Curve(index, label + suffix, points[key], marked=bool(suffix))
-                for index, label, training in runs
-                if terms is None or training.terms == terms
+                for (index, label, training), is_loss in zip(runs, repeats, strict=True)
+                if (terms is None or training.terms == terms) and not (key == "ce" and is_loss)
                 for suffix, points in (("", training.curves), (", held out", training.held_out))
-                if key in points and not _repeats_the_loss(key, training)
+                if key in points
             ]
             if drawn:
                 charts.append(line_chart(f"{title} ({terms})" if terms else title, drawn))
     return charts
-
-
-def _repeats_the_loss(key: str, training: Training) -> bool:
-    """Whether the cross-entropy is the whole loss."""
-    same = training.curves.get("ce") == training.curves.get("loss")
-    return key == "ce" and same and training.held_out.get("ce") == training.held_out.get("loss")

@@ -16,6 +16,7 @@ from eval.pages.report.plots import MOST_MEASURES, measures_figure
 from eval.score.counts import score_of
 
 _MOST_ITEMS = 200  # listed for each run
+_FACTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", "max_samples", "seed", "date")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
         UserError: the runs' results cannot be compared.
     """
     comparison = compare_runs_by_measures(runs)
-    labels = ", ".join(comparison.labels)
+    labels, facts = ", ".join(comparison.labels), []
+    for run in runs:
+        told = {name: str(run.scores[name]) for name in _FACTS if run.scores.get(name) not in (None, "", {})}
+        facts.append((run.label, {**told, "folder": str(run.folder)}))
     page = render_page(
         Path(__file__).with_name("measures.html"),
         title=title or f"Results on {comparison.bench}",
@@ -45,7 +49,7 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
         picture=inline_svg(measures_figure(comparison), f"{comparison.bench}: scores of {labels}"),
         drawn=min(MOST_MEASURES, len(comparison.rows)),
         changes=changed_items(runs, comparison),
-        facts=[(run.label, _facts(run)) for run in runs],
+        facts=facts,
     )
     write_whole(out, page)
     return comparison
@@ -66,9 +70,3 @@ def changed_items(runs: Sequence[MeasuredRun], comparison: MeasureComparison) ->
         better = sum(after > before for _, before, after in moved)
         found.append(Changed(run.label, better, len(moved) - better, moved[:_MOST_ITEMS]))
     return found
-
-
-def _facts(run: MeasuredRun) -> dict[str, str]:
-    names = ("model", "model_name", "decoder", "alpha", "plausibility", "options", "max_samples", "seed", "date")
-    told = {name: str(run.scores[name]) for name in names if run.scores.get(name) not in (None, "", {})}
-    return {**told, "folder": str(run.folder)}

@@ -46,7 +46,7 @@ PATTERN_PARTS = tuple(
 
 @dataclass(frozen=True)
 class PatternSection:
-    """The report's section on error patterns; without chart and table if there are none.
+    """The report's section on error patterns; chart and table are None if no pattern is known.
 
     Attributes:
         methods: run → `by rule` or the judge's name.

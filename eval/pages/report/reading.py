@@ -110,19 +110,14 @@ def _prepare(axes: Axes, points: Sequence[ReadingPoint]) -> None:
     axes.plot([0, 100], [0, 100], color="#888888", linewidth=1, linestyle="--", zorder=1)
     quiet: dict[str, Any] = {"color": "#666666", "fontsize": 9, "zorder": 2}
     axes.text(17, 19, "no gap: aligned = conflict", rotation=45, ha="center", va="center", **quiet)
-    axes.text(*_clear_of(points), "answers from habit", ha="center", va="center", **quiet)
+    apart = {  # the note stands where it is farthest from any point
+        (x, y): min(abs(y - 100 * p.conflict.mean) + abs(x - 100 * p.aligned.mean) / 4 for p in points)
+        for x, y in _NOTE_PLACES
+    }
+    axes.text(*max(apart, key=lambda place: apart[place]), "answers from habit", ha="center", va="center", **quiet)
     axes.set_xlabel("aligned: habit is right (accuracy, percent)")
     axes.set_ylabel("conflict: habit is wrong (accuracy, percent)")
     axes.set_axisbelow(True)
-
-
-def _clear_of(points: Sequence[ReadingPoint]) -> tuple[float, float]:
-    """The candidate place for the note that is farthest from any point."""
-    apart = [
-        min(abs(y - 100 * point.conflict.mean) + abs(x - 100 * point.aligned.mean) / 4 for point in points)
-        for x, y in _NOTE_PLACES
-    ]
-    return _NOTE_PLACES[apart.index(max(apart))]
 
 
 def _heights(points: Sequence[ReadingPoint]) -> list[float]:
