@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
-from d2e_sft.bench.tables import fields_table
+from d2e_sft.bench.step_rows import fields_table
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import TokenPair, token_pairs

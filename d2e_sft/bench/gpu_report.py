@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.bench.shapes import Peaks
-from d2e_sft.bench.tables import fields_table
+from d2e_sft.bench.step_rows import fields_table
 from d2e_sft.util.files import write_json
 from d2e_sft.util.table import Table
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from d2e_sft.bench.engines import Engine, token_floor, view_tokens
 from d2e_sft.bench.step_profile import KINDS
-from d2e_sft.bench.tables import fields_table
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Row
@@ -116,3 +116,13 @@ def profile_table(measured: Sequence[Measured]) -> Table:
     profiles = [row.time_by_kind for row in measured if row.time_by_kind is not None]
     lines = [[kind, *(f"{100 * by_kind[kind]:.1f}" for by_kind in profiles)] for kind in KINDS]
     return Table.of(columns, lines)
+
+
+Columns = Mapping[str, tuple[str, str]]  # name → field of a row and its format, such as ("plain_ms", "{:,.0f}")
+
+
+def fields_table(columns: Columns, rows: Sequence[Mapping[str, Any]], *, keys: int = 1) -> Table:
+    """Return the rows as a table, without columns that have no value."""
+    shown = {name: own for name, own in columns.items() if any(row[own[0]] is not None for row in rows)}
+    cells = [["" if row[key] is None else form.format(row[key]) for key, form in shown.values()] for row in rows]
+    return Table.of(list(shown), cells, keys=keys)

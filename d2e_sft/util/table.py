@@ -1,8 +1,8 @@
 """Tables: a pandas DataFrame of cells with a caption, written for the terminal, Markdown, HTML and LaTeX.
 
-Rows with the same index form a block. A named index is shown: as headings in the terminal, as the first column
-elsewhere. Columns with two levels have a heading over several columns. Columns of numbers are aligned right. In their
-cells, text after the first space is small print. `util/markup.py` writes LaTeX, `util/html/table.html` HTML.
+Rows with the same index form a block; a named index is shown. Columns with two levels have a heading over several
+columns. Columns of numbers are aligned right; in their cells, text after the first space is small print.
+`util/markup.py` writes LaTeX, `util/html/table.html` HTML.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class Table:
 
         pairs = list(rows)
         header = pd.MultiIndex.from_tuples(columns) if isinstance(columns[0], tuple) else pd.Index(columns)
-        cells = [[*map(_text, row)] for _, row in pairs]
+        texts = {int: "{:,}".format, type(None): lambda cell: NONE}
+        cells = [
+            [cell if isinstance(cell, str) else texts.get(type(cell), str)(cell) for cell in row] for _, row in pairs
+        ]
         index = pd.Index([block for block, _ in pairs], name=name, dtype=object)
         return cls(pd.DataFrame(cells, index, header, dtype=object), caption, notes, keys)
 
@@ -210,11 +213,6 @@ def percent(share: float | None) -> str:
 def percent_interval(mean: float, low: float, high: float) -> str:
     """A share with its interval in percent: `61.3 [58.2, 64.4]`."""
     return f"{percent(mean)} [{percent(low)}, {percent(high)}]"
-
-
-def _text(cell: Any) -> str:
-    text = cell if isinstance(cell, str) else f"{cell:,}" if type(cell) is int else str(cell)
-    return NONE if cell is None else text
 
 
 def _plain(row: Sequence[Styled]) -> list[str]:

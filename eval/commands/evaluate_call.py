@@ -122,7 +122,7 @@ def launch_if_asked(launcher: str | None, processes: int | None, engine: str) ->
 def judge_run(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
     """Judge a run's answers on a benchmark, and print how many are supported and correct."""
     from eval.compare.compare import compare_runs
-    from eval.compare.judged_answers import JUDGED_FILE, judge_answers
+    from eval.compare.faithfulness import JUDGED_FILE, judge_answers
     from eval.compare.runs import load_runs
     from eval.compare.tables import faithfulness_tables
 

@@ -74,7 +74,7 @@ def report(
         raise UserError("--no-texts leaves out all texts; expected no --no-texts-of", "drop one of the two")
     measured = load_measured(runs, bench)
     if measured is not None:
-        from eval.pages.report.measures_page import write_measures_page
+        from eval.pages.report.page import write_measures_page
 
         if no_texts_of:
             raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {measured[0].bench} holds no texts", "drop it")

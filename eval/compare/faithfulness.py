@@ -1,17 +1,117 @@
-"""How far the free answers of several runs keep to their contexts: by words, and by a judge's verdicts."""
+"""How far free answers keep to their contexts: by words, and by a judge's verdicts; of several runs side by side.
+
+Shares of words cannot distinguish "within 30 days" from "not within 30 days"; a judge can. The verdicts are written to
+the run's folder, and checked against its predictions when they are read again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from eval.compare.judged_answers import read_judged
+from pydantic import BaseModel
+
+from d2e_sft.judge.judge import Judge
+from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.templates import closing_value, load_templates, without_closing
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as, write_json
 from eval.compare.paired import ComparedRun, changes_to_first, paired_change
 from eval.compare.runs import ScoredRun
 from eval.score.faithfulness import has_free_answer, word_shares
-from eval.score.predictions import SampleKey
+from eval.score.predictions import Prediction, SampleKey
 from eval.score.statistics import bootstrap_average
+
+JUDGED_FILE = "judged_answers.json"
+_SUPPORTED = {"supported": True, "unsupported": False}
+_CORRECT = {"correct": True, "incorrect": False}
+
+
+class Verdict(BaseModel):
+    """The judge's verdict on one answer.
+
+    Attributes:
+        supported: the context supports everything in the answer.
+        correct: the answer agrees with the gold answer.
+    """
+
+    supported: bool
+    correct: bool
+    reason: str
+
+
+class _Judged(BaseModel):
+    dataset: str
+    id: str
+    output_sha256: str
+    verdict: Verdict | None  # None: the judge named none
+
+
+class _Content(BaseModel):
+    judge: dict[str, str | None]
+    answers: list[_Judged]
+
+
+def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
+    """Ask a judge about a run's free answers to contexts, and write the verdicts to the run's folder.
+
+    Returns a verdict for each answer in order; None where the judge named none, twice.
+
+    Raises:
+        UserError: the judge cannot be asked, or not any more.
+    """
+    free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
+    templates = load_templates(Path(__file__).with_name("answer_prompts.yaml"))["free_answer"]
+    prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
+    verdicts = judge.ask(prompts, read_verdict, what="free answers", reminder=templates.reminder)
+    content = _Content(
+        judge={"backend": options.backend, "model": options.model},
+        answers=[
+            _Judged(dataset=p.dataset, id=p.id, output_sha256=_digest(p), verdict=verdict)
+            for p, verdict in zip(free, verdicts, strict=True)
+        ],
+    )
+    write_json(run.folder / JUDGED_FILE, content.model_dump())
+    return verdicts
+
+
+def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
+    """The verdicts on a run's answers, without undecided ones; None if no judge was asked.
+
+    Raises:
+        UserError: the file is damaged, or about other answers than the run has.
+    """
+    path = run.folder / JUDGED_FILE
+    if not path.is_file():
+        return None
+    again = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
+    judged = read_json_as(_Content, path, "verdicts on answers", again).answers
+    about = {(one.dataset, one.id): one.output_sha256 for one in judged}
+    held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
+    changed = [key for key, digest in held.items() if about.get(key) != digest]
+    if changed:
+        raise UserError(
+            f"{path}: {len(changed)} of the {len(held)} answers in predictions.jsonl are not those that were judged, "
+            f"such as {changed[0][1]!r} of {changed[0][0]}",
+            again,
+        )
+    return {(one.dataset, one.id): one.verdict for one in judged if one.verdict and (one.dataset, one.id) in held}
+
+
+def read_verdict(reply: str) -> Verdict | None:
+    """The verdict in a reply's closing line, with the reasons above it; None if that line names none."""
+    words = [word.strip() for word in (closing_value(reply, "Verdict") or "").split(",")]
+    if len(words) != 2 or words[0] not in _SUPPORTED or words[1] not in _CORRECT:
+        return None
+    return Verdict(supported=_SUPPORTED[words[0]], correct=_CORRECT[words[1]], reason=without_closing(reply))
+
+
+def _digest(prediction: Prediction) -> str:
+    return hashlib.sha256(prediction.output.encode()).hexdigest()
+
 
 WORDS = ("in context", "context recall")
 JUDGED = ("supported", "correct")

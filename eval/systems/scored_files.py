@@ -11,7 +11,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
 from eval.compare.compare import compare_runs
-from eval.compare.measures.comparison import MeasureComparison, compare_measures
+from eval.compare.measures.measure import MeasureComparison, compare_measures
 from eval.compare.measures.tables import measures_text
 from eval.compare.runs import distinct_labels
 from eval.compare.verdicts import terminal_text

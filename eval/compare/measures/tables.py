@@ -8,7 +8,7 @@ from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Styled, Table, percent
 from d2e_sft.util.terminal import folded
 from eval.compare.figures import corrected_p, points, verdict_line, with_interval
-from eval.compare.measures.comparison import MeasureComparison
+from eval.compare.measures.measure import MeasureComparison
 
 
 def measure_table(comparison: MeasureComparison) -> Table:

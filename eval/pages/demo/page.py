@@ -15,9 +15,8 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, Answers, DemoModel, load_demo_model
-from eval.pages.demo.opening import Opening, find_opening
 from eval.pages.demo.question import CHOICE, Question, examples_for, labels_of, without_stale_answer
-from eval.pages.demo.summary import summarise
+from eval.pages.demo.summary import Opening, find_opening, summarise
 from eval.run.options import EvalOptions
 
 INSTALL = "pip install 'd2e-sft[demo]'"

@@ -1,4 +1,4 @@
-"""Assemble the report page.
+"""Assemble the report pages: of runs on rows, and of results with measures.
 
 The template engine escapes all texts of models, datasets and recipes. Only plots and the sample browser's data, which
 is escaped separately, enter the page as markup.
@@ -15,19 +15,27 @@ from markupsafe import Markup
 
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html import pages
+from d2e_sft.util.html.figures import inline_svg
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.error_patterns import read_patterns
+from eval.compare.measures.measure import MeasureComparison
+from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
+from eval.compare.measures.tables import measure_table, measure_verdicts
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_tables import subset_comparison_tables
 from eval.compare.tables import context_table, faithfulness_tables, gain_table, label_table, score_table
 from eval.compare.verdicts import closing_lines
-from eval.pages.report import charts
 from eval.pages.report.browser import browser_data, change_table, packed
 from eval.pages.report.facts import instructions, run_facts
 from eval.pages.report.patterns import pattern_section
+from eval.pages.report.plots import MOST_MEASURES, label_shares, measures_figure, score_bars
 from eval.pages.report.reading import subset_chart
 from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
-from eval.pages.report.training import read_training
+from eval.pages.report.training import curves, read_training
+from eval.score.counts import score_of
+
+_MOST_ITEMS = 200  # listed for each run
+_FACTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", "max_samples", "seed", "date")
 
 
 @dataclass(frozen=True)
@@ -90,10 +98,10 @@ def render_page(
         "subset_chart": None if subsets is None else subset_chart(subsets),
         "verdicts": verdicts if subsets is None else verdicts[1:],
         "verdict_words": verdicts[0] if subsets is not None and verdicts else "",
-        "bars": charts.bars(comparison),
-        "shares": charts.shares(comparison),
+        "bars": score_bars(comparison),
+        "shares": label_shares(comparison),
         "patterns": pattern_section(runs, patterns),
-        "curves": charts.curves(comparison.labels, trainings),
+        "curves": curves(comparison.labels, trainings),
         "changes": change_table(runs),
         "samples": choose_samples(readable, options.samples),
         "browser": browser,
@@ -143,3 +151,56 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
 def _recipe(run: Path) -> str | None:
     path = run / "recipe.yaml"
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Items whose headline score differs from the first run; `listed` has id, score before and after."""
+
+    label: str
+    better: int
+    worse: int
+    listed: Sequence[tuple[str, float, float]]
+
+
+def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> MeasureComparison:
+    """Write one self-contained HTML page that compares the runs with the first one; return the comparison.
+
+    Raises:
+        UserError: the runs' results cannot be compared.
+    """
+    comparison = compare_runs_by_measures(runs)
+    labels, facts = ", ".join(comparison.labels), []
+    for run in runs:
+        told = {name: str(run.scores[name]) for name in _FACTS if run.scores.get(name) not in (None, "", {})}
+        facts.append((run.label, {**told, "folder": str(run.folder)}))
+    page = pages.render_page(
+        Path(__file__).with_name("measures.html"),
+        title=title or f"Results on {comparison.bench}",
+        comparison=comparison,
+        table=measure_table(comparison),
+        verdicts=measure_verdicts(comparison),
+        picture=inline_svg(measures_figure(comparison), f"{comparison.bench}: scores of {labels}"),
+        drawn=min(MOST_MEASURES, len(comparison.rows)),
+        changes=changed_items(runs, comparison),
+        facts=facts,
+    )
+    write_whole(out, page)
+    return comparison
+
+
+def changed_items(runs: Sequence[MeasuredRun], comparison: MeasureComparison) -> list[Changed]:
+    """The items of the headline that changed from the first run to each other run."""
+    name = comparison.rows[0].name
+    first, *others = [next(one for one in run.measures if one.name == name) for run in runs]
+
+    def score(counts: tuple[float, ...]) -> float:
+        return score_of(first.form, [counts]) or 0.0
+
+    found = []
+    for run, measure in zip(runs[1:], others, strict=True):
+        pairs = [(item, score(counts), score(measure.counts[item])) for item, counts in first.counts.items()]
+        moved = sorted((p for p in pairs if p[1] != p[2]), key=lambda p: -abs(p[2] - p[1]))
+        better = sum(after > before for _, before, after in moved)
+        found.append(Changed(run.label, better, len(moved) - better, moved[:_MOST_ITEMS]))
+    return found

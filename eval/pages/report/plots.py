@@ -1,4 +1,4 @@
-"""Kinds of plots: bars with intervals, stacked shares, lines over training steps."""
+"""Plots: bars with intervals, stacked shares, lines over training steps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from matplotlib.figure import Figure
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name, styled
-from eval.compare.measures.comparison import MeasureComparison
+from eval.compare.compare import Comparison
+from eval.compare.figures import LABELS
+from eval.compare.measures.measure import MeasureComparison
 from eval.score.statistics import Interval
+from eval.score.subsets import AVERAGE
 
 MOST_MEASURES = 6  # the first measures are the main ones
 _ENDINGS = (".svg", ".png", ".pdf")
@@ -179,3 +182,36 @@ def stacked_figure(
     axes.set_xlabel(unit, loc="right")
     figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1.4)
     return figure
+
+
+_LABEL_PARTS = [
+    Part(label, "no label", "#bbbbbb", "") if label == "other" else Part(label, label, COLOURS[index], HATCHES[index])
+    for index, label in enumerate(LABELS)
+]
+
+
+def score_bars(comparison: Comparison) -> Markup:
+    """The mean of EM and F1 of each row with its interval."""
+    names = []
+    for row in comparison.rows:
+        name = f"{row.dataset}\n{row.relation}" + ("" if row.dataset == AVERAGE else f" · {row.format}")
+        names.append("all" if row.dataset == "all" else name)
+    scores = [[cell.mean for cell in row.cells] for row in comparison.rows]
+    figure = bar_figure("Mean of EM and F1", names, comparison.labels, scores)
+    labels = ", ".join(comparison.labels)
+    return inline_svg(figure, f"Bar chart: Mean of EM and F1 of {labels}, with 95 % intervals")
+
+
+def label_shares(comparison: Comparison) -> Markup | None:
+    """Gold and predicted nli labels, stacked; None without nli."""
+    groups = {}
+    for row in comparison.rows:
+        if row.gold_shares:
+            runs = zip(comparison.labels, row.cells, strict=True)
+            predicted = {label: cell.label_shares for label, cell in runs if cell.label_shares}
+            groups[f"{row.dataset} · {row.relation}"] = {"gold": row.gold_shares, **predicted}
+    if not groups:
+        return None
+    names = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
+    description = f"Stacked bars: shares of the predicted nli labels of {names}"
+    return inline_svg(stacked_figure(groups, _LABEL_PARTS, "predicted labels, percent", middle=True), description)

@@ -1,19 +1,22 @@
-"""A run's training curves from the trainer's `trainer_state.json`; a base model has none."""
+"""Training curves from the trainer's `trainer_state.json`, and their charts; a base model has none."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from markupsafe import Markup
 from pydantic import BaseModel
 
 from d2e_sft.config.objectives import D2ESection
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
+from eval.pages.report.plots import Curve, line_chart
 
 CURVES = {
     "loss": "Loss",
@@ -93,3 +96,25 @@ def _terms(run: Path) -> str:
         del parts["kl_direction"]
     ratios = [f"{key} {value}" for key, value in parts.items() if value]
     return ", ".join(["sft" if views == ("original",) else name, *ratios])
+
+
+def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[Markup]:
+    """A chart for each logged value; losses with different terms get separate charts."""
+    charts = []
+    runs = [(index, label, one) for index, (label, one) in enumerate(zip(labels, trainings, strict=True)) if one]
+    # A cross-entropy that is the whole loss is drawn once.
+    repeats = [all(own.get("ce") == own.get("loss") for own in (one.curves, one.held_out)) for _, _, one in runs]
+    every_term = list(dict.fromkeys(training.terms for _, _, training in runs))
+    for key, title in CURVES.items():
+        separate = key in LOSSES and len(every_term) > 1
+        for terms in every_term if separate else [None]:
+            drawn = [
+                Curve(index, label + suffix, points[key], marked=bool(suffix))
+                for (index, label, training), is_loss in zip(runs, repeats, strict=True)
+                if (terms is None or training.terms == terms) and not (key == "ce" and is_loss)
+                for suffix, points in (("", training.curves), (", held out", training.held_out))
+                if key in points
+            ]
+            if drawn:
+                charts.append(line_chart(f"{title} ({terms})" if terms else title, drawn))
+    return charts

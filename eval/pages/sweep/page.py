@@ -2,21 +2,170 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.figures import inline_svg, styled
+from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled
 from d2e_sft.util.html.pages import render_page
 from eval.compare.runs import load_runs
 from eval.pages.report.page import ReportOptions, write_report
-from eval.pages.report.reading import reading_chart
+from eval.pages.report.plots import error_lengths
+from eval.pages.report.reading import ReadingPoint, reading_chart
 from eval.pages.report.samples import datasets_of
-from eval.pages.sweep.curves_chart import curves_chart, ends_chart
-from eval.pages.sweep.scores_chart import drawn_axis, main_score_name, reading_points, scores_chart
+from eval.score.statistics import Interval
+from eval.sweep.curves import Curve, averaged, over_seeds
 from eval.sweep.plan import Sweep
+from eval.sweep.points import short_keys
 from eval.sweep.results import PointResult, have_conflict, results_table, scored_folders
 from eval.sweep.settings import CAPTION, Setting, setting_table, verdicts
+
+_MOST_POINTS = 20  # more names would not fit beside their points
+_WIDE = 20  # values that span more than this factor get a logarithmic axis
+_ROTATED = 6  # with more labels than this, they are vertical
+
+
+class SweepLine(NamedTuple):
+    """The points that differ only in the drawn axis, in the order of its values."""
+
+    label: str
+    places: list[float]
+    scores: list[Interval]
+
+
+@styled
+def scores_chart(sweep: Sweep, results: Sequence[PointResult]) -> Figure:
+    """Draw conflict accuracy, or the mean of EM and F1 if no row is tagged, against the drawn axis."""
+    axis, lines = drawn_axis(sweep), sweep_lines(sweep, results)
+    labels, numbers = sweep.axes[axis], _numbers(sweep.axes[axis])
+    figure = Figure(figsize=(WIDTH, 2.9 + 0.2 * len(lines)), layout="constrained")
+    panel = figure.add_subplot()
+    for index, line in enumerate(lines):
+        panel.errorbar(
+            line.places,
+            [100 * score.mean for score in line.scores],
+            yerr=error_lengths(line.scores),
+            label=legend_name(line.label),
+            color=COLOURS[index % len(COLOURS)],
+            linestyle=LINES[index % len(LINES)] if numbers is not None else "none",
+            marker="o",
+            markersize=4,
+            linewidth=1.6,
+            elinewidth=0.9,
+            capsize=2,
+        )
+    if numbers is None:
+        many = len(labels) > _ROTATED
+        panel.set_xticks(range(len(labels)), labels, rotation=90 if many else 0)
+        panel.margins(x=0.02 if many else 0.15)
+    elif min(numbers) > 0 and max(numbers) / min(numbers) > _WIDE:
+        panel.set_xscale("log")
+        panel.set_xticks(numbers, labels)
+        panel.minorticks_off()
+    panel.set_xlabel(axis)
+    panel.set_ylabel(f"{main_score_name(results)}, percent")
+    panel.grid(color="#dddddd", linewidth=0.6)
+    panel.set_axisbelow(True)
+    if len(lines) > 1 or lines[0].label:
+        figure.legend(loc="outside upper left", frameon=False, handlelength=2.6)
+    return figure
+
+
+def main_score_name(results: Sequence[PointResult]) -> str:
+    return "Conflict accuracy" if have_conflict(results) else "Mean of EM and F1"
+
+
+def drawn_axis(sweep: Sweep) -> str:
+    """Return the first axis with several numbers, otherwise the first with several values."""
+    several = sweep.varying()
+    return next(
+        (axis for axis in several if len(sweep.axes[axis]) > 1 and _numbers(sweep.axes[axis]) is not None), several[0]
+    )
+
+
+def sweep_lines(sweep: Sweep, results: Sequence[PointResult]) -> list[SweepLine]:
+    """Return one line for each combination of the other axes' values, over the scored points."""
+    axis, short = drawn_axis(sweep), short_keys(list(sweep.axes))
+    values, numbers = sweep.axes[axis], _numbers(sweep.axes[axis])
+    groups: dict[str, list[tuple[float, Interval]]] = {}
+    for result in results:
+        if result.main_score is not None:
+            own = result.point.values
+            label = ", ".join(f"{short[other]}={own[other]}" for other in sweep.varying() if other != axis)
+            place = values.index(own[axis])
+            groups.setdefault(label, []).append((place if numbers is None else numbers[place], result.main_score))
+    lines = []
+    for label, points in groups.items():
+        points.sort(key=lambda pair: pair[0])
+        lines.append(SweepLine(label, [place for place, _ in points], [score for _, score in points]))
+    return lines
+
+
+def reading_points(results: Sequence[PointResult]) -> list[ReadingPoint] | None:
+    """Return each scored point's aligned and conflict accuracy; None without both or for too many points."""
+    points = []
+    for result in results:
+        aligned, conflict = result.accuracy("aligned"), result.accuracy("conflict")
+        if aligned is not None and conflict is not None and result.point.scored_in == result.point.name:
+            points.append(ReadingPoint(result.point.name, aligned, conflict))
+    return points if 0 < len(points) <= _MOST_POINTS else None
+
+
+def _numbers(values: Sequence[str]) -> list[float] | None:
+    try:
+        return [float(value) for value in values]
+    except ValueError:
+        return None
+
+
+_GREY = "#999999"
+_PANEL = 2.3  # inches
+_COLUMNS = 2  # legible on a phone
+_TITLE = 30  # characters per line of a panel's title
+
+
+def ends_chart(setting: Setting) -> Markup:
+    """Draw conflict against aligned accuracy at the end, a point per way, with t intervals over seeds."""
+    points = []
+    for way, curves in sorted(setting.shown.items(), key=lambda item: item[0] != setting.reference):
+        ends = (over_seeds([curve.last[key] for curve in curves]) for key in ("aligned", "conflict"))
+        points.append(ReadingPoint(way.name(setting.axes), *ends))
+    return reading_chart(points)
+
+
+@styled
+def curves_chart(setting: Setting) -> Figure:
+    """Draw a panel per way: both accuracies over steps, mean and range over seeds, and the reference in grey."""
+    rows = -(-len(setting.shown) // _COLUMNS)
+    figure = Figure(figsize=(_PANEL * _COLUMNS, _PANEL * rows), layout="constrained")
+    panels = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
+    for panel, (way, curves) in zip(panels.flat, setting.shown.items(), strict=False):
+        _draw(panel, setting.found[setting.reference], _GREY, "conflict", band=False)
+        _draw(panel, curves, COLOURS[1], "aligned")
+        _draw(panel, curves, COLOURS[0], "conflict")
+        panel.set_title(textwrap.fill(way.name(setting.axes), _TITLE), fontsize=8)
+        panel.set_ylim(-3, 103)
+        panel.grid(color="#eeeeee", linewidth=0.6)
+    for panel in panels.flat[len(setting.shown) :]:
+        panel.set_axis_off()
+    figure.supxlabel("training steps", fontsize=9)
+    figure.supylabel("accuracy, percent", fontsize=9)
+    return figure
+
+
+def _draw(panel: Axes, curves: Sequence[Curve], colour: str, key: str, *, band: bool = True) -> None:
+    means = averaged(curves, key)
+    steps = [step for step, *_ in means]
+    panel.plot(steps, [100 * mean.mean for _, mean, _ in means], color=colour, linewidth=1.6)
+    if band:
+        values = [[100 * row[key] for curve in curves for row in curve.rows if row["step"] == step] for step in steps]
+        panel.fill_between(steps, list(map(min, values)), list(map(max, values)), color=colour, alpha=0.2, linewidth=0)
 
 
 def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequence[Setting]) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from d2e_sft.util.table import Table
-from eval.compare.measures.comparison import compare_measures
+from eval.compare.measures.measure import compare_measures
 from eval.compare.measures.tables import measure_table, measure_verdicts, measures_latex, measures_text
 from tests.eval.compare.measures.results import accuracy
 

@@ -11,9 +11,9 @@ import pytest
 from d2e_sft.decoding import stream
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
-from eval.pages.demo.opening import find_opening
 from eval.pages.demo.page import build_page, import_gradio, launch_options
 from eval.pages.demo.question import OWN_EXAMPLES, Question
+from eval.pages.demo.summary import find_opening
 from eval.run.options import EvalOptions
 from tests.browser import Tab, shared_tab
 from tests.command import refusal_of

@@ -9,7 +9,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.figures import inline_svg
-from eval.compare.measures.comparison import compare_measures
+from eval.compare.measures.measure import compare_measures
 from eval.pages.report.plots import Curve, bar_figure, check_plot, line_chart, measures_figure, write_plot
 from eval.score.statistics import Interval
 from tests.eval.compare.measures.results import accuracy

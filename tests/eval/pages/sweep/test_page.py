@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eval.pages.sweep.curves_chart import curves_chart, ends_chart
-from eval.pages.sweep.page import write_sweep_page
-from eval.pages.sweep.scores_chart import drawn_axis, reading_points, sweep_lines
+from eval.pages.sweep.page import curves_chart, drawn_axis, ends_chart, reading_points, sweep_lines, write_sweep_page
 from tests.eval.fake_sweeps import make_sweep, planned, probed_settings
 
 

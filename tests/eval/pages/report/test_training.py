@@ -11,8 +11,8 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
-from eval.pages.report.charts import bars, curves
-from eval.pages.report.training import Training, read_training
+from eval.pages.report.plots import score_bars
+from eval.pages.report.training import Training, curves, read_training
 from tests.factories import choice, make_run
 
 LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": step / 4} for step in (1, 2, 3)]
@@ -38,7 +38,7 @@ def titles(charts: list[object]) -> list[str]:
 
 def test_scores_have_one_chart_with_a_row_a_group(tmp_path: Path) -> None:
     rows = [choice(n, n % 2 == 0, dataset=name) for n, name in enumerate("aabb")]
-    chart = bars(compare_runs(load_runs([make_run(tmp_path / "run", rows)])))
+    chart = score_bars(compare_runs(load_runs([make_run(tmp_path / "run", rows)])))
     assert "Bar chart: Mean of EM and F1 of run, with 95 % intervals" in chart
 
 
