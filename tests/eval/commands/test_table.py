@@ -73,10 +73,7 @@ def test_a_system_has_a_table_of_its_measures(tmp_path: Path) -> None:
     printed(*runs, "--out", tmp_path / "t.json")
     assert json.loads((tmp_path / "t.json").read_text())["labels"] == ["sft", "d2e"]
     assert "d2e against sft: accuracy +50.0" in printed(*runs, "--format", "text")
-
-
-def test_runs_with_rows_and_a_system_show_rows_unless_the_system_is_named(tmp_path: Path) -> None:
-    folder = save_result(run(tmp_path / "run"), accuracy([1, 0]))
+    folder = save_result(run(tmp_path / "run"), accuracy([1, 0]))  # rows are shown unless the system is named
     assert "PIPER" not in printed(folder, "--bench", "wiqa")
     assert "accuracy" in printed(folder, "--bench", "wiqa")
     assert "accuracy (2)" not in printed(folder)

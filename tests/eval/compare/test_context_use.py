@@ -35,13 +35,10 @@ def test_what_the_context_adds_and_what_stays_the_same() -> None:
     assert (use.without.mean, use.gain.mean, use.same) == (0.5, 0.25, 0.75)
 
 
-def test_an_average_weighs_groups_alike() -> None:
+def test_an_average_weighs_groups_alike_and_outputs_without_an_answer_are_not_the_same() -> None:
     one, other = [prediction(n, True) for n in range(2)], [prediction(10 + n, False) for n in range(6)]
     use = context_use([one, other], keyed([prediction(n, False) for n in range(2)] + other))
     assert (use.without.mean, use.gain.mean, use.same) == (0.0, 0.5, 0.5)
-
-
-def test_two_outputs_without_an_answer_are_not_the_same_answer() -> None:
     silent = prediction(1, False).model_copy(update={"answer": [], "extraction": "none"})
     assert context_use([[silent]], keyed([silent])).same == 0
 
@@ -90,8 +87,6 @@ def test_its_p_values_are_corrected_for_the_rows(tmp_path: Path) -> None:
 
 def test_a_file_about_other_samples_is_refused(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", [prediction(1, True), prediction(2, True)], [prediction(2, True)])
-    with pytest.raises(
-        UserError, match=r"without_context\.jsonl: holds no answer for 1 of 2 samples, such as '"
-    ) as raised:
+    message = r"without_context\.jsonl: holds no answer for 1 of 2 samples, such as '(.|\n)*--without-context"
+    with pytest.raises(UserError, match=message):
         compare_runs(load_runs([run]))
-    assert "--without-context" in (raised.value.remedy or "")

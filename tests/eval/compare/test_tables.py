@@ -20,15 +20,11 @@ from tests.factories import choice, make_run, prediction
 
 def says(positive: int, negative: int) -> list[Prediction]:
     """So many predictions of each label; every other sample is positive."""
-    return [
-        prediction(
-            number,
-            (answer == "positive") == (number % 2 == 0),
-            gold=["positive" if number % 2 == 0 else "negative"],
-            answer=[answer],
-        )
-        for number, answer in enumerate(["positive"] * positive + ["negative"] * negative)
-    ]
+    made = []
+    for number, answer in enumerate(["positive"] * positive + ["negative"] * negative):
+        gold = "negative" if number % 2 else "positive"
+        made.append(prediction(number, answer == gold, gold=[gold], answer=[answer]))
+    return made
 
 
 def compared(tmp_path: Path, *names: str) -> Comparison:

@@ -102,15 +102,6 @@ def test_decoding_ends_when_nobody_takes_the_next_token(world: Path, monkeypatch
     assert answerer.answer(ASKED, ALPHA, TOKENS).done, "the next question is answered"
 
 
-def test_an_error_of_the_model_reaches_the_caller(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr("eval.pages.demo.answering.stream", fail)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        Answerer(load(world)).answer(ASKED, ALPHA, TOKENS)
-
-
 def test_a_long_context_is_cut_and_a_long_question_refused(world: Path) -> None:
     answerer = Answerer(load(world, "short"))
     assert not answerer.answer(Question("qa", "Rain.", "What?"), ALPHA, TOKENS).cut

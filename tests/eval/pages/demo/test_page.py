@@ -82,19 +82,7 @@ def expected(model: DemoModel, asked: Question, alpha: float) -> list[str]:
     return [said.plain, said.debiased, said.imagined]
 
 
-def test_the_first_example_is_answered_and_only_the_page_s_server_is_contacted(
-    tab: Tab, address: str, model: DemoModel
-) -> None:
-    opened(tab, address)
-    assert answered(tab) == expected(model, OWN_EXAMPLES[0], 0.5)
-    assert "Expected: the power failed" in tab.text()
-    assert tab.complaints == []
-    asked = [url for url in tab.requested if not url.startswith(("data:", "blob:"))]
-    assert len(asked) > 5
-    assert [url for url in asked if not url.startswith(address)] == []
-
-
-def test_the_page_opens_with_an_answered_example_and_says_how_it_was_chosen(
+def test_the_page_opens_with_an_answered_example_and_only_its_server_is_contacted(
     tab: Tab, address: str, model: DemoModel
 ) -> None:
     opened(tab, address)
@@ -105,6 +93,12 @@ def test_the_page_opens_with_an_answered_example_and_says_how_it_was_chosen(
     assert shown == [found.answers.plain, found.answers.debiased]
     assert tab.evaluate("document.querySelector('#question textarea').value") == OWN_EXAMPLES[found.place].question
     assert found.told in tab.text()
+    assert answered(tab) == expected(model, OWN_EXAMPLES[0], 0.5)
+    assert "Expected: the power failed" in tab.text()
+    assert tab.complaints == []
+    asked = [url for url in tab.requested if not url.startswith(("data:", "blob:"))]
+    assert len(asked) > 5
+    assert [url for url in asked if not url.startswith(address)] == []
 
 
 def test_typed_text_and_the_slider_change_the_answers(tab: Tab, address: str, model: DemoModel) -> None:
@@ -195,19 +189,15 @@ def test_leaving_the_page_ends_the_decoding(tab: Tab, address: str, endless: thr
     assert endless.wait(20)
 
 
-def test_what_is_missing_is_said_on_the_page(tab: Tab, address: str) -> None:
-    opened(tab, address)
+def test_what_is_missing_is_said_on_a_page_no_wider_than_a_phone(tab: Tab, address: str) -> None:
+    opened(tab, address, 400)
+    answered(tab)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 400
     fill(tab, "#context textarea", " ")
     forget(tab)
     tab.evaluate("document.querySelector('#ask').click()")
     tab.wait_for("document.body.innerText.includes('The context is empty.')")
     assert not tab.evaluate("!!document.querySelector('#summary dl:not([data-old])')")
-
-
-def test_the_page_is_no_wider_than_a_phone(tab: Tab, address: str) -> None:
-    opened(tab, address, 400)
-    answered(tab)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 def test_without_gradio_the_remedy_is_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
