@@ -15,10 +15,10 @@ from eval.compare.context_use import read_without_context
 from eval.compare.error_patterns import (
     error_prompts,
     find_error_patterns,
+    read_patterns,
     write_patterns,
 )
 from eval.compare.runs import load_runs
-from eval.compare.tables import error_pattern_table
 
 _BY_RULE = (
     "Estimated by rule: an answer that is the same without the context neglects it, an unrecognised one is other, and "
@@ -67,12 +67,14 @@ def errors(
         found = read_without_context(scored, wrong, without_context, noun="wrong predictions")
         answers = {key: prediction.answer for key, prediction in found.items()}
     judged = find_error_patterns(wrong, asked, without_context=answers)
-    click.echo(error_pattern_table(wrong, judged, len(scored.predictions)).terminal())
-    click.echo("\n" + filled(_BY_RULE if asked is None else asked.usage.describe()))
-    click.echo(f"wrote {write_patterns(scored, wrong, judged, judge)}")
-    from eval.pages.report.patterns import WrongAnswer, write_error_report
+    written = write_patterns(scored, wrong, judged, judge)
+    patterns = read_patterns(scored)
+    assert patterns is not None
+    from eval.pages.report.patterns import pattern_table, write_error_report
 
-    shown = [WrongAnswer(p, e, answers.get((p.dataset, p.id))) for p, e in zip(wrong, judged, strict=True)]
+    click.echo(f"{len(wrong):,} of {len(scored.predictions):,} predictions are wrong\n")
+    click.echo(pattern_table([scored], {scored.label: patterns}).terminal())
+    click.echo("\n" + filled(_BY_RULE if asked is None else asked.usage.describe()))
     method = _BY_RULE if asked is None else f"Sorted by the judge {judge.model}."
-    for file in write_error_report(scored, shown, method=method, by_rule=asked is None, samples=samples):
+    for file in [written, *write_error_report(scored, patterns, answers, method=method, samples=samples)]:
         click.echo(f"wrote {file}")

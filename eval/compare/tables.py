@@ -11,7 +11,6 @@ from typing import Any
 
 from d2e_sft.util.table import Table, percent
 from eval.compare.compare import Comparison, Row
-from eval.compare.error_patterns import ErrorPattern, JudgedError, count_patterns
 from eval.compare.faithfulness import JUDGED, WORDS
 from eval.compare.figures import (
     collapse_warning,
@@ -23,7 +22,6 @@ from eval.compare.figures import (
     shares_in_percent,
     with_interval,
 )
-from eval.score.predictions import Prediction
 from eval.score.scores import GroupScores, Scores
 
 _LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
@@ -182,16 +180,6 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
         columns = ["run", *measures, *(title for name in compared for title in (f"Δ {name}", "p"))]
         tables += [Table.in_blocks("samples", columns, lines, _ABOUT[measures])] if lines else []
     return tables
-
-
-def error_pattern_table(wrong: Sequence[Prediction], errors: Sequence[JudgedError], total: int) -> Table:
-    """Wrong predictions by relation and error pattern: counts, and percent of the relation's wrong ones."""
-    lines = []
-    for relation, counts in count_patterns(wrong, errors).items():
-        every = sum(counts.values())
-        lines.append([relation, str(every), *(f"{n} ({percent(n / every)} %)" for n in counts.values())])
-    columns = ["relation", "wrong", *(pattern.value for pattern in ErrorPattern)]
-    return Table.of(columns, lines, f"{len(wrong)} of {total} predictions are wrong")
 
 
 def _by_run(

@@ -27,7 +27,7 @@ from eval.compare.tables import context_table, faithfulness_tables, gain_table, 
 from eval.compare.verdicts import closing_lines
 from eval.pages.report.browser import browser_data, change_table, packed
 from eval.pages.report.facts import instructions, run_facts
-from eval.pages.report.patterns import pattern_section
+from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
 from eval.pages.report.plots import MOST_MEASURES, label_shares, measures_figure, score_bars
 from eval.pages.report.reading import subset_chart
 from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
@@ -100,7 +100,9 @@ def render_page(
         "verdict_words": verdicts[0] if subsets is not None and verdicts else "",
         "bars": score_bars(comparison),
         "shares": label_shares(comparison),
-        "patterns": pattern_section(runs, patterns),
+        "patterns": patterns,
+        "pattern_table": pattern_table(runs, patterns),
+        "pattern_chart": pattern_chart(pattern_figure(runs, patterns), patterns),
         "curves": curves(comparison.labels, trainings),
         "changes": change_table(runs),
         "samples": choose_samples(readable, options.samples),
@@ -141,7 +143,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("context", "Context", not by_subset and context["tables"]["context"] is not None),
         ("labels", "Labels", not by_subset and context["shares"] is not None),
         ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
-        ("errors", "Errors", context["patterns"].table is not None),
+        ("errors", "Errors", bool(context["patterns"])),
         ("curves", "Training", bool(context["curves"])),
         ("runs", "Recipes", True),
     ]

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, styled
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.context_use import asked_without_context, command_without_context
-from eval.compare.error_patterns import (
-    PATTERNS_FILE,
-    ErrorPattern,
-    JudgedError,
-    RunPatterns,
-    count_patterns,
-    relations_of,
-)
+from eval.compare.error_patterns import PATTERNS_FILE, ErrorPattern, JudgedError, RunPatterns, relations_of
 from eval.compare.runs import ScoredRun
-from eval.compare.tables import error_pattern_table
 from eval.pages.report.plots import Part, stacked_figure
 from eval.pages.report.samples import in_turns, shown
-from eval.score.predictions import Prediction
+from eval.score.predictions import Prediction, SampleKey
 
 _NAMES = {
     ErrorPattern.NEGLECT_CONTEXT: "neglects the context",
@@ -44,53 +36,44 @@ PATTERN_PARTS = tuple(
 )
 
 
-@dataclass(frozen=True)
-class PatternSection:
-    """The report's section on error patterns; chart and table are None if no pattern is known.
-
-    Attributes:
-        methods: run → `by rule` or the judge's name.
-        lacking: runs without patterns.
-    """
-
-    chart: Markup | None
-    table: Table | None
-    methods: Mapping[str, str]
-    lacking: Sequence[str]
-
-
-def pattern_section(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> PatternSection:
-    """Count the patterns by relation and run.
-
-    Args:
-        patterns: by label of the run; a run without patterns is left out.
-    """
-    lines, counted = [], Counter[str]()
-    groups: dict[str, dict[str, Mapping[str, float]]] = {}
+def _counts(
+    runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]
+) -> Iterator[tuple[str, str, Counter[str], int]]:
+    """Relation, run, number of wrong answers by pattern, and number of samples."""
     for relation in relations_of(runs[0].predictions.values()):
         for run in (run for run in runs if run.label in patterns):
             own = {key for key, one in run.predictions.items() if relation in ("all", one.relation)}
-            counts = Counter(error.pattern.value for key, error in patterns[run.label].errors.items() if key in own)
-            wrong, shares = counts.total(), [NONE] * len(PATTERN_PARTS)
-            counted += counts
-            if wrong:
-                found = [counts[part.key] for part in PATTERN_PARTS]
-                shares = [f"{percent(count / wrong)} % ({count:,})" for count in found]
-                groups.setdefault(relation, {})[f"{run.label} (n = {wrong:,})"] = counts
-            total = f"{wrong:,} ({percent(wrong / len(own))} % of {len(own):,})"
-            lines.append((relation, [run.label, total, *shares]))
-    chart = None
-    if groups:
-        description = f"Stacked bars: shares of error patterns by relation of {', '.join(patterns)}"
-        used = [part for part in PATTERN_PARTS if counted[part.key]]
-        chart = inline_svg(stacked_figure(groups, used, "wrong answers, percent"), description)
-    columns = ["run", "wrong", *(part.name for part in PATTERN_PARTS)]
-    return PatternSection(
-        chart,
-        Table.in_blocks("relation", columns, lines) if lines else None,
-        {label: found.method for label, found in patterns.items()},
-        [run.label for run in runs if run.label not in patterns],
-    )
+            errors = patterns[run.label].errors.items()
+            yield relation, run.label, Counter(one.pattern.value for key, one in errors if key in own), len(own)
+
+
+def pattern_table(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Table:
+    """Shares of the patterns by relation and run; `patterns` are by label of the run."""
+    lines = []
+    for relation, label, counts, samples in _counts(runs, patterns):
+        wrong = counts.total()
+        found = [counts[part.key] for part in PATTERN_PARTS]
+        shares = [f"{percent(count / wrong)} % ({count:,})" if wrong else NONE for count in found]
+        lines.append((relation, [label, f"{wrong:,} ({percent(wrong / samples)} % of {samples:,})", *shares]))
+    return Table.in_blocks("relation", ["run", "wrong", *(part.name for part in PATTERN_PARTS)], lines)
+
+
+def pattern_figure(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Figure | None:
+    """The shares as stacked bars; None if no run has a wrong answer whose pattern is known."""
+    groups: dict[str, dict[str, Mapping[str, float]]] = {}
+    counted = Counter[str]()
+    for relation, label, counts, _ in _counts(runs, patterns):
+        counted += counts
+        if counts:
+            groups.setdefault(relation, {})[f"{label} (n = {counts.total():,})"] = counts
+    used = [part for part in PATTERN_PARTS if counted[part.key]]
+    return stacked_figure(groups, used, "wrong answers, percent") if groups else None
+
+
+def pattern_chart(figure: Figure | None, labels: Iterable[str]) -> Markup | None:
+    """The figure for a page; None without one."""
+    description = f"Stacked bars: shares of error patterns by relation of {', '.join(labels)}"
+    return None if figure is None else inline_svg(figure, description)
 
 
 def commands_for(run: ScoredRun) -> list[str]:
@@ -108,42 +91,37 @@ class WrongAnswer(NamedTuple):
 
 
 def write_error_report(
-    run: ScoredRun, answers: Sequence[WrongAnswer], *, method: str, by_rule: bool, samples: int
+    run: ScoredRun, patterns: RunPatterns, without: Mapping[SampleKey, Sequence[str]], *, method: str, samples: int
 ) -> list[Path]:
     """Write `error_patterns.html` and, if there are errors, `error_patterns.png` to the run's folder.
 
     Args:
+        without: answers without the contexts, if known.
         method: a sentence on how the patterns were found.
-        by_rule: whether they are an estimate.
         samples: number of answers to show in full.
     """
-    title = f"Error patterns of {run.label} on {run.scores.bench.name}"
-    predictions, errors = [answer.prediction for answer in answers], [answer.error for answer in answers]
-    counts = count_patterns(predictions, errors)
-    page, picture = run.folder / "error_patterns.html", run.folder / "error_patterns.png"
-    chart: Markup | None = None
-    if counts:
-        bars = {f"{relation} (n = {sum(own.values()):,})": own for relation, own in counts.items()}
-        unit = "wrong answers, percent" + (" (estimated by rule)" if by_rule else "")
-        figure = stacked_figure({"": bars}, PATTERN_PARTS, unit)
-        chart = inline_svg(figure, f"Stacked bars: shares of error patterns by relation, {title}")
-        styled(figure.savefig)(picture, dpi=150)
     groups: dict[tuple[str, str], list[WrongAnswer]] = {}
-    for answer in answers:
-        groups.setdefault((answer.error.pattern.value, answer.prediction.relation), []).append(answer)
+    for key, error in patterns.errors.items():
+        answer = WrongAnswer(run.predictions[key], error, without.get(key))
+        groups.setdefault((error.pattern.value, answer.prediction.relation), []).append(answer)
+    page, picture = run.folder / "error_patterns.html", run.folder / "error_patterns.png"
+    figure = pattern_figure([run], {run.label: patterns})
     text = render_page(
         Path(__file__).with_name("errors.html"),
         {"shown": shown},
-        title=title,
-        wrong=len(answers),
+        title=f"Error patterns of {run.label} on {run.scores.bench.name}",
+        wrong=len(patterns.errors),
         total=len(run.predictions),
         method=method,
-        by_rule=by_rule,
-        chart=chart,
+        by_rule=patterns.method == "by rule",
+        chart=pattern_chart(figure, [run.label]),
         names={part.key: part.name for part in PATTERN_PARTS},
-        table=error_pattern_table(predictions, errors, len(run.predictions)),
+        table=pattern_table([run], {run.label: patterns}),
         shown=list(in_turns(list(groups.values())))[:samples],
         file=PATTERNS_FILE,
     )
     write_whole(page, text)
-    return [page, picture] if counts else [page]
+    if figure is None:
+        return [page]
+    styled(figure.savefig)(picture, dpi=150)
+    return [page, picture]

@@ -31,8 +31,8 @@ def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServ
     assert len(server.requests) == 3
     lines = [line.replace(" ", "") for line in printed.splitlines()]
     assert "3of5predictionsarewrong" in lines
-    assert "temporal22(100.0%)0(0.0%)0(0.0%)0(0.0%)" in lines
-    assert "all32(66.7%)0(0.0%)1(33.3%)0(0.0%)" in lines
+    assert lines[lines.index("temporal") + 1] == "run2(66.7%of3)100.0%(2)0.0%(0)0.0%(0)0.0%(0)"
+    assert lines[lines.index("all") + 1] == "run3(60.0%of5)66.7%(2)0.0%(0)33.3%(1)0.0%(0)"
     written = _written(run)
     assert written["counts"] == {"neglect_context": 2, "inaccurate_position": 0, "other": 1, "undecided": 0}
     first = {"dataset": "stories", "id": "s1", "pattern": "neglect_context", "reason": "Look."}
@@ -106,7 +106,7 @@ def test_the_page_shows_the_chart_and_single_answers_with_reasons_and_says_that_
     output_of("errors", run, "--without-context", run / "blind.jsonl", "--samples", 3)
     page = (run / "eval" / "mini" / "error_patterns.html").read_text(encoding="utf-8")
     assert "Patterns by relation (estimated by rule)" in page
-    assert "temporal (n = 1)</text>" in page
+    assert "run (n = 1)</text>" in page
     assert page.count("<article>") == 3
     assert "the answer is the same without the context" in page, "each pattern and relation has its turn"
     assert "<b>bold" not in page

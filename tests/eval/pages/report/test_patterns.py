@@ -13,7 +13,7 @@ from d2e_sft.util.errors import UserError
 from eval.compare.error_patterns import read_patterns
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
-from eval.pages.report.patterns import pattern_section
+from eval.pages.report.patterns import pattern_table
 from tests.command import d2e
 from tests.factories import choice, make_run, prediction
 
@@ -41,9 +41,8 @@ def test_patterns_are_counted_by_relation_and_run(tmp_path: Path) -> None:
         run_with(tmp_path / "b", {"s1": OTHER, "s2": NEGLECT, "s3": NEGLECT}),
     ]
     runs = load_runs(paths)
-    section = pattern_section(runs, {run.label: found for run in runs if (found := read_patterns(run))})
-    assert section.table is not None
-    rows = {(relation, row[0]): row[1:] for relation, own in section.table.blocks() for row in own}
+    table = pattern_table(runs, {run.label: found for run in runs if (found := read_patterns(run))})
+    rows = {(relation, row[0]): row[1:] for relation, own in table.blocks() for row in own}
     assert list(rows) == [(relation, run) for relation in ("temporal", "causal", "all") for run in "ab"]
     assert rows["temporal", "a"] == ["2 (66.7 % of 3)", "100.0 % (2)", *["0.0 % (0)"] * 3]
     assert rows["causal", "b"] == ["1 (100.0 % of 1)", "100.0 % (1)", *["0.0 % (0)"] * 3]
