@@ -31,13 +31,9 @@ Engines = dict[str, Callable[[], list[list[int]]]]
 
 @dataclass(frozen=True)
 class Decoding:
-    """What to measure: every combination of prompt length, batch size and number of new tokens.
+    """What to measure: every combination of the options of `d2e bench decode`.
 
-    Attributes:
-        prompts: Tokens of an original prompt: a shared prefix of 130, a context and a question of 30.
-        repeats: Timed runs of each engine, after one that is not timed.
-        dtype: torch dtype of the weights.
-        compiled: Compile the step of `plain` and `debiased` during the run that is not timed.
+    Each engine runs `repeats` times after one run that is not timed, in which a `compiled` step is compiled.
     """
 
     prompts: Sequence[int]

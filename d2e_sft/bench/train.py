@@ -27,16 +27,10 @@ from d2e_sft.util.errors import UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Training:
-    """What to measure.
+    """What to measure: the options of `d2e bench train`; `only` are names of engines, empty for all.
 
-    Attributes:
-        contexts: Tokens of a sample's context; every engine is measured at each.
-        samples: Micro-batch size of the engines whose samples share their prefix, and of their SFT baselines.
-        unshared_samples: Micro-batch size of the other engines; their cost per sample does not depend on it.
-        repeats: Timed steps of each engine.
-        trl: Also measure TRL's SFTTrainer.
-        only: Names of engines, which are measured with their SFT baselines; empty for all.
-        profile: Run one further step of each engine under torch's profiler.
+    The engines that share no prefix between samples have `unshared_samples`: their cost per sample does not depend on
+    the number.
     """
 
     contexts: Sequence[int]

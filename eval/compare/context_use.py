@@ -56,18 +56,14 @@ def context_use(
     )
 
 
-def asked_without_context(run: ScoredRun) -> bool:
-    """Whether the run was also asked without the contexts."""
-    return (run.folder / WITHOUT_CONTEXT_FILE).is_file()
-
-
 def without_context(run: ScoredRun) -> dict[SampleKey, Prediction] | None:
     """A run's predictions without the contexts; None if it was not asked without them.
 
     Raises:
         UserError: the file is damaged or lacks one of the run's samples.
     """
-    return read_without_context(run, run.predictions.values()) if asked_without_context(run) else None
+    is_asked = (run.folder / WITHOUT_CONTEXT_FILE).is_file()
+    return read_without_context(run, run.predictions.values()) if is_asked else None
 
 
 def read_without_context(

@@ -28,8 +28,7 @@ class Setting:
     Attributes:
         name: `strength 0.95`; empty if the reference names all axes.
         axes: Axes that name the ways of the setting.
-        found: The ways, including the reference, and their curves.
-        compared: The ways against the reference, corrected within the setting.
+        found, compared: All ways with their curves, and against the reference, corrected within the setting.
     """
 
     name: str

@@ -36,13 +36,7 @@ habit.</p>"""
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """The examples of the page, and its address.
-
-    Attributes:
-        bench: source of the examples; None means the run's own data.
-        samples, seed: number of examples, and the seed to draw them with.
-        share: let Gradio create a public address, through its own servers.
-    """
+    """The examples of the page and its address, as options of `d2e demo`."""
 
     bench: str | None
     samples: int

@@ -28,13 +28,7 @@ _STEP, _UPPER = 0.05, 1.5
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Options of the page.
-
-    Attributes:
-        alpha: ratio of decoding and start of the slider; None means as trained, or 0.5.
-        along: the answer whose tokens are shown.
-        graded: mark tokens as right or wrong.
-    """
+    """Options of the page, like those of `d2e inspect`; `graded` marks tokens as right or wrong."""
 
     alpha: float | None = None
     prompt_set: str | None = None

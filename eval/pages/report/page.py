@@ -40,14 +40,7 @@ _FACTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Options of the page.
-
-    Attributes:
-        samples: number of samples that can be read without the script.
-        browse: number of samples in the browser; None means all, 0 leaves it out.
-        no_texts_of: datasets whose texts are left out.
-        title: heading of the page; None names the benchmark.
-    """
+    """Options of the page, like those of `d2e report`; None means all samples, and the benchmark's name as title."""
 
     samples: int = 6
     browse: int | None = None

@@ -15,7 +15,7 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, styled
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.table import NONE, Table, percent
-from eval.compare.context_use import asked_without_context, command_without_context
+from eval.compare.context_use import WITHOUT_CONTEXT_FILE, command_without_context
 from eval.compare.error_patterns import PATTERNS_FILE, ErrorPattern, JudgedError, RunPatterns, relations_of
 from eval.compare.runs import ScoredRun
 from eval.pages.report.plots import Part, stacked_figure
@@ -79,7 +79,8 @@ def pattern_chart(figure: Figure | None, labels: Iterable[str]) -> Markup | None
 def commands_for(run: ScoredRun) -> list[str]:
     """The commands that find a run's error patterns by rule."""
     find = shlex.join(["d2e", "errors", str(run.path), "--bench", run.folder.name])
-    return [find] if asked_without_context(run) else [command_without_context(run), find]
+    is_asked = (run.folder / WITHOUT_CONTEXT_FILE).is_file()
+    return [find] if is_asked else [command_without_context(run), find]
 
 
 class WrongAnswer(NamedTuple):
