@@ -27,15 +27,7 @@ from data_builders.text.sentences import keep_sentences, sentence_spans, split_s
         ("A 100 million-U.S.-dollar plant. It runs.", ["A 100 million-U.S.-dollar plant.", "It runs."]),
         ("  No end", ["No end"]),
         ("", []),
-    ],
-)
-def test_sentences_end_where_readers_expect(text: str, sentences: list[str]) -> None:
-    assert split_sentences(text) == sentences
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
+        # The items of a list stay whole, and a number is not a sentence.
         ("Steps so far: 1. Boil water.", ["Steps so far:", "1. Boil water."]),
         ("Tea. 1. Boil it. 2. Pour. Wait. 3. Drink.", ["Tea.", "1. Boil it.", "2. Pour. Wait.", "3. Drink."]),
         ("Step 1. Add. Stir. Step 2. Pour.", ["Step 1. Add. Stir.", "Step 2. Pour."]),
@@ -45,27 +37,16 @@ def test_sentences_end_where_readers_expect(text: str, sentences: list[str]) -> 
         ("How many? 4. Ask again.", ["How many?", "4. Ask again."]),
         ("How many came? 4.", ["How many came? 4."]),
         ("1.", ["1."]),
-    ],
-)
-def test_list_items_stay_whole_and_a_number_is_not_a_sentence(text: str, sentences: list[str]) -> None:
-    assert split_sentences(text) == sentences
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
+        # Turns stay whole, paragraphs do not, and broken lines are joined.
         ("A: Hello. Nice day.\nB: Bye. Now.", ["A: Hello. Nice day.", "B: Bye. Now."]),
         ("One. Two.\n\nThree. Four.", ["One.", "Two.", "Three.", "Four."]),
         ("Energy comes from\n the sun. Always.", ["Energy comes from\n the sun.", "Always."]),
+        # A quotation mark between blanks stays with its quote.
+        ('He left . " A visa . " She ran . " No . "', ["He left .", '" A visa . "', "She ran .", '" No . "']),
     ],
 )
-def test_turns_stay_whole_paragraphs_do_not_and_broken_lines_are_joined(text: str, sentences: list[str]) -> None:
+def test_sentences_turns_and_items_end_where_readers_expect(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
-
-
-def test_a_quotation_mark_between_blanks_stays_with_its_quote() -> None:
-    text = 'He left . " We got a visa . " She ran . " No . "'
-    assert split_sentences(text) == ["He left .", '" We got a visa . "', "She ran .", '" No . "']
 
 
 def test_kept_sentences_keep_the_line_breaks_between_them() -> None:
