@@ -1,1 +1,0 @@
-"""Tests of data_builders.habit."""
