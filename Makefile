@@ -43,9 +43,9 @@ quickstart: setup  ## train SmolLM2-135M in three ways on generated data, and se
 	$(BIN)/d2e quickstart
 
 # With workers a file's tests stay together, since they share models; torch's own threads would only compete with them.
-# One more than there are cores: a fifth of the time tests wait for what they started.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
-test: setup-dev  ## run the tests, on a process more than there are cores, four at most (WORKERS=0: in this one)
+# One per core: each imports everything, so a further one costs more processor time than it saves in waiting.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1))')
+test: setup-dev  ## run the tests, on a process per core, four at most (WORKERS=0: in this one)
 	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # ONLY=word chooses attacks by name, TRIES=n sets the number of tries. `make test` has a short form of each.

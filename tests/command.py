@@ -6,7 +6,9 @@ in a fraction of a second; it is `d2e train` or `d2e eval` that runs in them, an
 
 from __future__ import annotations
 
+import atexit
 import gc
+import importlib
 import io
 import multiprocessing
 import os
@@ -18,14 +20,22 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import patch
+
+import click
 
 from d2e_sft import cli
 
 _FORKS = multiprocessing.get_context("forkserver")
 _MODELS = ("gpt2", "llama")
+_FORKED_WORKERS = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork", "CUDA_VISIBLE_DEVICES": ""}
 _FORKS.set_forkserver_preload(
-    ["d2e_sft.train.run", "d2e_sft.cli", "peft", *(f"transformers.models.{name}.modeling_{name}" for name in _MODELS)]
-)
+    [
+        "d2e_sft.train.run", "d2e_sft.cli", "d2e_sft.commands.train", "eval.commands.evaluate", "eval.run.runner",
+        "eval.run.engines.in_process", "peft", "deepspeed", "rich.table",
+        *(f"transformers.models.{name}.modeling_{name}" for name in _MODELS),
+    ]
+)  # fmt: skip
 
 
 def d2e(*arguments: str | Path | int) -> int:
@@ -35,6 +45,18 @@ def d2e(*arguments: str | Path | int) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0
+
+
+def verbs(command: click.Command = cli.d2e, words: tuple[str, ...] = ()) -> dict[tuple[str, ...], click.Command]:
+    """Every verb and subcommand by its words."""
+    found = {words: command}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            found |= verbs(inner, (*words, name))
+    return found
 
 
 @dataclass(frozen=True)
@@ -123,18 +145,29 @@ def start(
     return _start(_run, folder, [verb, *map(str, arguments)], kill, environment or {})
 
 
+def program(folder: Path, function: str, *arguments: str | Path, **environment: str) -> Ended:
+    """Run a program, given as `module:function`, in the same way."""
+    return finish(_start(_program, folder, function, [*map(str, arguments)], environment), timeout=300)
+
+
 def launch(folder: Path, launcher: str, *arguments: str | Path) -> Ended:
-    """Call a launcher, given as `module:function`; it and the processes that it starts are forked, without GPUs.
-
-    torch's launcher, which accelerate's calls, takes its options from `PET_…`.
-    """
-    return finish(start_launch(folder, launcher, *arguments), timeout=300)
+    """Run torch's launcher, or accelerate's, which calls it; the processes that it starts are forked too."""
+    return program(folder, launcher, *arguments, **_FORKED_WORKERS)
 
 
-def start_launch(folder: Path, launcher: str, *arguments: str | Path) -> tuple[Any, Path]:
-    """As `launch`, without waiting for the end."""
-    environment = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork", "CUDA_VISIBLE_DEVICES": ""}
-    return _start(_launch, folder, launcher, [*map(str, arguments)], environment)
+def launched(folder: Path, *arguments: str | Path) -> tuple[Any, Path]:
+    """Start the command that `d2e … --launch` composes, on CPUs, with all its processes forked."""
+    commands: list[list[str]] = []
+    composed = patch("d2e_sft.train.launch.launch", lambda command: commands.append(command) or 0)
+    with composed, patch("d2e_sft.train.launch.accelerators", lambda: 0):
+        assert d2e(*arguments) == 0
+    [[_, _, launcher, *options]] = commands
+    at = options.index("-m")
+    module = importlib.import_module(options[at + 1])
+    script = Path(str(module.__file__))
+    script = script.with_name("__main__.py") if script.name == "__init__.py" else script
+    options[at : at + 2] = [str(script)]
+    return _start(_program, folder, f"{launcher}:main", options, _FORKED_WORKERS)
 
 
 def _start(target: Callable[..., None], folder: Path, *arguments: Any) -> tuple[Any, Path]:
@@ -163,10 +196,13 @@ def _run(arguments: list[str], kill: Kill | None, environment: dict[str, str], o
     cli.main(arguments)
 
 
-def _launch(launcher: str, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+def _program(function: str, arguments: list[str], environment: dict[str, str], output: Path) -> None:
     _enter(environment, output)
     sys.argv[1:] = arguments
-    pkgutil.resolve_name(launcher)()
+    try:
+        pkgutil.resolve_name(function)()
+    finally:
+        atexit._run_exitfuncs()  # a forked process leaves them out
 
 
 def _enter(environment: dict[str, str], output: Path) -> None:

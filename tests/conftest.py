@@ -31,8 +31,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
+gc.disable()  # until all tests are imported, of which nothing is garbage
+
+
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of later garbage collections; every training collects, in a third of a second."""
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imports_are_no_garbage() -> None:
+    """Leave what was imported out of garbage collections, each of which takes a third of a second otherwise."""
+    gc.collect()
     gc.freeze()
 
 

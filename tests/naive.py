@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from d2e_sft.config.recipe import D2ESection, Packing
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.prompts import FormatPrompt, PromptSet
 from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
@@ -39,10 +39,23 @@ CONFIGS = {
     "weighted-original-gradient": D2ESection(objective="weighted", view_gradients="original"),
 }
 
+# Shorter than the default one, so that steps are quick; its prompts are longer than the windows of attention.
+SHORT = PromptSet(
+    name="short",
+    zero_shot={
+        "qa": FormatPrompt(
+            system="Answer.",
+            context="Context: {context}\n",
+            user="{context_block}Question: {question}",
+            response="The answer is: {answer}",
+        )
+    },
+)
 
-def encoded_rows(config: D2ESection, count: int = 4) -> list[dict[str, Any]]:
+
+def encoded_rows(config: D2ESection, count: int = 4, wording: PromptSet = SHORT) -> list[dict[str, Any]]:
     """Dataset rows of `count` samples, encoded for the objective's views."""
-    encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), config.views)
+    encoder = ViewEncoder(tiny_tokenizer(), wording, config.views)
     encoded = encode_samples(make_samples(count), encoder, max_length=1000)
     return [{**item.prompts, "answer": item.answer, "content": item.content} for item in encoded.kept]
 

@@ -86,15 +86,8 @@ def test_an_adapter_is_trained_saved_and_evaluated(world: Path, tmp_path: Path) 
 def test_a_run_folder_is_not_overwritten_by_accident(world: Path, trained: Path) -> None:
     before = (trained / "model.safetensors").stat().st_mtime_ns
     assert "already contains a run" in refusal_of("train", world / "run.yaml")
-    assert (trained / "model.safetensors").stat().st_mtime_ns == before
-
-
-def test_resuming_needs_a_checkpoint_and_the_same_recipe(world: Path, trained: Path, tmp_path: Path) -> None:
     assert "contains no checkpoint to resume from" in refusal_of("train", world / "run.yaml", "--resume")
-    run = f"train.output_dir={tmp_path / 'run'}"
-    assert d2e("train", world / "run.yaml", run, "train.save_steps=1") == 0
-    said = refusal_of("train", world / "run.yaml", run, "train.save_steps=1", "d2e.alpha=0.9", "--resume")
-    assert "was started with another recipe\n  d2e.alpha: 0.5 → 0.9\n" in said
+    assert (trained / "model.safetensors").stat().st_mtime_ns == before
 
 
 def test_overwriting_leaves_nothing_of_the_earlier_run(world: Path, tmp_path: Path) -> None:

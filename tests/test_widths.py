@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +16,7 @@ from d2e_sft.bench.decode import as_table as decode_table
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
 from d2e_sft.util.terminal import WIDTH
-from tests.command import d2e, output_of
+from tests.command import d2e, output_of, verbs
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.paper_runs import run
 from tests.eval.systems.cases import WITHOUT_PLANNER, save_answers, save_gold
@@ -27,27 +25,14 @@ ROOT = Path(__file__).resolve().parents[1]
 LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
 
 
-def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from verbs(found, (*path, name))
-
-
 def too_wide(text: str) -> list[str]:
     return [line for line in text.splitlines() if len(line) > WIDTH]
 
 
 def test_the_help_of_every_verb() -> None:
-    paths = [path for path, _ in verbs(cli.d2e)]
-    assert len(paths) > 30
-    wide = {
-        path: found for path in paths if (found := too_wide(CliRunner().invoke(cli.d2e, [*path, "--help"]).output))
-    }
-    assert not wide
+    assert len(verbs()) > 30
+    wide = {path: too_wide(CliRunner().invoke(cli.d2e, [*path, "--help"]).output) for path in verbs()}
+    assert not any(wide.values()), wide
 
 
 @pytest.fixture
@@ -69,7 +54,7 @@ def test_errors_of_every_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """An option that there is not, a file that is missing, and what the verb asks for left out."""
     monkeypatch.chdir(tmp_path)  # nothing is found there
     unknown, lacking = f"--{LONG}-{LONG}", tmp_path / LONG / LONG
-    for path, command in verbs(cli.d2e):
+    for path, command in verbs().items():
         said = complaint(path, unknown, lacking)
         assert "rror: " in said, path
         assert not [line for line in too_wide(said) if len(line.split()) > 1], said

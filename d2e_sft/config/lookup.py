@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
-from d2e_sft.util.files import load_yaml
+from d2e_sft.util.files import load_package_yaml, load_yaml
 from d2e_sft.util.paths import bundled
 
 DEFAULT_METHOD = "sft"
@@ -194,7 +194,7 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
             remedy="remove one of these `extends`",
         )
     try:
-        own = load_yaml(path.read_text(encoding="utf-8"))
+        own = load_package_yaml(here) if _is_bundled(here) else load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(f"{path}: not a YAML file ({error})") from None
     if not isinstance(own, dict):
@@ -212,11 +212,15 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     return [*(layer for base in bases for layer in base), Layer(path, own)]
 
 
+def _is_bundled(file: Path) -> bool:
+    return file.is_relative_to(bundled("recipes").resolve())
+
+
 def _find_base(path: Path, name: str) -> RecipeSource:
     """A file in the folder of the one that extends it, otherwise what `d2e train` would find by that name."""
     given = Path(name).expanduser()
     beside = path.parent / given
-    within = path.resolve().is_relative_to(bundled("recipes").resolve())
+    within = _is_bundled(path.resolve())
     try:
         if beside.is_file():
             return RecipeSource(str(beside), (beside,))

@@ -89,13 +89,18 @@ def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, floa
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Exclude existing objects from garbage collection, which would take longer than a small step that is measured."""
+    """Exclude existing objects from garbage collection, which would take longer than a small step that is measured.
+
+    A heap that the caller has frozen stays so.
+    """
+    frozen_before = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not frozen_before:
+            gc.unfreeze()
 
 
 class LapTimer:

@@ -56,11 +56,17 @@ def decode_all_texts(value: Any) -> tuple[Any, frozenset[str]]:
 
 def _without_entities(text: str) -> str:
     """Decode entities that end in ";": `html.unescape` would also decode part of "R&D" or "&notable"."""
-    for _ in range(_MOST_LAYERS):
+    for _ in range(_MOST_LAYERS if "&" in text else 0):
         before, text = text, _ENTITY.sub(lambda entity: html.unescape(entity.group()), text)
         if text == before:
             break
     return text
+
+
+def _without_doubled_quotes(text: str) -> str:
+    if '""' not in text and "''''" not in text:
+        return text
+    return _PAIR.sub(r'"\1"', _MANY.sub(lambda run: run.group()[0], text))
 
 
 def _without_controls(text: str) -> str:
@@ -89,7 +95,7 @@ def _read_again(text: str) -> str:
 
 _STEPS = {
     ENTITIES: _without_entities,
-    QUOTES: lambda text: _PAIR.sub(r'"\1"', _MANY.sub(lambda run: run.group()[0], text)),
+    QUOTES: _without_doubled_quotes,
     CONTROLS: _without_controls,
     MISREAD: _without_misread,
 }

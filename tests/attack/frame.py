@@ -42,6 +42,13 @@ class Attempt:
     things: int = 1
 
 
+def flip_a_bit(content: bytes, numbers: random.Random) -> bytes:
+    """Return the content with one bit changed."""
+    changed, place = bytearray(content), numbers.randrange(8 * len(content))
+    changed[place // 8] ^= 1 << place % 8
+    return bytes(changed)
+
+
 def attack(name: str, on: str, holds: str, *, tries: int = 30, quick: int = 1) -> pytest.MarkDecorator:
     """Mark a test as an attack.
 

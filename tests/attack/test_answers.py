@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.frame import Attempt, attack
+from tests.attack.frame import Attempt, attack, flip_a_bit
 from tests.attack.interrupted import until_done
 from tests.command import Kill, d2e, evaluate, finish, start
 from tests.factories import bench_rows, save_bench
@@ -64,10 +64,8 @@ def _resume_after(given: Attempt, change: bytes, *, must_refuse: bool = False) -
 
 @attack("flip a bit of the answers so far", "evaluation", RIGHT, tries=100)
 def test_flip_a_bit(given: Attempt) -> None:
-    content = bytearray((given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes())
-    place = given.random.randrange(8 * len(content))
-    content[place // 8] ^= 1 << place % 8
-    _resume_after(given, bytes(content))
+    content = (given.world / "killed" / "eval" / "bench" / PARTIAL).read_bytes()
+    _resume_after(given, flip_a_bit(content, given.random))
 
 
 @attack("lose a line of the answers so far", "evaluation", RIGHT)
@@ -98,10 +96,7 @@ def test_put_in_a_line(given: Attempt) -> None:
 def test_edit_a_prediction(given: Attempt) -> None:
     shutil.copytree(given.world / "whole", given.folder / "run")
     file = given.folder / "run" / "eval" / "bench" / "predictions.jsonl"
-    content = bytearray(file.read_bytes())
-    place = given.random.randrange(8 * len(content))
-    content[place // 8] ^= 1 << place % 8
-    file.write_bytes(content)
+    file.write_bytes(flip_a_bit(file.read_bytes(), given.random))
     assert _evaluate(given.world, given.folder / "run") == 1, "scored without an error"
     assert d2e("compare", given.folder / "run", "--bench", "bench") == 1, "compared without an error"
     assert _evaluate(given.world, given.folder / "run", "--overwrite") == 0

@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from tests.attack.frame import Attempt, attack
+from tests.attack.frame import Attempt, attack, flip_a_bit
 from tests.attack.interrupted import until_done
 from tests.command import d2e
 from tests.factories import make_run, prediction
@@ -108,10 +108,7 @@ def test_flip_a_bit(given: Attempt) -> None:
         assert d2e("errors", *_arguments(given.folder, server)) == 0
         asked = len(server.requests)
         for file in given.random.sample(_kept(given.folder), 10):
-            content = bytearray(file.read_bytes())
-            place = given.random.randrange(8 * len(content))
-            content[place // 8] ^= 1 << place % 8
-            file.write_bytes(content)
+            file.write_bytes(flip_a_bit(file.read_bytes(), given.random))
         assert d2e("errors", *_arguments(given.folder, server)) == 0
         assert asked + 5 <= len(server.requests) <= asked + 10
     assert _patterns(given.folder) == given.world.whole, "a damaged reply was used"

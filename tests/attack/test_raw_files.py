@@ -9,7 +9,7 @@ import gzip
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,11 @@ from data_builders.raw.files import MissingRawFileError
 from data_builders.sources import SOURCES
 from tests.attack.frame import Attempt, attack
 from tests.attack.test_bad_files import survived
-from tests.data_builders.conftest import raw
+from tests.data_builders.conftest import copy_raw_files
 from tests.data_builders.reading import read
 
 SOON = "a result or one message, within a second"
 
-_make_raw: Callable[[Path], Path] = vars(raw)["__wrapped__"]  # the fixture's own function
 _TEXTS = (
     "", "  ", "\ud800", "\0", "x", "9" * 5_000, "²", "٣", "1.5", "-1", "1e9", "[", "A", "<P>", "\u2028", "\n",
     "\t\t", '"', "x" * 100_000,
@@ -40,8 +39,7 @@ _BYTES = (b"", b"\0", b"\xff", b"\t", b"\n", b",", b'"', b"\xed\xa0\x80", b"9" *
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    return _make_raw(folder)
+    return copy_raw_files(tmp_path_factory.mktemp("world"))
 
 
 def changed(content: bytes, numbers: random.Random) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,44 +13,21 @@ from click.testing import CliRunner
 
 from d2e_sft import cli
 from d2e_sft.cli import d2e
+from tests.command import verbs
 
 ROOT = Path(cli.__file__).parents[1]
 
 
-def commands(command: click.Command = d2e, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every verb and subcommand."""
-    yield words
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            yield from commands(inner, (*words, name))
-
-
-EVERY = list(commands())
-
-
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+@pytest.mark.parametrize("words", verbs(), ids=" ".join)
 def test_every_verbs_help_has_an_example_of_itself(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(d2e, [*words, "--help"], prog_name="d2e")
     assert shown.exit_code == 0, shown.output
     assert re.search(rf"Examples?:\s+.*?d2e {re.escape(' '.join(words))}", shown.output, re.DOTALL), shown.output
 
 
-def command_of(words: tuple[str, ...]) -> click.Command:
-    command: click.Command = d2e
-    for word in words:
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), word)
-        assert found is not None
-        command = found
-    return command
-
-
-@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+@pytest.mark.parametrize("words", verbs(), ids=" ".join)
 def test_examples_have_only_options_that_there_are(words: tuple[str, ...]) -> None:
-    command = command_of(words)
+    command = verbs()[words]
     if command.context_settings.get("ignore_unknown_options") or isinstance(command, click.Group):
         return  # the options are another program's, or a subcommand's
     examples = (command.help or "").partition("Example")[2].split("|")[0]

@@ -23,7 +23,18 @@ _RAW_FILES = Path(__file__).parent / "raw_files"
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
     """A `--raw` folder with a few rows of each dataset."""
-    folder = Path(shutil.copytree(_RAW_FILES, tmp_path / "raw"))
+    return copy_raw_files(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def unchanged_raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same folder, for tests that only read it."""
+    return copy_raw_files(tmp_path_factory.mktemp("unchanged"))
+
+
+def copy_raw_files(place: Path) -> Path:
+    """Copy the raw files of these tests into `place/raw`, and return it."""
+    folder = Path(shutil.copytree(_RAW_FILES, place / "raw"))
     rows = json.loads((folder / "conflict/nq-swap/rows.json").read_text(encoding="utf-8"))
     pq.write_table(pa.Table.from_pylist(rows), folder / "conflict/nq-swap/dev-00000-of-00001.parquet")
     return folder

@@ -7,17 +7,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
 
-from d2e_sft.cli import d2e
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.train.launch import launchers
 from d2e_sft.util.paths import bundled
+from tests.command import verbs
 
 ACCELERATE = bundled("launch") / "accelerate"
 SHAPES = sorted(file.stem for file in (ACCELERATE / "shapes").glob("*.yaml"))
@@ -113,18 +112,6 @@ def test_the_sky_jobs_command_is_one_that_d2e_takes(job: dict[str, Any], tmp_pat
     assert "--auto-resume" in words
     assert words[words.index("--launch") + 1] in launchers()
     load_recipe(words[1], [word for word in words[2:] if "=" in word])
-    assert options_of(train) <= known_options("train")
-    assert options_of(build) <= known_options("data", "build")
-
-
-def options_of(line: str) -> set[str]:
-    return {word for word in line.split() if word.startswith("--")}
-
-
-def known_options(*verbs: str) -> set[str]:
-    command: click.Command | None = d2e
-    for verb in verbs:
-        assert isinstance(command, click.Group)
-        command = command.get_command(click.Context(command), verb)
-    assert command is not None
-    return {name for parameter in command.params for name in parameter.opts}
+    for line, verb in ((train, ("train",)), (build, ("data", "build"))):
+        known = {name for parameter in verbs()[verb].params for name in parameter.opts}
+        assert {word for word in line.split() if word.startswith("--")} <= known

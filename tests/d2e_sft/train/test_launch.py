@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,12 @@ from d2e_sft.train import launch
 from d2e_sft.train.launch import Machines, launch_command, launchers
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import bundled
+from tests.command import finish, launched, program, start
 from tests.factories import losses, write_recipe
+from tests.servers import free_port
 
 ROOT = Path(cli.__file__).parents[1]
-ON_CPU = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+ON_CPU = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture
@@ -122,36 +121,25 @@ def test_a_failed_process_is_named_in_one_line_below_what_it_said(
     script = tmp_path / "work.py"
     script.write_text(f"import os, signal, sys\n{end}\n", encoding="utf-8")
     *launcher, _, _ = launch_command("ddp", [], processes=2)  # up to what it launches, `-m d2e_sft.train`
-    command = [*launcher, str(script)]
-    ended = subprocess.run(command, check=False, env=ON_CPU, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == status
-    assert re.search(said, ended.stderr), ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert "elastic" not in ended.stderr
+    ended = program(tmp_path, f"{launcher[2]}:main", *launcher[3:], script, CUDA_VISIBLE_DEVICES="")
+    assert ended.status == status
+    assert re.search(said, ended.printed), ended.printed
+    assert "Traceback" not in ended.printed
+    assert "elastic" not in ended.printed
 
 
-def test_two_machines_meet_and_train_together(recipe: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    machines = [
-        subprocess.Popen(
-            [
-                sys.executable, "-m", "d2e_sft.cli", "train", str(recipe), "--launch", "zero2", "--processes", "1",
-                "--machines", "2", "--machine-rank", str(rank), "--main-address", address,
-            ],
-            env=ON_CPU,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in (0, 1)
+def test_two_machines_meet_and_train_together(recipe: Path, tmp_path: Path) -> None:
+    arguments = [
+        recipe, "--launch", "zero2", "--processes", "1", "--machines", "2",
+        "--main-address", f"127.0.0.1:{free_port()}", "--machine-rank",
     ]  # fmt: skip
-    printed = [machine.communicate(timeout=300)[0] for machine in machines]
-    assert [machine.returncode for machine in machines] == [0, 0], printed
-    assert "batch 8 on 2 processes" in printed[0]
-    assert "trained: " in printed[0]
-    assert "trained: " not in printed[1], "said once, by the first process of all"
+    # The first machine's launcher and worker are started as a user's are; the second's are forked.
+    machines = [start(tmp_path, [*arguments, "0"], None, ON_CPU), launched(tmp_path, "train", *arguments, "1")]
+    first, second = (finish(machine, timeout=300) for machine in machines)
+    assert (first.status, second.status) == (0, 0), (first, second)
+    assert "batch 8 on 2 processes" in first.printed
+    assert "trained: " in first.printed
+    assert "trained: " not in second.printed, "said once, by the first process of all"
     assert len(losses(recipe.parent / "run")) == 1
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +20,7 @@ from d2e_sft.data.sample import write_samples
 from d2e_sft.train.checkpoints import checkpoints_of
 from tests.command import Ended, Kill, after_step, finish, refusal_of, start, train
 from tests.factories import log_history, write_recipe
+from tests.servers import free_port
 from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
 
 # 11 samples in batches of 2 × 2: three steps an epoch, the last of them short; two epochs, dropout in each step.
@@ -141,23 +139,20 @@ def test_other_runs_continue_alike(world: Path, tmp_path: Path, changes: dict[st
 
 
 def test_a_run_killed_from_outside_continues_from_the_command_line(world: Path, whole: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "d2e_sft.train", str(recipe(world, tmp_path))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cli.__file__).parents[1])}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 60
-        while not checkpoints_of(tmp_path / "run") and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.002)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
+    path = recipe(world, tmp_path)
+    process, printed = start(tmp_path, [path], None)
+    until = time.monotonic() + 60
+    while not checkpoints_of(tmp_path / "run") and process.is_alive() and time.monotonic() < until:
+        time.sleep(0.002)
+    process.kill()
+    assert finish((process, printed)).status == -signal.SIGKILL
     assert not (tmp_path / "run" / "model.safetensors").exists(), "killed before it was finished"
-    resume(tmp_path, *command[3:])
+    resume(tmp_path, path)
     assert_same_run(tmp_path / "run", whole)
 
 
 def _two_processes(folder: Path, arguments: Sequence[str | Path], kill: Kill | None = None) -> list[Ended]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     launcher = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [
         start(folder, arguments, kill if rank == 0 else None, {**launcher, "RANK": str(rank), "LOCAL_RANK": str(rank)})

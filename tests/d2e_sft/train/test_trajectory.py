@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from tests.naive import encoded_rows
@@ -31,7 +32,7 @@ def losses(folder: Path, d2e: D2ESection, steps: int = 20) -> dict[str, list[flo
         learning_rate=1e-3, lr_scheduler_type="constant", warmup_steps=0, weight_decay=0.0, seed=42, logging_steps=1,
         bf16=False, disable_tqdm=True, use_cpu=True, **d2e.model_dump(),
     )  # fmt: skip
-    trainer = D2ETrainer(tiny_model("llama"), args, train_dataset=encoded_rows(d2e, 8))
+    trainer = D2ETrainer(tiny_model("llama"), args, train_dataset=encoded_rows(d2e, 8, load_prompt_set("default")))
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     return {name: [entry[name] for entry in logged] for name in ("loss", "ce", "kl")}

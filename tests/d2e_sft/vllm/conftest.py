@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from openai import OpenAI
 
 from tests.d2e_sft.vllm.served import ENVIRONMENT, KEY, serving
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 for name, value in ENVIRONMENT.items():
     os.environ.setdefault(name, value)
@@ -73,4 +75,6 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def client(server: str) -> OpenAI:
+    from openai import OpenAI
+
     return OpenAI(base_url=f"{server}/v1", api_key=KEY, max_retries=0, timeout=300)

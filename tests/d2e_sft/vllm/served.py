@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
-from openai import OpenAI
 
 from d2e_sft.model.loading import BUILTIN
+
+if TYPE_CHECKING:
+    from openai import OpenAI  # takes two seconds
 
 KEY, LIMIT, ROWS, QUEUE = "a-key-of-the-test", 20_000, 8, 12
 ENVIRONMENT = {

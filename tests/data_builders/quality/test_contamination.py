@@ -126,7 +126,7 @@ def test_exclude_overlap_drops_near_duplicates_of_the_threshold() -> None:
 
 def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: Path) -> None:
     """IfQA's files ask about the same passages; e-CARE's offer three pairs of hypotheses in both."""
-    names = ["ifqa", "tracie", "ecare", "mctaco"]
+    names = ["ifqa", "ecare"]
     build(BuildOptions(names, tmp_path, published_raw))
     cells = [
         line.split() for line in call("data", "check", tmp_path).out.splitlines() if line.startswith(tuple(names))

@@ -52,7 +52,7 @@ def splits(request: pytest.FixtureRequest, name: str) -> list[list[EventSample]]
     """The rows of each split of a source from the small or the published raw files."""
     if request.param == "published" and not SOURCES[name].inputs:
         pytest.skip("generated: there are no published files")
-    folder = request.getfixturevalue("raw" if request.param == "small" else "published_raw")
+    folder = request.getfixturevalue("unchanged_raw" if request.param == "small" else "published_raw")
     found = [rows_of_split(folder, name, split, *SETTINGS.get(name, ())) for split in SOURCES[name].splits]
     return [rows for rows in found if rows] or pytest.skip(f"no raw file of {name}")
 

@@ -10,9 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from d2e_sft import cli
-from d2e_sft.util.paths import bundled
-from tests.command import Kill, d2e, evaluate, finish, refusal_of, start_launch
+from tests.command import Kill, d2e, evaluate, finish, launched, refusal_of
 from tests.factories import bench_rows, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model
 
@@ -129,16 +127,12 @@ def test_overwriting_that_was_killed_goes_on_too(world: Path, tmp_path: Path) ->
     same_as_whole(world, run, resumed=6)
 
 
-def two_processes(world: Path, run: Path, *more: str) -> tuple[Any, Path]:
-    """Start an evaluation as `--launch ddp --processes 2` does, forked."""
-    configuration = bundled("launch") / "accelerate" / "ddp.yaml"
-    launcher = ("--config_file", configuration, "--num_processes", "2", "--main_process_port", "0", cli.__file__)
-    words = ("eval", *arguments(world, run), *more)
-    return start_launch(run.parent, "accelerate.commands.launch:main", *launcher, *words)
+TWO_PROCESSES = ("--launch", "ddp", "--processes", "2")
 
 
 def test_two_processes_give_the_files_of_one(world: Path, tmp_path: Path) -> None:
-    ended = finish(two_processes(world, tmp_path / "run", "--setting", "few_shot"))
+    two = ("--setting", "few_shot", *TWO_PROCESSES)
+    ended = finish(launched(tmp_path, "eval", *arguments(world, tmp_path / "run"), *two), timeout=300)
     assert ended.status == 0, ended.printed[-3000:]
     assert ended.printed.count("scores and predictions:") == 1
     same_as_whole(world, tmp_path / "run", resumed=0, bench="bench-few_shot")
@@ -149,7 +143,7 @@ def test_what_two_killed_processes_decoded_is_taken_over_by_one(world: Path, tmp
     run, rows = tmp_path / "run", 60
     save_bench(tmp_path / "bench", bench_rows(rows))
     common = ("--bench", str(tmp_path / "bench"), "--max-new-tokens", "24", "--batch-size", "1")
-    process, printed = two_processes(world, run, *common)
+    process, printed = launched(tmp_path, "eval", *arguments(world, run), *common, *TWO_PROCESSES)
     parts = [folder_of(run) / name for name in ("predictions.partial.jsonl", "predictions.partial.1.jsonl")]
     while not all(part.is_file() and part.read_bytes().count(b"\n") >= 2 for part in parts):
         assert process.is_alive(), printed.read_text()[-3000:]

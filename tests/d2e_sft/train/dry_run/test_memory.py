@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from d2e_sft.train.dry_run.memory import (
     optimizer_bytes,
 )
 from d2e_sft.train.launch import launchers
+from tests.command import program, train
 from tests.factories import write_recipe
 from tests.naive import encoded_rows
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
@@ -188,20 +187,12 @@ def test_a_launcher_divides_what_it_spreads(launcher: str, total: int, on_host: 
 def twenty_million(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe of a model whose weights and moments outweigh what any process has besides."""
     folder = tmp_path_factory.mktemp("twenty-million")
-    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 5, "head_dim": 64}
-    config = LlamaConfig(**{**tiny_model().config.to_dict(), **sizes, "num_attention_heads": 8})
+    sizes = {"hidden_size": 512, "vocab_size": 20_000}  # most weights in embedding and head, which take little time
+    config = LlamaConfig(**{**tiny_model().config.to_dict(), **sizes})
     LlamaForCausalLM(config).save_pretrained(folder / "model")
     tiny_tokenizer().save_pretrained(folder / "model")
     write_samples(make_samples(8), folder / "train.jsonl")
     return write_recipe(folder, folder / "run", "train.max_steps=2")
-
-
-def printed_by(module: str, *arguments: str) -> str:
-    """What a Python program prints: a process of its own, whose heap no other test has used."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[4],
-    ).stdout  # fmt: skip
 
 
 def bytes_at_the_peak(text: str) -> float:
@@ -211,10 +202,11 @@ def bytes_at_the_peak(text: str) -> float:
 
 @pytest.mark.slow
 def test_a_real_training_takes_what_was_estimated_and_measured(
-    twenty_million: Path, monkeypatch: pytest.MonkeyPatch
+    twenty_million: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = int(printed_by("tests.peak_rss", str(twenty_million)).split("grew by ")[1].split()[0])
-    text = printed_by("d2e_sft.train", str(twenty_million), "--dry-run").split("== memory")[1]
+    # Each in a process of its own, whose heap no other test has used.
+    trained = int(program(tmp_path, "tests.peak_rss:main", twenty_million).printed.split("grew by ")[1].split()[0])
+    text = train(tmp_path, [twenty_million, "--dry-run"]).printed.split("== memory")[1]
     assert bytes_at_the_peak(text) == pytest.approx(trained, rel=0.2)
     shown: list[str] = []
     monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))

@@ -6,8 +6,6 @@ import json
 import os
 import sqlite3
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.evaluation import callbacks
 from d2e_sft.util.errors import UserError
+from tests.command import program
 from tests.factories import log_history, write_recipe
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
@@ -43,16 +42,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train.max_steps=2", "train.eval_steps=1", f"train.report_to={TRACKERS}", "train.project=boundary",
     )  # fmt: skip
     places = {"WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
-    done = subprocess.run(
-        [sys.executable, "-m", "d2e_sft.cli", "train", str(folder / "run.yaml")],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **places,
-             "TRACKIO_DIR": str(folder / "trackio")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    places["TRACKIO_DIR"] = str(folder / "trackio")
+    ended = program(folder, "d2e_sft.cli:main", "train", folder / "run.yaml", **places)
+    assert ended.status == 0, ended.printed[-3000:]
     return folder
 
 
