@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.decoding import RECORDED, DecodingConfig
-from d2e_sft.data.prompts import PromptSet
 from d2e_sft.util.errors import UserError
-from eval.run.benchmark import BenchmarkRows
-from eval.run.demonstrations import Demonstrations
 from eval.run.journal_files import Fingerprint
 from eval.run.options import EvalConfig
 
@@ -34,34 +31,12 @@ _NAMES = {
 }
 
 
-def fingerprint(
-    identity: str,
-    config: EvalConfig,
-    rows: BenchmarkRows,
-    prompts: PromptSet,
-    demonstrations: Demonstrations | None,
-) -> Fingerprint:
-    """Everything that the outputs of a pass over a benchmark depend on, as flat JSON.
+def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConfig) -> Fingerprint:
+    """The part that does not depend on prompts: the model, its decoding, and how options are scored, if they are.
 
     Args:
         identity: see `d2e_sft.model.identity`; for an endpoint, its address and model.
     """
-    options = config.options
-    return {
-        **common_fingerprint(identity, config, config.decoding),
-        "setting": options.setting,
-        "prompt_set": f"{prompts.name}, sha256 {prompts.digest()}",
-        "demonstrations": None if demonstrations is None else f"sha256 {demonstrations.digest()}",
-        "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
-        "subset": f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None,
-        "dtype": options.dtype,
-        "temperature": options.endpoint.temperature if config.engine == "openai" else 0,
-        "cut_to": options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None,
-    }
-
-
-def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConfig) -> Fingerprint:
-    """The part that does not depend on prompts: the model, its decoding, and how options are scored, if they are."""
     options = config.options
     likelihood: Fingerprint = {} if options.answer == "generate" else {"answer": options.answer}
     if likelihood and config.engine == "openai":

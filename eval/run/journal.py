@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 import d2e_sft
-from d2e_sft.util.errors import ProcessError, UserError
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import only_one
 from eval.run.engines.engine import Engine, prompt_length
@@ -101,7 +101,7 @@ class DecodingPass:
                 session = self._decode_missing(now, resumed)
             else:
                 self.processes.decided_by_main(lambda: resumed.remove_stale(self.files.folder))
-            return self.processes.decided_by_main(lambda: self._finish(now, resumed, session, write))
+            return self.processes.decided_by_main(lambda: self._finish(self._gather(now, resumed, session), write))
 
     def _find_earlier(self) -> tuple[Fingerprint, ResumeState]:
         now, keys = self.fingerprint(), [(one.dataset, one.id) for one in self.task.conversations]
@@ -109,14 +109,7 @@ class DecodingPass:
         return now, find_resume_state(self.files, now, keys, **how)
 
     def _decode_missing(self, fingerprint: Fingerprint, resumed: ResumeState) -> dict[str, Any]:
-        """Decode this process's share of what is left.
-
-        Returns:
-            for the record: environment, the engine's counts, and the seconds until the last process was done.
-
-        Raises:
-            UserError: the engine stopped; says how many answers are kept.
-        """
+        """Decode this process's share of what is left; returns what the record says of this session."""
         task, processes, engine = self.task, self.processes, self.load_engine()
         pairs = engine.prepare(task)
         environment = {"d2e_sft": d2e_sft.__version__, **engine.environment(), "processes": processes.count}
@@ -140,8 +133,7 @@ class DecodingPass:
                 decode([pairs[place] for place in places], task.decoding, on_answers)
             except UserError as error:
                 kept = len(read_journal(self.files).answers)
-                kind = ProcessError if isinstance(error, ProcessError) else UserError
-                raise kind(
+                raise type(error)(
                     f"{error.message}; {kept:,} of {len(pairs):,} answers are kept in {path}, and the same command "
                     "resumes from there",
                     error.remedy,
@@ -150,14 +142,7 @@ class DecodingPass:
         seconds = round(time.perf_counter() - started, 2)
         return {"environment": environment, "engine_counts": engine.counts, "seconds": seconds}
 
-    def _finish(
-        self,
-        fingerprint: Fingerprint,
-        resumed: ResumeState,
-        session: dict[str, Any],
-        write: Callable[[CompletedPass], T],
-    ) -> T:
-        completed = self._gather(fingerprint, resumed, session)
+    def _finish(self, completed: CompletedPass, write: Callable[[CompletedPass], T]) -> T:
         if completed.record.pop(DIGEST, None) is not None:
             # Scored again, perhaps to other lines: a kill between the two files must not look like an edit.
             write_json(self.files.record, completed.record)

@@ -198,12 +198,7 @@ class JournalWriter:
 
 
 def _check_of(previous: bytes, body: bytes) -> bytes:
-    """The check of a line.
-
-    Args:
-        previous: check of the previous line of the session; empty for the header.
-        body: the line up to its check.
-    """
+    """The check of a line up to its check, after that of the session's previous line (empty for the header)."""
     return hashlib.sha256(previous + body).hexdigest()[:16].encode()
 
 

@@ -1,13 +1,4 @@
-"""Decode a benchmark with a model, score it, and keep both the predictions and the scores.
-
-options.py         options of a call, and the recipe's defaults
-benchmark.py       where the rows are         demonstrations.py   solved samples of few-shot prompts
-sample_pass.py     one pass over samples      decoder_passes.py   several decoders in one call
-task.py            prompts, as messages and token ids
-fingerprint.py     what outputs depend on     engines/            what decodes
-journal.py         a pass that survives kills
-journal_files.py   its files                  resume.py           what earlier sessions left of it
-"""
+"""Decode a benchmark with a model, score it, and keep both the predictions and the scores."""
 
 from __future__ import annotations
 

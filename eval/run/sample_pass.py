@@ -13,9 +13,9 @@ from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import BenchmarkRows
 from eval.run.demonstrations import Demonstrations
 from eval.run.engines.engine import LoadEngine, identity_of, make_engine
-from eval.run.fingerprint import fingerprint
+from eval.run.fingerprint import common_fingerprint
 from eval.run.journal import CompletedPass, DecodingPass
-from eval.run.journal_files import PassFiles
+from eval.run.journal_files import Fingerprint, PassFiles
 from eval.run.options import EvalConfig, warn_of_idle_options
 from eval.run.processes import join_processes
 from eval.run.task import sample_task
@@ -74,13 +74,26 @@ class SamplePass:
             task,
             self.files,
             processes,
-            fingerprint=lambda: fingerprint(
-                identity_of(self.model, config), config, self.rows, self.wording, self.demonstrations
-            ),
+            fingerprint=self.fingerprint,
             load_engine=lambda: load_engine(self.model, config, processes),
             overwrite=options.overwrite,
             accept_edited=options.accept_edited,
         ).run(write)
+
+    def fingerprint(self) -> Fingerprint:
+        """Everything that the outputs depend on, as flat JSON."""
+        config, options, rows, shown = self.config, self.config.options, self.rows, self.demonstrations
+        return {
+            **common_fingerprint(identity_of(self.model, config), config, config.decoding),
+            "setting": options.setting,
+            "prompt_set": f"{self.wording.name}, sha256 {self.wording.digest()}",
+            "demonstrations": None if shown is None else f"sha256 {shown.digest()}",
+            "bench": f"sha256 {rows.sha256}, {len(rows.all)} rows",
+            "subset": f"{config.max_samples} a group, seed {options.seed}" if rows.is_subset else None,
+            "dtype": options.dtype,
+            "temperature": options.endpoint.temperature if config.engine == "openai" else 0,
+            "cut_to": options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None,
+        }
 
     def predictions(self, completed: CompletedPass) -> list[Prediction]:
         """The scored answers, in the order of the samples."""

@@ -187,15 +187,13 @@ def encode(
 
 
 def _options(task: Task, tokenizer: Any, *, encoder_decoder: bool) -> list[tuple[list[list[int]], int]]:
-    """Options as token ids, and how many first tokens they share by their form.
-
-    An encoder-decoder gets the options of conversations with the end of the text, as in its training.
-    """
+    """Options as token ids, and how many first tokens they share by their form."""
     if task.source is not None:
         encoder = ViewEncoder(tokenizer, task.source.wording, ("original",), encoder_decoder=encoder_decoder)
         encoded = [encoder.option_ids(sample) for sample in task.source.samples]
     else:
         distinct = {one.options for one in task.conversations}
+        # An encoder-decoder gets them with the end of the text, as in its training.
         known = {own: tokenizer(list(own), add_special_tokens=encoder_decoder)["input_ids"] for own in distinct}
         encoded = [(list(known[one.options]), 0) for one in task.conversations]
     for conversation, (responses, given) in zip(task.conversations, encoded, strict=True):

@@ -171,11 +171,8 @@ class PairingEngine:
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
-        """Hold the engine's steps during the block, so that its submissions are in one step's queue.
-
-        An idle engine begins a step with the first request that comes. On a busy machine the second one may come too
-        late each time.
-        """
+        """Hold the engine's steps during the block, so that its submissions are in one step's queue."""
+        # An idle engine begins a step with the first request; on a busy machine the second may always be too late.
         async with self._holding:
             if await self.engine.is_paused():  # by a weight update
                 yield
