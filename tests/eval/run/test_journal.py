@@ -9,22 +9,20 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
-from tests.command import d2e, refusal_of
+from tests.command import call, d2e, output_of, refusal_of
 from tests.factories import QUICK, bench_rows, evaluate, evaluation, predictions, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
 
 def test_a_finished_evaluation_is_scored_again_without_decoding_unless_it_is_overwritten(
-    world: Path, tmp_path: Path, decoded: list[Any], capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path, decoded: list[Any]
 ) -> None:
     assert evaluate(world, tmp_path) == 0
     folder = tmp_path / "eval" / "bench"
     before, scores = (folder / "predictions.jsonl").read_bytes(), scores_of(tmp_path)
     (folder / "scores.json").unlink()
-    capsys.readouterr()
-    assert evaluate(world, tmp_path) == 0
+    assert "decoded before, and only scored again" in call(*evaluation(world, tmp_path)).err
     assert len(decoded) == 8
-    assert "decoded before, and only scored again" in capsys.readouterr().err
     assert (folder / "predictions.jsonl").read_bytes() == before
     assert scores_of(tmp_path) == scores
     assert evaluate(world, tmp_path, "--overwrite") == 0
@@ -59,15 +57,12 @@ def test_results_of_other_options_are_refused_and_named(
     assert evaluate(world, tmp_path) == 1
 
 
-def test_results_of_another_checkpoint_are_refused_whatever_its_name(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_of_another_checkpoint_are_refused_whatever_its_name(world: Path, tmp_path: Path) -> None:
     run = save_tiny_model(tmp_path / "run", seed=3)
     common = ("eval", run, "--bench", world / "bench", *QUICK)
     assert d2e(*common) == 0
     assert d2e(*common) == 0, "its own results are no part of a model"
     save_tiny_model(run, seed=4)
-    capsys.readouterr()
     assert "the model: sha256:" in refusal_of(*common)
     assert d2e(*common, "--overwrite") == 0
 
@@ -100,12 +95,11 @@ def test_damaged_predictions_are_named(world: Path, tmp_path: Path) -> None:
 
 
 def test_a_pass_without_context_is_kept_beside_the_predictions(
-    world: Path, tmp_path: Path, decoded: list[Any], capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path, decoded: list[Any]
 ) -> None:
     assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
     before = scores_of(tmp_path)
-    assert evaluate(world, tmp_path, "--without-context") == 0
-    assert "without_context.jsonl" in capsys.readouterr().out
+    assert "without_context.jsonl" in output_of(*evaluation(world, tmp_path, "--without-context"))
     assert scores_of(tmp_path) == before, "the scores stay those with context"
     blind = predictions(tmp_path, stem="without_context")
     assert [row["id"] for row in blind] == [row["id"] for row in predictions(tmp_path)]
@@ -132,7 +126,7 @@ def test_a_pass_without_context_goes_with_its_predictions(world: Path, tmp_path:
 
 
 def test_changed_predictions_are_refused_until_the_change_is_accepted(
-    world: Path, tmp_path: Path, decoded: list[Any], capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path, decoded: list[Any]
 ) -> None:
     assert evaluate(world, tmp_path) == 0
     folder = tmp_path / "eval" / "bench"
@@ -140,13 +134,10 @@ def test_changed_predictions_are_refused_until_the_change_is_accepted(
     whole = file.read_bytes()
     first, rest = whole.split(b"\n", 1)
     file.write_bytes(json.dumps({**json.loads(first), "output": "Another answer."}).encode() + b"\n" + rest)
-    capsys.readouterr()
     assert "predictions.jsonl: was changed after it was written" in refusal_of(*evaluation(world, tmp_path))
     assert "--accept-edited" in refusal_of("compare", tmp_path, "--bench", "bench")
-    assert d2e("score", "rows", "--predictions", file, "--gold", world / "bench") == 0
-    assert "warning: " in capsys.readouterr().err
-    assert evaluate(world, tmp_path, "--accept-edited") == 0
-    assert "edited by hand" in capsys.readouterr().err
+    assert "warning: " in call("score", "rows", "--predictions", file, "--gold", world / "bench").err
+    assert "edited by hand" in call(*evaluation(world, tmp_path, "--accept-edited")).err
     assert predictions(tmp_path)[0]["output"] == "Another answer."
     assert json.loads(record.read_text())["edited"] is True
     assert evaluate(world, tmp_path) == 0, "accepted once, it is what was evaluated"

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.command import Kill, d2e, evaluate, finish, launched, refusal_of
+from tests.command import Kill, call, d2e, evaluate, finish, launched, refusal_of
 from tests.factories import bench_rows, save_bench, scores_of, train_rows, without_the_clock
 from tests.tiny import save_tiny_model
 
@@ -48,7 +48,6 @@ def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     world: Path,
     tmp_path: Path,
     decoded: list[Any],
-    capsys: pytest.CaptureFixture[str],
     call: int,
     after: bool,
     kept: int,
@@ -59,10 +58,9 @@ def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     partial = folder_of(tmp_path / "run") / "predictions.partial.jsonl"
     assert len(lines_of(partial)) == 1 + kept
     assert not (folder_of(tmp_path / "run") / "predictions.jsonl").exists()
-    assert d2e("eval", *arguments(world, tmp_path / "run")) == 0
+    resumed = call("eval", *arguments(world, tmp_path / "run"))
     assert len(decoded) == 14 - kept
-    if kept:
-        assert f"resumed: {kept} of 14 samples were decoded before" in capsys.readouterr().err
+    assert (f"resumed: {kept} of 14 samples were decoded before" in resumed.err) == (kept > 0)
     same_as_whole(world, tmp_path / "run", resumed=kept)
     assert not partial.exists()
 
@@ -95,14 +93,11 @@ def killed(world: Path, folder: Path) -> Path:
     return run
 
 
-def test_a_line_that_was_cut_off_is_said_and_decoded_again(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_that_was_cut_off_is_said_and_decoded_again(world: Path, tmp_path: Path) -> None:
     run = killed(world, tmp_path)
     partial = folder_of(run) / "predictions.partial.jsonl"
     partial.write_bytes(partial.read_bytes()[:-9])
-    assert d2e("eval", *arguments(world, run)) == 0
-    error = capsys.readouterr().err
+    error = call("eval", *arguments(world, run)).err
     assert f"{partial}: its last line was cut off, so that sample is decoded again" in error
     assert "resumed: 5 of 14" in error
     same_as_whole(world, run, resumed=5)

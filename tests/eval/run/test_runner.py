@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import d2e
+from tests.command import call, d2e, output_of
 from tests.factories import QUICK, bench_row, bench_rows, evaluate, predictions, save_bench, scores_of
 
 
@@ -25,40 +25,34 @@ def test_each_setting_has_results_of_its_own(world: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("suite", ["ood", "conflict"])
-def test_a_suite_is_evaluated_by_its_name(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suite: str
-) -> None:
+def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, suite: str) -> None:
     tags = {"relation": "factual", "subset": "conflict", "habit": ["rain"]} if suite == "conflict" else {}
     rows = [row.model_copy(update=tags) for row in bench_rows(4)]
     save_bench(tmp_path / "data" / suite, rows, manifest={"suite": suite, "failures": {"storycloze": "no file"}})
     arguments = ("--suite", suite, "--data", tmp_path / "data", "--out", tmp_path / "run")
-    assert d2e("eval", world / "model", *arguments, *QUICK) == 0
-    scores, printed = scores_of(tmp_path / "run", suite), capsys.readouterr()
+    printed = call("eval", world / "model", *arguments, *QUICK)
+    scores = scores_of(tmp_path / "run", suite)
     assert (scores["bench"]["suite"], scores["lacking"]) == (suite, ["storycloze"])
     assert "is incomplete, without storycloze" in printed.err
     assert "layout of the paper" not in printed.out or suite == "ood", "the paper has no table for it"
 
 
-def test_empty_contexts_are_decoded_plainly_counted_and_said(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_contexts_are_decoded_plainly_counted_and_said(world: Path, tmp_path: Path) -> None:
     rows = [bench_row(i, context=["", " \n"][i % 2] if i < 3 else f"It rained {i} days.") for i in range(6)]
     save_bench(tmp_path / "bench", rows)
     common = ("eval", world / "model", "--bench", tmp_path / "bench", *QUICK)
-    assert d2e(*common, "--out", tmp_path / "debiased", "--alpha", 3) == 0
-    printed = capsys.readouterr()
+    printed = call(*common, "--out", tmp_path / "debiased", "--alpha", 3)
     assert "warning: 3 of 6 samples have no context and are decoded plainly" in printed.err
     assert "samples without a context: 3" in printed.out
     assert scores_of(tmp_path / "debiased")["empty_contexts"] == 3
-    assert d2e(*common, "--out", tmp_path / "plain", "--alpha", 0) == 0
-    assert "decoded plainly" not in capsys.readouterr().err
+    assert "decoded plainly" not in call(*common, "--out", tmp_path / "plain", "--alpha", 0).err
     debiased, plain = ([row["output"] for row in predictions(tmp_path / name)] for name in ("debiased", "plain"))
     assert debiased[:3] == plain[:3]
     assert debiased[3:] != plain[3:]
 
 
 def test_tagged_rows_have_measures_by_subset_and_untagged_ones_leave_no_trace_of_them(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path
 ) -> None:
     assert evaluate(world, tmp_path / "plain") == 0
     assert "subsets" not in scores_of(tmp_path / "plain")
@@ -67,11 +61,10 @@ def test_tagged_rows_have_measures_by_subset_and_untagged_ones_leave_no_trace_of
         {"subset": ["aligned", "conflict"][i % 4 // 2], "habit": ["the sea"]} if i % 2 == 0 else {} for i in range(8)
     ]
     save_bench(tmp_path / "bench", [bench_row(i, **tag) for i, tag in enumerate(tags)])
-    capsys.readouterr()
-    assert d2e("eval", world / "model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *QUICK) == 0
+    bench = ("--bench", tmp_path / "bench", "--out", tmp_path / "run")
+    printed = " ".join(output_of("eval", world / "model", *bench, *QUICK).split())
     (own,) = scores_of(tmp_path / "run")["subsets"]
     assert {name: one["n"] for name, one in own["subsets"].items()} == {"aligned": 2, "conflict": 2}
     assert [p.get("subset") for p in predictions(tmp_path / "run")[:3]] == ["aligned", None, "conflict"]
-    printed = " ".join(capsys.readouterr().out.split())
     assert "4 untagged samples are left out" in printed
     assert "made-up gap" in printed

@@ -13,7 +13,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
 from eval.run.engines import in_process
-from tests.command import d2e
+from tests.command import call, d2e
 from tests.factories import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.tiny import save_tiny_model
 
@@ -51,9 +51,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluate(world: Path, run: Path, *more: Any) -> int:
+def evaluation(world: Path, run: Path, *more: Any) -> list[Any]:
     common = ("--bench", world / "bench", "--out", run, "--batch-size", 3, "--answer", "likelihood")
-    return d2e("eval", world / "model", *common, *more)
+    return ["eval", world / "model", *common, *more]
+
+
+def evaluate(world: Path, run: Path, *more: Any) -> int:
+    return d2e(*evaluation(world, run, *more))
 
 
 def logprob(
@@ -92,13 +96,13 @@ def test_predictions_hold_each_options_log_probability_behind_the_response_form(
 
 
 def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_model_again(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert evaluate(world, tmp_path) == 0
     by_sum = predictions(tmp_path, FOLDER)
     monkeypatch.setattr(in_process, "score", lambda *_, **__: pytest.fail("asked again"))
-    assert evaluate(world, tmp_path, "--normalise", "characters") == 0
-    assert "decoded before, and only scored again" in capsys.readouterr().err
+    again = call(*evaluation(world, tmp_path, "--normalise", "characters"))
+    assert "decoded before, and only scored again" in again.err
     by_length = predictions(tmp_path, FOLDER)
     assert [row["likelihoods"] for row in by_length] == [row["likelihoods"] for row in by_sum]
     assert [row["answer"] for row in by_length] != [row["answer"] for row in by_sum]
@@ -126,14 +130,11 @@ def test_few_shot_and_the_pass_without_context_and_an_encoder_decoder_score_opti
     assert [row["likelihoods"] for row in unread] != [row["likelihoods"] for row in predictions(tmp_path, FOLDER)]
 
 
-def test_rows_of_free_text_and_several_correct_options_are_counted(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_free_text_and_several_correct_options_are_counted(world: Path, tmp_path: Path) -> None:
     several = choice_row(9, format="mcq", answers=["rain", "a long, long drought"])
     save_bench(tmp_path / "bench", [*bench_rows(8), several])  # half of the eight are qa
     common = ("--bench", tmp_path / "bench", "--out", tmp_path, "--answer", "likelihood")
-    assert d2e("eval", world / "model", *common) == 0
-    printed = capsys.readouterr()
+    printed = call("eval", world / "model", *common)
     assert "warning: 4 of 9 rows ask for free text (qa) and are left out" in printed.err
     assert "warning: 1 of 5 samples have several correct options (mcq)" in printed.err
     assert "rows without options left out: 4" in printed.out
