@@ -43,17 +43,17 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize(("call", "after", "kept"), [(1, True, 0), (5, False, 7), (7, True, 14)])
+@pytest.mark.parametrize(("append", "after", "kept"), [(1, True, 0), (5, False, 7), (7, True, 14)])
 def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     world: Path,
     tmp_path: Path,
     decoded: list[Any],
-    call: int,
+    append: int,
     after: bool,
     kept: int,
 ) -> None:
     # Appends: the session's line, then six batches (3, 3 and 1 rows of either group).
-    kill = Kill("eval.run.journal_files:JournalWriter._append", call, after=after)
+    kill = Kill("eval.run.journal_files:JournalWriter._append", append, after=after)
     assert evaluate(tmp_path, arguments(world, tmp_path / "run"), kill).status == SIGKILLED
     partial = folder_of(tmp_path / "run") / "predictions.partial.jsonl"
     assert len(lines_of(partial)) == 1 + kept
