@@ -68,8 +68,7 @@ def locate_benchmark(path: str | Path) -> Benchmark:
         file = rows_file(path, "test")
         if file is None:
             raise UserError(
-                f"{path}: holds neither test.parquet nor test.jsonl",
-                f"build it with `d2e data build … --out {path}`",
+                f"{path}: holds neither test.parquet nor test.jsonl", f"build it with `d2e data build … --out {path}`"
             )
         return Benchmark(path.resolve().name, file)
     if not path.is_file():

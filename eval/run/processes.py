@@ -71,11 +71,7 @@ def join_processes(engine: str) -> Processes:
 
 
 def share(
-    lengths: Sequence[int],
-    groups: Sequence[Hashable],
-    batch_size: int,
-    done: AbstractSet[int],
-    processes: Processes,
+    lengths: Sequence[int], groups: Sequence[Hashable], batch_size: int, done: AbstractSet[int], processes: Processes
 ) -> list[int]:
     """The places of the prompts that this process decodes.
 

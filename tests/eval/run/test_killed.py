@@ -45,12 +45,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("append", "after", "kept"), [(1, True, 0), (5, False, 7), (7, True, 14)])
 def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
-    world: Path,
-    tmp_path: Path,
-    decoded: list[Any],
-    append: int,
-    after: bool,
-    kept: int,
+    world: Path, tmp_path: Path, decoded: list[Any], append: int, after: bool, kept: int
 ) -> None:
     # Appends: the session's line, then six batches (3, 3 and 1 rows of either group).
     kill = Kill("eval.run.journal_files:JournalWriter._append", append, after=after)

@@ -104,11 +104,7 @@ def changed(**changes: Any) -> Callable[[Reply], Reply]:
     ],
 )
 def test_an_endpoint_that_does_not_is_refused_in_one_message(
-    world: Path,
-    tmp_path: Path,
-    server: CompletionServer,
-    misbehave: Callable[[Reply], Reply],
-    said: str,
+    world: Path, tmp_path: Path, server: CompletionServer, misbehave: Callable[[Reply], Reply], said: str
 ) -> None:
     server.plan = [misbehave] * 6
     error = refusal_of(*evaluation(world, tmp_path, server))
