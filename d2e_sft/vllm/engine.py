@@ -85,17 +85,17 @@ def check_engine(config: Any) -> None:
     """
     parallel = config.parallel_config
     sharded = getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1
-    watermark = getattr(config, "watermark_config", None)
-    for present, what, remedy in (
-        (config.speculative_config is not None, "speculative decoding", "start it without --speculative-config"),
-        (parallel.pipeline_parallel_size > 1, "pipeline parallelism", "use tensor and data parallelism only"),
-        (sharded, "batch-sharded sampling", "start it without --enable-batch-sharded-sampling"),
-        (watermark is not None, "watermarking", "start it without a watermark configuration"),
-    ):
-        if present:
-            raise UserError(
-                f"vLLM engine with {what}: the rows of a pair would part, so it cannot decode debiased", remedy
-            )
+    unsupported = {
+        "speculative decoding": config.speculative_config is not None,
+        "pipeline parallelism": parallel.pipeline_parallel_size > 1,
+        "batch-sharded sampling": sharded,
+        "watermarking": getattr(config, "watermark_config", None) is not None,
+    }
+    if found := [name for name, present in unsupported.items() if present]:
+        raise UserError(
+            f"vLLM engine with {' and '.join(found)}: the rows of a pair would part, so it cannot decode debiased",
+            remedy="start it without; tensor and data parallelism are supported",
+        )
 
 
 def choose_sentinel(tokenizer: Any, vocab_size: int, stops: Collection[int]) -> int:

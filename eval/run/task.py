@@ -43,19 +43,6 @@ class Conversation:
         return f"sample {self.id!r} of {self.dataset!r}"
 
 
-@dataclass(frozen=True)
-class SampleWording:
-    """The samples behind a task's conversations, whose contexts can be cut.
-
-    Attributes:
-        truncate: cut the ends of contexts that exceed the model; False: refuse them.
-    """
-
-    samples: Sequence[EventSample]
-    wording: PromptSet
-    truncate: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """Conversations that are decoded alike.
@@ -65,7 +52,8 @@ class Task:
         likelihood: Score the options instead of generating.
         without_context: Answer the imagined prompts, plainly.
         as_text: The prompts are texts that the model continues, without its chat template.
-        source: The samples that the conversations word, if any.
+        samples, wording: What the conversations word, if they come from samples.
+        truncate: Cut the ends of contexts that exceed the model; False: refuse them.
     """
 
     conversations: Sequence[Conversation]
@@ -74,7 +62,9 @@ class Task:
     likelihood: bool = False
     without_context: bool = False
     as_text: bool = False
-    source: SampleWording | None = None
+    samples: Sequence[EventSample] = ()
+    wording: PromptSet | None = None
+    truncate: bool = False
 
     @property
     def title(self) -> str:
@@ -138,7 +128,9 @@ def sample_task(
         decoding=decoding,
         likelihood=likelihood,
         without_context=without_context,
-        source=SampleWording(samples, wording, truncate),
+        samples=samples,
+        wording=wording,
+        truncate=truncate,
     )
 
 
@@ -167,10 +159,10 @@ def encode(
     if limit is not None:
         budget = limit - (0 if encoder_decoder else new_tokens)
         too_long = [place for place, prompt in enumerate(originals) if len(prompt) > budget]
-        if task.source is not None and task.source.truncate:
-            encoder = ViewEncoder(tokenizer, task.source.wording, (task.view,), encoder_decoder=encoder_decoder)
+        if task.wording is not None and task.truncate:
+            encoder = ViewEncoder(tokenizer, task.wording, (task.view,), encoder_decoder=encoder_decoder)
             for place in too_long:
-                originals[place] = encoder.prompt_ids(task.source.samples[place], task.view, max(budget, 0))
+                originals[place] = encoder.prompt_ids(task.samples[place], task.view, max(budget, 0))
         _check_lengths(task, originals, budget, new_tokens)
     pairs: list[TokenPair] = [
         PromptPair(
@@ -188,9 +180,9 @@ def encode(
 
 def _options(task: Task, tokenizer: Any, *, encoder_decoder: bool) -> list[tuple[list[list[int]], int]]:
     """Options as token ids, and how many first tokens they share by their form."""
-    if task.source is not None:
-        encoder = ViewEncoder(tokenizer, task.source.wording, ("original",), encoder_decoder=encoder_decoder)
-        encoded = [encoder.option_ids(sample) for sample in task.source.samples]
+    if task.wording is not None:
+        encoder = ViewEncoder(tokenizer, task.wording, ("original",), encoder_decoder=encoder_decoder)
+        encoded = [encoder.option_ids(sample) for sample in task.samples]
     else:
         distinct = {one.options for one in task.conversations}
         # An encoder-decoder gets them with the end of the text, as in its training.
@@ -214,11 +206,10 @@ def _check_lengths(task: Task, prompts: Sequence[list[int]], budget: int, new_to
         return
     longest = max(over, key=lambda place: len(prompts[place]))
     cut, remedy = "", "lower --max-new-tokens, show fewer or shorter examples, or use a model with a longer context"
-    if task.source is not None:
-        if task.source.truncate:
-            cut = " even without their contexts"
-        else:
-            remedy = f"cut the ends of contexts with --overlong truncate_context, {remedy}"
+    if task.truncate:
+        cut = " even without their contexts"
+    elif task.wording is not None:
+        remedy = f"cut the ends of contexts with --overlong truncate_context, {remedy}"
     raise UserError(
         f"{len(over)} of {len(prompts)} prompts exceed the model's context{cut}: prompts may have {budget} tokens "
         f"plus {new_tokens} new ones, and the longest, {task.conversations[longest].label}, has "
