@@ -104,12 +104,10 @@ class PairProgress:
 
         request, pair = self.request, self.request.pair
         if self.fruitless >= _MAX_FRUITLESS_SUBMISSIONS:
-            lengths = f"{len(pair.original)} tokens, {len(pair.imagined or ())} without context"
             raise UserError(
-                f"{pair.name} ({lengths}): the engine computed the pair in different steps {self.fruitless} times "
-                "in a row",
-                remedy="enable prefix caching, give the cache more memory, or raise max_num_batched_tokens above the "
-                "tokens of both prompts",
+                f"{pair.name} ({len(pair.original)} tokens, {len(pair.imagined or ())} without context): the engine "
+                f"computed the pair in different steps {self.fruitless} times in a row",
+                remedy="enable prefix caching, give the cache more memory, or raise max_num_batched_tokens",
             )
         self.submit()
         if pair.imagined is None:

@@ -83,11 +83,6 @@ def evaluate_model(
         UserError: no such model or benchmark, bad rows, a prompt that exceeds the model's context, an engine that
             stops, or results of another model or other options in the folder.
     """
-    evaluation = _prepare(model, benchmark, run, options)
-    return evaluation.run(lambda completed: _write(evaluation, completed), load_engine)
-
-
-def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: EvalOptions) -> Evaluation:
     config = resolve_options(model, options)
     benchmark = benchmark if isinstance(benchmark, Benchmark) else locate_benchmark(benchmark)
     bad: list[BadRow] = []
@@ -102,7 +97,8 @@ def _prepare(model: str, benchmark: str | Path | Benchmark, run: Path, options: 
     parts = (benchmark.name, options.setting, options.answer)
     name = "-".join(part for part in parts if part not in ("zero_shot", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
-    return Evaluation(model, config, rows, wording, files, shown, benchmark=benchmark)
+    evaluation = Evaluation(model, config, rows, wording, files, shown, benchmark=benchmark)
+    return evaluation.run(lambda completed: _write(evaluation, completed), load_engine)
 
 
 def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
