@@ -118,12 +118,9 @@ class ChosenDecoder:
         Raises:
             UserError: a custom function failed, or did not return scores of this shape.
         """
-        if self.name not in FUNCTIONS:
-            return self._custom(original, imagined)
-        options = self.options if alpha is None or self.name != "d2e" else {"alpha": alpha}
-        return self.scores(original, imagined, options)
-
-    def _custom(self, original: Tensor, imagined: Tensor) -> Tensor:
+        if self.name in FUNCTIONS:
+            options = self.options if alpha is None or self.name != "d2e" else {"alpha": alpha}
+            return self.scores(original, imagined, options)
         try:
             scores = self.scores(original, imagined, self.options)
         except Exception as error:  # a custom function may raise anything

@@ -58,7 +58,15 @@ class SamplePass:
         """
         config, options = self.config, self.config.options
         if options.decoder is not None and config.decoding.needs_imagined:
-            self._check_contrast(options.decoder)
+            if config.engine == "vllm":
+                check_decoder(options.decoder)
+            decoder_of(config.decoding)
+            if self.rows.chosen and not any(sample.context.strip() for sample in self.rows.chosen):
+                raise UserError(
+                    f"--decoder {options.decoder}: it contrasts the prompts with and without context, and none of the "
+                    f"{len(self.rows.chosen)} samples has a context; expected plain",
+                    remedy="drop --decoder, or evaluate on samples with contexts",
+                )
         processes = join_processes(config.engine)
         if processes.is_main:
             self.warn()
@@ -102,14 +110,3 @@ class SamplePass:
         if self.likelihood:
             return [score_likelihoods(one, said.scores or [], wording, options.normalise) for one, said in pairs]
         return [score_output(one, said.output, wording.marker(one.format), options.setting) for one, said in pairs]
-
-    def _check_contrast(self, decoder: str) -> None:
-        if self.config.engine == "vllm":
-            check_decoder(decoder)
-        decoder_of(self.config.decoding)
-        if self.rows.chosen and not any(sample.context.strip() for sample in self.rows.chosen):
-            raise UserError(
-                f"--decoder {decoder}: it contrasts the prompts with and without context, and none of the "
-                f"{len(self.rows.chosen)} samples has a context; expected plain",
-                remedy="drop --decoder, or evaluate on samples with contexts",
-            )
