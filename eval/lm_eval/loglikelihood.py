@@ -43,15 +43,15 @@ class ContinuationEncoder:
         if original:
             end = len(original.rstrip())
             text, original = original[end:] + text, original[:end]
-        prompt = self._tokens(original) if original else [self.first]
-        tokens = self._tokens(original + text)[len(prompt) :] if original else self._tokens(text, special=False)
+        prompt = self.tokens(original) if original else [self.first]
+        tokens = self.tokens(original + text)[len(prompt) :] if original else self.tokens(text, special=False)
         if not original and tokens[:1] == prompt:
             tokens = tokens[1:]  # the text has its own BOS token
         if not tokens or (self.limit is not None and len(tokens) > self.limit):
             found = "has no token" if not tokens else f"has {len(tokens)} tokens, and the model takes {self.limit}"
             raise UserError(f"log-likelihood of {text[:60]!r}: {found}; expected at least one, and no more than fit")
         without = imagined.rstrip()
-        other = self._tokens(without) if without else [self.first]
+        other = self.tokens(without) if without else [self.first]
         room = max(len(prompt), len(other)) if self.limit is None else self.limit + 1 - len(tokens)
         cut = len(prompt) > room
         imagined_prompt = prompt[-room:] if other == prompt else other[-room:]
@@ -59,11 +59,12 @@ class ContinuationEncoder:
 
     def windows(self, text: str) -> list[TokenPair]:
         """Split a text into pieces that fit the model, each after at least the token before it."""
-        tokens = self._tokens(text)
+        tokens = self.tokens(text)
         pieces = get_rolling_token_windows(tokens, self.first, self.limit or max(len(tokens), 1), 1)
         return [PromptPair(prompt, prompt, [rest]) for prompt, rest in map(make_disjoint_window, pieces)]
 
-    def _tokens(self, text: str, *, special: bool = True) -> Tokens:
+    def tokens(self, text: str, *, special: bool = True) -> Tokens:
+        """Token ids of a text, with the special tokens that it lacks."""
         start = self.tokenizer.bos_token or self.tokenizer.eos_token
         # A chat template writes the BOS token.
         special = special and not (start and text.startswith(start))

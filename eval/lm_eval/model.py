@@ -19,7 +19,7 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 from d2e_sft.config.decoding import describe, given_decoder
-from d2e_sft.data.chat_template import end_of_turn_id
+from d2e_sft.data.chat_template import end_of_turn_id, rendered
 from d2e_sft.decoding import DecodingConfig, OptionScore, PromptPair, generate, score, stop_token_ids
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.decoding.pairs import TokenPair
@@ -79,6 +79,7 @@ class D2ELM(LM):
         self._device = torch.device((device or "cuda") if torch.cuda.is_available() else "cpu")
         self.model = loaded.model.to(self._device).eval()
         self.tokenizer = loaded.tokenizer
+        self.encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
         self.name = pretrained
         self.batch_size = int(batch_size)
         self.max_gen_toks = int(max_gen_toks)
@@ -95,13 +96,8 @@ class D2ELM(LM):
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The conversation as text, by the tokenizer's chat template."""
-        text: str = self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-            enable_thinking=False,
-        )
+        how = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
+        text: str = rendered(self.tokenizer, chat_history, **how)
         return text
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
@@ -122,9 +118,8 @@ class D2ELM(LM):
         It is debiased if the document has a context. Prompts that are too long lose their beginning, as in the
         harness's `hf` model.
         """
-        encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
         asked = [
-            encoder.encode(request.args[0], self._imagined(request), request.args[1])
+            self.encoder.encode(request.args[0], self._imagined(request), request.args[1])
             for request in tqdm(requests, desc="tokenising", disable=disable_tqdm)
         ]
         self._warn_of_plain(sum(one.original == one.imagined for one in asked), len(asked))
@@ -140,8 +135,7 @@ class D2ELM(LM):
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """The log-probability of each request's whole text, always plain, as it has no prompt."""
-        encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
-        windows = [encoder.windows(request.args[0]) for request in requests]
+        windows = [self.encoder.windows(request.args[0]) for request in requests]
         self._warn_of_plain(len(requests), len(requests))
         scores = iter(self._score([one for each in windows for one in each], "log-likelihoods", disable_tqdm))
         sums = [sum(next(scores).logprob for _ in each) for each in windows]
@@ -193,14 +187,10 @@ class D2ELM(LM):
                 self.cache_hook.add_partial("generate_until", requests[i].args, answers[places[i]])
             bar.update(len(indices))
 
+        tokens_of = self.encoder.tokens
         pairs = [
-            PromptPair(original, imagined, group=request.task_name)
-            for request, original, imagined in zip(
-                requests,
-                self._tokens([request.args[0] for request in requests]),
-                self._tokens([self._imagined(request) for request in requests]),
-                strict=True,
-            )
+            PromptPair(tokens_of(request.args[0]), tokens_of(self._imagined(request)), group=request.task_name)
+            for request in requests
         ]
         decoding = replace(
             self.how,
@@ -222,9 +212,3 @@ class D2ELM(LM):
         # The harness strips the messages of a conversation.
         before, found, after = prompt.rpartition(own.strip()) if own and without is not None else ("", "", "")
         return f"{before}{without.strip()}{after}" if found else prompt
-
-    def _tokens(self, texts: list[str]) -> list[list[int]]:
-        # A chat template writes the BOS token.
-        bos = self.tokenizer.bos_token
-        encoded = self.tokenizer(texts, add_special_tokens=not (bos and texts[0].startswith(bos)))
-        return list(encoded["input_ids"])
