@@ -190,23 +190,17 @@ class _EchoBackend(_TextBackend):
 
     def _reply(self, choices: list[_Choice], pair: PromptPair[Any]) -> Reply:
         found = [choice.logprobs for choice in sorted(choices, key=lambda choice: choice.index)]
-        start = len(pair.original)
-        if len(found) != len(pair.options):
-            raise self._without_echo(f"{len(found)} completions for {len(pair.options)} options", pair)
         scores = []
-        for option, logprobs in zip(pair.options, found, strict=True):
-            values = [] if logprobs is None else logprobs.token_logprobs[start + pair.given : start + len(option)]
-            scored = [value for value in values if value is not None]
-            if len(scored) != len(option) - pair.given:
-                raise self._without_echo("no log-probability for each token of the prompt", pair)
-            scores.append(scored)
+        for option, echoed in zip(pair.options, found, strict=False):
+            own = slice(len(pair.original) + pair.given, len(pair.original) + len(option))
+            values = [] if echoed is None else echoed.token_logprobs[own]
+            scores.append([value for value in values if value is not None])
+        if [len(scored) for scored in scores] != [len(option) - pair.given for option in pair.options]:
+            raise UserError(
+                f"{self._named()}: answered {pair.name} without a log-probability for each option's tokens; {_ECHO}",
+                remedy="score in process (--engine transformers), or generate the answers (--answer generate)",
+            )
         return _EchoedReply(text="", logprobs=scores)
-
-    def _without_echo(self, problem: str, pair: PromptPair[Any]) -> UserError:
-        return UserError(
-            f"{self._named()}: answered {pair.name} with {problem}; {_ECHO}",
-            remedy="score in process (--engine transformers), or generate the answers (--answer generate)",
-        )
 
     def _refused(self, status: int, body: bytes, prompt: Any) -> UserError:
         error = super()._refused(status, body, prompt)

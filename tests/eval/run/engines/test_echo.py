@@ -15,6 +15,7 @@ from tests.factories import ScriptedServer, bench_row, make_world, predictions, 
 from tests.tiny import save_tiny_model
 
 FOLDER = "bench-likelihood"
+INCOMPLETE = "without a log-probability for each option's tokens"
 Reply = tuple[int, dict[str, Any]]
 
 
@@ -96,9 +97,9 @@ def changed(**changes: Any) -> Callable[[Reply], Reply]:
 @pytest.mark.parametrize(
     ("misbehave", "said"),
     [
-        (changed(logprobs=None), "with no log-probability for each token of the prompt"),
-        (changed(logprobs={"token_logprobs": [-1.0]}), "with no log-probability for each token of the prompt"),
-        (lambda reply: (200, {"choices": reply[1]["choices"][:1]}), "with 1 completions for "),
+        (changed(logprobs=None), INCOMPLETE),
+        (changed(logprobs={"token_logprobs": [-1.0]}), INCOMPLETE),
+        (lambda reply: (200, {"choices": reply[1]["choices"][:1]}), INCOMPLETE),
         (lambda _: (404, {"error": {"message": "no such path"}}), "answered 404: no such path"),
         (lambda _: (400, {"error": {"message": "echo is not supported"}}), "echo is not supported"),
     ],
