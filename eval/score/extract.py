@@ -71,7 +71,7 @@ def extract_answer(
         return Extraction((said,) if said else (), "strict" if said else "none")
     readers: dict[str, _Reader] = {
         "nli": _read_label,
-        "qa": _read_text,
+        "qa": lambda text: tuple(filter(None, [text.strip().strip("*").strip().removesuffix(".").strip()])),
         "scq": lambda text: find_options(text, options, several=False),
         "mcq": lambda text: find_options(text, options, several=True),
     }
@@ -157,8 +157,3 @@ def _read_label(text: str) -> tuple[str, ...]:
     if len(labels) != 1 or _DENIED_LABEL.search(text):
         return ()
     return tuple(labels)
-
-
-def _read_text(text: str) -> tuple[str, ...]:
-    answer = text.strip().strip("*").strip().removesuffix(".").strip()
-    return (answer,) if answer else ()

@@ -29,7 +29,10 @@ def find_options(text: str, options: Sequence[str], *, several: bool) -> tuple[s
         options: The candidates, in the order of their letters.
         several: Whether more than one may be chosen. If not, a text that names two options has no answer.
     """
-    chosen = _whole(text, options) or _letters(text, options)
+    chosen = _whole(text, options)
+    if not chosen and (_ONLY_LETTERS.fullmatch(text) or _ONE_LETTER.fullmatch(text)):  # `B`, `A, C`, `A and C`
+        indices = map(_index, re.findall(r"\b[A-Za-z]\b", text))
+        chosen = list(dict.fromkeys(index for index in indices if index < len(options)))
     if not chosen:
         labelled = _labelled(text, options)
         if labelled is None:
@@ -67,14 +70,6 @@ def _whole(text: str, options: Sequence[str]) -> list[int]:
         if key in (option_key(option), option_key(f"{_letter(index)} {option}")):
             near.append(index)
     return exact if len(exact) == 1 else near if len(near) == 1 else []
-
-
-def _letters(text: str, options: Sequence[str]) -> list[int]:
-    """Return the options of a text that consists of letters: `B`, `A, C`, `A and C`."""
-    if not (_ONLY_LETTERS.fullmatch(text) or _ONE_LETTER.fullmatch(text)):
-        return []
-    letters = re.findall(r"\b[A-Za-z]\b", text)
-    return list(dict.fromkeys(_index(letter) for letter in letters if _index(letter) < len(options)))
 
 
 def _labelled(text: str, options: Sequence[str]) -> list[int] | None:

@@ -135,7 +135,13 @@ def paired_average(
             raise ValueError(f"paired scores of different lengths: {one.size} and {other.size}")
     changes = [other - one for one, other in zip(before, after, strict=True)]
     interval = bootstrap_average(changes, seed=seed)
-    return Difference(**vars(interval), p_value=_sign_flip_p(changes, seed=seed, permutations=permutations))
+    rng = np.random.default_rng(seed)
+    observed, as_extreme = abs(_average(changes)), 0
+    for start in range(0, permutations, _AT_ONCE):
+        count = min(_AT_ONCE, permutations - start)
+        flipped = np.abs(np.mean([_flipped_means(change, rng, count) for change in changes], axis=0))  # (R,)
+        as_extreme += int(np.count_nonzero(flipped >= observed - 1e-12))
+    return Difference(**vars(interval), p_value=float((1 + as_extreme) / (1 + permutations)))
 
 
 def holm(differences: Sequence[Difference]) -> list[Difference]:
@@ -159,16 +165,6 @@ def _resampled_means(scores: _Floats, rng: np.random.Generator, resamples: int) 
     draws = rng.multinomial(scores.size, counts / scores.size, size=resamples)  # (R, K)
     means: _Floats = draws @ distinct / scores.size  # (R,)
     return means
-
-
-def _sign_flip_p(changes: Sequence[_Floats], *, seed: int, permutations: int) -> float:
-    rng = np.random.default_rng(seed)
-    observed, as_extreme = abs(_average(changes)), 0
-    for start in range(0, permutations, _AT_ONCE):
-        count = min(_AT_ONCE, permutations - start)
-        flipped = np.abs(np.mean([_flipped_means(change, rng, count) for change in changes], axis=0))  # (R,)
-        as_extreme += int(np.count_nonzero(flipped >= observed - 1e-12))
-    return float((1 + as_extreme) / (1 + permutations))
 
 
 def _flipped_means(change: _Floats, rng: np.random.Generator, count: int) -> _Floats:

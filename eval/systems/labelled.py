@@ -78,7 +78,7 @@ class LabelSystem(System[Sequence[Q], Answers]):
         raise NotImplementedError
 
     def read_answer(self, reply: str, question: Q) -> Any:
-        """Return the answer in a reply, of the type of the gold answers; None if there is none."""
+        """Return the answer in a reply, of the type of the gold answers; None if it has no answer."""
         raise NotImplementedError
 
     def scores(self, asked: Sequence[Q], answers: Answers, options: Any, seed: int) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Pairs:
 
 
 def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
-    """Return the pairs that have predictions, in the official scorer's order; UserError if there is none."""
+    """Return the pairs that have predictions, in the official scorer's order; UserError if no procedure has a pair."""
     rows: list[tuple[int, ...]] = []
     kept = [procedure for procedure in gold if procedure.id in predicted.official]
     for place, procedure in enumerate(kept):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from d2e_sft.util.table import Table
@@ -94,9 +94,13 @@ def complete_result(gold: Procedures, predictions: Sentences, scorer: Scorer | N
     """Return F1 and BERTScore; the official exact match always uses the clusters without paraphrases."""
     kinds = {"plain": False, **({"expanded": True} if has_expansion(gold) else {})}
     figures = {"official": score_complete(gold, predictions, expanded=False)}
+    bert: dict[str, float | None] = dict.fromkeys(kinds)
     for name, flag in kinds.items():
         figures[f"corrected, {name}"] = score_complete_corrected(gold, predictions, expanded=flag)
-    bert = {name: _bertscore(gold, predictions, scorer, flag) for name, flag in kinds.items()}
+        if scorer is not None:
+            steps = _steps(gold, predictions, expanded=flag)
+            candidates = [(text, [*chain.from_iterable(gold_step)]) for gold_step, step in steps for text in step]
+            bert[name] = metrics.mean(metrics.best_scores(scorer, candidates))
     rows = [(name, *map(cell, (item.precision, item.recall, item.f1))) for name, item in figures.items()]
     title = f"Complete sentences, exact match ({metrics.scored(len(predictions), len(gold))})"
     tables = [
@@ -117,16 +121,6 @@ def complete_result(gold: Procedures, predictions: Sentences, scorer: Scorer | N
         for found in metrics.f1_measure(name, about, {key: score({key: steps}) for key, steps in predictions.items()})
     ]
     return SystemResult(headline, tables, measures=measures)
-
-
-def _bertscore(gold: Procedures, predictions: Sentences, scorer: Scorer | None, expanded: bool) -> float | None:
-    if scorer is None:
-        return None
-    candidates: list[tuple[str, Sequence[str]]] = []
-    for gold_step, step in _steps(gold, predictions, expanded=expanded):
-        everything = [text for texts in gold_step for text in texts]
-        candidates += [(text, everything) for text in step]
-    return metrics.mean(metrics.best_scores(scorer, candidates))
 
 
 class Complete(ListingTask):

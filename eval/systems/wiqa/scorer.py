@@ -11,8 +11,8 @@ Opposite questions are in one graph and have the same cause, paths of the same l
 the graphs' template their effects are the nodes Y and W, or the outcome's increase and decrease. Questions meet in
 the middle by their texts, or, with the graphs' file, by other texts of the same node.
 
-Explanations say which sentences of the paragraph carry an answer, `{"di": …, "i": …, "j": …}`: the cause acts on
-sentence i in the direction di, and so on sentence j, which acts on the effect in the direction de (the answer). The
+Explanations say which sentences of the paragraph carry an answer, `{"di": …, "i": …, "j": …}`. The cause acts on
+sentence i in the direction di. So it acts on sentence j, which acts on the effect in the direction de, the answer. The
 four scores are shares of correct fields, with the official evaluator's names: EQDIR (de), XDIR (di), XSENTID (i),
 YSENTID (j). A field that is missing from the prediction is correct if it is missing from gold too. The published
 evaluator never reads di (it looks for the field in the word "explanation"), so its XDIR is always 1. Here XDIR

@@ -14,7 +14,6 @@ from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
-from eval.run.engines import in_process
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.processes import join_processes
 from eval.run.task import Conversation
@@ -84,31 +83,6 @@ def test_a_finished_pass_is_read_and_not_decoded_again(asker: Callable[..., Aske
     assert again.records["one"]["engine"] == "transformers"
 
 
-def test_a_pass_that_broke_off_is_resumed(
-    asker: Callable[..., Asker], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = asker().ask("whole", conversations())
-    generate = in_process.generate
-    answered: list[int] = []
-
-    def breaking(*arguments: Any, on_batch: Any, **options: Any) -> Any:
-        def on_two_batches(indices: list[int], answers: list[list[int]]) -> None:
-            if len(answered) > 3:
-                raise RuntimeError("broken off")
-            answered.extend(indices)
-            on_batch(indices, answers)
-
-        return generate(*arguments, on_batch=on_two_batches, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(in_process, "generate", breaking)
-        with pytest.raises(RuntimeError, match="broken off"):
-            asker().ask("one", conversations())
-    assert asker().ask("one", conversations()) == whole
-    assert 0 < len(answered) < len(ROWS)
-    assert f"resumed: {len(answered)} of {len(ROWS)}" in capsys.readouterr().err
-
-
 def test_answers_to_other_prompts_are_not_mixed(asker: Callable[..., Asker]) -> None:
     asker().ask("one", conversations())
     changed = conversations()
@@ -133,13 +107,6 @@ def test_sampled_answers_depend_on_the_seed(asker: Callable[..., Asker]) -> None
     assert ask("run-2", conversations(), temperature=1.0, seed=0) == first
     with pytest.raises(UserError, match="--seed: 0 → 5"):
         ask("run-0", conversations(), temperature=1.0, seed=5)
-
-
-def test_prompts_beyond_the_models_context_are_named(asker: Callable[..., Asker]) -> None:
-    long = replace(conversations(1)[0], messages=[{"role": "user", "content": "word " * 5000}])
-    with pytest.raises(UserError, match="1 of 1 prompts exceed the model's context") as caught:
-        asker().ask("one", [long])
-    assert repr(long.id) in caught.value.message
 
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])

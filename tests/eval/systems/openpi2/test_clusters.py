@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +93,6 @@ def test_entities_with_one_gold_cluster_are_skipped() -> None:
     predicted = {"1": {"pan": (("heat", "warmth"), ("place",)), "egg": (("size",), ("wrong",))}}
     scores = score_clusters(gold, predicted)
     assert (scores.official.f1, scores.official.gold, scores.corrected.f1) == (1, 2, 1)
-
-
-def test_files_in_the_official_form_are_read_back(tmp_path: Path) -> None:
-    entities = {"1": {"": [["pan", "skillet"], ["egg"]]}}
-    path = save(tmp_path / "entities.json", json.loads(clustering.clusters_file(entities, "entities")))
-    assert read_predicted_groups(path, GOLD, "entities") == {"1": {"": [("pan", "skillet"), ("egg",)]}}
-    gold = {"1": {"pan": [("heat", "warmth"), ("place",)]}}
-    attributes = {"1": {"pan": [["heat", "warmth"], ["place"]]}}
-    path = save(tmp_path / "attributes.json", json.loads(clustering.clusters_file(attributes, "attributes")))
-    assert json.loads(path.read_text())["1"]["pan"] == {"heat": ["warmth"], "place": ["place"]}
-    assert read_predicted_groups(path, gold, "attributes") == gold
 
 
 def test_published_labels_scored_against_themselves(published_raw: Path) -> None:
