@@ -37,22 +37,16 @@ def test_the_p_value_is_that_of_all_swaps(form: str) -> None:
     first, second = rng.integers(1, 5, size=(2, 6, width)).astype(float)
     if form in ("share", "f1"):
         first, second = np.sort(first), np.sort(second)  # not more right than there are
-    observed = abs(_score(form, second) - _score(form, first))
+    observed = abs(score_of(form, second) - score_of(form, first))
     hits = []
     for swap in itertools.product((False, True), repeat=6):
         chosen = np.array(swap)[:, None]
         one, other = np.where(chosen, second, first), np.where(chosen, first, second)
-        hits.append(abs(_score(form, other) - _score(form, one)) >= observed - 1e-12)
+        hits.append(abs(score_of(form, other) - score_of(form, one)) >= observed - 1e-12)
     found = paired_counts(form, first, second)
-    assert found.mean == pytest.approx(_score(form, second) - _score(form, first))
+    assert found.mean == pytest.approx(score_of(form, second) - score_of(form, first))
     assert found.p_value == pytest.approx(np.mean(hits), abs=0.02)
     assert found.low <= found.mean <= found.high
-
-
-def _score(form: str, counts: np.ndarray) -> float:
-    value = score_of(form, counts)
-    assert value is not None
-    return value
 
 
 def test_of_a_share_it_is_the_sign_flip_test_and_the_bootstrap_of_a_mean() -> None:

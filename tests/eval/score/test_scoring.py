@@ -39,7 +39,6 @@ def test_answers_of_several_events_are_scored_as_a_set_too() -> None:
     tagged = sample.model_copy(update={"meta": {"spans": events, "triggers": ["fell", "flew"]}})
     read = score_output(tagged, "The answer is: Trees fell", "The answer is:")
     assert (read.exact_match, read.f1) == (1.0, 1.0)
-    assert read.events is not None
     assert (read.events.exact_match, read.events.hit_at_1) == (0.0, 1.0)
     assert score_output(sample, "The answer is: Trees fell", "The answer is:").events is None
 
@@ -100,7 +99,6 @@ def test_the_length_decides_which_option_is_the_likeliest(normalise: Normalise, 
     assert read.output == f"The correct option is: ({'ABC'[OPTIONS.index(chosen)]}) {chosen}"
     assert (read.exact_match, read.extraction) == (float(chosen == "a big spoon"), "strict")
     assert (read.acc, read.acc_norm) == (0.0, 1.0), "both are kept, whatever the answer was chosen by"
-    assert read.likelihoods is not None
     assert [(option.option, option.tokens, option.characters) for option in read.likelihoods] == [
         ("a cup", 3, 9),
         ("a big spoon", 3, 15),

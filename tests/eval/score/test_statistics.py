@@ -152,7 +152,6 @@ def test_a_ratio_is_resampled_with_its_samples_together() -> None:
     part, rest = [1.0] * 50 + [0.0] * 250, [0.0] * 50 + [1.0] * 150 + [0.0] * 100
     ratio = statistics.bootstrap_ratio([part], [rest], resamples=20_000)
     half = 1.96 * math.sqrt(0.25 * 0.75 / 200)
-    assert ratio is not None
     assert ratio.mean == 0.25
     assert ratio.low == pytest.approx(0.25 - half, abs=0.005)
     assert ratio.high == pytest.approx(0.25 + half, abs=0.005)
@@ -161,5 +160,4 @@ def test_a_ratio_is_resampled_with_its_samples_together() -> None:
 def test_a_ratio_of_nothing_is_none_and_resamples_without_either_are_left_out() -> None:
     assert statistics.bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
     ratio = statistics.bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
-    assert ratio is not None
     assert (ratio.mean, ratio.low, ratio.high) == (1.0, 1.0, 1.0)

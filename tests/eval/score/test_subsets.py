@@ -21,10 +21,8 @@ def test_the_gap_is_the_accuracy_on_aligned_rows_less_that_on_conflict_rows() ->
     assert (scores.subsets["aligned"].n, scores.subsets["conflict"].n) == (4, 5)
     assert scores.subsets["aligned"].accuracy.mean == 0.75
     assert scores.subsets["conflict"].accuracy.mean == 0.4
-    assert scores.gap is not None
     assert scores.gap.mean == pytest.approx(0.35)
     assert scores.gap.low < 0 < scores.gap.high, "nine rows decide nothing"
-    assert scores.balanced is not None
     assert scores.balanced.mean == pytest.approx(0.575)
 
 
@@ -33,7 +31,6 @@ def test_the_habit_rate_counts_answers_that_are_the_habit_in_any_accepted_form()
     (scores,) = score_subsets([story(n, "conflict", s, habit=["kitchen", "cookhouse"]) for n, s in enumerate(said)])
     own = scores.subsets["conflict"]
     assert own.with_habit == own.n == 6
-    assert own.habit_rate is not None
     assert own.habit_rate.mean == pytest.approx(3 / 6)
     assert own.accuracy.mean == pytest.approx(1 / 6)
     assert scores.gap is None
@@ -49,10 +46,8 @@ def test_outputs_fall_into_four_cells_and_the_memorisation_ratio_follows_from_th
     }
     (scores,) = score_subsets([story(n, "conflict", output) for n, output in enumerate(outputs)])
     own = scores.subsets["conflict"]
-    assert own.contains is not None
     cells = own.contains.model_dump()
     assert cells == {"context_only": 0.2, "habit_only": 0.4, "both": 0.2, "neither": 0.2}
-    assert own.memorisation_ratio is not None
     assert own.memorisation_ratio.mean == pytest.approx(0.6 / (0.4 + 0.6))  # P_o / (P_s + P_o), `both` in each
     assert own.memorisation_ratio.low < 0.6 < own.memorisation_ratio.high
 
@@ -60,7 +55,7 @@ def test_outputs_fall_into_four_cells_and_the_memorisation_ratio_follows_from_th
 def test_where_neither_answer_is_ever_given_there_is_no_ratio() -> None:
     (scores,) = score_subsets([story(n, "conflict", "attic") for n in range(3)])
     assert scores.subsets["conflict"].memorisation_ratio is None
-    assert scores.subsets["conflict"].contains is not None
+    assert scores.subsets["conflict"].contains
 
 
 def test_rows_without_a_habit_count_for_accuracy_alone() -> None:
@@ -68,7 +63,6 @@ def test_rows_without_a_habit_count_for_accuracy_alone() -> None:
     (scores,) = score_subsets(rows)
     conflict, gold = scores.subsets["conflict"], scores.subsets["gold"]
     assert (conflict.n, conflict.with_habit, conflict.accuracy.mean) == (2, 1, 0.5)
-    assert conflict.habit_rate is not None
     assert conflict.habit_rate.mean == 1.0
     assert (gold.with_habit, gold.habit_rate, gold.contains) == (0, None, None)
 
@@ -76,7 +70,6 @@ def test_rows_without_a_habit_count_for_accuracy_alone() -> None:
 def test_unanswerable_rows_have_a_habit_rate_and_no_memorisation_ratio() -> None:
     rows = [story(n, "unanswerable", "kitchen" if n < 3 else "unknown", gold=["unknown"]) for n in range(4)]
     own = score_subsets(rows)[0].subsets["unanswerable"]
-    assert own.habit_rate is not None
     assert own.habit_rate.mean == 0.75
     assert (own.contains, own.memorisation_ratio) == (None, None)
 
@@ -91,9 +84,7 @@ def test_the_average_weighs_datasets_alike_and_is_over_those_with_both_subsets()
     average = scores[-1]
     assert average.subsets["conflict"].n == 9
     assert average.subsets["conflict"].accuracy.mean == pytest.approx((2 / 8 + 1) / 2)
-    assert average.subsets["conflict"].habit_rate is not None
     assert average.subsets["conflict"].habit_rate.mean == pytest.approx((6 / 8 + 0) / 2)
-    assert average.gap is not None
     assert average.gap.mean == pytest.approx((6 / 8 + 0) / 2)
 
 

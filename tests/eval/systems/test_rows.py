@@ -41,7 +41,6 @@ def test_outputs_are_extracted_and_scored_by_subset(bench: Path, tmp_path: Path)
     (own,) = scored.run.subsets
     assert {name: one.accuracy.mean for name, one in own.subsets.items()} == {"aligned": 1.0, "conflict": 0.0}
     rate = own.subsets["conflict"].habit_rate
-    assert rate is not None
     assert rate.mean == 0.5
 
 
