@@ -81,10 +81,16 @@ class LabelSystem(System[Sequence[Q], Answers]):
         """Return the answer in a reply, of the type of the gold answers; None if it has no answer."""
         raise NotImplementedError
 
+    def is_right(self, answer: Any, question: Q) -> bool:
+        """Return whether an answer is correct; by default it equals the gold answer."""
+        return bool(answer == question.answer)
+
     def scores(self, asked: Sequence[Q], answers: Answers, options: Any, seed: int) -> dict[str, Any]:
         """Return the scores of the questions that have an answer."""
-        labels, groups = answers.labels, self.groups(asked)
-        interval = bootstrap_average([[float(labels[one.id] == one.answer) for one in asked]], seed=seed)
+        labels = answers.labels
+        right = {one.id: self.is_right(labels[one.id], one) for one in asked}
+        groups = {name: accuracy_of([right[one.id] for one in own]) for name, own in self.groups(asked).items()}
+        interval = bootstrap_average([list(right.values())], seed=seed)
         unparsed = sum(labels[one.id] is None for one in asked)
         counts: dict[str, Any] = {"questions": len(asked)}
         if names := get_args(self.question.model_fields["answer"].annotation):
@@ -93,7 +99,7 @@ class LabelSystem(System[Sequence[Q], Answers]):
         return {
             "accuracy": interval.mean,
             "accuracy_interval": [interval.low, interval.high],
-            **({"by_type": {name: accuracy_of(own, labels) for name, own in groups.items()}} if groups else {}),
+            **({"by_type": groups} if groups else {}),
             "counts": counts,
             "unparsed": {"share": unparsed / len(asked), "questions": unparsed},
         }
@@ -158,7 +164,7 @@ class LabelSystem(System[Sequence[Q], Answers]):
             scores["missing"] = missing = len(gold) - len(asked)
             notes = [f"{missing} questions have no answer and are left out"] if missing else []
         shown = self.tables(scores, f"{self.title.partition(' (')[0]}, {answers.title}", notes)
-        right = {question.id: float(answers.labels[question.id] == question.answer) for question in asked}
+        right = {question.id: float(self.is_right(answers.labels[question.id], question)) for question in asked}
         about = digest({question.id: question.answer for question in asked})
         groups = {"": asked, **{f", {name}": own for name, own in self.groups(asked).items()}}
         measures = [
@@ -176,10 +182,9 @@ class LabelSystem(System[Sequence[Q], Answers]):
         return ({self.id_name: question.id, "answer": ""} for question in gold)
 
 
-def accuracy_of(questions: Sequence[Question], labels: Labels) -> dict[str, Any]:
+def accuracy_of(right: Sequence[bool]) -> dict[str, Any]:
     """Return the share of right answers, None without questions, and the number of questions."""
-    right = sum(labels[one.id] == one.answer for one in questions)
-    return {"accuracy": right / len(questions) if questions else None, "questions": len(questions)}
+    return {"accuracy": sum(right) / len(right) if right else None, "questions": len(right)}
 
 
 def label_table(counts: Mapping[str, Any]) -> list[Table]:

@@ -67,14 +67,13 @@ def baselines(questions: Sequence[Question], seed: int) -> dict[str, Any]:
         "majority": {question.id: MAJORITY for question in questions},
         "polarity": {question.id: by_polarity(question, seed) for question in questions},
     }
-    groups = by_type(questions)
-    return {
-        name: {
-            "accuracy": accuracy_of(questions, labels)["accuracy"],
-            "by_type": {kind: accuracy_of(own, labels)["accuracy"] for kind, own in groups.items()},
-        }
-        for name, labels in answers.items()
-    }
+    groups = {"all": questions, **by_type(questions)}
+    scores = {}
+    for name, labels in answers.items():
+        right = {kind: [labels[one.id] == one.answer for one in own] for kind, own in groups.items()}
+        shares = {kind: accuracy_of(own)["accuracy"] for kind, own in right.items()}
+        scores[name] = {"accuracy": shares.pop("all"), "by_type": shares}
+    return scores
 
 
 def by_type(questions: Sequence[Question]) -> dict[str, list[Question]]:

@@ -78,11 +78,12 @@ class Wiqa(LabelSystem[Question]):
     def scores(self, asked: Sequence[Question], answers: Answers, options: Any, seed: int) -> dict[str, Any]:
         graphs = read_graphs(options.graphs) if options.graphs else None
         common = super().scores(asked, answers, options, seed)
-        hops = sorted({question.hops for question in asked if question.hops})
-        by_hops = {str(n): accuracy_of([one for one in asked if one.hops == n], answers.labels) for n in hops}
+        by_hops: dict[int, list[bool]] = {}
+        for one in asked:
+            by_hops.setdefault(one.hops, []).append(answers.labels[one.id] == one.answer)
         return {
             **{name: common.pop(name) for name in ("accuracy", "accuracy_interval", "by_type")},
-            "by_hops": by_hops,
+            "by_hops": {str(hops): accuracy_of(right) for hops, right in sorted(by_hops.items()) if hops},
             **common,
             "consistency": scorer.consistency(asked, answers.labels, graphs),
             "baselines": scorer.baselines(asked, seed),

@@ -11,7 +11,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.labelled import LabelScoreOptions
 from eval.systems.system import SystemCall
 from tests.eval.systems.files import save
-from tests.eval.systems.riddles import GOLD, RIDDLES
+from tests.eval.systems.riddles import GOLD, RIDDLES, Riddles
 from tests.factories import ScriptedAsker
 
 
@@ -34,6 +34,18 @@ def test_gold_and_predictions_may_be_csv_and_partial(tmp_path: Path) -> None:
     result = RIDDLES.score(some, gold, LabelScoreOptions(missing="leave_out"))
     assert (result.scores["accuracy"], result.scores["missing"]) == (0.5, 1)
     assert "1 questions have no answer and are left out" in result.tables[0].markdown()
+
+
+def test_a_subclass_may_compare_answers_in_its_own_way(tmp_path: Path) -> None:
+    class Generous(Riddles):
+        def is_right(self, answer: Any, question: Any) -> bool:
+            return answer is not None
+
+    gold = save(tmp_path / "gold.jsonl", GOLD)
+    result = Generous().score(
+        save(tmp_path / "p.csv", "id,answer\n1,fire\n2,egg\n3,null\n"), gold, LabelScoreOptions()
+    )
+    assert result.scores["accuracy"] == result.measures[0].interval.mean == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
