@@ -1,10 +1,9 @@
 """Find the answer in a model's output, without ever choosing between two candidates.
 
-Strict extraction reads the text after the response form (`The answer is:`). If the output has no response form,
-lenient extraction tries other ways to state an answer, and last the whole output. A direct answer (zero-shot,
-few-shot) is read at the first readable place, because a model without an end token often invents the next question and
-answers it too. A chain of thought is read at the last such place, because it may weigh answers first. An ambiguous
-output is not parsed, so hedging cannot score.
+Strict extraction reads the text after the response form (`The answer is:`); without one, lenient extraction tries
+other ways to state an answer, and last the whole output. A direct answer is read at the first readable place, because
+a model without an end token often invents the next question and answers it too. A chain of thought is read at the
+last such place, because it may weigh answers first. An ambiguous output is not parsed, so hedging cannot score.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Files of predictions: the official tab-separated form, and JSON lines.
 
-The official script reads lines of `target`, `prediction` and `input`, usually with a number first and a header line;
-they are about the gold file's questions in order. Here the input says which question a line is about, so a file may
-predict only some questions. JSON lines have `prediction` and `line`, the question's line; without `line` there is one
-for each question, in order.
+The official columns are a number, `target`, `prediction` and `input`, about the gold file's questions in order. Here
+the input says which question a line is about, so a file may predict only some. JSON lines have `prediction` and
+`line`, the question's line; without `line` there is one for each question, in order.
 """
 
 from __future__ import annotations

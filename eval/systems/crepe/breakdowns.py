@@ -1,14 +1,12 @@
 """Scores by what the authors labelled by hand (Table 6): the logical relation, and the entity of interest.
 
-Relation: If a step has predicted entity states, each predicted change of an event is labelled with the last state that
-concerns it and a relation: `entailment` (the pan is hot, so one hears sizzling), `contradiction` (the pan is hot, so
-nobody touches it) or `unrelated`. The labels are in the predictions, as `event_entity_inference` of `predicted_event`
-(`data_dev_entity_event_inference_labeled_hainiu.json` in `codex_error_analysis/data`). Only predicted changes have
-one, so "equally likely" is never predicted in this table, which is why its scores are low.
+Relation: `event_entity_inference` of a `predicted_event` says how its change follows from the last predicted entity
+state that concerns it: entailment, contradiction or unrelated. Only predicted changes have one, so "equally likely"
+is never predicted in this table, which is why its scores are low.
 
-Interest: The gold file `data_dev_v2_eoi.json` has two labels in its events: `EOI` ("True": the step names the entity
-that decides about the event) and `Singular` ("True": the step is enough to answer). The authors' script gives each
-event the labels of its first change, at all steps.
+Interest: `data_dev_v2_eoi.json` is the gold file with labels in its events: `EOI` (the step names the entity that
+decides about the event) and `Singular` (the step is enough to answer). The authors' script gives each event the
+labels of its first change, at all steps. Both are in `codex_error_analysis/data` of their repository.
 """
 
 from __future__ import annotations

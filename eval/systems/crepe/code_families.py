@@ -1,19 +1,9 @@
-"""Code prompts (Figures 3, 5 and 6): the procedure as a class down to its constructor, and as flat variables.
+"""Code prompts (Figures 3, 5 and 6): the procedure as a class, as flat variables, or in two steps (appendix B.1).
 
-The model writes all step functions of the class. The ablations leave out the comments of the steps or of the events
-in step functions, or put nested functions in the class's place (section 4.4). As in the paper, a prompt without step
-comments does not tell the steps at all: the model names them itself in the functions it writes. If the model writes
-entity states before it sets the events, they are sub-events (soft) or attributes of objects (hard). The model declares
-them itself at the end of the constructor.
-
-With given entity states, gold or predicted (sections 5.2 and 5.3), the class is completed step by step. Each turn
-shows the next step function down to the attributes that the step changes, and the model sets the events. So no state
-of a later step is seen before its turn. Flat variables (appendix B.1) are goal, step, question and options; the model
-writes the value of the answer.
-
-The two-step prompt (appendix B.1) first asks, in each step's function, for an event's precondition as entity and
-attribute; the most frequent one is the event's. The states of all events, the entity state bank, then open the class:
-the model deduces each of them in every step function before it sets the events.
+The model completes a class after its constructor: all step functions at once, or with given entity states step by
+step. So no state of a later step is seen before its turn. In two steps, the model first names an event's precondition
+in each step. The most frequent one is the event's state, and all of them open the class. The table is in
+docs/systems/crepe.md.
 """
 
 from __future__ import annotations

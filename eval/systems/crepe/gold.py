@@ -1,15 +1,9 @@
 """CREPE's official files, and files of entity states that another model predicted.
 
-An official file is an object of procedures, each with a goal and blocks of typed dictionaries. Block 0 is the start
-and is not scored; each later block has one `step` and the changes after it (`entity`, `event`). Only changes are
-written: an event without a dictionary in a block is equally likely there.
-
-A file of predicted states is an object: procedure id → step → list of changes.
-
-    {"1": {"2": [{"entity": "the pan", "attribute": "hot", "change": "more likely"}]}}
-
-Steps count from 1; a step without changes may be left out. `change` is `more likely` (the attribute holds after the
-step) or `less likely` (it no longer does).
+An official file has procedures, each with a goal and blocks of typed dictionaries. Block 0 is the start and is not
+scored; each later block has one `step` and the changes after it (`entity`, `event`). Only changes are written: an
+event without a dictionary in a block is equally likely there. Predicted states are procedure id → step (from 1) →
+changes, `more likely` if the attribute holds after the step, `less likely` if it no longer does.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """Prompts in plain words about one event: after each step in its own conversation, in a dialogue, or all at once.
 
-`text` (Figure 2) and `self_ask` (Figure 4) ask how likely the event is, and `yes_no` (appendix B.4) asks whether it is
-okay that it happens. Each answer is compared with the one before. `cot` (Figure 4) and `text_change` ask what each
-step does to the event. As in the official scripts, the earlier questions and answers stay in the prompt. In `chat`
-(appendix B.3) the user names the steps one by one, and the model says yes or no after each. `text_at_once`
-(appendix B.2) asks for a line for each step with one of four levels, `Step 2: (D) unlikely`.
-
-As in the official scripts nothing comes before the first step, so no prompt can say that the first step changes
-something. With `structure=independent`, `text` and `self_ask` ask for one of four levels and, like `chat`, also before
-the first step; `cot` asks about each step on its own.
+As in the official scripts, the earlier questions and answers of `cot` and `text_change` stay in the prompt. Nothing
+comes before the first step, so no prompt can say that it changes something. With `structure=independent`, the start
+is asked about too, and each step of `cot` on its own. docs/systems/crepe.md has the table of the families.
 """
 
 from __future__ import annotations

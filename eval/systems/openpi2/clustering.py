@@ -1,10 +1,9 @@
 """Groups of names: read from replies, joined over several answers, and scored (paper section 3.1).
 
-The answers make one clustering, greedily by how often a cluster was given. It is scored by exact match of sets against
-procedures that were labelled by hand; predicted names that the labels lack are dropped first. The official script
-swaps names: its "recall" divides the predicted clusters that are gold ones by the number of *gold* clusters. Its
-"precision" divides the gold clusters that were predicted by the number of *predicted* ones. The corrected
-figures have the usual names, drop empty clusters, and count each cluster once.
+They are scored by exact match of sets against procedures that were labelled by hand, without names that the labels
+lack. The official script swaps names: its "recall" divides correct predicted clusters by the number of *gold*
+clusters, its "precision" found gold clusters by the number of *predicted* ones. The corrected figures have the usual
+names, drop empty clusters, and count each cluster once.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """Influence graphs (section 3): a template of eight nodes, its paths with their polarities, and questions from them.
 
-Each line of the published file is one graph with the texts of its nodes; the edges are the same in all graphs. X leads
-to Y and prevents W; Z causes X, V prevents it; U prevents Y; and Y and W lead to the outcome's increase (A) and
-decrease (D), with signs that `Y_affects_outcome` gives.
-
-Each path asks how its first node's change affects its last one's. The published set is a random, balanced and
-crowd-filtered selection of such questions; here all are written. An answer is explained from the cause over two
-sentences of the paragraph to the effect:
+The edges are the same in all graphs: X leads to Y and prevents W; Z causes X, V prevents it; U prevents Y; Y and W
+lead to the outcome's increase (A) and decrease (D), with signs that `Y_affects_outcome` gives. Each path asks how its
+first node's change affects its last one's; all such questions are written. An answer is explained over two sentences:
 
     q_p → d_i x_i → d_j x_j → d_e q_e,   d_i = r_pX · d_X,   d_j = d_i,   d_e = r_pX · r_XY · r_Ye
 
-The published graphs lack the annotators' alignment of X and Y with sentences, so a second file gives it:
-graph id → `{"x": sentence of X, "y": sentence of Y, "d_x": "more" or "less"}`. Sentences are counted from 0; `d_x`
-says whether X increases or decreases its sentence.
+The published graphs lack the annotators' alignment of X and Y with sentences (counted from 0), so a second file gives
+it: graph id → `{"x": sentence of X, "y": sentence of Y, "d_x": whether X is "more" or "less" of its sentence}`.
 """
 
 from __future__ import annotations

@@ -1,22 +1,14 @@
-"""WIQA's scores: accuracy by type of question and number of hops (Table 2, Figure 3), baselines and consistency.
+"""WIQA's scores: two baselines and consistency (section 5.3), and the official evaluator's scores of explanations.
 
-The two baselines are rules: the training set's most frequent label, and words' polarities. Consistency asks whether
-predictions agree with each other (section 5.3), right or wrong.
+Consistency asks whether predictions agree with each other, right or wrong. Transitive: the prediction for X → Z
+should be the product of those for X → Y and Y → Z. Disjunctive: of two questions with opposite answers, one should be
+predicted as more and the other as less. Opposite questions have the same graph and cause, paths of the same length
+and opposite gold answers. Questions meet in the middle by their texts, or, with the graphs' file, by other texts of
+the same node.
 
-Transitive: One graph has questions about X → Y, Y → Z and X → Z. The prediction for X → Z should be the product of the
-other two (1/3 by chance, with "no effect"). Disjunctive: If two questions have opposite answers, one should be
-predicted as more and the other as less (2/9 by chance).
-
-Opposite questions are in one graph and have the same cause, paths of the same length and opposite gold answers. By
-the graphs' template their effects are the nodes Y and W, or the outcome's increase and decrease. Questions meet in
-the middle by their texts, or, with the graphs' file, by other texts of the same node.
-
-Explanations say which sentences of the paragraph carry an answer, `{"di": …, "i": …, "j": …}`. The cause acts on
-sentence i in the direction di. So it acts on sentence j, which acts on the effect in the direction de, the answer. The
-four scores are shares of correct fields, with the official evaluator's names: EQDIR (de), XDIR (di), XSENTID (i),
-YSENTID (j). A field that is missing from the prediction is correct if it is missing from gold too. The published
-evaluator never reads di (it looks for the field in the word "explanation"), so its XDIR is always 1. Here XDIR
-compares the values in the files.
+Explanations are scored by shares of correct fields: EQDIR (de, the answer), XDIR (di, the direction of the influence
+on sentence i), XSENTID (i) and YSENTID (j). A field is correct if prediction and gold both lack it. The published
+evaluator never reads di, so its XDIR is always 1; here XDIR compares the values.
 """
 
 from __future__ import annotations
