@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from eval.run.task import Conversation
 from eval.systems.crepe.gold import LABELS
@@ -12,6 +13,9 @@ from tests.eval.systems.crepe.procedures import last
 STEPS = ("Boil the water.", "Pour it on the leaves.", "Wait an hour.", "Close the curtains.", "Flip the switch.")
 # Whether each event is likely at the start and after each step, as the gold labels have it.
 LIKELY = {("3", 0): "0110", ("3", 1): "0001", ("5", 0): "100"}
+
+
+OPTIONS = ("more likely", "less likely", "equally likely")
 
 
 def place(chat: Conversation) -> tuple[str, int, int]:
@@ -33,31 +37,22 @@ def likely(name: str, event: int, step: int) -> bool:
     return LIKELY[name, event][step] == "1"
 
 
-def say_level(chat: Conversation) -> str:
-    return "likely" if likely(*place(chat)) else "unlikely"
+def at_its_place(text: Callable[[str, int, int], str]) -> Callable[[Conversation], str]:
+    """A rule that knows the procedure, event and step that are asked about."""
+    return lambda chat: text(*place(chat))
 
 
-def say_change(chat: Conversation) -> str:
-    return f'"{label(*place(chat))}"'
-
-
-def say_yes_or_no(chat: Conversation) -> str:
-    return "Yes" if likely(*place(chat)) else "No"
-
-
-def say_yes_or_no_from_the_start(chat: Conversation) -> str:
-    name, event, step = place(chat)
-    return "Yes" if likely(name, event, step - 1) else "No"
+say_level = at_its_place(lambda *asked: "likely" if likely(*asked) else "unlikely")
+say_change = at_its_place(lambda *asked: f'"{label(*asked)}"')
+say_yes_or_no = at_its_place(lambda *asked: "Yes" if likely(*asked) else "No")
+say_yes_or_no_from_the_start = at_its_place(lambda name, event, step: "Yes" if likely(name, event, step - 1) else "No")
+say_option = at_its_place(lambda *asked: f"Options[{OPTIONS.index(label(*asked))}]")
 
 
 def say_all_levels(chat: Conversation) -> str:
     name, event, _ = place(chat)
     steps = range(1, len(LIKELY[name, event]))
     return "\n".join(f"Step {n}: {'(B) likely' if likely(name, event, n) else '(D) unlikely'}" for n in steps)
-
-
-def say_option(chat: Conversation) -> str:
-    return f"Options[{['more likely', 'less likely', 'equally likely'].index(label(*place(chat)))}]"
 
 
 def write_code(chat: Conversation) -> str:
@@ -93,7 +88,7 @@ RULES = {
 FROM_FIRST = ("text", "text_at_once", "yes_no", "self_ask", "chat")
 
 
-def rule_of(prompt: str, entities: str, structure: str = "official") -> procedures.Callable[[Conversation], str]:
+def rule_of(prompt: str, entities: str, structure: str = "official") -> Callable[[Conversation], str]:
     if structure == "independent" and prompt == "chat":
         return say_yes_or_no_from_the_start
     if prompt.startswith("code") and entities in ("gold", "predicted"):

@@ -1,13 +1,18 @@
-"""Small procedures in the official forms, written for the tests."""
+"""Small procedures in the official forms, written for the tests, and the benchmark run with given answers."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eval.run.task import Conversation
 from eval.systems.openpi2.gold import EXPANDED, RANKED
+from eval.systems.openpi2.system import OPENPI2
+from eval.systems.system import SystemCall, SystemResult, parse_options
 from tests.eval.systems.files import save
+from tests.factories import ScriptedAsker
 
 
 def change(attribute: str, before: str, after: str) -> dict[str, Any]:
@@ -97,3 +102,19 @@ def save_official(folder: Path) -> Path:
     save(folder / "v2.0" / EXPANDED, expanded())
     save(folder / "v2.0" / RANKED, ranked())
     return folder
+
+
+Reply = Callable[[str, Conversation], str]
+
+
+def run(data: Path, reply: Reply, *given: str, max_samples: int | None = None) -> tuple[SystemResult, ScriptedAsker]:
+    asker: Any = ScriptedAsker(reply)
+    options = parse_options(OPENPI2.options, given, "openpi2")
+    return OPENPI2.run(SystemCall(data, options, max_samples, 0), asker), asker
+
+
+def rescored(tmp_path: Path, result: SystemResult, name: str, gold: Path, task: str) -> dict[str, Any]:
+    path = tmp_path / name
+    path.write_text(result.files[name])
+    options = parse_options(OPENPI2.score_options, [f"task={task}"], "openpi2")
+    return OPENPI2.score(path, gold, options).scores

@@ -12,7 +12,7 @@ from eval.systems.openpi2 import clustering
 from eval.systems.openpi2.clustering import read_gold_groups, read_predicted_groups, score_clusters
 from eval.systems.openpi2.clusters import ATTRIBUTE_GOLD, ATTRIBUTE_INPUT, ENTITY_GOLD, ENTITY_INPUT
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.scripted import rescored, run
+from tests.eval.systems.openpi2.procedures import rescored, run
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from eval.run.task import Conversation
 from eval.systems.openpi2.system import OPENPI2
 from eval.systems.system import parse_options
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.procedures import save_official
-from tests.eval.systems.openpi2.scripted import run
+from tests.eval.systems.openpi2.procedures import run, save_official
 
 
 def test_expansion_joins_new_names_into_a_file_to_score_against(tmp_path: Path) -> None:

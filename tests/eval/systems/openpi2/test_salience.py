@@ -14,8 +14,7 @@ from eval.systems.openpi2 import salience
 from eval.systems.openpi2.gold import read_official
 from eval.systems.openpi2.judgements import agreement, check_same_entities, read_salience
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.procedures import judged
-from tests.eval.systems.openpi2.scripted import rescored, run
+from tests.eval.systems.openpi2.procedures import judged, rescored, run
 
 
 @pytest.mark.parametrize(("reply", "number"), [("4 - it matters", 4), ("Pan: 35", 35), ("much", 1), ("", 1)])

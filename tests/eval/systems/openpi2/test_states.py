@@ -22,8 +22,7 @@ from eval.systems.openpi2.states import (
 )
 from eval.systems.openpi2.task import ScorerOptions
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.procedures import ranked, save_official
-from tests.eval.systems.openpi2.scripted import run
+from tests.eval.systems.openpi2.procedures import ranked, run, save_official
 
 
 @pytest.mark.parametrize(

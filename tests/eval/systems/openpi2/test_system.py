@@ -16,8 +16,7 @@ from eval.systems.openpi2.task import PredictionKind, TaskName
 from eval.systems.system import parse_options
 from tests.command import d2e
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.procedures import clustered, save_official
-from tests.eval.systems.openpi2.scripted import rescored, run
+from tests.eval.systems.openpi2.procedures import clustered, rescored, run, save_official
 
 SCHEMATA = {
     "1/1": "water (temperature, place), kettle (temperature)",

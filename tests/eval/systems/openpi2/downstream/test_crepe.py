@@ -10,7 +10,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.scripted import run
+from tests.eval.systems.openpi2.procedures import run
 
 CREPE = {
     "7": {

@@ -13,7 +13,7 @@ from eval.run.task import Conversation
 from eval.systems.openpi2.downstream import pddl
 from eval.systems.openpi2.downstream.pddl import OWN_PROCEDURES, Written, parse_pddl, pddl_result, read_tasks
 from eval.systems.openpi2.downstream.planner import Planner, Verdict, make_planner
-from tests.eval.systems.openpi2.scripted import rescored, run
+from tests.eval.systems.openpi2.procedures import rescored, run
 
 DOMAIN = """(define (domain tea)
   (:requirements :strips :typing :negative-preconditions)
