@@ -68,12 +68,6 @@ def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -
     return rows
 
 
-def view_tokens(views: Sequence[View], context: int) -> int:
-    """Return the tokens of a synthetic sample's views, without prefix sharing and without the last answer token."""
-    of_view = {"original": context, "imagined": 0, "refined": round(REFINED_SHARE * context)}
-    return sum(PREFIX + of_view[view] + QUESTION + ANSWER - 1 for view in views)
-
-
 def token_floor(engine: Engine, samples: int, context: int, view_gradients: ViewGradients) -> float:
     """Return the tokens that a step must compute, in units of a token with gradient.
 

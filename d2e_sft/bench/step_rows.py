@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from d2e_sft.bench.engines import Engine, token_floor, view_tokens
+from d2e_sft.bench.engines import Engine, token_floor
 from d2e_sft.bench.step_profile import KINDS
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection
@@ -69,6 +69,7 @@ def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measu
     for case in cases:
         engine, median = case.engine, statistics.median(case.seconds)
         floor = token_floor(engine, samples, context, case.d2e.view_gradients)
+        tokens = sum(len(row[view]) + len(row["answer"]) - 1 for row in case.rows for view in case.d2e.views)
         yield Measured(
             engine=engine.name,
             view_gradients=case.d2e.view_gradients,
@@ -83,7 +84,7 @@ def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measu
             peak_to_sft_plain=round(case.peak / peaks["sft_plain"], 3) if "sft_plain" in peaks else None,
             spread_ms=round(1000 * (max(case.seconds) - min(case.seconds)), 1),
             ms_a_sample=round(1000 * median / samples, 1),
-            view_tokens_per_s=round(samples * view_tokens(case.d2e.views, context) / median, 1),
+            view_tokens_per_s=round(tokens / median, 1),
             ratio_to_trl=round(median / times["trl"], 3) if "trl" in times else None,
             time_by_kind=case.time_by_kind,
         )

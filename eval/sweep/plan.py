@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
 from eval.sweep.points import EVALUATION, Point, join_equal, make_points
 from eval.sweep.spec import OUTPUT, RUN, SweepSpec, Value
-
-_CLOSING = {"[": "]", "{": "}"}
 
 
 @dataclass(frozen=True)
@@ -134,29 +134,15 @@ def _check_references(spec: SweepSpec, points: Sequence[Point], names: Sequence[
 
 
 def split_values(word: str, text: str) -> list[str]:
-    """Split a list of values at the commas outside brackets and quotes.
+    """Split a list of values at the commas outside brackets and quotes, as YAML reads them.
 
     Raises:
         UserError: a value is empty, or a bracket or quote is not closed.
     """
-    values, closing, quote = [""], list[str](), ""
-    for mark in text:
-        if quote:
-            quote = "" if mark == quote else quote
-        elif mark in "\"'":
-            quote = mark
-        elif mark in _CLOSING:
-            closing.append(_CLOSING[mark])
-        elif closing and mark == closing[-1]:
-            closing.pop()
-        if mark == "," and not (quote or closing):
-            values.append("")
-        else:
-            values[-1] += mark
-    if quote or closing:
-        raise UserError(f"{word!r}: {quote or closing[-1]} is missing; expected values separated by commas")
-    if not all(value.strip() for value in values):
-        raise UserError(
-            f"{word!r}: an empty value; expected values separated by single commas", "write null for no value"
-        )
-    return [value.strip() for value in values]
+    try:
+        nodes: list[yaml.Node] = getattr(yaml.compose(f"[{text}]", Loader=yaml.SafeLoader), "value", [])
+    except yaml.YAMLError:
+        nodes = []
+    if not nodes or text.rstrip().endswith(","):
+        raise UserError(f"{word!r}: expected YAML values separated by single commas", "write null for no value")
+    return [text[node.start_mark.index - 1 : node.end_mark.index - 1] for node in nodes]

@@ -59,20 +59,7 @@ def test_nothing_is_begun_when_the_time_is_over() -> None:
 def test_without_an_accelerator_and_with_unknown_shapes_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("D2E_DEVICE", raising=False)
     monkeypatch.setattr(gpu, "usable_device", lambda: torch.device("cpu"))
-    with pytest.raises(UserError, match="no accelerator") as error:
+    with pytest.raises(UserError, match=r"no accelerator(.|\n)*--rehearse"):
         gpu.bench_gpu(file=None, seconds=1)
-    assert error.value.remedy is not None
-    assert "--rehearse" in error.value.remedy
     with pytest.raises(UserError, match="no shape 'qwen9'"):
-        gpu._plan(torch.device("cuda"), ["qwen9"], rehearse=False)
-    chosen = gpu._plan(torch.device("cuda"), ["qwen3-4b"], rehearse=False)
-    assert list(chosen.training) == ["qwen3-4b"]
-
-
-def test_decoding_takes_at_least_the_weights_for_every_token() -> None:
-    from d2e_sft.bench.shapes import random_model
-
-    model = random_model("tiny", torch.device("cpu"))
-    size = 4 * sum(parameter.numel() for parameter in model.parameters())
-    seconds = [gpu._decoding_floor(model, 10, 1, new, Peaks("none", 1e9, 1e6, None)) for new in (1, 5)]
-    assert seconds[1] - seconds[0] == pytest.approx(4 * size / 1e6)
+        gpu.bench_gpu(file=None, seconds=1, shapes=["qwen9"])

@@ -6,7 +6,7 @@ import re
 
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import INK, inline_svg, legend_name, styled
+from d2e_sft.util.html.figures import inline_svg, legend_name, styled
 
 
 @styled
@@ -30,10 +30,3 @@ def test_two_figures_on_one_page_share_no_ids() -> None:
     first, second = (set(re.findall(r' id="([^"]+)"', _markup(name))) for name in ("one", "two"))
     assert first
     assert not first & second
-
-
-def test_what_is_drawn_in_ink_is_in_the_pages_colour_of_text_its_filled_parts_too() -> None:
-    figure = Figure(figsize=(2, 2))
-    figure.subplots().plot([0.5], [0.5], marker="s", color=INK, linestyle="none")
-    markers = re.findall(r'<use [^>]*style="([^"]*)"', str(inline_svg(figure, "a marker")))
-    assert any("fill: var(--ink" in style and "stroke: var(--ink" in style for style in markers), markers

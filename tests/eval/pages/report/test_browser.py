@@ -154,12 +154,18 @@ def test_what_a_sample_holds_is_text_and_does_nothing(page: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "other"), [("base", "sft"), ("d2e", "sft")])
-def test_the_pair_of_runs_is_chosen_freely(page: Path, first: str, other: str) -> None:
+def test_the_pair_of_runs_is_chosen_freely_and_one_run_has_right_and_wrong(
+    page: Path, runs: list[Path], tmp_path: Path, first: str, other: str
+) -> None:
     pair = {"from": str(NAMES.index(first)), "to": str(NAMES.index(other))}
     shown = after_scripts(page, setting(**pair))
     counts = recounted(first, other)
     kinds = ("fixed", "broken", "both right", "both wrong")
     assert chips(shown) == {"All": 26, **{kind.capitalize(): counts[kind] for kind in kinds}}
+    write_report(load_runs([runs[NAMES.index(first)]]), tmp_path / "one.html")
+    alone, right = after_scripts(tmp_path / "one.html"), MARKS[first].count("1")
+    assert chips(alone) == {"All": 26, "Right": right, "Wrong": 26 - right}
+    assert alone.count('<label class="pair" hidden="">') == 2
 
 
 def test_filters_and_search_narrow_what_is_shown(page: Path) -> None:
@@ -197,15 +203,6 @@ def test_the_address_keeps_the_filter(page: Path) -> None:
     assert status(nonsense) == "20 shown of 26 that fit (base → d2e), out of 26 samples."
     section = after_scripts(page, kept, fragment="#scores")
     assert "<title>#scores</title>" in section, "a link to a section stays one"
-
-
-def test_one_run_has_right_and_wrong_alone(runs: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "one.html"
-    write_report(load_runs(runs[:1]), out)
-    shown = after_scripts(out)
-    right = MARKS["base"].count("1")
-    assert chips(shown) == {"All": 26, "Right": right, "Wrong": 26 - right}
-    assert shown.count('<label class="pair" hidden="">') == 2
 
 
 def test_cards_have_the_instruction_that_the_model_was_given_unless_it_has_changed(page: Path, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_facts_are_side_by_side_and_differences_are_marked(tmp_path: Path) -> No
     assert '<td colspan="2">some/model</td>' in page
 
 
-def test_options_by_likelihood_are_told_from_answers_that_were_read(tmp_path: Path) -> None:
+def test_options_by_likelihood_differ_from_parsed_answers_and_a_damaged_record_is_named(tmp_path: Path) -> None:
     own = {"answer": "likelihood", "normalise": "tokens", "without_options": 3}
     rows = [prediction(1, True)]
     runs = load_runs([make_run(tmp_path / "a", rows, **own), make_run(tmp_path / "b", rows)])
@@ -53,10 +53,7 @@ def test_options_by_likelihood_are_told_from_answers_that_were_read(tmp_path: Pa
     assert facts["answers"][0] == "the likeliest option (log-probability by tokens)"
     assert facts["answers"][1].startswith("100.0 %")
     assert facts["rows without options left out"][0] == "3"
-
-
-def test_a_damaged_record_of_the_training_is_named(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, True)])
+    run = make_run(tmp_path / "run", rows)
     (run / "data.json").write_text('{"samples": "many"}')
     with pytest.raises(UserError, match=r"run/data\.json: not the record of a training \(.*samples: got 'many'"):
         render_page(load_runs([run]))

@@ -54,13 +54,9 @@ def test_patterns_are_counted_by_relation_and_run(tmp_path: Path) -> None:
     assert "Not known yet" not in page
     assert "<i>why" not in page, "a reason is text"
     assert "why s1" in page
-
-
-def test_a_rule_and_a_judge_are_told_apart(tmp_path: Path) -> None:
-    known = {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}
-    paths = [run_with(tmp_path / "a", known), run_with(tmp_path / "b", known, by_rule=True)]
-    page = render_page(load_runs(paths))
-    assert "<strong>b</strong>: estimated by rule" in page
+    by_rule = run_with(tmp_path / "rule", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}, by_rule=True)
+    page = render_page(load_runs([paths[0], by_rule]))
+    assert "<strong>rule</strong>: estimated by rule" in page
     assert "do not compare them" in page
 
 

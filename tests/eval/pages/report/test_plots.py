@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.html.figures import inline_svg
+from d2e_sft.util.html.figures import INK, inline_svg
 from eval.compare.measures.measure import compare_measures
 from eval.pages.report.plots import Curve, bar_figure, check_plot, line_chart, measures_figure, write_plot
 from eval.score.statistics import Interval
@@ -34,6 +35,10 @@ def test_what_is_black_or_white_on_paper_takes_the_colours_of_the_page() -> None
     assert "stroke: var(--ink, #000000)" in svg
     assert "fill: var(--ground, #ffffff)" in svg
     assert "fill: var(--blue, #0072b2)" in svg, "lighter on a dark page"
+    figure = Figure(figsize=(2, 2))
+    figure.subplots().plot([0.5], [0.5], marker="s", color=INK, linestyle="none")
+    markers = re.findall(r'<use [^>]*style="([^"]*)"', str(inline_svg(figure, "a marker")))
+    assert any("fill: var(--ink" in style and "stroke: var(--ink" in style for style in markers), "filled parts, too"
     fixed = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", svg))
     assert "#e69f00" in svg, "a run keeps its colour"
     assert not fixed & {"#000000", "#222222", "#dddddd", "#ffffff"}
