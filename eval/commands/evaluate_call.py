@@ -17,6 +17,9 @@ from d2e_sft.util.terminal import filled
 from eval.run.benchmark import SUITES
 from eval.systems.registry import SYSTEM_NAMES
 
+_OF_ROWS = {"setting": "zero_shot", "prompt_set": None, "overlong": "error", "skip_bad": False}  # option → default
+_BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
+
 
 def check_call(
     bench: str | None, suite: str | None, data: Path | None, given: tuple[str, ...], options: dict[str, Any]
@@ -31,9 +34,12 @@ def check_call(
     """
     system = bench if bench in SYSTEM_NAMES else None
     hint = did_you_mean(str(bench), SYSTEM_NAMES) or did_you_mean(str(bench), SUITES).replace("mean", "mean --suite")
-    generates = options["answer"] == "generate"
     systems_own = f"concerns PIPER's prompts and rows, and {system} has its own"
     by_likelihood = "concerns options by likelihood, and answers are generated"
+
+    def given_of(defaults: dict[str, Any]) -> list[str]:
+        return [f"--{name.replace('_', '-')}" for name, default in defaults.items() if options[name] != default]
+
     for is_given, message, remedy in (
         (
             (bench is None) == (suite is None),
@@ -56,20 +62,12 @@ def check_call(
             f"add --bench {' or '.join(SYSTEM_NAMES)}, or drop it",
         ),
         *(
-            (system is not None and is_set, f"{flag} with --bench {system}: {systems_own}", "drop it, or see --set")
-            for flag, is_set in {
-                "--setting": options["setting"] != "zero_shot",
-                "--prompt-set": options["prompt_set"] is not None,
-                "--overlong": options["overlong"] != "error",
-                "--skip-bad": options["skip_bad"],
-            }.items()
+            (system is not None, f"{flag} with --bench {system}: {systems_own}", "drop it, or see --set")
+            for flag in given_of(_OF_ROWS)
         ),
         *(
-            (generates and is_set, f"{flag}: {by_likelihood}", "drop it, or add --answer likelihood")
-            for flag, is_set in {
-                "--normalise": options["normalise"] != "none",
-                "--tokenizer": options["tokenizer"] is not None,
-            }.items()
+            (options["answer"] == "generate", f"{flag}: {by_likelihood}", "drop it, or add --answer likelihood")
+            for flag in given_of(_BY_LIKELIHOOD)
         ),
         (
             options["demonstrations"] is not None and options["setting"] != "few_shot",

@@ -70,9 +70,7 @@ class Row:
 class Comparison:
     """Runs on one benchmark: a row for each group, then for the relations' averages, and one for all samples.
 
-    Attributes:
-        subsets: the comparison by subset; None if no row is tagged.
-        faithfulness: free answers to contexts, by dataset.
+    `subsets` is None if no row is tagged; `faithfulness` is about free answers to contexts, by dataset.
     """
 
     bench: str

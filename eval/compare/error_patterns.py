@@ -132,12 +132,7 @@ def _templates() -> JobTemplates:
 
 @dataclass(frozen=True)
 class RunPatterns:
-    """The error pattern of every wrong prediction of a run.
-
-    Attributes:
-        method: `by rule`, or the judge's name.
-        errors: by sample, in the order of the predictions.
-    """
+    """The error pattern of every wrong prediction of a run in order; `method` is `by rule` or the judge's name."""
 
     method: str
     errors: dict[SampleKey, JudgedError]

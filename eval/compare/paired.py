@@ -16,12 +16,7 @@ Groups = Sequence[Mapping[SampleKey, float]]  # values by sample; the mean over 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run's measures on the rows of a comparison, as fractions.
-
-    Attributes:
-        scores: without measures that no sample has.
-        changes: paired differences to the first run; empty for the first.
-    """
+    """One run's measures as fractions, without those that no sample has; the first run has no changes."""
 
     label: str
     scores: dict[str, Interval]

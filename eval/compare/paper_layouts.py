@@ -12,13 +12,7 @@ Source = tuple[str, str]  # dataset, relation
 
 @dataclass(frozen=True)
 class Column:
-    """One column.
-
-    Attributes:
-        key: its name in JSON, such as `temporal/average`.
-        sources: the scores that it averages.
-        over: heading over several columns, if any.
-    """
+    """One column: its name in JSON (`temporal/average`), the scores that it averages, a heading over columns."""
 
     key: str
     header: str

@@ -31,11 +31,7 @@ _TITLES: dict[Layout, str] = {
 
 @dataclass(frozen=True)
 class Value:
-    """A score in percent, None where nothing was scored.
-
-    Attributes:
-        sources: the sources that it averages; the column has more if it is `partial`.
-    """
+    """A score in percent, None where nothing was scored; it is `partial` if the column has more sources."""
 
     percent: float | None
     sources: tuple[Source, ...] = ()
@@ -49,10 +45,7 @@ class Value:
 class Entry:
     """One row: the scores of a run in one setting on one benchmark.
 
-    Attributes:
-        block: group of rows in which the best value is marked.
-        note: small print after the label.
-        facts: additional fields in JSON.
+    The best value of a `block` is marked. `note` is small print after the label, `facts` are fields in JSON.
     """
 
     label: str

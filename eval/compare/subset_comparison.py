@@ -29,11 +29,9 @@ ENOUGH = round(3 / MARGIN)
 
 @dataclass(frozen=True)
 class OwnHabit:
-    """Whether the model has the habits of the conflict rows, measured without their contexts.
+    """Share of the conflict rows that are answered with the habit without their contexts.
 
-    Attributes:
-        rate: share of rows answered with the habit.
-        n, accuracy: number of these rows, and accuracy on them with the context.
+    `n` is the number of these rows, `accuracy` the accuracy on them with the context.
     """
 
     rate: Interval
@@ -98,12 +96,7 @@ class DatasetComparison:
 
 @dataclass(frozen=True)
 class SubsetComparison:
-    """Runs on tagged rows.
-
-    Attributes:
-        datasets: in order of appearance; the average comes last.
-        untagged: number of samples without a tag, which are left out.
-    """
+    """Runs on tagged rows: datasets in order of appearance, then their average; and the number of untagged samples."""
 
     datasets: tuple[DatasetComparison, ...]
     untagged: int

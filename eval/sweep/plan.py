@@ -16,13 +16,7 @@ from eval.sweep.spec import OUTPUT, RUN, SweepSpec, Value
 
 @dataclass(frozen=True)
 class Sweep:
-    """A planned sweep.
-
-    Attributes:
-        axes: axis → names of its values, in order.
-        chosen: names of the points that this call works on.
-        asked: overrides of this call.
-    """
+    """A planned sweep: axis → names of its values, the points that this call chose, and the overrides it asked for."""
 
     spec: SweepSpec
     out: Path

@@ -74,12 +74,9 @@ def collect(sweep: Sweep, failed: Mapping[str, str] | None = None) -> list[Point
     results = []
     for point in sweep.points:
         scores = point_scores(sweep, point)
-        if point.scored_in != point.name:
-            status = f"same as {point.scored_in}"
-        elif scores is not None:
-            status = "scored"
-        else:
-            status = "failed" if {point.name, point.trained_in} & set(failed or ()) else "not scored"
+        status = "failed" if {point.name, point.trained_in} & set(failed or ()) else "not scored"
+        status = status if scores is None else "scored"
+        status = status if point.scored_in == point.name else f"same as {point.scored_in}"
         results.append(PointResult(point, status, scores))
     return results
 

@@ -77,16 +77,16 @@ def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: 
     Raises:
         UserError: some were not, and one table would show both.
     """
-    other = next((row.get("overrides", {}) for row in rows if row.get("overrides", {}) != asked), None)
-    if other is not None:
-        raise UserError(
-            f"{file}: has rows measured with {_words(other)}; this call asks for {_words(asked)}",
-            remedy="keep these in another file, --results FILE" + (f", or give {_words(other)}" if other else ""),
-        )
 
+    def words(overrides: Mapping[str, str]) -> str:
+        return " ".join(f"{key}={value}" for key, value in overrides.items()) or "the file's own settings"
 
-def _words(overrides: Mapping[str, str]) -> str:
-    return " ".join(f"{key}={value}" for key, value in overrides.items()) or "the file's own settings"
+    for other in (row.get("overrides", {}) for row in rows):
+        if other != asked:
+            raise UserError(
+                f"{file}: has rows measured with {words(other)}; this call asks for {words(asked)}",
+                remedy="keep these in another file, --results FILE" + (f", or give {words(other)}" if other else ""),
+            )
 
 
 def write_rows(rows: Sequence[Row], file: Path) -> None:

@@ -97,13 +97,7 @@ def read_measures(folder: Path) -> list[Measure]:
 
 @dataclass(frozen=True)
 class MeasureRow:
-    """One measure of all results, as fractions.
-
-    Attributes:
-        unit: what the n items are.
-        scores: one for each result.
-        changes: one for each result after the first.
-    """
+    """One measure of all results, as fractions over n items; the first result has no change."""
 
     name: str
     unit: str
@@ -114,11 +108,7 @@ class MeasureRow:
 
 @dataclass(frozen=True)
 class MeasureComparison:
-    """Results of one scorer; the first row is the headline.
-
-    Attributes:
-        left_out: measures that some results lack, or have for other items.
-    """
+    """Results of one scorer; the first row is the headline. Some results lack `left_out`, or have other items."""
 
     bench: str
     labels: tuple[str, ...]

@@ -24,11 +24,7 @@ _DEFAULT_ALPHA = 0.5
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers so far: with the context, plain and debiased, and without it (imagined).
-
-    Attributes:
-        cut, done: whether the end of the context was cut off, and whether all three are complete.
-    """
+    """The answers so far; `cut` if the end of the context was cut off, `done` if all three are complete."""
 
     plain: str
     debiased: str

@@ -18,11 +18,7 @@ _DIGITS = 5
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token at one position.
-
-    Attributes:
-        original, imagined: its log-probability in each view, in nats, rounded to five decimals.
-    """
+    """A token at one position, with its log-probability in each view in nats, rounded to five decimals."""
 
     token: int
     text: str
