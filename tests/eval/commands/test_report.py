@@ -1,8 +1,10 @@
-"""`d2e report` refuses calls that make no sense before it writes anything."""
+"""`d2e report` refuses calls that make no sense before it writes anything, and loads neither torch nor matplotlib."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,12 @@ def test_its_output_ends_with_a_verdict_for_each_pair(tmp_path: Path) -> None:
     assert lines[-2].startswith("base against sft: mean -33.3 [")
     assert "base against sft: mean -33.3" in out.read_text(encoding="utf-8")
     refusal_of("report", *runs, "--out", out, "--reference", "sf")
+
+
+def test_the_verbs_load_without_torch_or_matplotlib() -> None:
+    code = (
+        "import sys, eval.commands.compare, eval.commands.report; "
+        "print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
