@@ -29,11 +29,7 @@ _FULL = (
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
 _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Start": {
-        "quickstart": (
-            "d2e_sft.commands.quickstart",
-            "quickstart",
-            "Train in three ways, and see which of them reads.",
-        ),
+        "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train in three ways, see which use the context."),
         "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
         "recipes": ("d2e_sft.commands.recipes", "recipes", "List, show and copy the bundled recipes."),
         "completion": ("d2e_sft.commands.completion", "completion", "Print a script for shell completion."),
@@ -72,8 +68,8 @@ _VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.ite
 _REMEDY = "pip install d2e-sft with its dependencies: pip install -e . in its clone"
 # Verb → its subcommands that live in a package which the verb's own may not import.
 _ADDED = {"data": {"wiqa-questions": ("eval.commands.wiqa_questions", "wiqa_questions")}}
-# Verb → a function of such a package that it is handed as its context's object.
-_LENT = {"predict": ("data_builders.own_data.questions", "read_questions")}
+# Verb → a function of such a package that it gets as its context's object.
+_GIVEN = {"predict": ("data_builders.own_data.questions", "read_questions")}
 
 
 class _LazyVerbs(click.Group):
@@ -84,12 +80,11 @@ class _LazyVerbs(click.Group):
         if cmd_name not in _VERBS:
             return None
         module, attribute, _ = _VERBS[cmd_name]
-        command = _loaded(module, attribute)
-        if cmd_name in _LENT:
-            ctx.obj = _attribute(*_LENT[cmd_name])
-        for name, (module, attribute) in _ADDED.get(cmd_name, {}).items():
-            assert isinstance(command, click.Group)
-            command.add_command(_loaded(module, attribute), name)
+        command: Any = _attribute(module, attribute)
+        if cmd_name in _GIVEN:
+            ctx.obj = _attribute(*_GIVEN[cmd_name])
+        for name, place in _ADDED.get(cmd_name, {}).items():
+            command.add_command(_attribute(*place), name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -121,12 +116,6 @@ class _LazyVerbs(click.Group):
 def _attribute(module: str, name: str) -> Any:
     claim_packages()
     return getattr(importlib.import_module(module), name)
-
-
-def _loaded(module: str, attribute: str) -> click.Command:
-    command = _attribute(module, attribute)
-    assert isinstance(command, click.Command)
-    return command
 
 
 @click.command(cls=_LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -169,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         full = not isinstance(error, UserError) and is_disk_full(error)
         if debug or not (full or isinstance(error, UserError | OSError)):  # OSError: a folder that cannot be written
             raise
-        # One message, whatever the number of processes, of what all of them meet.
+        # A problem that all processes meet is reported once.
         if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
             click.echo(folded(without_secrets(f"d2e: error: {error}{_FULL if full else ''}")), err=True)
         sys.exit(1)

@@ -47,7 +47,7 @@ def steps(folder: Path) -> list[list[str]]:
         *(["eval", run, "--bench", bench, "--dtype", "auto"] for run in runs),
         ["eval", BUILTIN, "--bench", bench, "--out", base, "--max-new-tokens", "16", *_BASE],
         ["compare", *runs, base],
-        ["report", *runs, base, "--out", str(folder / "report.html"), "--title", "Does it read? Habit and context"],
+        ["report", *runs, base, "--out", str(folder / "report.html"), "--title", "Does it use the context?"],
     ]
 
 
