@@ -115,26 +115,23 @@ def encode_rows(
     return TokenRows(len(samples), encoded, [])
 
 
-def announce_rows(recipe: Recipe, split: Literal["training", "dev"], rows: TokenRows) -> None:
-    """Print how many rows of a file are used, and why others are not."""
-    limit, encoded = recipe.data.max_length, rows.encoded
-    file = recipe.data.train if split == "training" else recipe.data.dev
+def describe_rows(recipe: Recipe, split: Literal["training", "dev"], rows: TokenRows) -> list[str]:
+    """Lines that say how many rows of a file are used, and why others are not."""
+    data, encoded, without_context = recipe.data, rows.encoded, [row for row in rows.samples if not row.context]
     counts = {
-        f"longer than {limit} tokens and dropped": len(encoded.dropped),
-        f"longer than {limit} tokens, so their contexts were cut": len(encoded.truncated),
+        f"longer than {data.max_length} tokens{' and dropped' * (data.overlong == 'drop')}": len(encoded.dropped),
+        f"longer than {data.max_length} tokens, so their contexts are cut": len(encoded.truncated),
         f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(rows.bad_rows),
-        "without a context, so that the imagined view is the original": sum(
-            not sample.context for sample in rows.samples
-        ),
+        "without a context, so that the imagined view is the original": len(without_context),
     }
-    print(f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}", flush=True)
-    for what, count in counts.items():
-        if count:
-            print(f"  {count} {what}", flush=True)
+    file = data.train if split == "training" else data.dev
+    lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}"]
+    lines += [f"  {count} {what}" for what, count in counts.items() if count]
     weights = [item.weight for item in encoded.kept]
     if any(weight != 1 for weight in weights):
         mean = sum(weights) / len(weights)
-        print(f"  weights from {min(weights):g} to {max(weights):g}, on average {mean:.4g}", flush=True)
+        lines.append(f"  weights from {min(weights):g} to {max(weights):g}, on average {mean:.4g}")
+    return lines
 
 
 def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight: bool = False) -> Row:

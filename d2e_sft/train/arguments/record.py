@@ -19,7 +19,7 @@ from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
 from d2e_sft.train.data_record import DATA_FILE, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
-from d2e_sft.train.rows import announce_rows
+from d2e_sft.train.rows import describe_rows
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn
 
@@ -103,21 +103,20 @@ class RecordRun(TrainerCallback):
 
     def _announce(self, samples: int, processes: int) -> None:
         recipe, inputs = self.recipe, self.inputs
-        announce_rows(recipe, "training", inputs.training)
+        lines = describe_rows(recipe, "training", inputs.training)
         if inputs.held_out is not None:
-            announce_rows(recipe, "dev", inputs.held_out)
+            lines += describe_rows(recipe, "dev", inputs.held_out)
         if self.probe is not None:
-            print(f"probe: {len(self.probe)} samples of {recipe.data.probe}", flush=True)
+            lines.append(f"probe: {len(self.probe)} samples of {recipe.data.probe}")
         train, objective = recipe.train, recipe.d2e.objective
         named = "" if objective == "d2e" else f"objective: {objective}; "
         if recipe.d2e.frozen_views:
             named += f"bias model: {recipe.d2e.bias_model}; "
-        print(
+        lines.append(
             f"{named}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} "
-            f"on {processes} process{'es' if processes > 1 else ''}; {train.precision}",
-            flush=True,
+            f"on {processes} process{'es' if processes > 1 else ''}; {train.precision}"
         )
-        print(self.trainer.layout.describe(), flush=True)
+        print("\n".join([*lines, self.trainer.layout.describe()]), flush=True)
         at_once = train.per_device_train_batch_size * processes
         if processes > 1 and not train.micro_batch_tokens and samples % at_once:
             warn(

@@ -23,7 +23,7 @@ from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
 from d2e_sft.train.dry_run.costs import Plan, draw, measure_speed, memory_lines, time_lines
 from d2e_sft.train.prepare import adapter_config, check_recipe, count_steps, load_on_all, wrapped_in_adapter
-from d2e_sft.train.rows import TokenRows, dataset_row, read_rows
+from d2e_sft.train.rows import TokenRows, dataset_row, describe_rows, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
@@ -103,17 +103,20 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
 
 
 def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:
-    lines = [f"samples: {len(rows.samples)} of {rows.in_file} in {recipe.data.train}"]
-    if rows.bad_rows:
-        lines.append(f"bad rows that training would skip: {len(rows.bad_rows)}")
-    lines += [*describe_overlong(recipe, rows), *length_table(rows.encoded.whole)]
-    if recipe.data.dev:
-        try:
-            held_out = read_rows(recipe, "dev", loaded, progress=False)
-        except UserError as error:
-            return [*lines, f"training would stop: {error}"]
-        lines.append(f"held-out samples: {len(held_out.samples)} in {recipe.data.dev}")
-    return lines
+    """Lines about the rows, which were read without refusing any, and what training would do about them."""
+    data, whole, lines = recipe.data, rows.encoded.whole, describe_rows(recipe, "training", rows)
+    if rows.encoded.dropped and data.overlong != "drop":
+        or_cut = " or truncate_context" if data.overlong == "error" else ""
+        lines.append(
+            f"  training would stop: data.overlong={data.overlong} allows no sample over data.max_length="
+            f"{data.max_length}; raise it to {max(item.longest for item in whole)}, or set data.overlong=drop{or_cut}"
+        )
+    lines += length_table(whole)
+    try:
+        held_out = read_rows(recipe, "dev", loaded, progress=False) if data.dev else None
+    except UserError as error:
+        return [*lines, f"training would stop: {error}"]
+    return lines if held_out is None else [*lines, *describe_rows(recipe, "dev", held_out)]
 
 
 def _step_lines(plan: Plan) -> list[str]:
@@ -136,31 +139,6 @@ def _step_lines(plan: Plan) -> list[str]:
         f"logs every {train.logging_steps} steps; checkpoints: {saving}",
         f"evaluations: {f'{evaluating}, on {data.dev}' if data.dev else 'none (data.dev is not set)'}",
     ]
-
-
-def describe_overlong(recipe: Recipe, rows: TokenRows) -> list[str]:
-    """Lines that say how many rows are too long and what training would do about them.
-
-    Args:
-        rows: read without refusing any.
-    """
-    encoded, limit, rule = rows.encoded, recipe.data.max_length, recipe.data.overlong
-    over, refused = sum(item.longest > limit for item in encoded.whole), len(encoded.dropped)
-    lines = [f"longer than data.max_length={limit}: {over} of {len(encoded.whole)} samples"]
-    if not over:
-        return lines
-    if rule == "drop":
-        return [*lines, f"  data.overlong=drop: training would leave out {refused}"]
-    if rule == "truncate_context":
-        lines.append(f"  data.overlong=truncate_context: training would cut the context of {len(encoded.truncated)}")
-    if refused:
-        longest = max(item.longest for item in encoded.whole)
-        lines.append(
-            f"  training would stop: data.overlong={rule} allows no sample over the limit, and {refused} are; "
-            f"raise data.max_length to {longest}, or set data.overlong=drop"
-            + (" or truncate_context" if rule == "error" else "")
-        )
-    return lines
 
 
 def length_table(whole: Sequence[EncodedSample]) -> list[str]:

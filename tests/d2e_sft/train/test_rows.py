@@ -9,7 +9,7 @@ import pytest
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.rows import announce_rows, choose_samples, read_rows
+from d2e_sft.train.rows import choose_samples, describe_rows, read_rows
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, save_tiny_model
 
@@ -24,7 +24,7 @@ def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
     assert choose_samples(samples, None, seed=0) == samples
 
 
-def test_rows_are_counted_as_they_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     samples = [make_sample(n, context="long " * 100 if n == 1 else "") for n in range(4)]
     write_samples(samples, tmp_path / "train.jsonl")
@@ -33,10 +33,15 @@ def test_rows_are_counted_as_they_are_read(tmp_path: Path, capsys: pytest.Captur
     loaded = load_model(str(tmp_path / "model"))
     rows = read_rows(recipe, "training", loaded, progress=False)
     assert (rows.in_file, len(rows.encoded.whole), len(rows.samples), len(rows.dataset)) == (4, 3, 2, 2)
-    announce_rows(recipe, "training", rows)
-    printed = capsys.readouterr().out
-    assert "training samples: 2 of 4 in" in printed
-    assert "1 longer than 400 tokens and dropped" in printed
+    assert describe_rows(recipe, "training", rows) == [
+        f"training samples: 2 of 4 in {tmp_path}/train.jsonl",
+        "  1 longer than 400 tokens and dropped",
+        "  2 without a context, so that the imagined view is the original",
+    ]
+    recipe.data.overlong = "truncate_context"
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    assert max(item.longest for item in rows.encoded.kept) <= 400
+    assert "  1 longer than 400 tokens, so their contexts are cut" in describe_rows(recipe, "training", rows)
     recipe.data.overlong = "error"
     with pytest.raises(UserError, match=r"train.jsonl: 1 of 3 samples exceed data.max_length=400"):
         read_rows(recipe, "training", loaded, progress=False)

@@ -12,9 +12,7 @@ import torch
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.views import EncodedSample
-from d2e_sft.model.loading import load_model
-from d2e_sft.train.dry_run.report import describe_overlong, dry_run, length_table, render_example
-from d2e_sft.train.rows import read_rows
+from d2e_sft.train.dry_run.report import dry_run, length_table, render_example
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.command import output_of, refusal_of
@@ -78,13 +76,14 @@ def test_first_middle_and_longest_are_shown(whole: str) -> None:
 def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path, whole: str) -> None:
     lengths = section(whole, "lengths")
     longest = int(lengths.split("longest view + answer")[1].split("\n")[0].split()[-1])
-    limit = f"data.max_length={longest - 1}"
-    text = shown(recipe_file, limit)
-    over = int(section(text, "lengths").split(f"{limit}: ")[1].split(" ")[0])
-    assert 0 < over < 18
-    assert f"training would stop: data.overlong=error allows no sample over the limit, and {over} are" in text
-    assert f"raise data.max_length to {longest}" in text
+    text = shown(recipe_file, f"data.max_length={longest - 1}")
+    found = re.search(rf"(\d+) longer than {longest - 1} tokens\n  training would stop: data.overlong=error", text)
+    assert found is not None
+    assert 0 < int(found.group(1)) < 18
+    assert f"raise it to {longest}, or set data.overlong=drop or truncate_context" in text
     assert "== time" in text
+    text = shown(recipe_file, "data.max_length=239", "data.overlong=truncate_context")
+    assert "training would stop: data.overlong=truncate_context" in text, "prompts without contexts are too long"
 
 
 def test_a_run_in_the_folder_is_said_and_left_alone(recipe_file: Path, tmp_path: Path) -> None:
@@ -190,26 +189,6 @@ def test_percentiles_are_nearest_ranks() -> None:
     head, longest, *_ = length_table(whole)
     assert head.split() == ["tokens", "p50", "p90", "p95", "p99", "max"]
     assert longest.split()[-5:] == ["5", "9", "10", "10", "10"]
-
-
-@pytest.mark.parametrize(
-    ("rule", "limit", "said", "kept"),
-    [
-        ("drop", 310, "data.overlong=drop: training would leave out {refused}", None),
-        ("truncate_context", 300, "training would cut the context of {cut}", 18),
-        ("truncate_context", 239, "training would stop: data.overlong=truncate_context", None),
-    ],
-)
-def test_what_the_length_rule_does_is_counted(
-    recipe_file: Path, rule: str, limit: int, said: str, kept: int | None
-) -> None:
-    recipe = load_recipe(recipe_file, [f"data.overlong={rule}", f"data.max_length={limit}"])
-    rows = read_rows(recipe, "training", load_model(recipe.model.name), progress=False, refuse=False)
-    encoded, refused, cut = rows.encoded, len(rows.encoded.dropped), len(rows.encoded.truncated)
-    assert all(item.longest <= limit for item in encoded.kept)
-    assert len(encoded.kept) == 18 - refused
-    assert kept is None or (len(encoded.kept) == kept and cut > 0)
-    assert said.format(refused=refused, cut=cut) in "\n".join(describe_overlong(recipe, rows))
 
 
 def test_a_long_line_of_a_sample_continues_below_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:

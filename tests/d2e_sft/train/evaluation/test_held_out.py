@@ -201,7 +201,7 @@ def test_a_dry_run_counts_held_out_rows_and_wrong_ones_are_named_with_their_file
     assert re.search(r"training would stop: .*unrefined\.jsonl: sample 's30'", "".join(shown))
     shown.clear()
     dry_run(recipe_for(world, tmp_path / "none", "data.max_dev_samples=4"), shown.append)
-    assert f"held-out samples: 4 in {world}/dev.jsonl" in "".join(shown)
+    assert f"dev samples: 4 of 7 in {world}/dev.jsonl" in "".join(shown)
     assert f"evaluations: every 2 steps, on {world}/dev.jsonl" in "".join(shown)
 
 
