@@ -1,18 +1,22 @@
-"""Names of recipes: a file on disk, a bundled model with a method, and errors for anything else."""
+"""Names of recipes, and `extends`: which files are read, which of them wins, and errors for anything else."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from d2e_sft.config.lookup import (
+    Layer,
     bundled_methods,
     bundled_models,
     bundled_parts,
     bundled_recipes,
     compose,
     find_recipe,
+    merged,
     require_recipe,
 )
 from d2e_sft.config.recipe import load_recipe
@@ -84,3 +88,130 @@ def test_an_unknown_name_is_explained(name: str, said: str) -> None:
     with pytest.raises(UserError, match="no such recipe") as refused:
         require_recipe(name)
     assert said in str(refused.value)
+
+
+BASE = """
+data: {train: rows.parquet, max_length: 300}
+model: {lora: {r: 4, target_modules: [q_proj]}}
+train: {output_dir: runs/base, num_train_epochs: 2, learning_rate: 3.0e-5}
+"""
+
+
+def write(folder: Path, **files: str) -> Path:
+    """The files NAME.yaml; the last one's path."""
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder / f"{name}.yaml"
+
+
+def test_a_recipe_holds_its_own_values_over_those_it_extends(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {num_train_epochs: 5}\nmodel: {lora: {r: 8}}\n")
+    recipe = load_recipe(own)
+    assert (recipe.train.num_train_epochs, recipe.train.learning_rate, recipe.data.max_length) == (5, 3e-5, 300)
+    assert recipe.model.lora is not None
+    assert (recipe.model.lora.r, recipe.model.lora.target_modules) == (8, ["q_proj"])
+
+
+def test_of_several_bases_the_later_wins_and_a_base_may_extend_another(tmp_path: Path) -> None:
+    own = write(
+        tmp_path,
+        base=BASE,
+        first="extends: base.yaml\nd2e: {alpha: 0.1}\ntrain: {num_train_epochs: 7}\n",
+        second="d2e: {alpha: 0.9}\n",
+        own="extends: [first.yaml, second.yaml]\n",
+    )
+    assert (load_recipe(own).d2e.alpha, load_recipe(own).train.num_train_epochs) == (0.9, 7)
+
+
+@pytest.mark.parametrize(("text", "has_adapter"), [("model: {lora: null}", False), ("model:", True)])
+def test_null_takes_a_value_away_and_an_empty_section_says_nothing(
+    tmp_path: Path, text: str, has_adapter: bool
+) -> None:
+    own = write(tmp_path, base=BASE, own=f"extends: base.yaml\n{text}\n")
+    assert (load_recipe(own).model.lora is not None) is has_adapter
+
+
+def test_a_base_is_looked_for_beside_the_file_and_then_among_the_bundled(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    write(tmp_path, base=BASE)
+    own = write(tmp_path / "deep", own="extends: [../base.yaml, recipes/methods/sft.yaml]\n")
+    assert load_recipe(own).d2e.views == ("original",)
+
+
+def test_a_bundled_recipe_extends_bundled_files_whatever_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = load_recipe("qwen3-0.6b/d2e-qlora")
+    (tmp_path / "recipes" / "methods").mkdir(parents=True)
+    write(tmp_path / "recipes" / "methods", lora="model: {lora: {r: 1}}\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("qwen3-0.6b/d2e-qlora") == bundled
+
+
+def test_a_base_may_be_a_bundled_recipe(tmp_path: Path) -> None:
+    own = write(
+        tmp_path, own="extends: [qwen3-0.6b/d2e-lora, recipes/methods/no-distill.yaml]\ntrain: {num_train_epochs: 7}\n"
+    )
+    recipe = load_recipe(own)
+    assert (recipe.train.output_dir, recipe.train.num_train_epochs) == ("runs/qwen3-0.6b/d2e-lora", 7)
+    assert recipe.model.lora is not None
+    assert recipe.d2e.views == ("original", "imagined")
+
+
+def test_merging_takes_values_from_above_and_leaves_both_as_they_are() -> None:
+    below: dict[str, Any] = {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
+    above: dict[str, Any] = {"train": {"num_train_epochs": [3]}, "data": None}
+    result = merged([Layer(Path("below"), below), Layer(Path("above"), above)])
+    assert result == {"train": {"num_train_epochs": [3], "seed": 2}, "data": None}
+    assert below == {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
+    assert above == {"train": {"num_train_epochs": [3]}, "data": None}
+
+
+def test_the_saved_recipe_stands_alone_and_overrides_leave_the_file_as_it_is(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\ntrain: {num_train_epochs: 5}\n")
+    assert load_recipe(own, ["train.num_train_epochs=9", "model.lora=null"]).model.lora is None
+    recipe = load_recipe(own)
+    assert recipe.model.lora is not None
+    recipe.save(tmp_path / "run")
+    (tmp_path / "base.yaml").unlink()
+    saved = tmp_path / "run" / "recipe.yaml"
+    assert load_recipe(saved) == recipe
+    assert "extends" not in yaml.safe_load(saved.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("extends: bsae.yaml", r"own.yaml: extends: 'bsae.yaml': no such file"),
+        ("extends: recipes/methods/d2e-lroa.yaml", r"no such file. Did you mean 'recipes/methods/d2e-lora.yaml'\?"),
+        ("extends: 7", r"own.yaml: extends: got 7; expected a recipe file or a list of them"),
+        ("extends: [base.yaml, 7]", r"extends: got \['base.yaml', 7\]"),
+        ("extends: list.yaml", r"list.yaml: holds list; expected the sections"),
+        ("extends: broken.yaml", r"broken.yaml: not a YAML file"),
+        ("extends: own.yaml", r"own.yaml: extends itself: .*own.yaml → .*own.yaml"),
+        ("extends: ring.yaml", r"extends itself: .*own.yaml → .*ring.yaml → .*own.yaml"),
+        ("extends: base.yaml\nextend: x", r"unknown key 'extend'"),
+        ("extends: wrong.yaml", r"train.num_train_epochs: got 'many'; .* \(in .*wrong.yaml, which it extends\)"),
+    ],
+)
+def test_what_cannot_be_extended_is_explained(tmp_path: Path, text: str, said: str) -> None:
+    own = write(
+        tmp_path,
+        base=BASE,
+        list="[1]",
+        broken="{",
+        ring="extends: own.yaml",
+        wrong="extends: base.yaml\ntrain: {num_train_epochs: many}",
+        own=text,
+    )
+    with pytest.raises(UserError, match=said):
+        load_recipe(own)
+
+
+def test_an_override_is_not_blamed_on_a_base_and_cannot_extend(tmp_path: Path) -> None:
+    own = write(tmp_path, base=BASE, own="extends: base.yaml\n")
+    with pytest.raises(UserError) as refused:
+        load_recipe(own, ["train.num_train_epochs=many"])
+    assert "which it extends" not in str(refused.value)
+    with pytest.raises(UserError, match="what a recipe extends is part of its file"):
+        load_recipe(own, ["extends=recipes/methods/d2e-lora.yaml"])
