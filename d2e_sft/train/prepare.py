@@ -65,11 +65,8 @@ def count_steps(train: Any, samples: int, processes: int) -> Steps:
     return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
 
 
-def check_recipe(recipe: Recipe, processes: int) -> int:
+def check_recipe(recipe: Recipe, processes: int) -> None:
     """Check everything that needs no model, and resolve `train.bf16`.
-
-    Returns:
-        micro-batches per optimiser step and process.
 
     Raises:
         UserError: a file is missing, random weights with an adapter, or as `function_of`, `check_optimizer`,
@@ -91,7 +88,7 @@ def check_recipe(recipe: Recipe, processes: int) -> int:
         resolve_name(str(recipe.d2e.bias_model))
     check_optimizer(recipe.train.optim)
     recipe.train.bf16 = precision_for(recipe) == "bfloat16"
-    return accumulation_steps(recipe.train, processes)
+    accumulation_steps(recipe.train, processes)
 
 
 def precision_for(recipe: Recipe) -> Precision:
@@ -103,8 +100,6 @@ def precision_for(recipe: Recipe) -> Precision:
         UserError: the device or the engine does not support the precision, or weights in float16.
     """
     wanted, cuda = recipe.train.precision, torch.cuda.is_available()
-    if wanted == "auto" and _only_float32():
-        return "float32"
     if recipe.model.dtype == "float16":
         raise UserError(
             "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",

@@ -27,7 +27,7 @@ def recipe(folder: Path, **train: Any) -> Recipe:
 
 def test_a_prepared_run_has_its_tokens_and_its_steps(world: Path) -> None:
     asked = recipe(world, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
-    assert check_recipe(asked, processes=2) == 2
+    check_recipe(asked, processes=2)
     assert asked.train.bf16 is not None
     rows = read_rows(asked, "training", load_on_all(asked, PartialState(cpu=True)), progress=False).dataset
     assert len(rows) == 8
@@ -40,7 +40,7 @@ def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(
     with pytest.raises(UserError, match=r"train.optim=grokadamw: needs the package grokadamw") as caught:
         check_recipe(recipe(world, optim="grokadamw"), processes=1)
     assert "pip install grokadamw" in str(caught.value)
-    assert check_recipe(recipe(world, optim="sgd"), processes=1) == 4
+    check_recipe(recipe(world, optim="sgd"), processes=1)
 
 
 def test_random_weights_are_those_of_the_seed(world: Path) -> None:
