@@ -95,12 +95,7 @@ class TensorBytes(TorchDispatchMode):
 
 
 def estimate_memory(
-    model: Any,
-    d2e: D2ESection,
-    layout: Layout,
-    batch: Mapping[str, Any],
-    train: TrainSection,
-    accumulation: int = 2,
+    model: Any, d2e: D2ESection, layout: Layout, batch: Mapping[str, Any], train: TrainSection, accumulation: int = 2
 ) -> MemoryEstimate:
     """Memory of an optimiser step over micro-batches that are all like `batch`, on the usable device.
 

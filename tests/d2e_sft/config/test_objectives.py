@@ -81,10 +81,7 @@ def test_a_step_does_not_run_a_frozen_view() -> None:
             r"d2e\.objective=mine:2nd: no such objective.*or your own function as module:function",
         ),
         (["objective=sft", "debias=true"], r"d2e\.debias=true: the objective sft always has debias=false"),
-        (
-            ["objective=honest", "distill=true"],
-            r"d2e\.distill=true: the objective honest always has distill=false",
-        ),
+        (["objective=honest", "distill=true"], r"d2e\.distill=true: the objective honest always has distill=false"),
         (["objective=honest", "bias_model=base"], r"d2e\.bias_model=base: the objective honest trains the imagined"),
         (["objective=product", "bias_model=base", "imagined_weight=1"], r"expected one of d2e, product, weighted"),
         (["objective=teacher", "view_gradients=original"], r"the objective teacher trains the other views"),

@@ -34,9 +34,7 @@ def whole(recipe_file: Path) -> str:
     return shown(recipe_file)
 
 
-def test_the_command_shows_every_section_and_writes_nothing(
-    recipe_file: Path,
-) -> None:
+def test_the_command_shows_every_section_and_writes_nothing(recipe_file: Path) -> None:
     before = sorted(recipe_file.parent.rglob("*"))
     printed = output_of("train", recipe_file, "train.num_train_epochs=2", "--dry-run")
     for title in ("recipe", "run folder", "samples", "lengths", "layout", "steps", "memory per device", "time"):

@@ -78,10 +78,15 @@ def test_it_counts_what_greedy_decoding_answers(world: Path, learnt: Path, tmp_p
     assert found[-1]["eval_n"] == 4
 
 
-def test_it_changes_nothing_of_the_training(world: Path, tmp_path: Path) -> None:
-    train_recipe(recipe_for(world, tmp_path / "with"))
+@pytest.fixture(scope="module")
+def run(world: Path) -> Path:
+    """Four steps, probed after two and four."""
+    return train_recipe(recipe_for(world, world / "run", "train.eval_steps=2"))
+
+
+def test_it_changes_nothing_of_the_training(world: Path, run: Path, tmp_path: Path) -> None:
     train_recipe(recipe_for(world, tmp_path / "without", "data.probe=null", "train.eval_steps=null"))
-    weights = [load_model(str(tmp_path / name), dtype="float32").model for name in ("with", "without")]
+    weights = [load_model(str(folder), dtype="float32").model for folder in (run, tmp_path / "without")]
     for first, second in zip(*(model.parameters() for model in weights), strict=True):
         assert torch.equal(first, second)
 
@@ -104,8 +109,7 @@ def test_rows_without_a_subset_are_refused(world: Path, tmp_path: Path, lacking:
         train_recipe(recipe)
 
 
-def test_from_python_the_same_values_are_logged_and_the_rows_kept(world: Path, tmp_path: Path) -> None:
-    train_recipe(recipe_for(world, tmp_path / "recipe", "train.eval_steps=2"))
+def test_from_python_the_same_values_are_logged_and_the_rows_kept(world: Path, run: Path, tmp_path: Path) -> None:
     given = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 4, "learning_rate": 1e-2}
     given |= {"lr_scheduler_type": "constant", "bf16": False, "disable_tqdm": True, "logging_steps": 100}
     trainer = D2ETrainer(
@@ -116,8 +120,8 @@ def test_from_python_the_same_values_are_logged_and_the_rows_kept(world: Path, t
     )
     trainer.train()
     first, second = (
-        [{k: v for k, v in entry.items() if "seconds" not in k} for entry in history(tmp_path / name)]
-        for name in ("recipe", "python")
+        [{k: v for k, v in entry.items() if "seconds" not in k} for entry in history(folder)]
+        for folder in (run, tmp_path / "python")
     )
     assert [entry["step"] for entry in second] == [0, 2, 4]
     assert first == second
