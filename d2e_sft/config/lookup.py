@@ -65,18 +65,16 @@ def bundled_recipes() -> list[str]:
 
     Random weights cannot be trained by an adapter, so these pairs are left out.
     """
-    random = {name for name in bundled_models() if _model_section("models", name).get("weights") == "random"}
-    adapters = {name for name in bundled_methods() if _model_section("methods", name).get("lora")}
     return [
         f"{model}/{method}"
         for model in bundled_models()
         for method in bundled_methods()
-        if not (model in random and method in adapters)
+        if _section("models", model).get("weights") != "random" or not _section("methods", method).get("lora")
     ]
 
 
 @cache
-def _model_section(folder: str, name: str) -> dict[str, Any]:
+def _section(folder: str, name: str) -> dict[str, Any]:
     """The `model` keys of a bundled file and of those it extends."""
     file = bundled("recipes") / folder / f"{name}.yaml"
     return merged(read_recipe(RecipeSource(name, (file,)))).get("model") or {}

@@ -133,12 +133,8 @@ class D2ETrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """This process's share of held-out rows, in order; rows that are not tokens yet are tokenised."""
-        if eval_dataset is None:
-            rows = self.eval_dataset
-        elif isinstance(eval_dataset, str):
-            rows = self.eval_dataset[eval_dataset]
-        else:
-            rows = self.inputs.tokens(eval_dataset, "eval_dataset")
+        rows = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
+        rows = self.eval_dataset if rows is None else self.inputs.tokens(rows, "eval_dataset")
         return self.held_out.loader(rows, self)
 
     def get_batch_samples(

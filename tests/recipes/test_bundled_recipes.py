@@ -19,6 +19,7 @@ from d2e_sft.train.prepare import precision_for
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, save_tiny_model
 
+bundled = cache(load_recipe)
 # The architecture that each model has on the Hub.
 ARCHITECTURES = {
     "builtin:smollm2-135m-instruct": "llama",
@@ -58,12 +59,12 @@ METHODS = {
 
 @pytest.mark.parametrize("model", bundled_models())
 def test_a_models_methods_differ_from_its_d2e_training_in_what_their_names_say(model: str) -> None:
-    d2e = load_recipe(f"{model}/d2e")
+    d2e = bundled(f"{model}/d2e")
     assert d2e.model.lora is None
     assert d2e.d2e.views == ("original", "imagined", "refined")
     runs = Path(d2e.train.output_dir).parent
     for method, expected in METHODS.items():
-        recipe = load_recipe(f"{model}/{method}")
+        recipe = bundled(f"{model}/{method}")
         same = {"train.learning_rate"} if d2e.train.learning_rate == recipe.train.learning_rate else set()
         assert changed(d2e, recipe) == (expected - same) | {"train.output_dir"}, method
         assert recipe.train.output_dir == f"{runs}/{method}"
@@ -78,7 +79,7 @@ def changed(one: Recipe, other: Recipe) -> set[str]:
 
 @pytest.mark.parametrize("model", PAPER)
 def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
-    recipe = load_recipe(f"{model}/d2e")
+    recipe = bundled(f"{model}/d2e")
     train = recipe.train
     assert (train.learning_rate, train.batch_size, train.num_train_epochs, train.warmup_steps) == (1e-5, 64, 3, 0.1)
     assert (train.precision, recipe.d2e.alpha, recipe.decoding.alpha) == ("float16", 0.5, 0.5)
@@ -86,14 +87,14 @@ def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_models_run_folder_has_its_name_and_its_batch_can_be_cut_for_every_launch_shape(model: str) -> None:
-    train = load_recipe(f"{model}/d2e").train
+    train = bundled(f"{model}/d2e").train
     assert train.output_dir == (f"runs/paper/{model}/d2e" if model in PAPER else f"runs/{model}/d2e")
     for processes in (1, 8, 16):
         assert train.batch_size % (train.per_device_train_batch_size * processes) == 0, processes
 
 
 def test_recipes_train_models_of_known_architectures_into_folders_of_their_own() -> None:
-    every = [load_recipe(name) for name in bundled_recipes()]
+    every = [bundled(name) for name in bundled_recipes()]
     assert {recipe.model.name for recipe in every} == set(ARCHITECTURES)
     assert len({recipe.train.output_dir for recipe in every}) == len(every)
 
@@ -153,13 +154,13 @@ def test_dry_runs_meet_every_model_and_method() -> None:
 
 @pytest.mark.parametrize("name", DRY_RUNS)
 def test_a_dry_run_works_on_a_stand_in_of_the_architecture(name: str, shown: Callable[[Recipe], str]) -> None:
-    recipe = load_recipe(name)
+    recipe = load_recipe(name)  # changed below
     views, quantised = recipe.d2e.views, recipe.model.quantization is not None
     without_bitsandbytes = quantised and importlib.util.find_spec("bitsandbytes") is None
     if without_bitsandbytes:
         recipe.model.quantization = None
     text = shown(recipe)
-    expected = "encoder_decoder" if ARCHITECTURES[load_recipe(name).model.name] == "t5" else "shared_batch"
+    expected = "encoder_decoder" if ARCHITECTURES[bundled(name).model.name] == "t5" else "shared_batch"
     assert f"packing: {expected};" in text
     for view in ("original", "imagined", "refined"):
         assert (f"  {view}: prompt " in text) is (view in views), view
@@ -174,4 +175,4 @@ def test_a_float16_recipe_says_that_it_needs_cuda() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
     with pytest.raises(UserError, match="fp16=true: needs a CUDA device"):
-        precision_for(load_recipe(f"{PAPER[0]}/d2e"))
+        precision_for(bundled(f"{PAPER[0]}/d2e"))

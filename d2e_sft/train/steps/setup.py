@@ -30,14 +30,6 @@ from d2e_sft.train.steps.progress import LossLines
 from d2e_sft.train.steps.safeguards import NumberedBatches
 from d2e_sft.util.terminal import warn
 
-# Part of the loop → name of its share of the time in a log.
-_SHARES = {
-    "model": "time_in_model",
-    "optimizer": "time_in_optimizer",
-    "data": "time_in_data",
-    "elsewhere": "time_elsewhere",
-}
-
 
 def prepare_model(trainer: Any, collator: Any) -> Objective:
     """Choose the layout for the model on its device, attach the objective, and number the rows.
@@ -154,12 +146,13 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     if trainer.args.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(trainer.args.device)
+    shares = trainer.laps.shares()  # part of the loop → its share
     return {
         **values,
         "alpha": trainer.d2e.effective_alpha,
         "tokens_per_second": round(tokens_per_second, 1),
         "memory_gib": round(memory / 2**30, 3),
-        **{_SHARES[part]: round(share, 4) for part, share in trainer.laps.shares().items()},
+        **{f"time_{'' if part == 'elsewhere' else 'in_'}{part}": round(share, 4) for part, share in shares.items()},
     }
 
 
