@@ -110,6 +110,3 @@ def test_launched_processes_are_given_one_name_for_a_model_and_a_method(launched
     words = ("--model", "smollm2-135m-mini", "--method", "d2e", "train.output_dir=runs/d2e-mini")
     assert d2e("train", *words, "--launch", "ddp", "--processes", "2") == 0
     assert launched[0][-2:] == ["smollm2-135m-mini/d2e", "train.output_dir=runs/d2e-mini"]
-    place = ("--launch", "zero2", "--machines", "2", "--machine-rank", "1", "--main-address", "node:29500")
-    assert d2e("train", *words, *place) == 0
-    assert "--num_processes 16 --num_machines 2 --machine_rank 1 --main_process_ip node" in " ".join(launched[1])
