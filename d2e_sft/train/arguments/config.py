@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import torch
 from pydantic import ValidationError
@@ -43,8 +43,8 @@ _UNSUPPORTED = {
 }
 
 
-def _with_recipe_keys(cls: type) -> type:
-    """Add the keys of a recipe as fields: `train`, `d2e` and `FROM_OTHER_SECTIONS`, with their defaults and meanings.
+def _recipe_keys() -> Iterator[tuple[str, Any, Any]]:
+    """The keys of `train`, `d2e` and `FROM_OTHER_SECTIONS` as fields, with a recipe's defaults and meanings.
 
     None stands for a default that the objective sets. Fields of TrainingArguments keep their type.
     """
@@ -53,18 +53,19 @@ def _with_recipe_keys(cls: type) -> type:
     keys |= {name: sections[part].annotation.model_fields[key] for name, (part, key) in FROM_OTHER_SECTIONS.items()}
     theirs = get_type_hints(TrainingArguments)
     for name, key in keys.items():
-        if name not in cls.__annotations__ and not key.is_required() and key.default_factory is None:
-            default = None if name in OF_THE_OBJECTIVE else key.default
+        if not key.is_required() and key.default_factory is None:
+            kind: Any = theirs.get(name, list[str] if isinstance(key.default, list) else key.annotation)
+            default = None if name in OF_THE_OBJECTIVE or isinstance(key.default, list) else key.default
             meaning = (key.description or "").replace("%", "%%")  # argparse formats it
-            kind: Any = theirs.get(name, key.annotation)
-            cls.__annotations__[name] = kind | None
-            setattr(cls, name, field(default=default, metadata={"help": meaning}))
-    return cls
+            yield name, kind | None, field(default=default, metadata={"help": meaning})
+
+
+# A type checker sees a base class of type Any, since recipe keys are known at run time only.
+_Keys: Any = make_dataclass("_Keys", _recipe_keys(), bases=(TrainingArguments,))
 
 
 @dataclass
-@_with_recipe_keys
-class D2EConfig(TrainingArguments):
+class D2EConfig(_Keys):
     """Arguments of a `D2ETrainer`: those of transformers' TrainingArguments, recipe keys, and those below.
 
     Recipe keys are those of the sections `train` and `d2e`, and `FROM_OTHER_SECTIONS`, with a recipe's defaults;
@@ -92,39 +93,31 @@ class D2EConfig(TrainingArguments):
     data_seed: int | None = None
     use_cpu: bool = False
     ddp_backend: str | None = None
-    own_views: list[str] | None = None
     model_init_kwargs: dict[str, Any] | None = None
 
-    if TYPE_CHECKING:  # recipe keys are fields, too
-
-        def __init__(self, output_dir: str | Path | None = None, **arguments: Any) -> None: ...
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    def __post_init__(self) -> None:
+    def __post_init__(self: Any) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
-        self.given: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
-        args: Any = self  # whose recipe keys type checkers do not know
+        self.given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         self._reject_unsupported()
         self.d2e  # noqa: B018  (a wrong objective raises here)
-        if args.bf16 is None:
-            args.bf16 = not args.fp16 and automatic_precision() == "bfloat16"
-        if args.logging_nan_inf_filter is None:  # otherwise a NaN must be seen, not replaced by the running mean
-            args.logging_nan_inf_filter = bool(args.fp16)
+        if self.bf16 is None:
+            self.bf16 = not self.fp16 and automatic_precision() == "bfloat16"
+        if self.logging_nan_inf_filter is None:  # otherwise a NaN must be seen, not replaced by the running mean
+            self.logging_nan_inf_filter = bool(self.fp16)
         checkpointing = checkpointing_argument()
-        setattr(args, checkpointing, bool(getattr(args, checkpointing) or args.gradient_checkpointing))
-        args.save_strategy = args.save_strategy or ("steps" if args.save_steps else "no")
-        args.save_steps = args.save_steps or 500
-        args.eval_strategy = args.eval_strategy or ("steps" if args.eval_steps else "no")
-        args.run_name = args.run_name or Path(args.output_dir or "").name
-        args.remove_unused_columns = False  # the batch holds views and answers, not the model's own columns
-        args.data_seed = args.seed if args.data_seed is None else args.data_seed
-        if args.early_stopping_patience is not None or args.load_best_model_at_end:
-            args.metric_for_best_model = args.metric_for_best_model or "loss"
-            if args.greater_is_better is None:
-                args.greater_is_better = args.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
+        setattr(self, checkpointing, bool(getattr(self, checkpointing) or self.gradient_checkpointing))
+        self.save_strategy = self.save_strategy or ("steps" if self.save_steps else "no")
+        self.save_steps = self.save_steps or 500
+        self.eval_strategy = self.eval_strategy or ("steps" if self.eval_steps else "no")
+        self.run_name = self.run_name or Path(self.output_dir or "").name
+        self.remove_unused_columns = False  # the batch holds views and answers, not the model's own columns
+        self.data_seed = self.seed if self.data_seed is None else self.data_seed
+        if self.early_stopping_patience is not None or self.load_best_model_at_end:
+            self.metric_for_best_model = self.metric_for_best_model or "loss"
+            if self.greater_is_better is None:
+                self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
             # Otherwise a resumed run would restart the count of evaluations without improvement.
-            args.restore_callback_states_from_checkpoint = args.early_stopping_patience is not None
+            self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
         self._choose_device()
         with _without_launcher_precision():
             super().__post_init__()
@@ -176,22 +169,21 @@ class D2EConfig(TrainingArguments):
             self.dataloader_pin_memory = False
             self.ddp_backend = self.ddp_backend or ("gloo" if deepspeed else None)
 
-    def _share_batch(self) -> None:
+    def _share_batch(self: Any) -> None:
         """Split the global batch over processes, and set transformers' arguments accordingly."""
-        args: Any = self
-        size, processes = args.per_device_train_batch_size, args.world_size
-        args.per_device_eval_batch_size = args.per_device_eval_batch_size or size
-        if args.gradient_accumulation_steps is not None:
-            args.batch_size = size * args.gradient_accumulation_steps * processes
-        if args.micro_batch_tokens is not None and (args.gradient_accumulation_steps or 1) > 1:
+        size, processes = self.per_device_train_batch_size, self.world_size
+        self.per_device_eval_batch_size = self.per_device_eval_batch_size or size
+        if self.gradient_accumulation_steps is not None:
+            self.batch_size = size * self.gradient_accumulation_steps * processes
+        if self.micro_batch_tokens is not None and (self.gradient_accumulation_steps or 1) > 1:
             raise UserError(
-                f"micro_batch_tokens={args.micro_batch_tokens} with gradient_accumulation_steps="
-                f"{args.gradient_accumulation_steps}: the number of micro-batches follows from their tokens",
+                f"micro_batch_tokens={self.micro_batch_tokens} with gradient_accumulation_steps="
+                f"{self.gradient_accumulation_steps}: the number of micro-batches follows from their tokens",
                 remedy="leave gradient_accumulation_steps out, and set batch_size to the samples of a step",
             )
-        args.gradient_accumulation_steps = accumulation_steps(args, processes)
-        if args.micro_batch_tokens is not None:  # the loader yields a process's share of a step at once
-            args.per_device_train_batch_size = args.batch_size // processes
+        self.gradient_accumulation_steps = accumulation_steps(self, processes)
+        if self.micro_batch_tokens is not None:  # the loader yields a process's share of a step at once
+            self.per_device_train_batch_size = self.batch_size // processes
 
     def _reject_unsupported(self) -> None:
         for name, reason in _UNSUPPORTED.items():
