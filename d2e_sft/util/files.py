@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import uuid
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from d2e_sft.util.errors import UserError, describe_validation_error
+from d2e_sft.util.locks import temporary_folder
 
 T = TypeVar("T")
 
@@ -89,20 +89,16 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to write to, which becomes `path` at the end and is removed on an error.
 
-    Several processes may do this at once.
+    Several processes may do this at once. What a killed one left is removed by the next.
 
     Raises:
         OSError: at the end, `path` exists and is not an empty folder.
     """
     path = path.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
-    try:
+    with temporary_folder(path.parent, f".{path.name}.partial-") as partial:
         yield partial
-        partial.chmod(0o755)  # mkdtemp makes it private
+        partial.chmod(0o755)  # temporary folders are private
         os.replace(partial, path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,9 +1,12 @@
-"""A lock on a folder that ends with the process that holds it."""
+"""Locks on folders that end with the process that holds them."""
 
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -82,3 +85,46 @@ def _acquire(path: Path, what: str, remedy: str, deadline: float) -> int:
             if os.path.samestat(path.stat(), os.fstat(descriptor)):
                 return descriptor
         os.close(descriptor)  # its holder ended and removed the file before we locked it
+
+
+@contextmanager
+def temporary_folder(parent: Path, prefix: str, is_leftover: Callable[[Path], bool] = Path.is_dir) -> Iterator[Path]:
+    """Yield a new folder in `parent` that is locked while it is in use, and removed at the end.
+
+    Those that killed processes left are removed first: their locks are free. `parent` is made.
+
+    Args:
+        prefix: the beginning of the folder's name.
+        is_leftover: whether a folder with such a name may be removed; default: all.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(f"{glob.escape(prefix)}*"):
+        with suppress(OSError), _folder_lock(left):  # OSError: in use, or a file system without locks
+            if is_leftover(left):
+                shutil.rmtree(left, ignore_errors=True)
+    with ExitStack() as held:
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            try:
+                held.enter_context(_folder_lock(folder))
+            except (BlockingIOError, FileNotFoundError):
+                continue  # another process took it for a leftover, since it was not locked yet
+            except OSError:
+                pass  # a file system without locks
+            break
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """Lock the folder itself; raises OSError if that is impossible, another process has the lock or it is gone."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.stat()
+        yield
+    finally:
+        os.close(descriptor)

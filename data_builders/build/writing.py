@@ -1,14 +1,13 @@
 """Write a finished build to its folder: all files at once, or none.
 
 Files are first written to a temporary folder and moved at the end, the manifest last. So a build that fails or is
-killed leaves the results of an earlier one, and a manifest that matches them.
+killed leaves the results of an earlier one, and a manifest that matches them. The next build removes the temporary
+folders of killed ones.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,12 @@ from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.sample import EventSample, Split, write_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
+from d2e_sft.util.locks import temporary_folder
 from data_builders.build.card import CARD_NAME, render_card
 from data_builders.dataset import manifest
 from data_builders.raw.source import SPLITS
 
+_STAGING = ".build-"
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
 
 
@@ -76,14 +77,16 @@ def write_build(
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".build-", dir=out))
-        try:
+        with temporary_folder(out, _STAGING, _is_leftover) as folder:
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         raise UserError(
             f"{error.filename or out}: cannot be written ({error.strerror or error})",
             remedy="make room, or name another folder with --out; replies of a judge are kept in its cache",
         ) from None
+
+
+def _is_leftover(folder: Path) -> bool:
+    """Whether a folder has nothing but what a build writes: a user may give a folder of their own such a name."""
+    names = {path.name for path in folder.iterdir() if path.suffix != ".partial"}
+    return names <= {*_ROWS, manifest.MANIFEST_NAME, CARD_NAME}

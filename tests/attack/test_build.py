@@ -43,6 +43,7 @@ def test_killed(given: Attempt) -> None:
     for name in ROWS:
         assert (out / name).read_bytes() == (given.world / "seed-1" / name).read_bytes()
     _check_manifest(out)
+    assert not list(out.glob(".*")), "temporary folders of killed builds"
     given.things = kills
 
 

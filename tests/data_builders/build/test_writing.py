@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.command import call, refusal_of
+from d2e_sft.util.files import write_whole
+from tests.command import Kill, call, finish, refusal_of, start
 
 
 def _tree(folder: Path) -> dict[str, bytes]:
@@ -41,3 +43,16 @@ def test_a_build_that_fails_while_writing_leaves_the_earlier_one_as_it_was(
     message = refusal_of("data", "build", "--datasets", "tracie", "--raw", raw, "--out", out, "--seed", "5")
     assert "manifest.json: cannot be written (No space left on device)" in message
     assert _tree(out) == before
+
+
+def test_the_next_build_removes_what_a_killed_one_left(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ("build", "--datasets", "tracie", "--raw", raw, "--out", out)
+    killed = Kill("data_builders.build.writing:render_card")
+    assert finish(start(tmp_path, arguments, killed, verb="data")).status == -signal.SIGKILL
+    assert [path.name[:7] for path in out.iterdir()] == [".build-"]
+    own = out / ".build-notes" / "mine.txt"
+    write_whole(own, "not of a build")
+    assert call("data", *arguments).status == 0
+    assert sorted(path.name for path in out.glob(".*")) == [".build-notes"]
+    assert own.read_text() == "not of a build"
