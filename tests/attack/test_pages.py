@@ -24,8 +24,7 @@ from eval.compare.runs import load_runs
 from eval.pages.demo.answering import load_demo_model
 from eval.pages.demo.page import build_page, import_gradio, launch_options
 from eval.pages.demo.question import Question
-from eval.pages.report.measures_page import write_measures_page
-from eval.pages.report.page import write_report
+from eval.pages.report.page import write_measures_page, write_report
 from eval.pages.report.patterns import WrongAnswer, write_error_report
 from eval.pages.sweep.page import write_sweep_page
 from eval.run.options import EvalOptions
