@@ -16,13 +16,13 @@ _PUBLISHED = os.environ.pop("D2E_RAW", None)
 
 # The slowest files (`--durations=60`) run first, so that no worker runs one after all others have ended.
 _LONGEST = (
-    "eval/sweep/test_run.py",
     "d2e_sft/distributed/test_engines.py",
-    "d2e_sft/train/test_run.py",
-    "d2e_sft/train/test_launch.py",
-    "d2e_sft/train/dry_run/test_memory.py",
     "d2e_sft/model/test_compilation.py",
-    "test_end_to_end.py",
+    "data_builders/sources/test_promises.py",
+    "d2e_sft/train/test_run.py",
+    "eval/sweep/test_run.py",
+    "d2e_sft/objective/test_attach.py",
+    "d2e_sft/train/test_launch.py",
 )
 
 

@@ -83,13 +83,6 @@ def test_an_adapter_is_trained_saved_and_evaluated(world: Path, tmp_path: Path) 
     assert d2e("eval", run, "--bench", world / "bench") == 0
 
 
-def test_a_run_folder_is_not_overwritten_by_accident(world: Path, trained: Path) -> None:
-    before = (trained / "model.safetensors").stat().st_mtime_ns
-    assert "already contains a run" in refusal_of("train", world / "run.yaml")
-    assert "contains no checkpoint to resume from" in refusal_of("train", world / "run.yaml", "--resume")
-    assert (trained / "model.safetensors").stat().st_mtime_ns == before
-
-
 def test_overwriting_leaves_nothing_of_the_earlier_run(world: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     common = ["train", world / "run.yaml", f"train.output_dir={run}", "train.max_steps=1"]
