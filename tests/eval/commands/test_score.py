@@ -100,8 +100,8 @@ def test_files_of_rows_are_compared_as_runs_are(tmp_path: Path) -> None:
     rows = [make_sample(n, dataset="keys", split="test", answers=["garage"]) for n in range(4)]
     bench = save_bench(tmp_path / "bench", rows)
     files = [tmp_path / "one.jsonl", tmp_path / "two.csv"]
-    files[0].write_text("".join(json.dumps({"id": row.id, "output": "attic"}) + "\n" for row in rows))
-    files[1].write_text("id,output\n" + "".join(f"{row.id},The answer is: garage\n" for row in rows))
+    save(files[0], [{"id": row.id, "output": "attic"} for row in rows])
+    save(files[1], [{"id": row.id, "output": "The answer is: garage"} for row in rows])
     printed = output_of("score", "rows", *files, "--gold", bench, "--latex", tmp_path / "t.tex")
     assert "two against one: mean +100.0" in printed
     assert "mean of EM and F1" in (tmp_path / "t.tex").read_text()

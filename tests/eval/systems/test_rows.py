@@ -11,6 +11,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.rows import ROWS_SYSTEM, RowsOptions
 from tests.command import d2e
+from tests.eval.systems.files import save
 from tests.factories import predictions, save_bench, scores_of
 from tests.tiny import make_sample
 
@@ -31,8 +32,7 @@ def bench(tmp_path: Path) -> Path:
 
 
 def save_outputs(path: Path, texts: list[str], **fields: Any) -> Path:
-    path.write_text("".join(json.dumps({"id": f"s{n}", "output": t, **fields}) + "\n" for n, t in enumerate(texts)))
-    return path
+    return save(path, [{"id": f"s{n}", "output": text, **fields} for n, text in enumerate(texts)])
 
 
 def test_outputs_are_extracted_and_scored_by_subset(bench: Path, tmp_path: Path) -> None:
@@ -101,6 +101,5 @@ def test_an_id_of_two_datasets_needs_the_dataset(tmp_path: Path) -> None:
     bench = save_bench(tmp_path / "bench", rows)
     with pytest.raises(UserError, match="the id 's0' is in keys, locks"):
         ROWS_SYSTEM.score(save_outputs(tmp_path / "p.jsonl", ["garage"]), bench, RowsOptions())
-    named = tmp_path / "named.jsonl"
-    named.write_text("".join(json.dumps({"id": "s0", "dataset": d, "output": d}) + "\n" for d in ("locks", "keys")))
+    named = save(tmp_path / "named.jsonl", [{"id": "s0", "dataset": d, "output": d} for d in ("locks", "keys")])
     assert [p.output for p in ROWS_SYSTEM.score(named, bench, RowsOptions()).predictions] == ["keys", "locks"]

@@ -21,14 +21,12 @@ def questions(tmp_path: Path) -> list[Question]:
 
 
 def table(path: Path, *lines: str) -> Path:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
+    return save(path, "".join(f"{line}\n" for line in lines))
 
 
 def test_json_lines_keep_whatever_the_model_wrote(tmp_path: Path, questions: list[Question]) -> None:
     odd = ["the cup\u2028and more", "a\nb", None, "nothing", "", "the hat"]
-    path = tmp_path / "p.jsonl"
-    path.write_text(write_predictions(questions, odd), encoding="utf-8")
+    path = save(tmp_path / "p.jsonl", write_predictions(questions, odd))
     assert read_predictions(path, questions) == (questions, odd)
 
 
@@ -39,8 +37,7 @@ def test_the_official_form_comes_back_as_it_was_written(tmp_path: Path, variant:
     gold = save(tmp_path / "train.jsonl", [row for split, row in drawn if split == "train"])
     questions = read_questions(gold, split="train")
     texts = [None if number % 7 == 3 else f"{question.answer}, more" for number, question in enumerate(questions)]
-    path = tmp_path / "p.tsv"
-    path.write_text(official_tsv(questions, texts), encoding="utf-8")
+    path = save(tmp_path / "p.tsv", official_tsv(questions, texts))
     assert read_predictions(path, questions) == (questions, texts)
 
 

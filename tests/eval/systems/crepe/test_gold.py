@@ -31,8 +31,7 @@ def test_states_are_read_by_procedure_and_step(tmp_path: Path) -> None:
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
     procedures = read_procedures(save(tmp_path / "gold.json", GOLD))
     states = {name: [list(changes) for changes in steps] for name, steps in gold.gold_states(procedures).items()}
-    path = tmp_path / "written.json"
-    path.write_text(gold.write_states(states), encoding="utf-8")
+    path = save(tmp_path / "written.json", gold.write_states(states))
     assert read_states(path, procedures) == states
 
 

@@ -58,8 +58,7 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     labels = {"3": [[1, 2], [0, 0], [2, 0]], "5": [[0], [1]]}
     hot = EntityChange("kettle", "hot", "True")
     text = write_predictions(procedures, labels, {"3": [[hot], [], []], "5": []})
-    path = tmp_path / "written.json"
-    path.write_text(text, encoding="utf-8")
+    path = save(tmp_path / "written.json", text)
     found = read_predictions(path, procedures, "auto", "error")
     assert found.official == labels
     written = read_procedures(path)
@@ -75,8 +74,7 @@ def test_old_predictions_in_the_gold_file_are_not_written_again(tmp_path: Path) 
     procedures = read_procedures(save(tmp_path / "gold.json", gold))
     text = write_predictions(procedures, {"3": [[0, 0]] * 3, "5": [[0], [0]]}, {})
     assert "predicted_event" not in text
-    path = tmp_path / "written.json"
-    path.write_text(text, encoding="utf-8")
+    path = save(tmp_path / "written.json", text)
     found = read_predictions(path, procedures, "auto", "error")
     assert found.facts["read"] == "predicted", "what a run wrote is known, also where it predicts no change"
     assert found.official["3"] == [[0, 0]] * 3

@@ -9,6 +9,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.flat.lines import is_flat, read_lines, refuse_unfilled, write_lines
 from eval.systems.flat.openpi2 import COLUMNS, read_flat, task_of
+from tests.eval.systems.files import save
 
 
 def test_csv_has_quotes_line_ends_and_null(tmp_path: Path) -> None:
@@ -25,8 +26,7 @@ def test_csv_has_quotes_line_ends_and_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
 def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     rows = [{"id": "1", "text": 'a "b", c\n'}, {"id": "2", "text": ""}]
-    file = tmp_path / name
-    file.write_text(write_lines(file, rows), encoding="utf-8")
+    file = save(tmp_path / name, write_lines(tmp_path / name, rows))
     assert is_flat(file)
     assert [row for _, row in read_lines(file)] == rows
 
@@ -41,8 +41,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_a_damaged_csv_is_named_by_line(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text(text)
+    file = save(tmp_path / "a.csv", text)
     with pytest.raises(UserError, match=message):
         list(read_lines(file))
 
@@ -54,18 +53,12 @@ def test_a_template_that_nobody_filled_in_is_refused(tmp_path: Path) -> None:
     refuse_unfilled(tmp_path, [], "answer")
 
 
-def save(folder: Path, text: str) -> Path:
-    file = folder / "p.csv"
-    file.write_text(text)
-    return file
-
-
 @pytest.mark.parametrize("task", COLUMNS)
 def test_the_columns_say_the_task(tmp_path: Path, task: str) -> None:
     columns = COLUMNS[task]
-    assert task_of(save(tmp_path, f"{','.join(columns)}\n{','.join('1' * len(columns))}\n")) == task
+    assert task_of(save(tmp_path / "p.csv", f"{','.join(columns)}\n{','.join('1' * len(columns))}\n")) == task
 
 
 def test_clusters_of_attributes_are_named_by_their_first(tmp_path: Path) -> None:
     text = "procedure,entity,attribute,cluster\n1,tea,heat,b\n1,tea,place,a\n1,tea,temperature,b\n"
-    assert read_flat(save(tmp_path, text)) == {"1": {"tea": {"heat": ["temperature"], "place": ["place"]}}}
+    assert read_flat(save(tmp_path / "p.csv", text)) == {"1": {"tea": {"heat": ["temperature"], "place": ["place"]}}}

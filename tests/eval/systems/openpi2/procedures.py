@@ -114,7 +114,6 @@ def run(data: Path, reply: Reply, *given: str, max_samples: int | None = None) -
 
 
 def rescored(tmp_path: Path, result: SystemResult, name: str, gold: Path, task: str) -> dict[str, Any]:
-    path = tmp_path / name
-    path.write_text(result.files[name])
+    path = save(tmp_path / name, result.files[name])
     options = parse_options(OPENPI2.score_options, [f"task={task}"], "openpi2")
     return OPENPI2.score(path, gold, options).scores

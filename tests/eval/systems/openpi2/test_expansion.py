@@ -31,8 +31,7 @@ def test_expansion_joins_new_names_into_a_file_to_score_against(tmp_path: Path) 
         "in_official": 0.5,
         "of_official": 0.5,
     }
-    gold = tmp_path / "own.json"
-    gold.write_text(result.files["expanded.json"])
+    gold = save(tmp_path / "own.json", result.files["expanded.json"])
     predictions = save(tmp_path / "p.json", {"1": [{"urn": ["temperature"]}, {}]})
     options = parse_options(OPENPI2.score_options, [], "openpi2")
     official = OPENPI2.score(predictions, gold, options).scores["schemata"]["official"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +136,6 @@ def test_paths_without_both_sentences_in_order_have_no_explanation(tmp_path: Pat
     ],
 )
 def test_a_damaged_alignment_is_named(tmp_path: Path, content: Any, message: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(content))
+    path = save(tmp_path / "a.json", content)
     with pytest.raises(UserError, match=message):
         read_alignments(path, graphs(tmp_path))

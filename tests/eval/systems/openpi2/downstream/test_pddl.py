@@ -13,6 +13,7 @@ from eval.run.task import Conversation
 from eval.systems.openpi2.downstream import pddl
 from eval.systems.openpi2.downstream.pddl import OWN_PROCEDURES, Written, parse_pddl, pddl_result, read_tasks
 from eval.systems.openpi2.downstream.planner import Planner, Verdict, make_planner
+from tests.eval.systems.files import save
 from tests.eval.systems.openpi2.procedures import rescored, run
 
 DOMAIN = """(define (domain tea)
@@ -128,8 +129,7 @@ def test_the_own_tasks_are_asked_and_scored_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(pddl, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
     result, asker = run(tmp_path, lambda *_: "(define (domain x))", "task=pddl")
     assert len(asker.asked["pddl"]) == 8
-    gold = tmp_path / "pddl_tasks.json"
-    gold.write_text(result.files["pddl_tasks.json"])
+    gold = save(tmp_path / "pddl_tasks.json", result.files["pddl_tasks.json"])
     assert read_tasks(gold) == read_tasks(OWN_PROCEDURES)
     again = rescored(tmp_path, result, "pddl.json", gold, "pddl")
     assert again == {key: result.scores[key] for key in again}
