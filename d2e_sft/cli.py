@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from d2e_sft import __version__
 from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
 from d2e_sft.util.paths import claim_packages, leave_working_folder
+from d2e_sft.util.secrets import secret_in, without_secrets
 from d2e_sft.util.signals import end_with_parent
 from d2e_sft.util.startup import quieten
 from d2e_sft.util.terminal import folded, folded_usage
@@ -136,12 +137,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     try:
+        _refuse_secrets(arguments)
         run([argument for argument in arguments if argument != "--debug"])
     except (click.Abort, KeyboardInterrupt):
         click.echo("d2e: stopped", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        click.echo(folded_usage(error), err=True)
+        click.echo(without_secrets(folded_usage(error)), err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:  # as torch is in an environment that only scores
         package = (error.name or "").partition(".")[0]
@@ -153,7 +155,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Exception as error:
         # At the top, yaml would be looked for in the folder of `python -m`, where a user may have a yaml.py.
         from d2e_sft.util.files import is_disk_full
-        from d2e_sft.util.secrets import without_secrets
 
         full = not isinstance(error, UserError) and is_disk_full(error)
         if debug or not (full or isinstance(error, UserError | OSError)):  # OSError: a folder that cannot be written
@@ -162,6 +163,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
             click.echo(folded(without_secrets(f"d2e: error: {error}{_FULL if full else ''}")), err=True)
         sys.exit(1)
+
+
+def _refuse_secrets(arguments: Sequence[str]) -> None:
+    """Raise for a key on the command line: other users see it there, and records name arguments such as folders."""
+    given = [one for before, one in zip(["", *arguments], arguments, strict=False) if before != "--api-key"]
+    name = secret_in(one for one in given if not one.startswith("--api-key="))
+    if name is not None:
+        raise UserError(
+            f"an argument contains the value of ${name}; expected no key or token on the command line",
+            remedy="leave it out: d2e reads keys from the environment",
+        )
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from d2e_sft.data.sample import EventSample, write_samples
+from d2e_sft.model.storage.seal import SEAL_FILE, seal
 from eval.score.metrics import exact_match, token_f1
 from eval.score.predictions import Prediction, write_predictions
 from eval.score.scores import score_predictions
@@ -275,6 +276,11 @@ def make_run(
     if history is not None:
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}), encoding="utf-8")
     return folder
+
+
+def seal_run(run: Path) -> None:
+    """Write the checksums of a run's folder anew, as training does."""
+    seal(run, (path for path in run.iterdir() if path.is_file() and path.name not in (SEAL_FILE, "README.md")))
 
 
 # Scripted replies ---------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def export(run: Path, out: Path, **options: Any) -> None:
     from d2e_sft.hub.card import portable_adapter
     from d2e_sft.hub.export import export as write
     from d2e_sft.hub.weights import ExportOptions
-    from d2e_sft.model.loading import base_of_adapter
+    from d2e_sft.model.storage.folder import base_of_adapter
 
     files = write(run, out, ExportOptions(**options))
     click.echo(f"exported {len(files)} files: {out}")

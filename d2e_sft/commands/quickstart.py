@@ -23,7 +23,7 @@ _ADAPTERS = ("model.lora.lora_dropout=0", "train.learning_rate=2.5e-3")
 
 def steps(folder: Path) -> list[list[str]]:
     """Return the command lines of the quickstart for a run folder."""
-    from d2e_sft.model.loading import BUILTIN
+    from d2e_sft.model.storage.builtin import BUILTIN
 
     bench, base = str(folder / "habit"), str(folder / "base")
     runs = [str(folder / name) for name in _RUNS]

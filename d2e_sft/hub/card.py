@@ -21,7 +21,9 @@ from d2e_sft.data.sample import Format
 from d2e_sft.hub.results import BenchmarkResult, benchmark_results, eval_results
 from d2e_sft.hub.training import TrainingData, training_data
 from d2e_sft.hub.usage import PLACEHOLDER, example_prompts, style_of
-from d2e_sft.model.loading import BUILTIN, BUILTIN_HUB_NAME, base_of_adapter, load_tokenizer
+from d2e_sft.model.loading import load_tokenizer
+from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME
+from d2e_sft.model.storage.folder import base_of_adapter
 from d2e_sft.util.markup import harmless_markdown, inline_code, one_line
 from d2e_sft.util.table import Table
 

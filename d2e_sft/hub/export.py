@@ -19,7 +19,8 @@ from d2e_sft.hub.card import CARD_NAME, model_card
 from d2e_sft.hub.client import check_new_folder, check_no_link
 from d2e_sft.hub.results import SCORES_FILE
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, write_weights
-from d2e_sft.model.loading import base_of_adapter
+from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
+from d2e_sft.model.storage.seal import read_seal, seal
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, write_json
 
@@ -39,6 +40,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
             f"{run}: no run (no {RECIPE_FILE}); expected a folder that `d2e train` wrote",
             remedy="name the run folder, or one of its checkpoint-N folders",
         )
+    check_model_files(run)
     check_new_folder(out)
     for path in run.glob("eval/*/*"):
         check_no_link(path, run)
@@ -50,6 +52,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
         (aside / CARD_NAME).write_text(card, encoding="utf-8")
         _write_generate(aside, recipe.decoding.alpha)
         _write_record(run, aside, recipe, prompt_set)
+        _seal(run, aside)
         written = [path.relative_to(aside).as_posix() for path in aside.rglob("*") if path.is_file()]
         files = sorted([*written, EXPORT_FILE])
         about = {"project": "d2e-sft", "version": __version__, "adapter": adapter, "files": files}
@@ -96,6 +99,13 @@ def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -
         (out / name).write_text(text, encoding="utf-8")
     for path in sorted(run.glob(f"eval/*/{SCORES_FILE}")):
         write_json(out / path.relative_to(run), _portable(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def _seal(run: Path, out: Path) -> None:
+    """Write checksums of model, tokenizer and recipe, and of an adapter's base; the card may be edited."""
+    base = base_of_adapter(out)
+    depends_on = {name: sums for name, sums in read_seal(run).depends_on.items() if name == base}
+    seal(out, (path for path in out.iterdir() if path.is_file() and path.name != CARD_NAME), depends_on)
 
 
 def _portable(value: Any) -> Any:

@@ -13,7 +13,8 @@ from d2e_sft.hub.client import Target, check_name, commit, full_name, writing_ap
 from d2e_sft.hub.export import export, exported_files
 from d2e_sft.hub.usage import PLACEHOLDER
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions
-from d2e_sft.model.loading import base_of_adapter
+from d2e_sft.model.finite import refuse_non_finite_files
+from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.util.errors import UserError
 
 # Deleted if not pushed again: an old adapter would be loaded with new full weights.
@@ -81,6 +82,8 @@ def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
                 f"{run}: is an export already; --merge, --dtype and --license are for a run",
                 remedy="export the run again with these options, or push without them",
             )
+        check_model_files(run)
+        refuse_non_finite_files(run, str(run))
         yield run
         return
     # Next to the run, so unchanged weights can be hard links.

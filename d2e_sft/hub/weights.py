@@ -15,7 +15,9 @@ from torch import Tensor
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
 from d2e_sft.hub.client import check_no_link
-from d2e_sft.model.loading import base_of_adapter, load_model, load_tokenizer, resolve_name
+from d2e_sft.model.finite import refuse_non_finite_files
+from d2e_sft.model.loading import adapter_on, load_model, load_tokenizer
+from d2e_sft.model.storage.folder import base_of_adapter, resolve_name
 from d2e_sft.util.errors import UserError
 
 _TOKENIZER = (
@@ -71,6 +73,7 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
         if base is not None:
             _check_merged(out, run, base, dtype)
     else:
+        refuse_non_finite_files(run, str(run))
         _copy(run, out, (*(_FULL if base is None else _ADAPTER), *_TOKENIZER), link=options.link)
     _write_generation_config(run, out)
     # Training turns the cache off in the model's configuration; decoding needs it.
@@ -83,9 +86,7 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
 
 def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
     """Compare the logits of the model in `folder` with those of base and adapter; raise UserError if they differ."""
-    from peft import PeftModel
-
-    adapted = PeftModel.from_pretrained(load_model(base, dtype=dtype).model, str(run))
+    adapted = adapter_on(load_model(base, dtype=dtype).model, run)
     tokenizer, encoder_decoder = load_tokenizer(str(run))
     encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
     prompts = encoder.ids([[{"role": "user", "content": text}] for text in _PROBES])

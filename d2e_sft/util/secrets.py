@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-_SECRET = re.compile(r"(?:^|[_.-])(?:api_?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
+_SECRET = re.compile(r"(?:^|[_.-])(?:api_?key|key|token|secret|pat|passwd|credentials?)$|password", re.IGNORECASE)
 _SHORTEST = 12  # characters: a local server's key may be a word, such as EMPTY
 
 
@@ -30,16 +30,26 @@ def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> 
     Args:
         environment: None means this process's.
     """
-    known = os.environ if environment is None else environment
-    found = {
-        value.strip(): name
-        for name, value in known.items()
-        # A path is the location of a key, not the key.
-        if names_a_secret(name) and is_long_enough(value.strip()) and not value.startswith(("/", "~"))
-    }
+    found = _secrets(os.environ if environment is None else environment)
     for value in sorted(found, key=len, reverse=True):  # one may be a prefix of another
         text = text.replace(value, f"[{found[value]}]")
     return text
+
+
+def secret_in(texts: Iterable[str]) -> str | None:
+    """The name of a variable of this environment whose key or token is in one of the texts, or None."""
+    given = list(texts)
+    return next((name for value, name in _secrets(os.environ).items() if any(value in text for text in given)), None)
+
+
+def _secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return key or token → name of its variable."""
+    return {
+        value.strip(): name
+        for name, value in environment.items()
+        # A path is the location of a key, not the key.
+        if names_a_secret(name) and is_long_enough(value.strip()) and not value.startswith(("/", "~"))
+    }
 
 
 def public_address(url: str) -> str:

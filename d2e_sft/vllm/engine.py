@@ -40,11 +40,13 @@ def model_folder(name: str) -> str:
     from transformers import AutoConfig
 
     from d2e_sft.model.finite import refuse_non_finite_files
-    from d2e_sft.model.identity import folder_digest
-    from d2e_sft.model.loading import base_of_adapter, load_model, resolve_name
+    from d2e_sft.model.loading import load_model
+    from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, resolve_name
+    from d2e_sft.model.storage.identity import folder_digest
 
     source = resolve_name(name)
     folder = Path(source)
+    check_model_files(folder)
     base = base_of_adapter(folder)
     if base is None:
         config = folder / "config.json"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from d2e_sft.model.loading import resolve_name
+from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.util.errors import UserError
 from data_builders.text.stems import stems
 

@@ -35,7 +35,7 @@ def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConf
     """The part that does not depend on prompts: the model, its decoding, and how options are scored, if they are.
 
     Args:
-        identity: see `d2e_sft.model.identity`; for an endpoint, its address and model.
+        identity: see `d2e_sft.model.storage.identity`; for an endpoint, its address and model.
     """
     options = config.options
     likelihood: Fingerprint = {} if options.answer == "generate" else {"answer": options.answer}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from d2e_sft import cli
 from d2e_sft.cli import d2e
-from tests.command import verbs
+from tests.command import call, verbs
 
 ROOT = Path(cli.__file__).parents[1]
 
@@ -69,3 +69,28 @@ def test_completing_a_verb_imports_none_of_them() -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )
     assert run.stdout == "['quickstart']\n[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "model", "--alpha", "KEY"), ("train", "d2e-mini", "train.output_dir=runs/KEY"), ("KEY",),
+        ("report", "run", "--out", "KEY.html"),
+    ],
+)  # fmt: skip
+def test_a_key_on_the_command_line_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("GITHUB_PAT", "ghp_0123456789abcdef")
+    called = call(*(one.replace("KEY", "ghp_0123456789abcdef") for one in arguments))
+    assert called.status == 1
+    assert "an argument contains the value of $GITHUB_PAT" in called.err
+    assert "0123456789" not in called.out + called.err
+
+
+def test_the_option_for_a_key_may_have_it_but_no_error_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D2E_API_KEY", "0123456789abcdef")
+    called = call("serve", "--api-key", "0123456789abcdef", "--port", "--api-key=0123456789abcdef")
+    assert called.status == 2
+    assert "[D2E_API_KEY]" in called.err
+    assert "0123456789" not in called.err

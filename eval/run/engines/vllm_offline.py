@@ -9,8 +9,9 @@ from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.model.loading import base_of_adapter, load_tokenizer, resolve_name
+from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.positions import position_limit
+from d2e_sft.model.storage.folder import base_of_adapter, resolve_name
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
 from eval.run.engines.in_process import reporting_scores

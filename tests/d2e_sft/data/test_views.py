@@ -13,7 +13,8 @@ from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder, encode_samples
-from d2e_sft.model.loading import BUILTIN, load_tokenizer
+from d2e_sft.model.loading import load_tokenizer
+from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
 from tests.chat_templates import template, template_tokenizer

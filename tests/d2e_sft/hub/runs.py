@@ -18,6 +18,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
 from d2e_sft.hub.card import model_card
 from d2e_sft.util.files import sha256_of
+from tests.factories import seal_run
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 WITHOUT_THIS_PACKAGE = """
@@ -58,6 +59,7 @@ def make_run(folder: Path, kind: str = "llama", *changes: str, lora: bool = Fals
     )
     recipe.save(run)
     load_recipe(run / "recipe.yaml", changes).save(run)
+    seal_run(run)
     return run
 
 

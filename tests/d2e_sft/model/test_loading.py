@@ -12,7 +12,9 @@ import torch
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.model.loading import BUILTIN, load_model, resolve_name
+from d2e_sft.model.loading import load_model
+from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, save_tiny_model
 

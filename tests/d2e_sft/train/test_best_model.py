@@ -12,7 +12,8 @@ import torch
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.checkpoints import checkpoints_of, verify_checkpoint
+from d2e_sft.model.storage.seal import damage
+from d2e_sft.train.checkpoints import checkpoints_of
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.factories import log_history, write_recipe
@@ -59,7 +60,7 @@ def test_the_run_ends_with_the_weights_of_its_best_evaluation(world: Path, tmp_p
     assert state(run)["best_model_checkpoint"] == str(run / f"checkpoint-{best}")
     kept = checkpoints_of(run)
     assert [folder.name for folder in kept] == [f"checkpoint-{best + 2}", f"checkpoint-{best}"]
-    assert [verify_checkpoint(folder) for folder in kept] == [None, None]
+    assert [damage(folder, cached=False) for folder in kept] == [None, None]
     assert json.loads((kept[0] / "trainer_state.json").read_text())["best_model_checkpoint"] == str(kept[1])
     whole, expected = (load_model(str(folder)).model.state_dict() for folder in (run, kept[1]))
     assert all(torch.equal(whole[name], weights) for name, weights in expected.items())

@@ -7,15 +7,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from d2e_sft.model.loading import resolve_name
+from d2e_sft.model.storage.folder import resolve_name
+from d2e_sft.model.storage.seal import damage
 from d2e_sft.train import checkpoints
-from d2e_sft.train.checkpoints import WholeCheckpoints, checkpoints_of, save_model_whole, seal, verify_checkpoint
+from d2e_sft.train.checkpoints import WholeCheckpoints, checkpoints_of, save_model_whole, seal_checkpoint
 from d2e_sft.train.run_folder import last_checkpoint
 from d2e_sft.util.errors import UserError
 from tests.tiny import tiny_model
@@ -27,7 +28,7 @@ def make_checkpoint(run: Path, step: int) -> Path:
     (folder / f"global_step{step}").mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(bytes(range(200)))
     (folder / f"global_step{step}" / "rank_0.pt").write_bytes(b"moments" * step)
-    seal(folder)
+    seal_checkpoint(folder, {})
     return folder
 
 
@@ -39,10 +40,10 @@ def _flip(path: Path) -> None:
 
 def test_a_sealed_checkpoint_is_whole_and_stays_so_when_files_are_added(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, 2)
-    assert verify_checkpoint(folder) is None
+    assert damage(folder, cached=False) is None
     (folder / "eval").mkdir()
     (folder / "eval" / "scores.json").write_text("{}")
-    assert verify_checkpoint(folder) is None
+    assert damage(folder, cached=False) is None
 
 
 @pytest.mark.parametrize(
@@ -55,13 +56,18 @@ def test_a_sealed_checkpoint_is_whole_and_stays_so_when_files_are_added(tmp_path
         (lambda f: (f / "checksums.json").unlink(), "checksums.json is missing"),
         (lambda f: os.truncate(f / "checksums.json", 40), "checksums.json is not readable"),
         (lambda f: (f / "checksums.json").write_text("[]"), "checksums.json is not readable"),
+        (lambda f: (f / "checksums.json").write_text('{"files": {}}'), "checksums.json is not readable"),
+        (lambda f: (f / "more.safetensors").write_bytes(b"1"), "more.safetensors is not listed"),
     ],
-    ids=["cut", "altered", "altered below", "removed", "never sealed", "checksums cut", "checksums of another form"],
+    ids=[
+        *("cut", "altered", "altered below", "removed", "never sealed", "checksums cut", "checksums of another form"),
+        *("checksums of nothing", "weights added"),
+    ],
 )
 def test_damage_is_described_with_the_file(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
     folder = make_checkpoint(tmp_path, 2)
     harm(folder)
-    assert (verify_checkpoint(folder) or "").startswith(said)
+    assert (damage(folder, cached=False) or "").startswith(said)
 
 
 def test_checkpoints_are_listed_by_step_and_nothing_else_is_one(tmp_path: Path) -> None:
@@ -95,6 +101,7 @@ class _Quick(Trainer):
     """A trainer of one weight, whose gradient is always one."""
 
     guard = SimpleNamespace(check_weights=lambda: None)
+    depends_on: ClassVar[dict[str, Any]] = {}
 
     def compute_loss(self, model: nn.Module, inputs: Any, *_: Any, **__: Any) -> Any:
         return sum(parameter.sum() for parameter in model.parameters())
@@ -119,14 +126,14 @@ def test_old_checkpoints_are_removed_only_when_the_new_one_is_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int | None
 ) -> None:
     seen: list[list[str]] = []
-    original = checkpoints.seal
+    original = checkpoints.seal_checkpoint
 
-    def sealing(folder: Path) -> None:
+    def sealing(folder: Path, depends_on: Any) -> None:
         assert last_checkpoint(tmp_path) is not None or folder.name == "checkpoint-1"
         seen.append([path.name for path in checkpoints_of(tmp_path)])
-        original(folder)
+        original(folder, depends_on)
 
-    monkeypatch.setattr(checkpoints, "seal", sealing)
+    monkeypatch.setattr(checkpoints, "seal_checkpoint", sealing)
     quick_trainer(tmp_path, keep=keep).train()
     names = [f"checkpoint-{step}" for step in (4, 3, 2, 1)]
     assert [path.name for path in checkpoints_of(tmp_path)] == names[:keep]
@@ -134,8 +141,8 @@ def test_old_checkpoints_are_removed_only_when_the_new_one_is_sealed(
         "while a new one is written, the old ones are there"
     )
     for folder in checkpoints_of(tmp_path):
-        assert verify_checkpoint(folder) is None
-        listed = set(json.loads((folder / "checksums.json").read_text()))
+        assert damage(folder, cached=False) is None
+        listed = set(json.loads((folder / "checksums.json").read_text())["files"])
         assert listed == {path.name for path in folder.iterdir()} - {"checksums.json"}
         assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= listed
 
@@ -151,7 +158,7 @@ def test_damaged_checkpoints_of_later_steps_do_not_outlive_the_next_save(tmp_pat
     trainer.args.max_steps = 3
     trainer.train(resume_from_checkpoint=str(found))
     assert [path.name for path in checkpoints_of(tmp_path)] == ["checkpoint-3", "checkpoint-2"]
-    assert verify_checkpoint(tmp_path / "checkpoint-3") is None
+    assert damage(tmp_path / "checkpoint-3", cached=False) is None
 
 
 def test_an_interrupted_save_leaves_no_checkpoint_and_the_next_one_replaces_it(

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
-from d2e_sft.util.files import load_yaml, object_with_unique_keys, replacing, replacing_folder, write_json, write_whole
+from d2e_sft.util.files import (
+    is_disk_full,
+    load_yaml,
+    object_with_unique_keys,
+    replacing,
+    replacing_folder,
+    write_json,
+    write_whole,
+)
 
 
 def test_a_file_is_replaced_in_one_piece_or_stays_as_it_was(tmp_path: Path) -> None:
@@ -69,3 +79,32 @@ def test_a_key_given_twice_is_found_among_many() -> None:
     with pytest.raises(ValueError, match="'k49999' is given twice"):
         object_with_unique_keys([*((f"k{i}", i) for i in range(50_000)), ("k49999", 0)])
     assert time.process_time() - started < 1
+
+
+def test_a_symbolic_link_stays_one_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "file")
+    for text in ("made", "made again"):  # the link leads nowhere at first
+        write_whole(tmp_path / "link", text)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "there" / "file").read_text() == text
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "link", "there"]
+
+
+def test_a_pipe_gets_the_content_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        write_whole(pipe, "content")
+        assert read.result(10) == "content"
+    assert pipe.is_fifo()
+
+
+def test_devices_are_written_to() -> None:
+    write_whole(Path("/dev/null"), "content")
+    assert Path("/dev/null").is_char_device()
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(Path("/dev/full"), "content")
+    assert is_disk_full(caught.value)
+    assert Path("/dev/full").is_char_device()

@@ -22,6 +22,7 @@ def test_the_values_of_keys_and_tokens_are_hidden_the_longest_first() -> None:
     ("name", "secret"),
     [
         ("HF_TOKEN", True), ("train.hub_token", True), ("AWS_SECRET_ACCESS_KEY", True), ("wandb.password", True),
+        ("GITHUB_PAT", True), ("DB_PASSWORD_PROD", True), ("PATH", False), ("COMPAT", False),
         ("max_tokens", False), ("micro_batch_tokens", False), ("TOKENIZERS_PARALLELISM", False), ("keyword", False),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from d2e_sft.model.loading import BUILTIN
+from d2e_sft.model.storage.builtin import BUILTIN
 
 if TYPE_CHECKING:
     from openai import OpenAI  # takes two seconds

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from d2e_sft.model.storage.seal import damage
 from d2e_sft.train import trainer as trainer_module
-from d2e_sft.train.checkpoints import checkpoints_of, verify_checkpoint
+from d2e_sft.train.checkpoints import checkpoints_of
 from tests.command import d2e
 from tests.factories import write_recipe
 
@@ -53,7 +54,7 @@ def test_a_loss_that_is_no_number_stops_with_its_samples_and_the_last_good_check
     assert all(name in said and name.endswith(" of made-up") for name in record["samples"])
     (checkpoint,) = checkpoints_of(folder / "run")
     assert checkpoint.name == "checkpoint-2"
-    assert verify_checkpoint(checkpoint) is None
+    assert damage(checkpoint, cached=False) is None
     assert not (folder / "run" / "model.safetensors").exists()
 
 

@@ -13,7 +13,7 @@ import httpx
 from openai import AuthenticationError, BadRequestError, OpenAI
 
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.model.loading import BUILTIN
+from d2e_sft.model.storage.builtin import BUILTIN
 from tests.d2e_sft.vllm.served import CONTEXT, KEY, LIMIT, QUESTION, SYSTEM, ask
 
 pytestmark = pytest.mark.timeout(900)

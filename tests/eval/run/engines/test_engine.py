@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.judge.options import EndpointOptions
-from d2e_sft.model.identity import model_identity
+from d2e_sft.model.storage.identity import model_identity
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import identity_of, make_engine
 from eval.run.options import EvalOptions, resolve_options

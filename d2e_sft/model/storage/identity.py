@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from d2e_sft.model.loading import load_tokenizer, resolve_name
-from d2e_sft.util.files import sha256_of
+from d2e_sft.model.loading import load_tokenizer
+from d2e_sft.model.storage.folder import base_of_adapter, resolve_name
+from d2e_sft.model.storage.seal import file_sums
 
 # Decoded tokens depend on weights, architecture, tokenizer, chat template and stop tokens.
 _PATTERNS = (
@@ -16,7 +15,6 @@ _PATTERNS = (
     *("tokenizer*", "*.jinja", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
 )
 _NOT_THE_MODEL = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
-_HASHING_THREADS = 8
 
 
 def model_identity(name: str) -> str:
@@ -40,10 +38,8 @@ def folder_digest(folder: Path) -> str:
     """Return the SHA-256 of a model folder's files, with the identity of the base under an adapter."""
     files = sorted({file for pattern in _PATTERNS for file in folder.glob(pattern) if file.is_file()})
     files = [file for file in files if file.name not in _NOT_THE_MODEL]
-    with ThreadPoolExecutor(_HASHING_THREADS) as pool:  # hashing releases the interpreter lock
-        digests = list(pool.map(sha256_of, files))
-    content = [f"{file.name} {digest}" for file, digest in zip(files, digests, strict=True)]
-    adapter = folder / "adapter_config.json"
-    if adapter.is_file():
-        content.append(model_identity(json.loads(adapter.read_text("utf-8"))["base_model_name_or_path"]))
+    content = [f"{name} {one.sha256}" for name, one in file_sums(files).items()]
+    base = base_of_adapter(folder)
+    if base is not None:
+        content.append(model_identity(base))
     return hashlib.sha256("\n".join(content).encode()).hexdigest()

