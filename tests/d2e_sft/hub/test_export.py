@@ -10,6 +10,7 @@ from d2e_sft.hub.export import export, exported_files
 from d2e_sft.model.loading import load_model
 from tests.command import output_of, refusal_of
 from tests.d2e_sft.hub.runs import make_run, write_scores
+from tests.factories import seal_run
 
 
 def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
@@ -20,7 +21,8 @@ def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
     output = output_of("export", run, out)
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {
-        "README.md", "chat_template.jinja", "config.json", "custom_generate/generate.py", "d2e_export.json",
+        "README.md", "chat_template.jinja", "checksums.json", "config.json", "custom_generate/generate.py",
+        "d2e_export.json",
         "eval/mini/scores.json", "generation_config.json", "model.safetensors", "prompt_set.yaml", "recipe.yaml",
         "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
@@ -54,6 +56,7 @@ def test_a_checkpoint_of_a_run_is_exported_with_the_runs_recipe_and_its_own_scor
     for path in list(run.iterdir()):
         if path.is_file() and path.name != "recipe.yaml":
             path.rename(checkpoint / path.name)
+    seal_run(checkpoint)
     write_scores(run, "of-the-run")
     write_scores(checkpoint, "of-the-checkpoint")
     export(checkpoint, tmp_path / "out")

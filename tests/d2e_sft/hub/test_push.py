@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from d2e_sft.hub.export import export
 from tests.command import output_of, refusal_of
 from tests.d2e_sft.hub.runs import content_of, make_run
+from tests.factories import seal_run
 from tests.hub_server import TOKEN, HubServer
 
 NAME = "team/tiny"
@@ -33,6 +34,7 @@ def test_the_hub_gets_the_export_in_one_commit(hub: HubServer, run: Path, tmp_pa
 def test_an_interrupted_push_resumes_and_sends_what_is_missing(hub: HubServer, run: Path) -> None:
     tensors = load_file(run / "model.safetensors")
     save_file({name: t for i, (name, t) in enumerate(tensors.items()) if i % 2}, run / "model-2.safetensors")
+    seal_run(run)
     hub.refuse["/api/models/team/tiny/commit"] = 500
     assert "answered 500" in (message := refusal_of("push", run, NAME))
     assert "the same command resumes" in message
@@ -60,6 +62,7 @@ def test_a_link_to_a_file_elsewhere_is_refused_and_nothing_is_sent(
     (run / name).parent.mkdir(parents=True, exist_ok=True)
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(tmp_path / "private")
+    seal_run(run)
     message = refusal_of("push", run, NAME)
     assert f"{run / name}: a link or path that leads out of {run}" in message
     assert "belongs to the push, copy it there" in message
@@ -68,6 +71,7 @@ def test_a_link_to_a_file_elsewhere_is_refused_and_nothing_is_sent(
     if name.endswith(".txt"):  # within the folder it leads to no other file
         (run / name).unlink()
         (run / name).symlink_to(run / "config.json")
+        seal_run(run)
         output_of("push", run, NAME)
         assert hub.files[NAME][name] == (run / "config.json").read_bytes()
 
@@ -123,7 +127,7 @@ def test_a_dry_run_lists_files_and_sizes_and_needs_no_hub(run: Path, monkeypatch
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     output = output_of("push", run, NAME, "--dry-run")
     assert f"{(run / 'model.safetensors').stat().st_size:,}  model.safetensors" in output
-    assert "12 files" in output
+    assert "13 files" in output
     assert "nothing was sent" in output
 
 

@@ -19,7 +19,7 @@ REFUSALS = [
     ("export MISSING NEW", "missing: no run (no recipe.yaml); expected a folder that `d2e train` wrote"),
     ("export PLAIN NEW", "plain: no run (no recipe.yaml)"),
     ("push MISSING team/tiny", "missing: no run (no recipe.yaml)"),
-    ("export BROKEN NEW", "the folder contains no model"),
+    ("export BROKEN NEW", "config.json is missing"),
     ("export RUN FULL", "full: already exists; expected a new folder"),
     ("export ADAPTER NEW --dtype float16", "--dtype float16: "),
     ("pull team/tiny FULL", "already exists; expected a new folder"),

@@ -18,6 +18,7 @@ from d2e_sft.hub.weights import ExportOptions
 from d2e_sft.model.loading import LoadedModel, load_model
 from tests.command import call, output_of, refusal_of
 from tests.d2e_sft.hub.runs import content_of, make_run
+from tests.factories import seal_run
 from tests.tiny import tiny_model, tiny_tokenizer
 
 
@@ -26,6 +27,7 @@ def test_the_generation_config_stops_where_answers_ended_in_training(tmp_path: P
     GenerationConfig(eos_token_id=9, temperature=0.3, do_sample=True).save_pretrained(run)
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "use_cache": False}))
+    seal_run(run)
     export(run, tmp_path / "out", ExportOptions(link=True))
     written = GenerationConfig.from_pretrained(tmp_path / "out")
     assert (written.eos_token_id, written.pad_token_id, written.temperature) == ([1, 9], 0, 0.3)
@@ -85,6 +87,7 @@ def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> N
         for file in (tmp_path / "base" / "model.safetensors", run / "adapter_model.safetensors"):
             scaled = {name: weight / 8 if weight.dim() > 1 else weight for name, weight in load_file(file).items()}
             save_file(scaled, file, {"format": "pt"})
+    seal_run(run)
     output_of("export", run, tmp_path / "out", "--merge", "--dtype", "bfloat16", "--license", "mit")
     assert ModelCard.load(tmp_path / "out" / "README.md").data.license == "mit"
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
