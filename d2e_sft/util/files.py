@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
