@@ -27,15 +27,6 @@ def _drawn(states: RowStates, alpha: float, count: int = 4000, **options: Any) -
     return Counter(int(choose(states, LOGITS, torch.tensor([alpha]), [0])) for _ in range(count))
 
 
-def test_draws_follow_the_softmax_of_the_debiased_logits() -> None:
-    states = _states([2.0, 1.0, 0.0, -1.0], [2.0, 0.0, 0.0, 0.0])
-    debiased = torch.tensor([2.0 - 0.5 * 2.0, 1.0, 0.0, -1.0])
-    expected = (debiased / 0.7).softmax(0)
-    drawn = _drawn(states, 0.5, temperature=0.7)
-    for token, probability in enumerate(expected.tolist()):
-        assert drawn[token] / 4000 == pytest.approx(probability, abs=0.03)  # 4 standard errors
-
-
 def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
     states = _states([3.0, 2.5, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0])
     assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_k=2)) == {0, 1}
@@ -53,17 +44,18 @@ def test_the_plausibility_cut_off_keeps_tokens_that_the_original_finds_likely() 
     assert set(_drawn(states, 1.0, count=1, plausibility=1.0)) == {0}
 
 
-@pytest.mark.parametrize("decoder", ["cad:weight=0.5", "adacad:floor=0.4", "coiecd:ratio=2"])
-def test_draws_follow_the_decoders_distribution_cut_off_by_the_original(decoder: str) -> None:
+@pytest.mark.parametrize("plausibility", [0.0, 0.3])
+@pytest.mark.parametrize("decoder", ["d2e:alpha=0.5", "adacad:floor=0.4", "coiecd:ratio=2"])
+def test_draws_follow_the_decoders_distribution_cut_off_by_the_original(decoder: str, plausibility: float) -> None:
     states = _states([2.0, 1.6, 1.0, -1.0], [0.0, 1.5, 1.0, 0.0])
     scores = named_decoder(decoder)(states.original.double(), states.imagined.double())[0]
-    likely = states.original[0].softmax(0) >= 0.3 * states.original[0].softmax(0).max()
-    assert likely.tolist() == [True, True, True, False]
-    expected = scores.masked_fill(~likely, -torch.inf).softmax(0)
-    drawn = _drawn(states, 0.0, temperature=1.0, plausibility=0.3, decoder=decoder)
+    likely = states.original[0].softmax(0) >= plausibility * states.original[0].softmax(0).max()
+    assert likely.tolist() == [True, True, True, plausibility == 0]
+    expected = (scores.masked_fill(~likely, -torch.inf) / 0.7).softmax(0)
+    drawn = _drawn(states, 0.5, temperature=0.7, plausibility=plausibility, decoder=decoder)
     for token, probability in enumerate(expected.tolist()):
         assert drawn[token] / 4000 == pytest.approx(probability, abs=0.03)  # 4 standard errors
-    assert drawn[3] == 0
+    assert drawn[3] == 0 or plausibility == 0
 
 
 def test_subtracted_states_and_subtracted_logits_lead_to_the_same_choice() -> None:

@@ -83,15 +83,6 @@ def test_a_score_is_the_log_softmax_of_the_decoders_scores_summed_over_the_optio
             assert found.greedy == expected.greedy or "coiecd" in decoder
 
 
-def test_d2e_and_cad_choose_the_same_tokens_and_yet_may_rank_options_differently() -> None:
-    model, pairs = tiny_model("llama", seed=1), case()
-    rules = [DecodingConfig(alpha=0.8), DecodingConfig(decoder="cad:weight=4")]  # 0.8 = 4 / (1 + 4)
-    d2e, cad = (score(model, pairs, rule) for rule in rules)
-    assert [[o.greedy for o in p] for p in d2e] == [[o.greedy for o in p] for p in cad]
-    best = [[max(range(len(p)), key=lambda j: p[j].logprob) for p in scores] for scores in (d2e, cad)]
-    assert best[0] != best[1], "the logits of one are five times those of the other"
-
-
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
 def test_decoders_that_share_kept_states_score_as_each_alone(kind: str) -> None:
     model, pairs = tiny_model(kind, seed=1), case()
