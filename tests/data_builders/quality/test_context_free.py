@@ -16,10 +16,10 @@ from tests.data_builders.nli_rows import nli
 
 
 def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:
-    """400 rows on 100 premises; `tell` says what gives the label away: the hypothesis, the premise or nothing."""
+    """200 rows on 50 premises; `tell` says what gives the label away: the hypothesis, the premise or nothing."""
     random_ = random.Random(seed)
     rows = []
-    for number in range(400):
+    for number in range(200):
         label = random_.choice(("positive", "negative"))
         premise = number // 4
         if tell == "premise":
@@ -37,9 +37,9 @@ def test_a_give_away_word_is_found_chance_is_chance_and_premises_are_new() -> No
     assert leaking.accuracy > 0.99
     # Each premise has a word of its own that tells its label: it helps only where the premise was trained on.
     assert premise.accuracy is not None
-    assert (premise.contexts, premise.accuracy < 0.7) == (100, True)
+    assert (premise.contexts, premise.accuracy < 0.7) == (50, True)
     assert abs(clean.accuracy - 0.5) < 4 * clean.standard_error
-    assert clean.standard_error == pytest.approx((clean.accuracy * (1 - clean.accuracy) / 400) ** 0.5, abs=1e-4)
+    assert clean.standard_error == pytest.approx((clean.accuracy * (1 - clean.accuracy) / 200) ** 0.5, abs=1e-4)
 
 
 def test_the_baseline_is_the_same_every_time_and_the_seed_matters() -> None:
@@ -55,7 +55,7 @@ def test_too_few_rows_give_no_accuracy() -> None:
     positive = [row for row in rows if row.answers == ["positive"]]
     one_label = hypothesis_alone(positive)
     assert (one_label.majority_share, one_label.accuracy) == (1.0, None)
-    assert hypothesis_alone(rows).majority_share == round(max(len(positive), 400 - len(positive)) / 400, 4)
+    assert hypothesis_alone(rows).majority_share == round(max(len(positive), 200 - len(positive)) / 200, 4)
 
 
 def test_without_scikit_learn_nli_rows_name_the_extra_and_others_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
