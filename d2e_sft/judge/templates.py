@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from d2e_sft.data.prompts import render_option
 from d2e_sft.data.sample import Format
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.util.files import load_yaml
+from d2e_sft.util.files import load_package_yaml
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _MARKDOWN = re.compile(r"[*_`#]")
@@ -68,10 +69,10 @@ class JobTemplates(BaseModel):
         return Prompt(system=f"{self.task}\n\n{template.note}", user=user, label=label)
 
 
-def load_templates(path: Path) -> dict[str, JobTemplates]:
-    """Return the jobs in a YAML file, by name."""
-    content = load_yaml(path.read_text(encoding="utf-8"))
-    return {job: JobTemplates.model_validate(templates) for job, templates in content.items()}
+@cache
+def load_templates(path: Path, job: str) -> JobTemplates:
+    """Return the wording of a job in a YAML file of this package."""
+    return JobTemplates.model_validate(load_package_yaml(path)[job])
 
 
 def closing_value(reply: str, name: str) -> str | None:

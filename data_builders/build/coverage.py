@@ -37,7 +37,7 @@ def _reason(suite: Suite, reading: Reading, row: PublishedRow) -> str:
         defaults = dataset.source.options().model_dump()
         own += [
             f"option {name}.{key}={value} (default {defaults[key]})"
-            for key, value in dataset.options.model_dump().items()
+            for key, value in reading.settings.sources[name].model_dump().items()
             if value != defaults[key]
         ]
         own += [f"{file} {CHECKSUM_DIFFERS}" for file in dataset.changed_files]

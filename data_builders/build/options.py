@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -67,7 +67,6 @@ class BuildOptions:
         return random.Random(f"{self.seed}/{purpose}")
 
 
-Model = TypeVar("Model", bound=BaseModel)
 REFINE = "refine"
 _FILE = "_file"
 
@@ -118,13 +117,10 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
             files.setdefault(name, {})[option.removesuffix(_FILE)] = value
         else:
             values[name][option] = None if value.lower() in ("none", "null") else value
-    refiner = _checked(REFINE, RefinerOptions, values[REFINE])
-    options = {source.name: _checked(source.name, source.options, values[source.name]) for source in sources}
-    return Settings(options, files, refiner)
-
-
-def _checked(name: str, model: type[Model], values: Mapping[str, str | None]) -> Model:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"option of {name}: {describe_validation_error(error)}") from None
+    options: dict[str, Any] = {}
+    for name, model in models.items():
+        try:
+            options[name] = model.model_validate(values[name])
+        except ValidationError as error:
+            raise UserError(f"option of {name}: {describe_validation_error(error)}") from None
+    return Settings(refiner=options.pop(REFINE), sources=options, files=files)

@@ -17,7 +17,7 @@ from data_builders.dataset import manifest
 from data_builders.own_data.source import how_to_describe, own_source
 from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
-from data_builders.raw.source import FoundFile, Job, RawFile, Samples, Source, SourceOptions
+from data_builders.raw.source import FoundFile, Job, RawFile, Samples, Source
 from data_builders.sources import SOURCES
 
 
@@ -26,7 +26,6 @@ class ReadDataset:
     """One dataset with the splits that were read."""
 
     source: Source
-    options: SourceOptions
     files: Mapping[str, FoundFile]
     described_files: list[dict[str, Any]]
     splits: dict[Split, Samples]
@@ -170,7 +169,6 @@ def _read_split_by_split(source: Source, wanted: Sequence[Split], options: Build
         described = {file["name"]: file for part in parts for file in part.described_files}
         reading.datasets[source.name] = ReadDataset(
             source,
-            parts[0].options,
             {key: found for part in parts for key, found in part.files.items()},
             list(described.values()),
             {split: rows for part in parts for split, rows in part.splits.items()},
@@ -194,7 +192,7 @@ def _read(source: Source, splits: Sequence[Split], options: BuildOptions, readin
     # A file that two splits need may have been read before.
     known = {_place(entry) for entry in reading.bad.entries}
     reading.bad.entries += [entry for entry in bad.entries if _place(entry) not in known]
-    return ReadDataset(source, job.options, files, described, rows)
+    return ReadDataset(source, files, described, rows)
 
 
 def _place(entry: BadRow) -> tuple[Any, ...]:

@@ -156,7 +156,8 @@ def _describe_datasets(reading: Reading, composition: Composition, result: Resul
                 more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
                 count = f"{len(repeats):,} of {len(rows.rows):,} rows are exact duplicates"
                 result.warnings.append(f"{name} {split}: {count} ({shown}{more})")
-        entries[name] = manifest.describe_dataset(dataset.source, dataset.options, dataset.described_files, splits)
+        options = reading.settings.sources[name]
+        entries[name] = manifest.describe_dataset(dataset.source, options, dataset.described_files, splits)
     return entries
 
 

@@ -108,7 +108,8 @@ class Overlap:
             if match.key == "question" and _pair(match) not in leaks and (match.train_dataset, match.train_id) in free
         ]
         self.repeated += asked
-        self.exact = [match for match in self.exact if match not in asked]
+        moving = set(asked)
+        self.exact = [match for match in self.exact if match not in moving]
         counts = Counter((match.train_dataset, match.test_set, match.test_dataset) for match in asked)
         for cell in self.cells:
             moved = counts[cell.train_dataset, cell.test_set, cell.test_dataset] if cell.key == "question" else 0

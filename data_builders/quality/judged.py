@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates
+from d2e_sft.judge.templates import closing_value, load_templates
 from data_builders.text.stems import stem, words
+
+_templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"), "quality")
 
 # Grammatical words of an answer, without negations: "not sold" is not "sold".
 _FUNCTION_WORDS_TEXT = """
@@ -62,11 +64,6 @@ def read_verdict(reply: str) -> Verdict | None:
     """Return the verdict in the closing line of a reply; None without one."""
     value = closing_value(reply, "Verdict")
     return Verdict(value) if value in (Verdict.SUPPORTED, Verdict.UNSUPPORTED) else None
-
-
-@cache
-def _templates() -> JobTemplates:
-    return load_templates(Path(__file__).with_name("prompts.yaml"))["quality"]
 
 
 def _by_rule(sample: EventSample) -> Verdict:

@@ -12,15 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates
+from d2e_sft.judge.templates import closing_value, load_templates
 from data_builders.text.sentences import keep_sentences, split_sentences
+
+_templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"), "refine")
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
 
@@ -135,8 +137,3 @@ def _needs_a_choice(sample: EventSample) -> bool:
 
 def _with(sample: EventSample, refined: str | None, refiner: str) -> EventSample:
     return sample.model_copy(update={"refined_context": refined, "meta": {**sample.meta, "refiner": refiner}})
-
-
-@cache
-def _templates() -> JobTemplates:
-    return load_templates(Path(__file__).with_name("prompts.yaml"))["refine"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -20,12 +20,14 @@ from pydantic import BaseModel
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
+from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as, write_json
 from eval.compare.runs import ScoredRun
 from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
+
+_templates = partial(load_templates, Path(__file__).with_name("error_prompts.yaml"), "error_pattern")
 
 PATTERNS_FILE = "error_patterns.json"
 # (dataset, id) → the answer that the same model gives without the context, as in `Prediction.answer`.
@@ -123,11 +125,6 @@ def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> 
     if same_answers(other, prediction.answer):
         return JudgedError(ErrorPattern.NEGLECT_CONTEXT, "the answer is the same without the context")
     return JudgedError(undecided, "the answer is another without the context, so the context was used")
-
-
-@cache
-def _templates() -> JobTemplates:
-    return load_templates(Path(__file__).with_name("error_prompts.yaml"))["error_pattern"]
 
 
 @dataclass(frozen=True)

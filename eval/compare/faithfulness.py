@@ -64,7 +64,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
         UserError: the judge cannot be asked, or not any more.
     """
     free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
-    templates = load_templates(Path(__file__).with_name("answer_prompts.yaml"))["free_answer"]
+    templates = load_templates(Path(__file__).with_name("answer_prompts.yaml"), "free_answer")
     prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
     verdicts = judge.ask(prompts, read_verdict, what="free answers", reminder=templates.reminder)
     content = _Content(

@@ -60,20 +60,10 @@ def test_a_missing_raw_file_names_path_and_address(raw: Path, tmp_path: Path) ->
     assert "drop --raw" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b" \n\n", "the file is empty"),
-        (b"\n<!DOCTYPE html><html></html>", r"holds a web page \(HTML\), not data"),
-    ],
-)
-@pytest.mark.parametrize("file", ["ecare/train.jsonl", "cider/cider_main.json", "mctaco/dev_3783.tsv"])
-def test_no_data_is_an_error_even_when_bad_rows_are_skipped(
-    raw: Path, tmp_path: Path, file: str, content: bytes, message: str
-) -> None:
-    (raw / file).write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        build(BuildOptions([Path(file).parent.name], tmp_path / "out", raw, skip_bad=True))
+def test_no_data_is_an_error_even_when_bad_rows_are_skipped(raw: Path, tmp_path: Path) -> None:
+    (raw / "mctaco/dev_3783.tsv").write_text(" \n\n")
+    with pytest.raises(UserError, match="the file is empty"):
+        build(BuildOptions(["mctaco"], tmp_path / "out", raw, skip_bad=True))
 
 
 @pytest.mark.parametrize("name", ["README.md", "train.parquet", "manifest.json"])
