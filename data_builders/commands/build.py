@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from d2e_sft.config.options import Number
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
@@ -13,13 +13,24 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.build.options import JUDGE_JOBS, BuildOptions
+from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
 from data_builders.build.run import IncompleteBuildError, estimate_judge
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds, Suite
 from data_builders.commands.build_report import print_result
 from data_builders.commands.shared import PATH
 from data_builders.sources import SOURCES
+
+_FOR_DRAWING = ("size", "allow_shortfall")
+_FOR_TRAINING = (*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words", "against", "swap")
+
+
+def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[JudgeJob]:
+    names = {name.strip() for name in text.split(",")}
+    if unknown := sorted(names.difference(JUDGE_JOBS)):
+        hint = did_you_mean(unknown[0], JUDGE_JOBS)
+        raise UserError(f"--judge-jobs: got {unknown[0]!r}; expected some of {', '.join(JUDGE_JOBS)}.{hint}")
+    return frozenset(job for job in JUDGE_JOBS if job in names)
 
 
 @click.command()
@@ -90,6 +101,7 @@ from data_builders.sources import SOURCES
     "--judge-jobs",
     default=",".join(JUDGE_JOBS),
     show_default=True,
+    callback=_read_jobs,
     help="Jobs of the judge: reject training samples whose context does not support the answer; refine contexts.",
 )
 @click.option("--estimate", is_flag=True, help="Print the requests and the cost of the judge; build nothing.")
@@ -101,7 +113,6 @@ def build(
     min_context_words: int | None,
     max_context_words: int | None,
     judge: JudgeOptions,
-    judge_jobs: str,
     estimate: bool,
     **given: Any,
 ) -> None:
@@ -126,21 +137,7 @@ def build(
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
     """
     chosen, names = _pick(datasets, suite)
-    _reject_unused_options(
-        chosen,
-        drawing={"--size": given["size"] is not None, "--allow-shortfall": given["allow_shortfall"]},
-        training={
-            "--judge": judge.backend != "rules",
-            "--min-context-words": min_context_words is not None,
-            "--max-context-words": max_context_words is not None,
-            "--against": bool(given["against"]),
-            "--swap": given["swap"] > 0,
-        },
-    )
-    jobs = {name.strip() for name in judge_jobs.split(",")}
-    if unknown := sorted(jobs.difference(JUDGE_JOBS)):
-        hint = did_you_mean(unknown[0], JUDGE_JOBS)
-        raise UserError(f"--judge-jobs: got {unknown[0]!r}; expected some of {', '.join(JUDGE_JOBS)}.{hint}")
+    _reject_unused_options(chosen, click.get_current_context())
     bounds = chosen.bounds if chosen else ContextBounds()
     options = BuildOptions(
         names,
@@ -150,7 +147,6 @@ def build(
             bounds.most if max_context_words is None else max_context_words,
         ),
         judge=make_judge(judge),
-        judge_jobs=frozenset(job for job in JUDGE_JOBS if job in jobs),
         **given,  # options with the names of BuildOptions
     )
     if estimate:
@@ -180,11 +176,13 @@ def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[s
     return None, [name.strip() for name in (datasets or "").split(",") if name.strip()]
 
 
-def _reject_unused_options(suite: Suite | None, drawing: Mapping[str, bool], training: Mapping[str, bool]) -> None:
+def _reject_unused_options(suite: Suite | None, context: click.Context) -> None:
     """Reject options that would have no effect."""
-    for flag, given in {**drawing, **training}.items():
-        if given and suite is not None and suite.split == "test":
+    for parameter in context.command.params:
+        name, flag = str(parameter.name), parameter.opts[0]
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if name in _FOR_TRAINING and suite is not None and suite.split == "test":
             raise UserError(f"{flag}: not used for suite {suite.name}, which only has test rows", "drop it")
-    for flag, given in drawing.items():
-        if given and (suite is None or not suite.ratios):
+        if name in _FOR_DRAWING and (suite is None or not suite.ratios):
             raise UserError(f"{flag}: only for suites with fixed ratios ({PIPER_10K.name})", "drop it")
