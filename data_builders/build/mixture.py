@@ -95,23 +95,26 @@ def draw(
     if not samples:
         raise UserError("no dataset has a usable training sample; expected at least one", remedy=_REMEDY)
     random.Random(f"{seed}/mixture").shuffle(samples)
-    return samples, {
-        "size": len(samples),
-        "rescaled": asked != quotas,
-        "datasets": {
-            name: {
-                "ratio": ratios[name],
-                "asked": asked[name],
-                "drawn": quotas[name],
-                "drawn_ratio": round(100 * quotas[name] / len(samples), 2),
-                "candidates": len(pool.candidates),
-                "judged": pool.judged,
-                "verdicts": {verdict.value: count for verdict, count in sorted(pool.verdicts.items())},
-                "reason": _reason(asked[name], quotas[name], pool),
-            }
-            for name, pool in pools.items()
-        },
-    }
+    return samples, _describe(pools, ratios, asked, quotas)
+
+
+def _describe(
+    pools: Mapping[str, Pool], ratios: Mapping[str, float], asked: Mapping[str, int], drawn: Mapping[str, int]
+) -> dict[str, Any]:
+    total, datasets = sum(drawn.values()), {}
+    for name, pool in pools.items():
+        reason = "takes part of what others lack" if drawn[name] > asked[name] else pool.why_small()
+        datasets[name] = {
+            "ratio": ratios[name],
+            "asked": asked[name],
+            "drawn": drawn[name],
+            "drawn_ratio": round(100 * drawn[name] / total, 2),
+            "candidates": len(pool.candidates),
+            "judged": pool.judged,
+            "verdicts": {verdict.value: count for verdict, count in sorted(pool.verdicts.items())},
+            "reason": "" if drawn[name] == asked[name] else reason,
+        }
+    return {"size": total, "rescaled": asked != drawn, "datasets": datasets}
 
 
 def allot(size: int, ratios: Mapping[str, float], limits: Mapping[str, int]) -> dict[str, int]:
@@ -137,10 +140,3 @@ def _largest_remainder(total: int, ratios: Mapping[str, float]) -> dict[str, int
     for name in by_remainder[: total - sum(parts.values())]:
         parts[name] += 1
     return parts
-
-
-def _reason(asked: int, drawn: int, pool: Pool) -> str:
-    """Return why a dataset's rows differ from its ratio; empty if they do not."""
-    if drawn > asked:
-        return "takes part of what others lack"
-    return "" if drawn == asked else pool.why_small()
