@@ -52,7 +52,7 @@ class Judge:
 
     def __init__(self, backend: Backend, options: JudgeOptions) -> None:
         self.options = options
-        self.usage = Usage(options.prices, options.max_cost, options.max_tokens)
+        self.usage = Usage(options)
         self.cache = ReplyCache(options.cache_folder, backend.identity)
         self._backend = backend
 
@@ -87,10 +87,10 @@ class Judge:
         unique = list(dict.fromkeys(prompts))
         missing = [prompt for prompt in unique if self.cache.get(prompt, 1) is None]
         asked = sum(self._backend.prompt_tokens(prompt) for prompt in missing)
-        answered = len(missing) * self.usage.max_tokens
+        answered = len(missing) * self.options.max_tokens
         counted = self._backend.counts_tokens
         cost = "a local model" if counted else "no price given (--judge-price)"
-        if self.usage.prices is not None:
+        if self.options.prices is not None:
             cost = f"at most ${self.usage.cost(asked, answered):.4f}"
         return (
             f"{len(missing):,} requests ({len(unique) - len(missing):,} replies already cached), {asked:,} prompt "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from d2e_sft.judge.messages import Prompt, Reply, guess_tokens
+from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 
 
@@ -13,9 +14,7 @@ class Usage:
     """Counts of everything asked so far, and their cost.
 
     Attributes:
-        prices: USD per million prompt and reply tokens; None if unknown.
-        limit: USD that a run may cost; None for no limit.
-        max_tokens: Token limit of one reply.
+        options: Prices, the limit in USD, and the token limit of one reply.
         asked: Replies received.
         cached: Replies found in the cache.
         retried: Requests sent again because the server throttled, failed, stalled or dropped them.
@@ -27,9 +26,7 @@ class Usage:
         charged: USD spent or reserved for open requests, if there is a limit.
     """
 
-    prices: tuple[float, float] | None = None
-    limit: float | None = None
-    max_tokens: int = 0
+    options: JudgeOptions
     asked: int = 0
     cached: int = 0
     retried: int = 0
@@ -43,7 +40,7 @@ class Usage:
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the price of these numbers of tokens in USD; 0 without prices."""
-        price_in, price_out = self.prices or (0.0, 0.0)
+        price_in, price_out = self.options.prices or (0.0, 0.0)
         return (prompt_tokens * price_in + completion_tokens * price_out) / 1e6
 
     def reserve(self, prompt: Prompt) -> None:
@@ -51,18 +48,19 @@ class Usage:
 
         A request that breaks off may have been charged, so its reservation stays.
         """
-        most = self.cost(prompt.guessed_tokens, self.max_tokens)
-        if self.limit is not None and self.charged + most > self.limit:
+        most = self.cost(prompt.guessed_tokens, self.options.max_tokens)
+        limit = self.options.max_cost
+        if limit is not None and self.charged + most > limit:
             raise UserError(
                 f"the next request may cost ${most:.4f} and ${self.charged:.4f} are spent or reserved; expected at "
-                f"most ${self.limit:g} together (--judge-max-cost)",
+                f"most ${limit:g} together (--judge-max-cost)",
                 remedy="raise it and run again: kept replies are not asked for again",
             )
         self.charged += most
 
     def release(self, prompt: Prompt) -> None:
         """Cancel the reservation of a request that cost nothing."""
-        self.charged -= self.cost(prompt.guessed_tokens, self.max_tokens)
+        self.charged -= self.cost(prompt.guessed_tokens, self.options.max_tokens)
 
     def add(self, prompt: Prompt, reply: Reply) -> None:
         """Count a received reply, and replace its request's reservation by its cost."""
@@ -80,7 +78,7 @@ class Usage:
     def spent(self) -> str:
         """Return the cost so far, or the tokens if no price is known."""
         about = "about " if self.guessed else ""
-        if self.prices is None:
+        if self.options.prices is None:
             return f"{about}{self.prompt_tokens + self.completion_tokens:,} tokens"
         return f"{about}${self.cost(self.prompt_tokens, self.completion_tokens):.4f}"
 
@@ -92,5 +90,5 @@ class Usage:
             f"{self.asked:,} replies received, {self.cached:,} already cached; {self.retried:,} requests retried, "
             f"{self.reasked:,} prompts re-asked, {self.undecided:,} undecided{cut_off}; "
             f"{about}{self.prompt_tokens:,} prompt + {self.completion_tokens:,} reply tokens"
-            + ("" if self.prices is None else f", {self.spent()}")
+            + ("" if self.options.prices is None else f", {self.spent()}")
         )

@@ -76,12 +76,6 @@ def test_closed_sources_go_to_a_private_repository_only(hub: HubServer, closed: 
     assert hub.private == {"team/rows": True, "tester/open": False}
 
 
-def test_a_private_push_never_lands_in_a_public_repository(hub: HubServer, closed: Path) -> None:
-    hub.private["team/rows"] = False
-    assert "team/rows: is a public repository; expected a private one" in _push(closed).err
-    assert not hub.files
-
-
 @pytest.mark.parametrize("name", ["README.md", "train.parquet"])
 def test_a_link_to_a_file_elsewhere_is_refused(hub: HubServer, built: Path, tmp_path: Path, name: str) -> None:
     (built / name).rename(tmp_path / "elsewhere")
