@@ -51,25 +51,25 @@ def test_rows_are_followed_through_a_batch_that_changes_at_random() -> None:
         assert {(here.index, here.length, here.row) for here in rows.in_batch()} == expected
 
 
-def _slots(prompt: list[int], prefill: list[int]) -> SlotRows:
-    states = SimpleNamespace(
-        prompt_len=SimpleNamespace(np=np.array(prompt)), prefill_len=SimpleNamespace(np=np.array(prefill))
-    )
-    return SlotRows(states)
+def _slots(prefill: list[int], prompt: list[int] | None = None, **views: int) -> SlotRows:
+    """Slots by their prompts' lengths; `views` are the slots of the two requests of a pair."""
+    lengths = {"prompt_len": prompt or prefill, "prefill_len": prefill}
+    rows = SlotRows(SimpleNamespace(**{name: SimpleNamespace(np=np.array(of)) for name, of in lengths.items()}))
+    for view, slot in views.items():
+        assert rows.add(slot, _row("p", view))
+    return rows
 
 
-def _context(slots: list[int], lengths: list[int]) -> Any:
+def _context(slots: list[int], lengths: list[int], expanded: list[int] | None = None) -> Any:
     return SimpleNamespace(
         idx_mapping_np=np.array(slots),
-        expanded_idx_mapping=torch.tensor(slots),
+        expanded_idx_mapping=torch.tensor(expanded or slots),
         seq_lens_upper_bound_np=np.array(lengths),
     )
 
 
 def test_slots_pair_by_the_index_of_the_token_that_is_about_to_be_chosen() -> None:
-    rows = _slots(prompt=[100, 0, 20, 50], prefill=[100, 0, 20, 50])
-    rows.add(0, _row("p", "original"))
-    rows.add(2, _row("p", "imagined"))
+    rows = _slots([100, 0, 20, 50], original=0, imagined=2)
     rows.add(3, None)
     pairs, unpaired = match(rows.in_batch(_context([3, 2, 0], [60, 25, 105]), 3))
     assert [(original.index, imagined.index, original.length) for original, imagined in pairs] == [(2, 1, 5)]
@@ -78,29 +78,21 @@ def test_slots_pair_by_the_index_of_the_token_that_is_about_to_be_chosen() -> No
 
 def test_a_slot_whose_prompt_is_still_being_read_leaves_its_partner_alone() -> None:
     # The original was preempted with 5 tokens of an answer and is read again: prompt 100, to be filled up to 105.
-    rows = _slots(prompt=[100, 20], prefill=[105, 20])
-    rows.add(0, _row("p", "original"))
-    rows.add(1, _row("p", "imagined"))
+    rows = _slots([105, 20], prompt=[100, 20], original=0, imagined=1)
     pairs, unpaired = match(rows.in_batch(_context([0, 1], [64, 25]), 2))
-    assert pairs == []
-    assert [here.index for here in unpaired] == [1]
+    assert (pairs, [here.index for here in unpaired]) == ([], [1])
     assert len(match(rows.in_batch(_context([0, 1], [105, 25]), 2))[0]) == 1
 
 
 def test_a_slot_forgets_its_last_occupant() -> None:
-    rows = _slots(prompt=[4, 4], prefill=[4, 4])
-    assert rows.add(0, _row("p"))
+    rows = _slots([4, 4], original=0)
     assert not rows.add(0, None)
-    assert list(rows.in_batch(_context([0, 1], [4, 4]), 2)) == []
+    assert rows.in_batch(_context([0, 1], [4, 4]), 2) == []
 
 
 def test_draft_tokens_leave_every_row_alone() -> None:
-    rows = _slots(prompt=[4, 4], prefill=[4, 4])
-    rows.add(0, _row("p", "original"))
-    rows.add(1, _row("p", "imagined"))
-    context = _context([0, 1], [6, 6])
-    context.expanded_idx_mapping = torch.tensor([0, 0, 1, 1])
     logits = torch.randn(4, 9)
-    debias_rows(logits, rows.in_batch(context, 4))
+    context = _context([0, 1], [6, 6], expanded=[0, 0, 1, 1])
+    debias_rows(logits, _slots([4, 4], original=0, imagined=1).in_batch(context, 4))
     assert (logits.isfinite().sum(dim=-1) == 1).all()
     assert (logits.argmax(dim=-1) == 0).all()
