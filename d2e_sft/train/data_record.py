@@ -170,11 +170,9 @@ def tokens_digest(dataset: datasets.Dataset) -> str:
         lists = pa.concat_arrays(dataset.data.column(name).chunks)
         if name == "weight":
             digest.update(b"weight" + lists.to_numpy(zero_copy_only=False).tobytes())
-        if not pa.types.is_list(lists.type) and not pa.types.is_large_list(lists.type):
-            continue
-        if not pa.types.is_integer(lists.type.value_type):
-            continue  # follows from the tokens
-        digest.update(name.encode())
-        for part in (pc.list_value_length(lists), lists.flatten()):
-            digest.update(part.to_numpy(zero_copy_only=False).tobytes())
+        is_list = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
+        if is_list and pa.types.is_integer(lists.type.value_type):  # other columns follow from the tokens
+            digest.update(name.encode())
+            for part in (pc.list_value_length(lists), lists.flatten()):
+                digest.update(part.to_numpy(zero_copy_only=False).tobytes())
     return digest.hexdigest()

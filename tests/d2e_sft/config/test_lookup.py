@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from d2e_sft.config.lookup import (
-    Layer,
     bundled_methods,
     bundled_models,
     bundled_parts,
     bundled_recipes,
     compose,
     find_recipe,
-    merged,
     require_recipe,
 )
 from d2e_sft.config.recipe import load_recipe
@@ -110,6 +107,9 @@ def test_a_recipe_holds_its_own_values_over_those_it_extends(tmp_path: Path) -> 
     assert (recipe.train.num_train_epochs, recipe.train.learning_rate, recipe.data.max_length) == (5, 3e-5, 300)
     assert recipe.model.lora is not None
     assert (recipe.model.lora.r, recipe.model.lora.target_modules) == (8, ["q_proj"])
+    own = write(tmp_path, own="extends: base.yaml\nmodel: {lora: {target_modules: [k_proj]}}\n")
+    lora = load_recipe(own).model.lora
+    assert (lora and lora.target_modules) == ["k_proj"], "a list replaces a list"
 
 
 def test_of_several_bases_the_later_wins_and_a_base_may_extend_another(tmp_path: Path) -> None:
@@ -156,15 +156,6 @@ def test_a_base_may_be_a_bundled_recipe(tmp_path: Path) -> None:
     assert (recipe.train.output_dir, recipe.train.num_train_epochs) == ("runs/qwen3-0.6b/d2e-lora", 7)
     assert recipe.model.lora is not None
     assert recipe.d2e.views == ("original", "imagined")
-
-
-def test_merging_takes_values_from_above_and_leaves_both_as_they_are() -> None:
-    below: dict[str, Any] = {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
-    above: dict[str, Any] = {"train": {"num_train_epochs": [3]}, "data": None}
-    result = merged([Layer(Path("below"), below), Layer(Path("above"), above)])
-    assert result == {"train": {"num_train_epochs": [3], "seed": 2}, "data": None}
-    assert below == {"train": {"num_train_epochs": 1, "seed": 2}, "data": {"train": "x"}}
-    assert above == {"train": {"num_train_epochs": [3]}, "data": None}
 
 
 def test_the_saved_recipe_stands_alone_and_overrides_leave_the_file_as_it_is(tmp_path: Path) -> None:

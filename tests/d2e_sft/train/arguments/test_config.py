@@ -56,7 +56,9 @@ def test_a_recipe_of_other_values_comes_back_as_it_was() -> None:
 
 def test_transformers_parser_takes_recipe_keys_as_options(tmp_path: Path) -> None:
     words = ["--output_dir", str(tmp_path), "--objective", "teacher", "--debias", "false", "--save_steps", "0.5"]
-    (args,) = HfArgumentParser(D2EConfig).parse_args_into_dataclasses(words)  # type: ignore[arg-type]
+    parser = HfArgumentParser(D2EConfig)  # type: ignore[arg-type]
+    assert "The debias ratio" in parser.format_help()
+    (args,) = parser.parse_args_into_dataclasses(words)
     assert (args.d2e, args.save_steps) == (D2ESection(objective="teacher", debias=False), 0.5)
 
 
