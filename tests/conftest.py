@@ -35,6 +35,7 @@ gc.disable()  # until all tests are imported, of which nothing is garbage
 
 
 def pytest_collection_finish() -> None:
+    gc.set_threshold(20_000, 20, 50)  # rarer than by default, which looks through all published rows again and again
     gc.enable()
 
 

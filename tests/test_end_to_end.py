@@ -152,7 +152,7 @@ def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path) -> None
     recipe = load_recipe(world / "run.yaml")
     assert accumulation_steps(recipe.train, 1) == 2
     assert accumulation_steps(recipe.train, 2) == 1
-    with pytest.raises(UserError, match="on 3 processes"):
+    with pytest.raises(UserError, match="cannot be split over 3 processes"):
         accumulation_steps(recipe.train, 3)
 
 

@@ -18,14 +18,14 @@ from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.rows import write_rows_page
 from data_builders.quality.stats import compute_stats
 from data_builders.quality.stats_page import write_page
-from eval.compare.error_patterns import ErrorPattern, JudgedError
+from eval.compare.error_patterns import ErrorPattern, JudgedError, RunPatterns
 from eval.compare.measures.runs import load_measured
 from eval.compare.runs import load_runs
 from eval.pages.demo.answering import load_demo_model
 from eval.pages.demo.page import build_page, import_gradio, launch_options
 from eval.pages.demo.question import Question
 from eval.pages.report.page import write_measures_page, write_report
-from eval.pages.report.patterns import WrongAnswer, write_error_report
+from eval.pages.report.patterns import write_error_report
 from eval.pages.sweep.page import write_sweep_page
 from eval.run.options import EvalOptions
 from eval.sweep.commands import DONE_FILE
@@ -79,11 +79,9 @@ def _errors(folder: Path, plant: Plant) -> Path:
     dataset, texts = plant.line(), {"context": plant(), "question": plant()}
     rows = [prediction(n, False, dataset=dataset, output=plant(), answer=[plant()], **texts) for n in range(3)]
     [run] = load_runs([make_run(folder / plant.name(), rows)])
-    found = [
-        WrongAnswer(row, JudgedError(pattern, plant()), [plant()])
-        for row, pattern in zip(rows, ErrorPattern, strict=False)
-    ]
-    return write_error_report(run, found, method=plant(), by_rule=True, samples=9)[0]
+    errors = {key: JudgedError(kind, plant()) for key, kind in zip(run.predictions, ErrorPattern, strict=False)}
+    without = {key: [plant()] for key in errors}
+    return write_error_report(run, RunPatterns(plant(), errors), without, method=plant(), samples=9)[0]
 
 
 def _sample(plant: Plant, name: str, **changes: object) -> EventSample:
