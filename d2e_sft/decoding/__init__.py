@@ -7,11 +7,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding.pairs import PromptPair, token_pairs
+from d2e_sft.decoding.pairs import OptionScore, PromptPair, token_pairs
 
 if TYPE_CHECKING:
     from d2e_sft.decoding.generation import generate, generate_debiased, stop_token_ids, stream
-    from d2e_sft.decoding.likelihood import OptionScore, score
+    from d2e_sft.decoding.likelihood import score
     from d2e_sft.decoding.samples import answer_samples, sample_pairs
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
 ]
 _HOMES = {
     **dict.fromkeys(("generate", "generate_debiased", "stop_token_ids", "stream"), "generation"),
-    **dict.fromkeys(("OptionScore", "score"), "likelihood"),
+    "score": "likelihood",
     **dict.fromkeys(("answer_samples", "sample_pairs"), "samples"),
 }
 

@@ -7,7 +7,7 @@ no imagined row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, batches_of, resolv
 from d2e_sft.decoding.rows import no_gradients, rows_of
 from d2e_sft.util.errors import UserError
 
-OnBatch = Callable[[list[int], list[list[int]]], object]
+OnBatch = Callable[[Mapping[int, list[int]]], object]
 
 
 def generate(
@@ -30,7 +30,7 @@ def generate(
     *,
     stop_ids: Sequence[int] | None = None,
     tokenizer: Any = None,
-    on_batch: OnBatch = lambda indices, answers: None,
+    on_batch: OnBatch = lambda answers: None,
 ) -> list[list[int]]:
     """Decode prompts debiased, in batches of similar length (PIPER paper, section 3.3).
 
@@ -39,7 +39,7 @@ def generate(
         pairs: the prompts as token ids.
         stop_ids: tokens that end an answer and are not part of it; None: those of the generation config.
         tokenizer: needed for the stop strings of `decoding`.
-        on_batch: called after each batch with the indices of its pairs and their new tokens.
+        on_batch: called after each batch with the new tokens of its pairs, by index.
 
     Returns:
         the new token ids of each pair, in order.
@@ -55,7 +55,7 @@ def generate(
     for indices, prefix in batches_of(pairs, decoding.batch_size):
         for index, token in _decoded(model, {index: pairs[index] for index in indices}, decoding, stops, prefix):
             answers[index].append(token)
-        on_batch(indices, [answers[index] for index in indices])
+        on_batch({index: answers[index] for index in indices})
     return answers
 
 

@@ -9,7 +9,7 @@ Legend: R answers (an option of a prompt), N their scored tokens, H hidden size,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.choice import Head, RowStates, decoded_scores
 from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
-from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, batches_of, resolved
+from d2e_sft.decoding.pairs import OptionScore, Prefix, TokenPair, Tokens, batches_of, resolved
 from d2e_sft.decoding.prefill import prefill
 from d2e_sft.decoding.rows import PaddedRows, attending_by_branch, decoder_start_id, decodes_packed, no_gradients
 from d2e_sft.model.collation import encoder_inputs, left_pad, right_pad
@@ -33,21 +33,7 @@ _AT_ONCE = 512
 KeptStates = dict[tuple[tuple[int, ...], tuple[int, ...], int], Tensor]
 
 
-@dataclass(frozen=True)
-class OptionScore:
-    """How likely one option is.
-
-    Attributes:
-        logprob: sum of the log-probabilities of its `tokens` tokens, in nats.
-        greedy: whether greedy decoding would write the option.
-    """
-
-    logprob: float
-    tokens: int
-    greedy: bool
-
-
-OnScored = Callable[[list[int], list[list[OptionScore]]], object]
+OnScored = Callable[[Mapping[int, list[OptionScore]]], object]
 
 
 @dataclass(frozen=True)
@@ -67,7 +53,7 @@ def score(
     pairs: Sequence[TokenPair],
     decoding: DecodingConfig = DecodingConfig(),
     *,
-    on_batch: OnScored = lambda indices, scores: None,
+    on_batch: OnScored = lambda scores: None,
     kept: KeptStates | None = None,
 ) -> list[list[OptionScore]]:
     """The log-probability of each pair's options under the distribution that decoding chooses from.
@@ -76,7 +62,7 @@ def score(
         model: A causal or an encoder-decoder language model in eval mode.
         pairs: Prompts and their options as token ids.
         decoding: The decoder, and `batch_size` (prompts that go through the model together).
-        on_batch: Called after each batch with the indices of its pairs and the scores of their options.
+        on_batch: Called after each batch with the scores of the options of its pairs, by index.
         kept: States of earlier calls with this model, reused and added to. They take 4 or 2 bytes · hidden size per
             scored token and view. Only used for models that take packed rows.
 
@@ -103,7 +89,7 @@ def score(
         scores = iter(_scored(model, [answer for i in indices for answer in answers[i]], prefix, decoding, kept))
         for i in indices:
             results[i] = [next(scores) for _ in answers[i]]
-        on_batch(indices, [results[i] for i in indices])
+        on_batch({i: results[i] for i in indices})
     return results
 
 

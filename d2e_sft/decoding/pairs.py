@@ -44,6 +44,20 @@ class PromptPair(Generic[P_co]):
 TokenPair = PromptPair[Tokens]
 
 
+@dataclass(frozen=True)
+class OptionScore:
+    """How likely one option is.
+
+    Attributes:
+        logprob: sum of the log-probabilities of its `tokens` tokens, in nats.
+        greedy: whether greedy decoding would write the option; False if the engine does not say.
+    """
+
+    logprob: float
+    tokens: int
+    greedy: bool = False
+
+
 def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None = None) -> list[TokenPair]:
     """Pair each original prompt with the imagined prompt at the same place.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ class LocalBackend:
             )
         model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
-        def receive(indices: list[int], answers: list[list[int]]) -> None:
-            for index, answer in zip(indices, answers, strict=True):
+        def receive(answers: Mapping[int, list[int]]) -> None:
+            for index, answer in answers.items():
                 reply = Reply(
                     text=tokenizer.decode(answer, skip_special_tokens=True),
                     prompt_tokens=len(encoded[index]),

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from d2e_sft.decoding.likelihood import OnScored, OptionScore
-from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.decoding.likelihood import OnScored
+from d2e_sft.decoding.pairs import OptionScore, TokenPair
 
 # Prompts whose options are in the engine at once: enough to fill it. Earlier scores survive a kill.
 _AT_ONCE = 256
 
 
 def score(
-    llm: Any, pairs: Sequence[TokenPair], *, on_batch: OnScored = lambda indices, scores: None
+    llm: Any, pairs: Sequence[TokenPair], *, on_batch: OnScored = lambda scores: None
 ) -> list[list[OptionScore]]:
     """The plain log-probability of each pair's options, after its original prompt.
 
     Args:
         llm: a vLLM engine; see `d2e_sft.vllm.offline.load_llm`.
-        on_batch: called with the indices of some pairs and the scores of their options, as they come.
+        on_batch: called with the scores of the options of some pairs, by index, as they come.
 
     Returns:
         the scores of each pair's options, in order.
@@ -39,7 +39,7 @@ def score(
         outputs = iter(llm.generate(prompts, parameters, use_tqdm=False))
         scores = [[_score(next(outputs).prompt_logprobs, pair, option) for option in pair.options] for pair in part]
         results += scores
-        on_batch(list(range(start, start + len(part))), scores)
+        on_batch(dict(enumerate(scores, start)))
     return results
 
 

@@ -8,7 +8,7 @@ Documents without these fields are decoded plainly, and so are whole texts (perp
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -152,8 +152,8 @@ class D2ELM(LM):
         results: dict[int, OptionScore] = {}
         with tqdm(total=len(asked), desc=title, disable=disable_tqdm) as bar:
 
-            def keep(indices: list[int], scores: list[list[OptionScore]]) -> None:
-                for index, of_prompt in zip(indices, scores, strict=True):
+            def keep(scores: Mapping[int, list[OptionScore]]) -> None:
+                for index, of_prompt in scores.items():
                     results.update(zip(groups[index], of_prompt, strict=True))
                     bar.update(len(of_prompt))
 
@@ -180,12 +180,12 @@ class D2ELM(LM):
         has_template = bool(getattr(self.tokenizer, "chat_template", None))
         sampled = options.get("do_sample", float(options.get("temperature", 0)) > 0)
 
-        def keep(indices: list[int], tokens: list[list[int]]) -> None:
-            for i, answer in zip(indices, tokens, strict=True):
+        def keep(found: Mapping[int, list[int]]) -> None:
+            for i, answer in found.items():
                 text = self.tokenizer.decode(answer, skip_special_tokens=True)
                 answers[places[i]] = min((text.split(stop)[0] for stop in stop_strings), key=len, default=text)
                 self.cache_hook.add_partial("generate_until", requests[i].args, answers[places[i]])
-            bar.update(len(indices))
+            bar.update(len(found))
 
         tokens_of = self.encoder.tokens
         pairs = [

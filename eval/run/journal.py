@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 import d2e_sft
+from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import only_one
@@ -23,7 +24,6 @@ from eval.run.journal_files import (
     Answer,
     Fingerprint,
     JournalWriter,
-    OptionScores,
     PassFiles,
     SessionHeader,
     read_journal,
@@ -121,7 +121,7 @@ class DecodingPass:
         bar = tqdm(total=len(places), desc=f"decoding ({task.title})", unit="sample", disable=not processes.is_main)
         with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
 
-            def on_answers(found: Mapping[int, str | OptionScores]) -> None:
+            def on_answers(found: Mapping[int, str | list[OptionScore]]) -> None:
                 answered = [(places[index], answer) for index, answer in found.items()]
                 writer.write(
                     [task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in answered]

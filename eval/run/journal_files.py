@@ -27,7 +27,6 @@ from eval.score.scores import SCORES_FILE
 WITH_CONTEXT, WITHOUT_CONTEXT = "predictions", "without_context"
 DECODE_AGAIN = "decode again with --overwrite"
 Fingerprint = dict[str, Any]
-OptionScores = list[tuple[float, int]]  # log-probability and number of tokens of each option
 CHECK = "check"
 _CHECKED = re.compile(rb', "check": "([0-9a-f]{16})"\}$')
 
@@ -38,13 +37,13 @@ class Answer:
 
     Attributes:
         truncated: whether its context was cut to fit.
-        scores: of its options, if these were scored and nothing was generated.
+        scores: log-probability and number of tokens of each option, if these were scored and nothing was generated.
     """
 
     index: int
     output: str
     truncated: bool = False
-    scores: OptionScores | None = None
+    scores: list[tuple[float, int]] | None = None
 
     def line(self) -> dict[str, Any]:
         """The answer as JSON, without empty scores."""

@@ -13,9 +13,9 @@ from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding.pairs import PromptPair, TokenPair
+from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
 from d2e_sft.util.errors import UserError
-from eval.run.journal_files import Answer, OptionScores
+from eval.run.journal_files import Answer
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Task:
         """The conversations to answer."""
         return [one.imagined if self.without_context else one.messages for one in self.conversations]
 
-    def answer(self, place: int, found: str | OptionScores, *, truncated: bool) -> Answer:
+    def answer(self, place: int, found: str | Sequence[OptionScore], *, truncated: bool) -> Answer:
         """The journal's entry for an output, or for the scores of the options.
 
         Raises:
@@ -91,14 +91,14 @@ class Task:
         if isinstance(found, str):
             return Answer(place, found, truncated)
         conversation = self.conversations[place]
-        for option, (logprob, _) in zip(conversation.options, found, strict=True):
-            if not math.isfinite(logprob):
+        for option, score in zip(conversation.options, found, strict=True):
+            if not math.isfinite(score.logprob):
                 raise UserError(
-                    f"{conversation.label}: the log-probability of option {option!r} is {logprob}; expected a finite "
-                    "number",
+                    f"{conversation.label}: the log-probability of option {option!r} is {score.logprob}; expected a "
+                    "finite number",
                     remedy="use --dtype float32 or bfloat16, and check the model's weights and the decoder",
                 )
-        return Answer(place, "", truncated, scores=list(found))
+        return Answer(place, "", truncated, scores=[(score.logprob, score.tokens) for score in found])
 
 
 def sample_task(

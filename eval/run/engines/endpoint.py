@@ -16,14 +16,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import plain_text
-from d2e_sft.decoding.pairs import PromptPair
+from d2e_sft.decoding.pairs import OptionScore, PromptPair
 from d2e_sft.judge.messages import Reply
 from d2e_sft.judge.openai_backend import OpenAIBackend
 from d2e_sft.judge.options import Caller, EndpointOptions
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
-from eval.run.journal_files import OptionScores
 from eval.run.task import Task, encode
 
 CALLER = Caller(
@@ -88,9 +87,9 @@ class EndpointEngine:
         self._ask(kind(self._options.model_copy(update=update), CALLER), pairs, lambda reply: reply.text, on_answers)
 
     def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
-        def scores(reply: Reply) -> OptionScores:
+        def scores(reply: Reply) -> list[OptionScore]:
             assert isinstance(reply, _EchoedReply)
-            return [(sum(values), len(values)) for values in reply.logprobs]
+            return [OptionScore(sum(values), len(values)) for values in reply.logprobs]
 
         self._ask(_EchoBackend(self._options, CALLER), pairs, scores, on_answers)
 
@@ -101,7 +100,7 @@ class EndpointEngine:
         self,
         backend: OpenAIBackend,
         pairs: Sequence[PromptPair[Any]],
-        read: Callable[[Reply], str | OptionScores],
+        read: Callable[[Reply], str | list[OptionScore]],
         on_answers: OnAnswers,
     ) -> None:
         left = list(range(len(pairs)))

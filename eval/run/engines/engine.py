@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding.pairs import PromptPair
-from eval.run.journal_files import OptionScores
+from d2e_sft.decoding.pairs import OptionScore, PromptPair
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 from eval.run.task import Task
 
 # By index of the pair: its output, or the scores of its options. Called as answers come, in any order, by any thread.
-OnAnswers = Callable[[Mapping[int, str | OptionScores]], None]
+OnAnswers = Callable[[Mapping[int, str | list[OptionScore]]], None]
 
 
 class Engine(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding import OptionScore, generate, score, stop_token_ids
+from d2e_sft.decoding import generate, score, stop_token_ids
 from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.compilation import check_compiler
@@ -59,16 +59,16 @@ class InProcessEngine:
         return pairs
 
     def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
-        def on_batch(indices: list[int], answers: list[list[int]]) -> None:
-            texts = self._tokenizer.batch_decode(answers, skip_special_tokens=True)
-            on_answers(dict(zip(indices, texts, strict=True)))
+        def on_batch(answers: Mapping[int, list[int]]) -> None:
+            texts = self._tokenizer.batch_decode(list(answers.values()), skip_special_tokens=True)
+            on_answers(dict(zip(answers, texts, strict=True)))
 
         with _reporting_memory(pairs, decoding):
             generate(self._model, pairs, decoding, stop_ids=self._stop_ids, on_batch=on_batch)
 
     def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         with _reporting_memory(pairs, decoding):
-            score(self._model, pairs, decoding, on_batch=reporting_scores(on_answers), kept=self._kept)
+            score(self._model, pairs, decoding, on_batch=on_answers, kept=self._kept)
 
     def environment(self) -> dict[str, Any]:
         device = next(self._model.parameters()).device
@@ -80,16 +80,6 @@ class InProcessEngine:
             "threads": torch.get_num_threads(),
             "dtype": str(self._model.dtype).removeprefix("torch."),
         }
-
-
-def reporting_scores(on_answers: OnAnswers) -> Any:
-    """A callback that passes batches of option scores on to `on_answers`."""
-
-    def on_batch(indices: list[int], scores: list[list[OptionScore]]) -> None:
-        found = [[(option.logprob, option.tokens) for option in options] for options in scores]
-        on_answers(dict(zip(indices, found, strict=True)))
-
-    return on_batch
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from d2e_sft.model.positions import position_limit
 from d2e_sft.model.storage.folder import base_of_adapter, resolve_name
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
-from eval.run.engines.in_process import reporting_scores
 from eval.run.options import EvalOptions
 from eval.run.task import Task, encode
 
@@ -94,7 +93,7 @@ class VllmEngine:
 
     def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         likelihood = importlib.import_module("d2e_sft.vllm.likelihood")
-        likelihood.score(self._llm(), pairs, on_batch=reporting_scores(on_answers))
+        likelihood.score(self._llm(), pairs, on_batch=on_answers)
 
     def environment(self) -> dict[str, Any]:
         import torch

@@ -11,7 +11,8 @@ import torch
 
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score
 from d2e_sft.decoding.decoders import decoder_of
-from d2e_sft.decoding.likelihood import KeptStates, OptionScore
+from d2e_sft.decoding.likelihood import KeptStates
+from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import PREFIX, random_prompts, watch_inputs
 from tests.tiny import VOCAB_SIZE, tiny_model
@@ -135,7 +136,7 @@ def test_each_pair_has_its_alpha_and_batches_groups_and_parts_make_no_difference
     pairs[0] = replace(pairs[0], options=[*pairs[0].options, pairs[0].options[0]])
     seen: list[int] = []
     monkeypatch.setattr("d2e_sft.decoding.likelihood._AT_ONCE", 3)
-    together = score(model, pairs, DecodingConfig(batch_size=4), on_batch=lambda indices, _: seen.extend(indices))
+    together = score(model, pairs, DecodingConfig(batch_size=4), on_batch=seen.extend)
     monkeypatch.undo()
     assert sorted(seen) == list(range(7))
     assert together[0][0] == together[0][-1], "equal options have equal scores"

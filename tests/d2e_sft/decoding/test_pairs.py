@@ -19,7 +19,7 @@ def test_answers_do_not_depend_on_batch_size_order_and_groups(kind: str) -> None
     seen: list[int] = []
     one, three, five = (replace(DECODING, batch_size=size) for size in (1, 3, 5))
     by_one = generate(model, pairs, one, stop_ids=stops)
-    by_three = generate(model, pairs, three, stop_ids=stops, on_batch=lambda indices, _: seen.extend(indices))
+    by_three = generate(model, pairs, three, stop_ids=stops, on_batch=seen.extend)
     backwards = generate(model, pairs[::-1], five, stop_ids=stops)[::-1]
     grouped = generate(model, [replace(pair, group=i % 2) for i, pair in enumerate(pairs)], three, stop_ids=stops)
     assert by_one == by_three == backwards == grouped == decoded_alone(model, pairs, stops)

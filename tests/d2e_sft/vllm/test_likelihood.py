@@ -79,6 +79,6 @@ def test_an_option_scores_as_in_process(llm: PromptLogprobs) -> None:
 def test_scores_are_reported_as_they_come(llm: PromptLogprobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d2e_sft.vllm.likelihood._AT_ONCE", 2)
     reported: dict[int, Any] = {}
-    scores = score(llm, PAIRS, on_batch=lambda i, s: reported.update(zip(i, s, strict=True)))
+    scores = score(llm, PAIRS, on_batch=reported.update)
     assert [reported[i] for i in range(3)] == scores
     assert llm.sent == [5, 2], "the options of two prompts, then of the third"

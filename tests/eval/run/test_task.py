@@ -11,6 +11,7 @@ from tokenizers import normalizers
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation, Task, encode, sample_task
 from tests.command import d2e, refusal_of
@@ -108,7 +109,7 @@ def test_options_need_a_token_of_their_own_and_room() -> None:
     with pytest.raises(UserError, match=r"sample 's1' of 'made-up': .* makes no token of option 'positive'"):
         encode(task, tokenizer)
     with pytest.raises(UserError, match="sample 's1' of 'made-up': the log-probability of option 'negative' is nan"):
-        task.answer(0, [(-1.0, 1), (math.nan, 1)], truncated=False)
+        task.answer(0, [OptionScore(-1.0, 1), OptionScore(math.nan, 1)], truncated=False)
 
 
 def test_contexts_beyond_the_model_are_an_error_or_cut(
