@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from d2e_sft.config.decoding import DECODERS
+from d2e_sft.util.errors import UserError
 
 
 class Number(click.FloatRange):
@@ -31,3 +33,27 @@ def decoder_option(
     """Return the click option `--decoder`, whose help lists the decoders after `what`."""
     text = f"{what}: {', '.join(DECODERS)}{custom}. [default: d2e]"
     return click.option("--decoder", *names, metavar="NAME[:KEY=VALUE,…]", help=text, **settings)
+
+
+def given_options(context: click.Context) -> dict[str, str]:
+    """Return the flag of each parameter that was given on the command line, by the parameter's name."""
+    return {
+        str(one.name): one.opts[0]
+        for one in context.command.params
+        if context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+    }
+
+
+def reject_unused(option: str, chosen: str, users: Mapping[str, Sequence[str]]) -> None:
+    """Raise UserError for a given option of this command that only other values of `option` use.
+
+    Args:
+        users: Parameter → the values of `option` that use it; parameters that all use may be left out.
+    """
+    for name, flag in given_options(click.get_current_context()).items():
+        values = users.get(name, (chosen,))
+        if chosen not in values:
+            raise UserError(
+                f"{flag}: not supported by {option} {chosen}; expected {option} {' or '.join(values)}",
+                remedy=f"drop it, or add {option} {values[0]}",
+            )

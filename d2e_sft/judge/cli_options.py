@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import click
-from click.core import ParameterSource
 from pydantic import ValidationError
 
+from d2e_sft.config.options import reject_unused
 from d2e_sft.judge.options import BackendName, EndpointOptions, JudgeOptions
 from d2e_sft.util.errors import UserError, describe_validation_error
 
@@ -36,10 +36,12 @@ _JUDGE: dict[str, tuple[str | Sequence[str], str]] = {
     "dtype": (get_args(JudgeOptions.model_fields["dtype"].annotation), "Data type of a local model's weights."),
     "cache": ("FOLDER", "Folder of the replies; default: judge in the cache folder."),
 }
-_JUDGE_FLAGS = {"backend": "--judge", "base_url": "--judge-url", "prices": "--judge-price"}
-_ONLY_FOR: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("base_url", "key_env", "prices", "max_cost", "timeout", "attempts", "temperature"), ("openai",)),
-    "dtype": ("local",),
+_FLAGS = {"backend": "--judge", "base_url": "--judge-url", "prices": "--judge-price"}
+_FOR_ENDPOINTS = ("base_url", "key_env", "prices", "max_cost", "timeout", "attempts", "temperature")
+_BACKENDS_OF: dict[str, Sequence[str]] = {  # the back ends that use a parameter
+    **{f"judge_{field}": ("openai", "local") for field in _JUDGE if field != "backend"},
+    **{f"judge_{field}": ("openai",) for field in _FOR_ENDPOINTS},
+    "judge_dtype": ("local",),
 }
 
 
@@ -65,30 +67,16 @@ def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_judge(*args: Any, **values: Any) -> Any:
         given = {field: values.pop(f"judge_{field}") for field in _JUDGE}
-        return command(*args, **values, judge=_collect(given, click.get_current_context()))
+        reject_unused("--judge", given["backend"], _BACKENDS_OF)
+        try:
+            judge = JudgeOptions.model_validate(given)
+        except ValidationError as error:
+            raise UserError(f"options of the judge: {describe_validation_error(error)}") from None
+        return command(*args, **values, judge=judge)
 
     decorated: Callable[..., Any] = with_judge
     defaults = JudgeOptions()
     for field, settings in reversed(_JUDGE.items()):
-        decorated = _option(_flag(field), f"judge_{field}", getattr(defaults, field), *settings)(decorated)
+        flag = _FLAGS.get(field, f"--judge-{field.replace('_', '-')}")
+        decorated = _option(flag, f"judge_{field}", getattr(defaults, field), *settings)(decorated)
     return decorated
-
-
-def _collect(values: dict[str, Any], context: click.Context) -> JudgeOptions:
-    backend = values["backend"]
-    for field in values:
-        backends = _ONLY_FOR.get(field, () if field == "backend" else ("openai", "local"))
-        is_given = context.get_parameter_source(f"judge_{field}") is ParameterSource.COMMANDLINE
-        if backends and backend not in backends and is_given:
-            raise UserError(
-                f"{_flag(field)}: not available with --judge {backend}; expected --judge {' or '.join(backends)}",
-                remedy=f"drop it, or add --judge {backends[0]}",
-            )
-    try:
-        return JudgeOptions.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"options of the judge: {describe_validation_error(error)}") from None
-
-
-def _flag(field: str) -> str:
-    return _JUDGE_FLAGS.get(field, f"--judge-{field.replace('_', '-')}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from d2e_sft.config.options import Number
+from d2e_sft.config.options import Number, given_options
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
@@ -137,7 +136,7 @@ def build(
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
     """
     chosen, names = _pick(datasets, suite)
-    _reject_unused_options(chosen, click.get_current_context())
+    _reject_unused_options(chosen)
     bounds = chosen.bounds if chosen else ContextBounds()
     options = BuildOptions(
         names,
@@ -176,12 +175,9 @@ def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[s
     return None, [name.strip() for name in (datasets or "").split(",") if name.strip()]
 
 
-def _reject_unused_options(suite: Suite | None, context: click.Context) -> None:
+def _reject_unused_options(suite: Suite | None) -> None:
     """Reject options that would have no effect."""
-    for parameter in context.command.params:
-        name, flag = str(parameter.name), parameter.opts[0]
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
+    for name, flag in given_options(click.get_current_context()).items():
         if name in _FOR_TRAINING and suite is not None and suite.split == "test":
             raise UserError(f"{flag}: not used for suite {suite.name}, which only has test rows", "drop it")
         if name in _FOR_DRAWING and (suite is None or not suite.ratios):

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from pydantic import ValidationError
 
-from d2e_sft.config.options import Number
+from d2e_sft.config.options import Number, reject_unused
 from d2e_sft.judge.cli_options import endpoint_flags
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError, describe_validation_error
@@ -67,7 +66,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_engine(*args: Any, **values: Any) -> Any:
         given = {name: values.pop(name) for name in _ENGINES_OF}
-        return command(*args, **values, **_collect(values["engine"], given, click.get_current_context()))
+        return command(*args, **values, **_collect(values["engine"], given))
 
     decorated: Callable[..., Any] = with_engine
     for option in reversed(_OPTIONS):
@@ -75,17 +74,10 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def _collect(engine: str, values: dict[str, Any], context: click.Context) -> dict[str, Any]:
+def _collect(engine: str, values: dict[str, Any]) -> dict[str, Any]:
     if engine == "auto":
         engine = "transformers" if values["base_url"] is None else "openai"
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        engines = _ENGINES_OF.get(name, (engine,))
-        if engine not in engines and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UserError(
-                f"{parameter.opts[0]}: not supported by --engine {engine}; expected --engine " + " or ".join(engines),
-                remedy=f"drop it, or add --engine {engines[0]}",
-            )
+    reject_unused("--engine", engine, _ENGINES_OF)
     try:
         endpoint = EndpointOptions(**{name: values[name] for name in _ENDPOINT})
     except ValidationError as error:

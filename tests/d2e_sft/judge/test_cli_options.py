@@ -52,7 +52,7 @@ def test_every_option_reaches_its_field() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--judge-model m", r"--judge-model: not available with --judge rules; expected --judge openai or local"),
+        ("--judge-model m", r"--judge-model: not supported by --judge rules; expected --judge openai or local"),
         ("--judge local --judge-model m --judge-url http://h", r"--judge-url: .*expected --judge openai"),
         ("--judge openai --judge-model m --judge-dtype float16", r"--judge-dtype: .*expected --judge local"),
         ("--judge openai", r"judge 'openai' without a model; name one with --judge-model"),
@@ -63,7 +63,7 @@ def test_every_option_reaches_its_field() -> None:
         ("--judge openai --judge-model m --judge-max-cost 1", r"a limit of \$1 and no prices"),
         ("--judge openai --judge-model m --judge-concurrency 0", r"concurrency: got '0'"),
         ("--judge openai --judge-model m --judge-timeout nan", r"timeout: got 'nan'"),
-        ("--judge local --judge-model m --judge-temperature 0.5", r"--judge-temperature: not available"),
+        ("--judge local --judge-model m --judge-temperature 0.5", r"--judge-temperature: not supported"),
     ],
 )
 def test_options_that_would_be_ignored_or_make_no_sense_are_refused(arguments: str, message: str) -> None:

@@ -141,7 +141,7 @@ def test_an_estimate_asks_and_writes_nothing(tmp_path: Path, server: JudgeServer
         (["--estimate"], "--estimate without a judge"),
         (["--bench", "mini2"], "Did you mean 'mini'?"),
         (["--without-context", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["--judge-model", "m"], "not available with --judge rules"),
+        (["--judge-model", "m"], "not supported by --judge rules"),
     ],
 )
 def test_wrong_options_are_one_message(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -44,7 +44,7 @@ def test_finished_results_are_judged_without_decoding(
         (("--without-context",), "--judge with --without-context: a judge reads answers that were generated from"),
         (("--answer", "likelihood"), "--judge with --answer likelihood: "),
         (("--launch", "ddp", "--processes", "2"), "--judge with --launch ddp: one process asks a judge"),
-        (("--judge-dtype", "float32"), "not available with --judge openai"),
+        (("--judge-dtype", "float32"), "not supported by --judge openai"),
     ],
 )
 def test_what_leaves_nothing_to_judge_is_refused_before_a_model_is_loaded(
