@@ -16,7 +16,7 @@ from typing import Any
 from d2e_sft.util.table import Table
 from eval.systems.openpi2 import metrics
 from eval.systems.openpi2.gold import Change, Procedure, Procedures, digest_of, has_expansion, sentence, texts_by_step
-from eval.systems.openpi2.metrics import PrecisionRecall, Scorer, cell
+from eval.systems.openpi2.metrics import PrecisionRecall, cell
 from eval.systems.openpi2.task import scorer_of
 from eval.systems.openpi2.tracking import Listed, ListingTask
 from eval.systems.system import SystemResult
@@ -90,39 +90,6 @@ def _plain(text: str) -> str:
     return text.strip().rstrip(".").lower()
 
 
-def complete_result(gold: Procedures, predictions: Sentences, scorer: Scorer | None) -> SystemResult:
-    """Return F1 and BERTScore; the official exact match always uses the clusters without paraphrases."""
-    kinds = {"plain": False, **({"expanded": True} if has_expansion(gold) else {})}
-    figures = {"official": score_complete(gold, predictions, expanded=False)}
-    bert: dict[str, float | None] = dict.fromkeys(kinds)
-    for name, flag in kinds.items():
-        figures[f"corrected, {name}"] = score_complete_corrected(gold, predictions, expanded=flag)
-        if scorer is not None:
-            steps = _steps(gold, predictions, expanded=flag)
-            candidates = [(text, [*chain.from_iterable(gold_step)]) for gold_step, step in steps for text in step]
-            bert[name] = metrics.mean(metrics.best_scores(scorer, candidates))
-    rows = [(name, *map(cell, (item.precision, item.recall, item.f1))) for name, item in figures.items()]
-    title = f"Complete sentences, exact match ({metrics.scored(len(predictions), len(gold))})"
-    tables = [
-        Table.of(("scorer", "precision", "recall", "F1"), rows, title),
-        metrics.bertscore_table("Complete sentences, BERTScore", [("sentences", bert["plain"], bert.get("expanded"))]),
-    ]
-    exact = {name: item.as_json() for name, item in figures.items()}
-    detail = {"procedures": len(predictions), **exact, "bertscore": bert}
-    headline = {"complete_f1": figures["official"].f1, "complete": detail}
-    scorers = {"complete F1": partial(score_complete, gold, expanded=False)}
-    for kind, expanded in kinds.items():
-        name = "complete F1" + " + expansion" * (kind == "expanded") + ", corrected"
-        scorers[name] = partial(score_complete_corrected, gold, expanded=expanded)
-    about = digest_of(gold, predictions)
-    measures = [
-        found
-        for name, score in scorers.items()
-        for found in metrics.f1_measure(name, about, {key: score({key: steps}) for key, steps in predictions.items()})
-    ]
-    return SystemResult(headline, tables, measures=measures)
-
-
 class Complete(ListingTask):
     """Complete sentences."""
 
@@ -133,4 +100,36 @@ class Complete(ListingTask):
         return parse_sentences(reply)
 
     def evaluate(self, gold: Procedures, answers: Listed, options: Any, seed: int) -> SystemResult:
-        return complete_result(gold, answers, scorer_of(options))
+        """Return F1 and BERTScore; the official exact match always uses the clusters without paraphrases."""
+        scorer = scorer_of(options)
+        kinds = {"plain": False, **({"expanded": True} if has_expansion(gold) else {})}
+        figures = {"official": score_complete(gold, answers, expanded=False)}
+        bert: dict[str, float | None] = dict.fromkeys(kinds)
+        for name, flag in kinds.items():
+            figures[f"corrected, {name}"] = score_complete_corrected(gold, answers, expanded=flag)
+            if scorer is not None:
+                steps = _steps(gold, answers, expanded=flag)
+                candidates = [(text, [*chain.from_iterable(gold_step)]) for gold_step, step in steps for text in step]
+                bert[name] = metrics.mean(metrics.best_scores(scorer, candidates))
+        rows = [(name, *map(cell, (item.precision, item.recall, item.f1))) for name, item in figures.items()]
+        title = f"Complete sentences, exact match ({metrics.scored(len(answers), len(gold))})"
+        tables = [
+            Table.of(("scorer", "precision", "recall", "F1"), rows, title),
+            metrics.bertscore_table(
+                "Complete sentences, BERTScore", [("sentences", bert["plain"], bert.get("expanded"))]
+            ),
+        ]
+        exact = {name: item.as_json() for name, item in figures.items()}
+        detail = {"procedures": len(answers), **exact, "bertscore": bert}
+        headline = {"complete_f1": figures["official"].f1, "complete": detail}
+        scorers = {"complete F1": partial(score_complete, gold, expanded=False)}
+        for kind, expanded in kinds.items():
+            name = "complete F1" + " + expansion" * (kind == "expanded") + ", corrected"
+            scorers[name] = partial(score_complete_corrected, gold, expanded=expanded)
+        about = digest_of(gold, answers)
+        measures = [
+            found
+            for name, score in scorers.items()
+            for found in metrics.f1_measure(name, about, {key: score({key: steps}) for key, steps in answers.items()})
+        ]
+        return SystemResult(headline, tables, measures=measures)

@@ -34,42 +34,6 @@ def parse_schema(reply: str) -> dict[str, list[str]]:
     return schema
 
 
-def schemata_result(gold: Procedures, predictions: Schemas, scorer: Scorer | None) -> SystemResult:
-    """Return scores and tables; the headline scores are those of attributes (the paper's entity-attribute pairs)."""
-    kinds = {"plain": False, **({"expanded": True} if has_expansion(gold) else {})}
-    official = {name: score_schemata(gold, predictions, expanded=flag) for name, flag in kinds.items()}
-    corrected = {name: score_schemata_corrected(gold, predictions, expanded=flag) for name, flag in kinds.items()}
-    bert = {name: _bertscores(gold, predictions, scorer, flag) for name, flag in kinds.items()}
-    headline = {
-        f"schemata_{level}_f1" + "_expanded" * (name == "expanded"): getattr(figures, f"attributes_{level}").f1
-        for name, figures in official.items()
-        for level in ("global", "local")
-    }
-    detail: dict[str, Any] = {
-        "procedures": len(predictions),
-        "official": {name: figures.as_json() for name, figures in official.items()},
-        "corrected": {name: figures.as_json() for name, figures in corrected.items()},
-        "bertscore": bert,
-    }
-    rows = []
-    for level in _LEVELS:
-        plain = getattr(official["plain"], level)
-        f1 = [
-            cell(getattr(scores[kind], level).f1 if kind in scores else None)
-            for scores in (official, corrected)
-            for kind in ("plain", "expanded")
-        ]
-        rows.append((level.replace("_", ", "), cell(plain.precision), cell(plain.recall), *f1))
-    title = f"Schemata, exact match ({scored(len(predictions), len(gold))})"
-    tables = [
-        Table.of(_COLUMNS, rows, title),
-        bertscore_table(
-            "Schemata, BERTScore", [(n, bert["plain"][n], bert.get("expanded", {}).get(n)) for n in bert["plain"]]
-        ),
-    ]
-    return SystemResult({**headline, "schemata": detail}, tables, measures=_measures(gold, predictions, kinds))
-
-
 def _measures(gold: Procedures, predictions: Schemas, kinds: Mapping[str, bool]) -> list[Measure]:
     """Return F1 of attributes procedure by procedure, by both scorers and with expansion if there is one."""
     digest = digest_of(gold, predictions)
@@ -115,4 +79,37 @@ class Schemata(ListingTask):
         return parse_schema(reply)
 
     def evaluate(self, gold: Procedures, answers: Listed, options: Any, seed: int) -> SystemResult:
-        return schemata_result(gold, answers, scorer_of(options))
+        """Return scores and tables; the headline is that of attributes (the paper's entity-attribute pairs)."""
+        scorer = scorer_of(options)
+        kinds = {"plain": False, **({"expanded": True} if has_expansion(gold) else {})}
+        official = {name: score_schemata(gold, answers, expanded=flag) for name, flag in kinds.items()}
+        corrected = {name: score_schemata_corrected(gold, answers, expanded=flag) for name, flag in kinds.items()}
+        bert = {name: _bertscores(gold, answers, scorer, flag) for name, flag in kinds.items()}
+        headline = {
+            f"schemata_{level}_f1" + "_expanded" * (name == "expanded"): getattr(figures, f"attributes_{level}").f1
+            for name, figures in official.items()
+            for level in ("global", "local")
+        }
+        detail: dict[str, Any] = {
+            "procedures": len(answers),
+            "official": {name: figures.as_json() for name, figures in official.items()},
+            "corrected": {name: figures.as_json() for name, figures in corrected.items()},
+            "bertscore": bert,
+        }
+        rows = []
+        for level in _LEVELS:
+            plain = getattr(official["plain"], level)
+            f1 = [
+                cell(getattr(scores[kind], level).f1 if kind in scores else None)
+                for scores in (official, corrected)
+                for kind in ("plain", "expanded")
+            ]
+            rows.append((level.replace("_", ", "), cell(plain.precision), cell(plain.recall), *f1))
+        title = f"Schemata, exact match ({scored(len(answers), len(gold))})"
+        tables = [
+            Table.of(_COLUMNS, rows, title),
+            bertscore_table(
+                "Schemata, BERTScore", [(n, bert["plain"][n], bert.get("expanded", {}).get(n)) for n in bert["plain"]]
+            ),
+        ]
+        return SystemResult({**headline, "schemata": detail}, tables, measures=_measures(gold, answers, kinds))

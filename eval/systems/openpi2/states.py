@@ -20,9 +20,9 @@ from eval.score.statistics import bootstrap_average
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns
 from eval.systems.openpi2 import gold as official_files
-from eval.systems.openpi2.gold import GoldState, Procedures, read_official, read_procedures, states_by_step
+from eval.systems.openpi2.gold import GoldState, read_official, read_procedures, states_by_step
 from eval.systems.openpi2.metrics import NOT_COMPUTED, Scorer, cell, mean, scored
-from eval.systems.openpi2.task import Form, Task, conversation, drawn, sampling, scorer_of
+from eval.systems.openpi2.task import Task, conversation, drawn, sampling, scorer_of
 from eval.systems.openpi2.tracking import cut_answer, states_chat_prompt, states_text_prompt
 from eval.systems.system import SystemCall, SystemResult
 
@@ -59,61 +59,6 @@ def parse_states(reply: str) -> tuple[str, str]:
     return ERROR, ERROR
 
 
-def read_gold_states(path: Path) -> dict[str, list[list[GoldState]]]:
-    """Read `dev-ranked.json`, or gold states in the format of predictions; UserError if the file is damaged."""
-    if all(isinstance(value, list) for value in read_official(path).values()):
-        found = read_official(path, list[list[StatePair]])
-        return {
-            key: [[GoldState(*map(official_files.alternatives, pair)) for pair in step] for step in steps]
-            for key, steps in found.items()
-        }
-    return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
-
-
-def read_states(path: Path, gold: GoldStates) -> dict[str, list[list[StatePair]]]:
-    """Read predicted states, one for each gold change; UserError if the file is damaged or does not fit these."""
-    found: dict[str, list[list[StatePair]]] = official_files.read_by_step(path, gold, list[StatePair])
-    for key, steps in found.items():
-        for place, (step, changes) in enumerate(zip(steps, gold[key], strict=True), start=1):
-            if len(step) != len(changes):
-                raise UserError(
-                    f"{path}: {key}: got {len(step)} predictions; expected one for each of the {len(changes)} gold "
-                    f"changes of step {place}",
-                    remedy="the official predictions are for dev-ranked.json, which has 1,324 changes; name that file",
-                )
-    return found
-
-
-def ask_states(asker: Asker, form: Form, procedures: Procedures, **sampling: Any) -> dict[str, list[list[StatePair]]]:
-    """Return predicted states of each gold change, by step of each procedure (the ranked form, with raw mentions)."""
-    changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
-    if form == "chat":  # each change on its own, all in one pass
-        asked = [
-            conversation(f"{key}/{place}/{number}", states_chat_prompt, procedures[key], place - 1, state, group=key)
-            for key, steps in changes.items()
-            for place, states in enumerate(steps, start=1)
-            for number, state in enumerate(states, start=1)
-        ]
-        replies = iter(asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, **sampling))
-    else:  # each change as a line to be continued, after the answers to those before it
-        said = ask_by_turns(
-            asker,
-            "states-{}",
-            {key: sum(map(len, steps)) for key, steps in changes.items()},
-            lambda key, replies: conversation(
-                f"{key}/{len(replies) + 1}", states_text_prompt, procedures[key], changes[key], replies
-            ),
-            read=lambda output: cut_answer(output, "text", "states"),
-            max_new_tokens=_STATES_TOKENS,
-            **sampling,
-        )
-        replies = chain.from_iterable(said[key] for key in changes)
-    return {
-        key: [[StatePair(*state.names, *parse_states(next(replies))) for state in states] for states in steps]
-        for key, steps in changes.items()
-    }
-
-
 def exact_matches(predictions: Predictions, gold: GoldStates, *, any_alternative: bool) -> list[bool]:
     """Return whether both states of each change equal a gold one: officially the first accepted ones, or any."""
     kept = None if any_alternative else 1
@@ -136,34 +81,6 @@ def _pairs(predictions: Predictions, gold: GoldStates) -> list[tuple[StatePair, 
     return [pair for step in steps for pair in zip(*step, strict=True)]
 
 
-def states_result(gold: GoldStates, predictions: Predictions, scorer: Scorer | None, seed: int = 0) -> SystemResult:
-    """Return accuracy with its interval, officially and with any accepted state, and BERTScore."""
-    official = exact_matches(predictions, gold, any_alternative=False)
-    corrected = exact_matches(predictions, gold, any_alternative=True)
-    bert = None if scorer is None else states_bertscore(predictions, gold, scorer)
-    rows: list[tuple[str, ...]] = []
-    accuracies: dict[str, dict[str, float] | None] = {}
-    for kind, state, matches in (("official", "first", official), ("corrected", "any", corrected)):
-        found = bootstrap_average([[float(match) for match in matches]], seed=seed) if matches else None
-        accuracies[kind] = own = {"accuracy": found.mean, "low": found.low, "high": found.high} if found else None
-        rows.append((f"{state} accepted state ({kind})", *(map(cell, own.values()) if own else [""] * 3)))
-    total = sum(len(step) for steps in gold.values() for step in steps)
-    title = f"States, exact match with 95 % interval ({scored(len(official), total, 'changes')}); BERTScore "
-    title += cell(bert) if bert is not None else f"{NOT_COMPUTED}, set bertscore_model=NAME"
-    detail = {"procedures": len(predictions), "changes": len(official), **accuracies, "bertscore": bert}
-    table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
-    headline = {"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}
-    about = digest([[key, gold[key]] for key in sorted(predictions)])
-    measures: list[Measure] = []
-    for name, any_alternative in (("states accuracy", False), ("states accuracy, corrected", True)):
-        counts = {}
-        for key, steps in predictions.items():
-            right = exact_matches({key: steps}, gold, any_alternative=any_alternative)
-            counts[key] = sum(right), len(right)
-        measures += measure(name, "share", "procedures", about, counts)
-    return SystemResult(headline, [table], measures=measures)
-
-
 class States(Task[GoldStates, Predictions]):
     """States before and after each gold change."""
 
@@ -171,18 +88,86 @@ class States(Task[GoldStates, Predictions]):
     official = (official_files.RANKED,)
 
     def read_gold(self, path: Path, options: Any) -> GoldStates:
-        return read_gold_states(path)
+        """Read `dev-ranked.json`, or gold states in the format of predictions; UserError if the file is damaged."""
+        if all(isinstance(value, list) for value in read_official(path).values()):
+            found = read_official(path, list[list[StatePair]])
+            return {
+                key: [[GoldState(*map(official_files.alternatives, pair)) for pair in step] for step in steps]
+                for key, steps in found.items()
+            }
+        return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
 
     def ask(self, gold: GoldStates, call: SystemCall, asker: Asker) -> Predictions:
+        """Ask for the states of each gold change (the ranked form, with raw mentions)."""
         scorer_of(call.options)
-        procedures = read_procedures(self.gold_at(call.data, call.options, "--data"))
-        return ask_states(asker, call.options.prompt, drawn(call, procedures), **sampling(call))
+        procedures = drawn(call, read_procedures(self.gold_at(call.data, call.options, "--data")))
+        changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
+        if call.options.prompt == "chat":  # each change on its own, all in one pass
+            asked = [
+                conversation(f"{key}/{place}/{n}", states_chat_prompt, procedures[key], place - 1, state, group=key)
+                for key, steps in changes.items()
+                for place, states in enumerate(steps, start=1)
+                for n, state in enumerate(states, start=1)
+            ]
+            replies = iter(asker.ask("states", asked, max_new_tokens=_STATES_TOKENS, **sampling(call)))
+        else:  # each change as a line to be continued, after the answers to those before it
+            said = ask_by_turns(
+                asker,
+                "states-{}",
+                {key: sum(map(len, steps)) for key, steps in changes.items()},
+                lambda key, replies: conversation(
+                    f"{key}/{len(replies) + 1}", states_text_prompt, procedures[key], changes[key], replies
+                ),
+                read=lambda output: cut_answer(output, "text", "states"),
+                max_new_tokens=_STATES_TOKENS,
+                **sampling(call),
+            )
+            replies = chain.from_iterable(said[key] for key in changes)
+        return {
+            key: [[StatePair(*state.names, *parse_states(next(replies))) for state in states] for states in steps]
+            for key, steps in changes.items()
+        }
 
     def read_predictions(self, path: Path, gold: GoldStates, options: Any) -> Predictions:
-        return read_states(path, gold)
+        """Read predicted states, one for each gold change; UserError if the file is damaged or does not fit these."""
+        found: dict[str, list[list[StatePair]]] = official_files.read_by_step(path, gold, list[StatePair])
+        for key, steps in found.items():
+            for place, (step, changes) in enumerate(zip(steps, gold[key], strict=True), start=1):
+                if len(step) != len(changes):
+                    raise UserError(
+                        f"{path}: {key}: got {len(step)} predictions; expected one for each of the {len(changes)} "
+                        f"gold changes of step {place}",
+                        remedy="name dev-ranked.json, for whose 1,324 changes the official predictions are",
+                    )
+        return found
 
     def evaluate(self, gold: GoldStates, answers: Predictions, options: Any, seed: int) -> SystemResult:
-        return states_result(gold, answers, scorer_of(options), seed)
+        """Return accuracy with its interval, officially and with any accepted state, and BERTScore."""
+        scorer = scorer_of(options)
+        official = exact_matches(answers, gold, any_alternative=False)
+        corrected = exact_matches(answers, gold, any_alternative=True)
+        bert = None if scorer is None else states_bertscore(answers, gold, scorer)
+        rows: list[tuple[str, ...]] = []
+        accuracies: dict[str, dict[str, float] | None] = {}
+        for kind, state, matches in (("official", "first", official), ("corrected", "any", corrected)):
+            found = bootstrap_average([[float(match) for match in matches]], seed=seed) if matches else None
+            accuracies[kind] = own = {"accuracy": found.mean, "low": found.low, "high": found.high} if found else None
+            rows.append((f"{state} accepted state ({kind})", *(map(cell, own.values()) if own else [""] * 3)))
+        total = sum(len(step) for steps in gold.values() for step in steps)
+        title = f"States, exact match with 95 % interval ({scored(len(official), total, 'changes')}); BERTScore "
+        title += cell(bert) if bert is not None else f"{NOT_COMPUTED}, set bertscore_model=NAME"
+        detail = {"procedures": len(answers), "changes": len(official), **accuracies, "bertscore": bert}
+        table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
+        headline = {"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}
+        about = digest([[key, gold[key]] for key in sorted(answers)])
+        measures: list[Measure] = []
+        for name, any_alternative in (("states accuracy", False), ("states accuracy, corrected", True)):
+            counts = {}
+            for key, steps in answers.items():
+                right = exact_matches({key: steps}, gold, any_alternative=any_alternative)
+                counts[key] = sum(right), len(right)
+            measures += measure(name, "share", "procedures", about, counts)
+        return SystemResult(headline, [table], measures=measures)
 
     def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
         """Score predictions; those of other changes against the gold file next to them, as officially."""

@@ -67,10 +67,23 @@ class Wiqa(LabelSystem[Question]):
         return super().about(options) + ", without the paragraph" * (options.paragraph == "no")
 
     def conversation(self, question: Question, options: Any) -> Conversation:
-        return conversation(question, shots=options.shots, paragraph=options.paragraph == "yes")
+        """Ask a question after some solved ones; without its paragraph, the conversation is its imagined view."""
+        opening: Messages = [system(_WORDING["system"])]
+        for shown in _WORDING["demonstrations"][: options.shots]:
+            opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
+        imagined = [*opening, _asked((), question.stem)]
+        messages = [*opening, _asked(question.steps, question.stem)] if options.paragraph == "yes" else imagined
+        return Conversation(self.name, question.id, messages, imagined, group=question.paragraph)
 
-    def read_answer(self, reply: str, question: Question) -> Label | None:
-        return read_answer(reply)
+    def read_answer(self, reply: str, question: Any) -> Label | None:
+        """Return the first effect in a reply, after "answer:" or "effect is" if it has one, or a choice's letter."""
+        marker = _MARKER.search(reply)
+        found = (marker and _ANSWER.search(reply, marker.end())) or _ANSWER.search(reply)
+        if found:
+            name = found[1].lower()
+            return "no_effect" if name.startswith("no") else label_of(name)
+        letter = _LETTER.match(reply.strip())
+        return label_of(letter[1]) if letter else None
 
     def groups(self, asked: Sequence[Question]) -> Mapping[str, Sequence[Question]]:
         return scorer.by_type(asked)
@@ -106,31 +119,10 @@ class Wiqa(LabelSystem[Question]):
         return ({"ques_id": question.id, "question": question.stem, "answer": ""} for question in gold)
 
 
-def conversation(question: Question, *, shots: int, paragraph: bool) -> Conversation:
-    """Ask a question after some solved ones; without its paragraph, the conversation is its imagined view."""
-    opening: Messages = [system(_WORDING["system"])]
-    for shown in _WORDING["demonstrations"][:shots]:
-        opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
-    imagined = [*opening, _asked((), question.stem)]
-    messages = [*opening, _asked(question.steps, question.stem)] if paragraph else imagined
-    return Conversation("wiqa", question.id, messages, imagined, group=question.paragraph)
-
-
 def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:
     listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
     process = _WORDING["process"].format(steps=listed) + "\n" if steps else ""
     return user(process + _WORDING["question"].format(stem=stem))
-
-
-def read_answer(reply: str) -> Label | None:
-    """Return the first effect in a reply, after "answer:" or "effect is" if it has one, or a choice's letter."""
-    marker = _MARKER.search(reply)
-    found = (marker and _ANSWER.search(reply, marker.end())) or _ANSWER.search(reply)
-    if found:
-        name = found[1].lower()
-        return "no_effect" if name.startswith("no") else label_of(name)
-    letter = _LETTER.match(reply.strip())
-    return label_of(letter[1]) if letter else None
 
 
 WIQA = Wiqa()

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eval.run.task import Conversation
 from eval.systems.openpi2.gold import EXPANDED, RANKED
 from eval.systems.openpi2.system import OPENPI2
+from eval.systems.openpi2.task import ScorerOptions
 from eval.systems.system import SystemCall, SystemResult, parse_options
 from tests.eval.systems.files import save
 from tests.factories import ScriptedAsker
@@ -117,3 +120,11 @@ def rescored(tmp_path: Path, result: SystemResult, name: str, gold: Path, task: 
     path = save(tmp_path / name, result.files[name])
     options = parse_options(OPENPI2.score_options, [f"task={task}"], "openpi2")
     return OPENPI2.score(path, gold, options).scores
+
+
+def scores_by(task: Any, scorer: Any, gold: Any, predicted: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return a task's scores with this function as BERTScore; None computes none."""
+    monkeypatch.setattr("eval.systems.openpi2.task.bert_scorer", lambda *_: scorer)
+    options = ScorerOptions(bertscore_model="any" if scorer else None)
+    scores: dict[str, Any] = task.evaluate(gold, predicted, options, 0).scores
+    return scores

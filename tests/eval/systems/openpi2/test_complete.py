@@ -10,7 +10,7 @@ import pytest
 from eval.systems.openpi2 import complete
 from eval.systems.openpi2.gold import EXPANDED, Procedure, read_clustered, sentence
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.procedures import expanded
+from tests.eval.systems.openpi2.procedures import expanded, scores_by
 
 
 def test_sentences_stand_one_a_line() -> None:
@@ -67,13 +67,15 @@ def test_the_corrected_score_takes_any_state_once(gold: dict[str, Procedure]) ->
     assert (corrected.predicted_right, corrected.predicted, corrected.gold_found) == (1, 1, 1)
 
 
-def test_complete_bertscore_is_the_best_of_the_step(gold: dict[str, Procedure]) -> None:
+def test_complete_bertscore_is_the_best_of_the_step(
+    gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch
+) -> None:
     predicted = {"1": [[sentence("heat", "the liquid", "cold", "hot"), "no"], [sentence("heat", "tea", "a", "b")]]}
 
     def equal(candidates: Sequence[str], references: Sequence[str]) -> list[float]:
         return [float(a == b) for a, b in zip(candidates, references, strict=True)]
 
-    found = complete.complete_result(gold, predicted, equal).scores["complete"]["bertscore"]
+    found = scores_by(complete.Complete(), equal, gold, predicted, monkeypatch)["complete"]["bertscore"]
     assert found == {"plain": pytest.approx(1 / 3), "expanded": pytest.approx(1 / 3)}
 
 

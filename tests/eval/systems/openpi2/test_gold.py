@@ -16,7 +16,7 @@ from eval.systems.openpi2.gold import (
     read_clustered,
     read_procedures,
 )
-from eval.systems.openpi2.states import read_gold_states
+from eval.systems.openpi2.states import States
 from tests.eval.systems.files import save
 from tests.eval.systems.openpi2.procedures import clustered, expanded, judged, ranked
 
@@ -62,7 +62,7 @@ def test_published_files_have_the_published_counts(published_raw: Path) -> None:
     assert sum(len(cluster.attributes) for cluster in clusters) == 1_068
     by_step = [step for procedure in gold.values() for states in procedure.states for step in states.steps]
     assert (sum(map(bool, by_step)), sum(map(len, by_step))) == (669, 1_193)
-    states = read_gold_states(folder / RANKED)
+    states = States().read_gold(folder / RANKED, None)
     assert sum(len(step) for steps in states.values() for step in steps) == 1_324
     # So one file serves with and without paraphrases.
     plain = read_clustered(folder / CLUSTERED)

@@ -11,7 +11,7 @@ from eval.systems.openpi2 import schemata
 from eval.systems.openpi2.gold import EXPANDED, Procedure, read_by_step, read_clustered
 from eval.systems.openpi2.metrics import PrecisionRecall
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.procedures import expanded
+from tests.eval.systems.openpi2.procedures import expanded, scores_by
 
 
 @pytest.mark.parametrize(
@@ -119,15 +119,17 @@ def test_nothing_predicted_scores_nothing(gold: dict[str, Procedure]) -> None:
         assert (scores.attributes_global.f1, scores.attributes_local.f1) == (0, 0)
 
 
-def test_bertscore_takes_the_best_of_the_clusters_names(gold: dict[str, Procedure]) -> None:
+def test_bertscore_takes_the_best_of_the_clusters_names(
+    gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def shared_letters(candidates: Any, references: Any) -> list[float]:
         return [float(a == b) for a, b in zip(candidates, references, strict=True)]
 
     predicted = {"1": [{"tea": ["existence"]}, {"spoon": ["size"], "liquid": ["heat"]}]}
-    found = schemata.schemata_result(gold, predicted, shared_letters).scores["schemata"]["bertscore"]
+    found = scores_by(schemata.Schemata(), shared_letters, gold, predicted, monkeypatch)["schemata"]["bertscore"]
     # Of three predictions one is a gold pair of the procedure ("the liquid" is, "liquid" is not), none of its step.
     assert found["plain"] == {"global": pytest.approx(1 / 3), "local": 0}
-    without = schemata.schemata_result(gold, predicted, None).scores["schemata"]["bertscore"]
+    without = scores_by(schemata.Schemata(), None, gold, predicted, monkeypatch)["schemata"]["bertscore"]
     assert without["plain"] == {"global": None, "local": None}
 
 

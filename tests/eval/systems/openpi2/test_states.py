@@ -10,16 +10,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.systems.openpi2.gold import RANKED
-from eval.systems.openpi2.states import (
-    StatePair,
-    States,
-    exact_matches,
-    parse_states,
-    read_gold_states,
-    read_states,
-    states_bertscore,
-    states_result,
-)
+from eval.systems.openpi2.states import StatePair, States, exact_matches, parse_states, states_bertscore
 from eval.systems.openpi2.task import ScorerOptions
 from tests.eval.systems.files import save
 from tests.eval.systems.openpi2.procedures import ranked, run, save_official
@@ -46,15 +37,15 @@ def pairs(*steps: Sequence[tuple[str, str]]) -> dict[str, list[list[StatePair]]]
 
 
 def test_states_are_compared_with_the_first_alternative_or_with_any(tmp_path: Path) -> None:
-    changes = read_gold_states(save(tmp_path / "ranked.json", ranked()))
+    changes = States().read_gold(save(tmp_path / "ranked.json", ranked()), None)
     predicted = pairs([("cold", "hot"), ("tap", "Kettle"), ("cold", "warm")], [("absent", "made")])
     assert exact_matches(predicted, changes, any_alternative=False) == [True, False, False, False]
     assert exact_matches(predicted, changes, any_alternative=True) == [True, False, False, True]
-    assert states_result(changes, predicted, None).scores["states_accuracy"] == 0.25
+    assert States().evaluate(changes, predicted, ScorerOptions(task="states"), 0).scores["states_accuracy"] == 0.25
 
 
 def test_states_bertscore_is_the_mean_over_both_states(tmp_path: Path) -> None:
-    changes = read_gold_states(save(tmp_path / "ranked.json", ranked()))
+    changes = States().read_gold(save(tmp_path / "ranked.json", ranked()), None)
     predicted = pairs([("cold", "hot"), ("sink", "kettle"), ("cool", "hot")], [("absent", "made")])
     seen: list[tuple[str, str]] = []
 
@@ -69,14 +60,15 @@ def test_states_bertscore_is_the_mean_over_both_states(tmp_path: Path) -> None:
 
 def test_gold_states_may_stand_in_the_predictions_own_format(tmp_path: Path) -> None:
     path = save(tmp_path / "gold.json", {"1": [[["water", "heat", "cold | cool", "hot"]]]})
-    gold = read_gold_states(path)
-    predicted = read_states(save(tmp_path / "p.json", {"1": [[["water", "heat", "cool", "hot"]]]}), gold)
+    gold = States().read_gold(path, None)
+    said = save(tmp_path / "p.json", {"1": [[["water", "heat", "cool", "hot"]]]})
+    predicted = States().read_predictions(said, gold, None)
     assert exact_matches(predicted, gold, any_alternative=True) == [True]
     assert exact_matches(predicted, gold, any_alternative=False) == [False]
 
 
 def test_published_gold_scored_against_itself(published_raw: Path) -> None:
-    changes = read_gold_states(published_raw / "openpi2" / "v2.0" / RANKED)
+    changes = States().read_gold(published_raw / "openpi2" / "v2.0" / RANKED, None)
     same = {
         key: [[StatePair("", "", state.before[0], state.after[0]) for state in step] for step in steps]
         for key, steps in changes.items()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eval.systems.wiqa.questions import label_of
-from eval.systems.wiqa.system import MOST_SHOTS, WIQA, WiqaScoreOptions, conversation, read_answer
+from eval.systems.wiqa.system import MOST_SHOTS, WIQA, WiqaOptions, WiqaScoreOptions
 from tests.eval.systems.files import save
 from tests.eval.systems.wiqa.files import QUESTIONS, read_questions
 
@@ -47,7 +47,7 @@ def test_the_published_file_has_its_counts(wiqa_raw: Path) -> None:
 
 def test_prompts_list_the_steps_and_the_imagined_view_has_none(tmp_path: Path) -> None:
     question = read_questions(save(tmp_path / "q.jsonl", QUESTIONS))[1]
-    chat = conversation(question, shots=MOST_SHOTS, paragraph=True)
+    chat = WIQA.conversation(question, WiqaOptions(shots=MOST_SHOTS))
     assert [message["role"] for message in chat.messages] == ["system", *["user", "assistant"] * 3, "user"]
     assert [message["content"] for message in chat.messages[2::2]] == ["more", "less", "no effect"]
     told = chat.messages[-1]["content"]
@@ -56,9 +56,9 @@ def test_prompts_list_the_steps_and_the_imagined_view_has_none(tmp_path: Path) -
     assert chat.imagined[:-1] == chat.messages[:-1]
     assert question.stem in chat.imagined[-1]["content"]
     assert "The pond fills" not in str(chat.imagined)
-    ablation = conversation(question, shots=1, paragraph=False)
+    ablation = WIQA.conversation(question, WiqaOptions(shots=1, paragraph="no"))
     assert ablation.messages == ablation.imagined
-    assert ablation.imagined == conversation(question, shots=1, paragraph=True).imagined
+    assert ablation.imagined == WIQA.conversation(question, WiqaOptions(shots=1)).imagined
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_prompts_list_the_steps_and_the_imagined_view_has_none(tmp_path: Path) -
     ],
 )
 def test_answers(reply: str, answer: str | None) -> None:
-    assert read_answer(reply) == answer
+    assert WIQA.read_answer(reply, None) == answer
