@@ -23,7 +23,7 @@ from tests.servers import LocalServer, QuietHandler
 from tests.tiny import make_sample, make_samples, save_tiny_model
 
 LABELS = ("positive", "negative")
-QUICK = ("--max-new-tokens", 6, "--batch-size", 3)
+QUICK = ("--max-new-tokens", 6)
 
 
 # A folder to work in ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import call, d2e, refusal_of
-from tests.factories import bench_row, bench_rows, make_world, predictions, save_bench, scores_of
+from tests.factories import bench_row, bench_rows, evaluate, evaluation, make_world, predictions, save_bench, scores_of
 from tests.tiny import save_tiny_model
 
 
@@ -70,14 +70,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [*bench_rows(20), bench_row(20, context="")]
     return make_world(tmp_path_factory.mktemp("world"), bench=rows, seed=3)
-
-
-def evaluation(world: Path, run: Path, *arguments: str | float) -> list[Any]:
-    return ["eval", world / "model", "--bench", world / "bench", "--out", run, "--max-new-tokens", 6, *arguments]
-
-
-def evaluate(world: Path, run: Path, *arguments: str | float) -> int:
-    return d2e(*evaluation(world, run, *arguments))
 
 
 def outputs(run: Path) -> list[str]:
