@@ -18,7 +18,7 @@ from data_builders.build.compose import Composition, compose, first_judged
 from data_builders.build.coverage import compare
 from data_builders.build.options import JUDGE_JOBS, BuildOptions
 from data_builders.build.reading import Reading, read_datasets
-from data_builders.build.swapping import add_twins, incomplete, swap_train
+from data_builders.build.swapping import incomplete, swap_rows
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
 from data_builders.dataset.sample_sets import repeated_rows
@@ -75,8 +75,8 @@ def build(options: BuildOptions) -> Result:
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
     _refine(options, reading.settings.refiner, composition)
-    composition.swaps = swap_train(options, composition)
-    twins = add_twins(options, composition)
+    composition.swaps = swap_rows(options, composition, "train")
+    twins = swap_rows(options, composition, "test")
     result = Result(warnings=[*reading.warnings(), *benchmark.warnings])
     result.warnings += [*incomplete(composition.swaps, "train"), *incomplete(twins, "test")]
     suite = options.suite

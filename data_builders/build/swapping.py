@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Literal
 
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
@@ -12,41 +13,37 @@ from data_builders.build.options import BuildOptions
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
 
-def swap_train(options: BuildOptions, composition: Composition) -> dict[str, Swaps]:
-    """Swap the share `options.swap` of each dataset's training rows; returns the counts by dataset.
+def swap_rows(options: BuildOptions, composition: Composition, split: Literal["train", "test"]) -> dict[str, Swaps]:
+    """Swap a share of each dataset's rows of a split; returns the counts by dataset.
+
+    Training rows are replaced (`options.swap`). Test rows get a swapped twin (`options.swap_test`). The original's
+    answer is then the habit: a model that uses the context answers the twin differently (Longpre et al. 2021).
 
     Raises:
         UserError: no row can be swapped.
     """
-    train = composition.rows.get("train", [])
-    swaps: dict[str, Swaps] = {}
-    for name, places in _places(train if options.swap else []).items():
-        rows, swaps[name] = swap_samples([train[at] for at in places], options.swap, options.random(f"{name}/swap"))
-        for place, row in zip(places, rows, strict=True):
-            train[place] = row
-    if options.swap:
-        _check(f"--swap {options.swap:g}", swaps, len(train))
-    return swaps
-
-
-def add_twins(options: BuildOptions, composition: Composition) -> dict[str, Swaps]:
-    """Add a swapped twin to the share `options.swap_test` of each dataset's test rows; returns the counts by dataset.
-
-    The original's answer is then the habit: a model that uses the context answers the twin differently (Longpre et al.
-    2021).
-
-    Raises:
-        UserError: no row can be swapped.
-    """
-    if not options.swap_test:
+    option, share = ("swap", options.swap) if split == "train" else ("swap-test", options.swap_test)
+    if not share:
         return {}
-    test, found, swaps = composition.rows.get("test", []), list[EventSample](), dict[str, Swaps]()
-    for name, places in _places(test).items():
-        rng = options.random(f"{name}/swap-test")
-        rows, swaps[name] = with_twins([test[at] for at in places], options.swap_test, rng)
-        found += rows
-    _check(f"--swap-test {options.swap_test:g}", swaps, len(test))
-    composition.rows["test"] = found
+    rows, found, swaps = composition.rows.get(split, []), list[EventSample](), dict[str, Swaps]()
+    for name in dict.fromkeys(map(source_of, rows)):
+        places = [place for place, row in enumerate(rows) if source_of(row) == name]
+        change = swap_samples if split == "train" else with_twins
+        changed, swaps[name] = change([rows[at] for at in places], share, options.random(f"{name}/{option}"))
+        if split == "test":
+            found += changed
+        else:
+            for place, row in zip(places, changed, strict=True):
+                rows[place] = row
+    if not any(done.swapped for done in swaps.values()):
+        refused = sum((done.refused for done in swaps.values()), Counter[Refusal]())
+        why = _reasons(refused) or "the share is less than one row"
+        raise UserError(
+            f"--{option} {share:g}: nothing was swapped in {len(rows):,} rows ({why})",
+            remedy="drop it, raise the share, or build data whose answers are entities in the context, such as habit",
+        )
+    if split == "test":
+        composition.rows["test"] = found
     return swaps
 
 
@@ -57,24 +54,6 @@ def incomplete(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
         for name, done in swaps.items()
         if done.swapped < done.wanted
     ]
-
-
-def _places(rows: Sequence[EventSample]) -> dict[str, list[int]]:
-    """Return the places of each dataset's rows."""
-    places: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(source_of(row), []).append(place)
-    return places
-
-
-def _check(option: str, swaps: Mapping[str, Swaps], rows: int) -> None:
-    if not any(done.swapped for done in swaps.values()):
-        refused = sum((done.refused for done in swaps.values()), Counter[Refusal]())
-        why = _reasons(refused) or "the share is less than one row"
-        raise UserError(
-            f"{option}: nothing was swapped in {rows:,} rows ({why})",
-            remedy="drop it, raise the share, or build data whose answers are entities in the context, such as habit",
-        )
 
 
 def _reasons(refused: Counter[Refusal]) -> str:
