@@ -140,7 +140,7 @@ class TrainSection(Section):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients are clipped to this norm."""
     bf16: bool | None = None
-    """Mixed precision in bfloat16; null uses it where the device is fast in it, false computes in float32."""
+    """Mixed precision in bfloat16; null uses it where the device multiplies it in hardware, false is float32."""
     fp16: bool = False
     """Mixed precision in float16, over float32 weights; needs CUDA."""
     packing: Packing = "auto"

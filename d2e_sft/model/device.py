@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 import sys
 import time
@@ -36,7 +35,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 def automatic_dtype() -> Literal["bfloat16", "float32"]:
-    """Return the fastest safe dtype of this machine; `auto` in recipes and on the command line stands for it."""
+    """Return the dtype that `auto` means on this machine: bfloat16 if its hardware multiplies it, else float32."""
     return "bfloat16" if has_bfloat16() else "float32"
 
 
@@ -44,37 +43,17 @@ def has_bfloat16(cuda_only: bool = False) -> bool:
     """Whether a CUDA device or (unless `cuda_only`) a CPU computes in bfloat16 natively and fast."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return not cuda_only and not torch.accelerator.is_available() and cpu_multiplies_bfloat16_fast()
+    return not cuda_only and not torch.accelerator.is_available() and cpu_has_bfloat16()
 
 
-@functools.cache
-def cpu_multiplies_bfloat16_fast() -> bool:
-    """Whether products in bfloat16 take less than two thirds of their time in float32 on this CPU; measured once.
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware: AVX512-BF16, AMX-BF16, or Arm's BF16.
 
-    With AMX or AVX512-BF16 they take about a third; emulation takes 3 to 100 times as long. A few rows are tried
-    first: many would take seconds with emulation.
+    Emulation takes 3 to 100 times as long as float32. The hardware decides, not a clock: a busy machine chooses as an
+    idle one does. A torch that cannot name the hardware's capabilities gives no.
     """
-    many, few = 256, 8
-    [float32] = seconds_of_products(many, torch.float32)
-    [some] = seconds_of_products(few, torch.bfloat16)
-    if some * many / few > 8 * float32:
-        return False
-    float32, bfloat16 = seconds_of_products(many, torch.float32, torch.bfloat16)
-    return bfloat16 < float32 * 2 / 3
-
-
-def seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
-    """Time the product of a small model's layer on `rows` tokens on the CPU, per dtype; the fastest of three."""
-    left, right = torch.ones(rows, 576), torch.ones(576, 1536)
-    pairs = {dtype: (left.to(dtype), right.to(dtype)) for dtype in dtypes}
-    seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in dtypes}
-    with torch.no_grad():
-        for _ in range(4):  # alternating, so that the load is the same for all; the first warms up
-            for dtype, (one, other) in pairs.items():
-                start = time.perf_counter()
-                torch.mm(one, other)
-                seconds[dtype].append(time.perf_counter() - start)
-    return [min(seconds[dtype][1:]) for dtype in dtypes]
+    found = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, float]:

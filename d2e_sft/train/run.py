@@ -17,7 +17,7 @@ from d2e_sft.train.evaluation.callbacks import trackers
 from d2e_sft.train.evaluation.probe import probe_samples
 from d2e_sft.train.prepare import adapter_config, check_recipe, load_on_all
 from d2e_sft.train.rows import read_rows
-from d2e_sft.train.run_folder import clear_run, starting_point
+from d2e_sft.train.run_folder import clear_run, keep_precision, starting_point
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.distributed import decided_by_main, process_state, same_everywhere
 from d2e_sft.util.locks import only_one
@@ -55,8 +55,10 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
 
 
 def _train(recipe: Recipe, state: PartialState, termination: Termination, *, resume: bool, overwrite: bool) -> Path:
+    if resume:
+        keep_precision(recipe)
     check_recipe(recipe, state.num_processes)
-    # Each process measured what is fast, and all must train in the same precision.
+    # Machines may differ, and all processes must train in the same precision.
     recipe.train.bf16 = decided_by_main(state, lambda: recipe.train.bf16)
     checkpoint = decided_by_main(state, lambda: starting_point(recipe, resume=resume, overwrite=overwrite))
     # Before the model is loaded: under ZeRO-3 the arguments make transformers load it in shards.

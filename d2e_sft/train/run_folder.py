@@ -121,6 +121,13 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
     return found
 
 
+def keep_precision(recipe: Recipe) -> None:
+    """Set `train.bf16`, where it is null, to that of the run in the folder: another machine would choose otherwise."""
+    begun = Path(recipe.train.output_dir) / RECIPE_FILE
+    if recipe.train.bf16 is None and begun.is_file():
+        recipe.train.bf16 = load_recipe(begun).train.bf16
+
+
 def clear_run(run: Path) -> None:
     """Remove the files of an earlier training and its evaluation, and nothing else."""
     for pattern in _LEFT_BY_TRAINING:

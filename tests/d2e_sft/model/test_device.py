@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
-from d2e_sft.model.device import LapTimer, PeakMemory, cpu_multiplies_bfloat16_fast, usable_device
+from d2e_sft.model.device import LapTimer, PeakMemory, automatic_dtype, usable_device
 
 
 @pytest.mark.parametrize("found", [None, "xpu"])
@@ -18,22 +20,18 @@ def test_the_accelerator_that_torch_finds_is_used_or_the_cpu(
 
 
 @pytest.mark.parametrize(
-    ("factor", "fast", "most_rows"), [(0.4, True, 256), (0.9, False, 256), (3.0, False, 256), (30.0, False, 8)]
-)
-def test_bfloat16_is_fast_where_its_products_take_less_time(
-    monkeypatch: pytest.MonkeyPatch, factor: float, fast: bool, most_rows: int
+    ("capabilities", "dtype"),
+    [({"avx512_bf16": True}, "bfloat16"), ({"amx_bf16": True}, "bfloat16"), ({"bf16": True}, "bfloat16"),
+     ({"avx512_f": True, "avx512_bf16": False}, "float32"), ({}, "float32")],
+)  # fmt: skip
+def test_the_processor_decides_about_bfloat16_and_no_clock(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], dtype: str
 ) -> None:
-    clock, rows = [0.0], set()
-
-    def product(one: torch.Tensor, other: torch.Tensor) -> None:
-        clock[0] += len(one) * (factor if one.dtype == torch.bfloat16 else 1.0)
-        if one.dtype == torch.bfloat16:
-            rows.add(len(one))
-
-    monkeypatch.setattr(torch, "mm", product)
-    monkeypatch.setattr("d2e_sft.model.device.time.perf_counter", lambda: clock[0])
-    assert cpu_multiplies_bfloat16_fast.__wrapped__() == fast
-    assert max(rows) == most_rows, "where it is emulated, many rows take seconds"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    monkeypatch.setattr(time, "perf_counter", lambda: pytest.fail("a clock was read"))
+    assert automatic_dtype() == dtype
 
 
 def test_the_time_of_a_loop_is_shared_out_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,12 +69,12 @@ def test_what_needs_no_model_is_refused_before_one_is_loaded(world: Path) -> Non
 
 
 @pytest.mark.parametrize(("fast", "chosen"), [(True, "bfloat16"), (False, "float32")])
-def test_auto_takes_what_this_cpu_computes_fast(
+def test_auto_takes_what_this_cpu_computes_in_hardware(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, chosen: str
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("d2e_sft.model.device.cpu_multiplies_bfloat16_fast", lambda: fast)
+    monkeypatch.setattr("d2e_sft.model.device.cpu_has_bfloat16", lambda: fast)
     asked = recipe(tmp_path)
     asked.train.bf16 = None
     assert precision_for(asked) == chosen

@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from transformers import GPT2LMHeadModel
 
 from d2e_sft import cli
+from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.checkpoints import checkpoints_of
-from tests.command import Ended, Kill, after_step, finish, refusal_of, start, train
+from tests.command import Ended, Kill, after_step, finish, output_of, refusal_of, start, train
 from tests.factories import log_history, write_recipe
 from tests.servers import free_port
 from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
@@ -268,3 +269,19 @@ def test_resuming_with_another_chat_template_is_refused(world: Path, finished: P
     finally:
         template.write_text(text, encoding="utf-8")
     assert "the same data give other tokens now" in printed
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_resumed_run_keeps_its_precision_on_another_processor(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    path = recipe(world, tmp_path, train__bf16="null", train__max_steps=2, train__save_steps=1)
+    monkeypatch.setattr("d2e_sft.model.device.cpu_has_bfloat16", lambda: fast)
+    output_of("train", path)
+    uninterrupted, run = weights(tmp_path / "run"), tmp_path / "run"
+    for name in ("checkpoint-2", "model.safetensors", "trainer_state.json"):
+        shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
+    monkeypatch.setattr("d2e_sft.model.device.cpu_has_bfloat16", lambda: not fast)
+    output_of("train", path, "--resume")
+    assert load_recipe(run / "recipe.yaml").train.bf16 is fast
+    assert all(torch.equal(one, uninterrupted[name]) for name, one in weights(run).items())
