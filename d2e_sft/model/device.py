@@ -6,7 +6,7 @@ import ctypes
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -52,7 +52,7 @@ def cpu_has_bfloat16() -> bool:
     Emulation takes 3 to 100 times as long as float32. The hardware decides, not a clock: a busy machine chooses as an
     idle one does. A torch that cannot name the hardware's capabilities gives no.
     """
-    found = getattr(torch.cpu, "get_capabilities", dict)()
+    found: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
