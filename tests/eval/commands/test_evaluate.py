@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import d2e, refusal_of
+from tests.command import refusal_of
 from tests.factories import bench_row, bench_rows, save_bench
 from tests.tiny import save_tiny_model
 
@@ -94,23 +94,3 @@ def test_a_call_that_makes_no_sense_is_refused(
     assert REFUSALS[call] in error
     assert error.count("error:") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_each_process_of_a_launch_gets_the_same_command_line(
-    names: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands: list[list[str]] = []
-    monkeypatch.setattr("d2e_sft.train.launch.launch", lambda command: commands.append(command) or 0)
-    given = [
-        str(names["model"]),
-        "--bench",
-        str(names["bench"]),
-        "--decoder",
-        "plain",
-        "--decoder",
-        "cad",
-        "--skip-bad",
-    ]
-    assert d2e("eval", *given, "--launch", "ddp", "--processes", 2) == 0
-    [command] = commands
-    assert command[-len(given) - 2 :] == ["d2e_sft.cli", "eval", *given]

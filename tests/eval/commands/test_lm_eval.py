@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from lm_eval.tasks import TaskManager
 
 from d2e_sft.cli import run
 from eval.commands.lm_eval import TASKS
-from tests.command import d2e, output_of
+from tests.command import d2e, output_of, program
 from tests.eval.lm_eval.rows import ROWS, save_rows
 from tests.tiny import save_tiny_model
 
@@ -54,12 +53,17 @@ def test_without_arguments_it_says_where_the_tasks_are() -> None:
     assert str(TASKS) in output_of("lm-eval")
 
 
-def test_the_harness_keeps_its_own_models() -> None:
+def print_models() -> None:
+    """Call the command, then name the classes of the harness's model `hf` and of `d2e`."""
+    import lm_eval.__main__ as harness
+    from lm_eval.api.registry import get_model
+
+    harness.cli_evaluate = lambda: None
+    run(["lm-eval", "--model", "hf"])
+    print(get_model("hf").__name__, get_model("d2e").__name__)
+
+
+def test_the_harness_keeps_its_own_models(tmp_path: Path) -> None:
     """In a process of its own, as the harness registers models once a process."""
-    script = (
-        "import lm_eval.__main__ as main; main.cli_evaluate = lambda: None\n"
-        "from d2e_sft.cli import run; run(['lm-eval', '--model', 'hf'])\n"
-        "from lm_eval.api.registry import get_model; print(get_model('hf').__name__, get_model('d2e').__name__)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["HFLM", "D2ELM"], done.stderr[-2000:]
+    ended = program(tmp_path, f"{__name__}:print_models")
+    assert ended.printed.split()[-2:] == ["HFLM", "D2ELM"], ended.printed[-2000:]
