@@ -9,10 +9,10 @@ baselines of Table 2 are a random label for each pair, and `equally likely` for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from d2e_sft.util.errors import UserError
@@ -30,46 +30,39 @@ _CLASSES = (EQUALLY, LESS, MORE)
 _AT_ONCE = 200
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The labels of all (event, step) pairs of some procedures, step by step.
+class Pairs(NamedTuple):
+    """The (event, step) pairs of some procedures.
 
     Attributes:
-        names: Ids of the procedures.
-        mean_words: Mean number of words of the steps, each counted once.
-        gold, predicted: Labels as the official scorer reads them, (n,).
-        corrected_gold, corrected_predicted: Labels by their meaning, (n,).
-        procedure: Index of each pair's procedure, (n,).
-        steps: Number of steps of each pair's procedure, (n,).
-        words: Number of words of each pair's step, (n,).
+        procedures: The procedures, in the file's order.
+        rows: A row for each pair: gold and predicted label as the official scorer reads them, both by their meaning
+            (corrected), place of the procedure, number of its steps, and number of words of the step.
     """
 
-    names: Sequence[str]
-    mean_words: float
-    gold: NDArray[np.int64]
-    corrected_gold: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    corrected_predicted: NDArray[np.int64]
-    procedure: NDArray[np.int64]
-    steps: NDArray[np.int64]
-    words: NDArray[np.int64]
+    procedures: Sequence[Procedure]
+    rows: pd.DataFrame
 
 
 def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
     """Return the pairs that have predictions, in the official scorer's order; UserError if no procedure has a pair."""
-    rows: list[tuple[int, ...]] = []
     kept = [procedure for procedure in gold if procedure.id in predicted.official]
-    for place, procedure in enumerate(kept):
-        official, corrected = predicted.official[procedure.id], predicted.corrected[procedure.id]
-        for step, block in enumerate(procedure.blocks):
-            for number, event in enumerate(procedure.events):
-                gold_labels = (label_in(block.events, event, official=reading) for reading in (True, False))
-                labels = (*gold_labels, official[step][number], corrected[step][number])
-                rows.append((*labels, place, len(procedure.blocks), len(block.step.split())))
+    rows = [
+        {
+            "gold": label_in(block.events, event, official=True),
+            "predicted": predicted.official[procedure.id][step][number],
+            "corrected_gold": label_in(block.events, event, official=False),
+            "corrected_predicted": predicted.corrected[procedure.id][step][number],
+            "procedure": place,
+            "steps": len(procedure.blocks),
+            "words": len(block.step.split()),
+        }
+        for place, procedure in enumerate(kept)
+        for step, block in enumerate(procedure.blocks)
+        for number, event in enumerate(procedure.events)
+    ]
     if not rows:
         raise UserError("CREPE: there is no (event, step) pair to score; expected procedures whose events change")
-    mean_words = float(np.mean([len(step.split()) for procedure in kept for step in procedure.steps]))
-    return Pairs([procedure.id for procedure in kept], mean_words, *np.array(rows, dtype=np.int64).T)
+    return Pairs(kept, pd.DataFrame(rows))
 
 
 def macro_f1(gold: ArrayLike, predicted: ArrayLike, labels: Sequence[int] | None = None) -> float | None:
@@ -82,8 +75,9 @@ def macro_f1(gold: ArrayLike, predicted: ArrayLike, labels: Sequence[int] | None
 
 def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
     """Return all scores of some pairs, with the baselines; chance is drawn `draws` times."""
-    gold, predicted = pairs.gold, pairs.predicted
-    confusions = _confusions(pairs.procedure, gold, predicted)
+    rows = pairs.rows
+    gold, predicted = rows.gold.to_numpy(), rows.predicted.to_numpy()
+    confusions = _confusions(rows.procedure, gold, predicted)
     # The bootstrap is over procedures, since the pairs of one depend on each other.
     count = len(confusions)
     drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)  # (R, P)
@@ -96,7 +90,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
         "macro_f1_interval": list(map(float, bounds)),
         "accuracy": float(np.mean(gold == predicted)),
         "f1": dict(zip(LABELS, map(float, f1_by_class(total)[0]), strict=True)),
-        "corrected": {"macro_f1": macro_f1(pairs.corrected_gold, pairs.corrected_predicted, _CLASSES)},
+        "corrected": {"macro_f1": macro_f1(rows.corrected_gold, rows.corrected_predicted, _CLASSES)},
         # The sub-tasks of section 6: whether the likelihood changes at all, and which way. `all_changed` takes every
         # pair that changes in gold; a prediction of no change is then wrong.
         "did_it_change": {"macro_f1": macro_f1(changed, predicted != EQUALLY), "pairs": len(gold)},
@@ -111,7 +105,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
         "by_length": _by_length(pairs),
         "confusion": total.reshape(3, 3).tolist(),
         "counts": {
-            "procedures": len(set(pairs.procedure.tolist())),
+            "procedures": int(rows.procedure.nunique()),
             "pairs": len(gold),
             "gold": _label_counts(gold),
             "predicted": _label_counts(predicted),
@@ -126,18 +120,19 @@ def _by_length(pairs: Pairs) -> dict[str, Any]:
     Table 6 names the first split, but its numbers are those of the last: the published analysis compares the number
     of words in a step with their mean.
     """
-    words = f"{pairs.mean_words:.1f} words"
-    groups = {f"more than {LONG} steps": pairs.steps > LONG, f"up to {LONG} steps": pairs.steps <= LONG}
-    groups |= {f"step of more than {words}": pairs.words > pairs.mean_words}
-    groups |= {f"step of up to {words}": pairs.words <= pairs.mean_words}
-    groups |= {f"{steps} steps": pairs.steps == steps for steps in sorted(set(pairs.steps.tolist()))}
+    rows = pairs.rows
+    mean = float(np.mean([len(step.split()) for procedure in pairs.procedures for step in procedure.steps]))
+    groups = {f"more than {LONG} steps": rows.steps > LONG, f"up to {LONG} steps": rows.steps <= LONG}
+    groups |= {f"step of more than {mean:.1f} words": rows.words > mean}
+    groups |= {f"step of up to {mean:.1f} words": rows.words <= mean}
+    groups |= {f"{steps} steps": rows.steps == steps for steps in sorted(rows.steps.unique())}
     return {
         name: {
-            "macro_f1": macro_f1(pairs.gold[inside], pairs.predicted[inside]),
-            "procedures": len(set(pairs.procedure[inside].tolist())),
-            "pairs": int(inside.sum()),
+            "macro_f1": macro_f1(own.gold, own.predicted),
+            "procedures": int(own.procedure.nunique()),
+            "pairs": len(own),
         }
-        for name, inside in groups.items()
+        for name, own in ((name, rows[inside]) for name, inside in groups.items())
     }
 
 
@@ -145,29 +140,31 @@ def _label_counts(labels: NDArray[np.int64]) -> dict[str, int]:
     return {name: int((labels == number).sum()) for number, name in enumerate(LABELS)}
 
 
-def _confusions(procedure: NDArray[np.int64], gold: ArrayLike, predicted: ArrayLike, classes: int = 3) -> NDArray[Any]:
+def _confusions(procedure: ArrayLike, gold: ArrayLike, predicted: ArrayLike, classes: int = 3) -> NDArray[Any]:
     """Return the confusion matrix of each procedure, gold × predicted, as (procedures, classes²)."""
-    found = np.zeros((int(procedure.max()) + 1, classes * classes), dtype=np.int64)
-    np.add.at(found, (procedure, np.asarray(gold, np.int64) * classes + np.asarray(predicted, np.int64)), 1)
+    found = np.zeros((int(np.max(procedure)) + 1, classes * classes), dtype=np.int64)
+    np.add.at(
+        found, (np.asarray(procedure), np.asarray(gold, np.int64) * classes + np.asarray(predicted, np.int64)), 1
+    )
     return found
 
 
 def measures(pairs: Pairs) -> list[Measure]:
     """Return the scores by procedure, since the pairs of one procedure depend on each other."""
-    gold = digest([pairs.procedure.tolist(), pairs.gold.tolist(), pairs.names])
-    changed = pairs.gold != EQUALLY, pairs.predicted != EQUALLY
+    rows, names = pairs.rows, [procedure.id for procedure in pairs.procedures]
+    gold = digest([rows.procedure.tolist(), rows.gold.tolist(), names])
+    changed = rows.gold != EQUALLY, rows.predicted != EQUALLY
     found = []
     for name, form, (right, said), classes in (
-        ("macro-F1", "macro_f1", (pairs.gold, pairs.predicted), 3),
-        ("macro-F1, corrected", "macro_f1_all", (pairs.corrected_gold, pairs.corrected_predicted), 3),
+        ("macro-F1", "macro_f1", (rows.gold, rows.predicted), 3),
+        ("macro-F1, corrected", "macro_f1_all", (rows.corrected_gold, rows.corrected_predicted), 3),
         ("did it change: macro-F1", "macro_f1", changed, 2),
-        ("accuracy", "share", (pairs.gold, pairs.predicted), 3),
+        ("accuracy", "share", (rows.gold, rows.predicted), 3),
     ):
-        counts = _confusions(pairs.procedure, right, said, classes)
+        counts = _confusions(rows.procedure, right, said, classes)
         if form == "share":
             counts = np.stack([counts.reshape(-1, 3, 3).trace(axis1=1, axis2=2), counts.sum(axis=1)], axis=1)
-        rows = dict(zip(pairs.names, counts.tolist(), strict=False))
-        found += measure(name, form, "procedures", gold, rows)
+        found += measure(name, form, "procedures", gold, dict(zip(names, counts.tolist(), strict=False)))
     return found
 
 

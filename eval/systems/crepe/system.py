@@ -181,7 +181,7 @@ class Crepe(System[Sequence[Procedure], Predictions]):
         pairs = flatten(gold, answers)
         scores = {**score(pairs, draws=options.chance_draws, seed=seed), **answers.facts}
         if answers.unread is not None:
-            scores["unparsed"] = {"share": answers.unread / len(pairs.gold), "pairs": answers.unread}
+            scores["unparsed"] = {"share": answers.unread / len(pairs.rows), "pairs": answers.unread}
         shown = tables(scores, answers.title, answers.notes)
         outputs = answers.procedures if answers.facts.get("read") == "predicted" else ()
         if by_relation := breakdowns.score_by_relation(gold, outputs):
