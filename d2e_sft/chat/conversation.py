@@ -18,7 +18,7 @@ from d2e_sft.decoding import PromptPair, stop_token_ids, stream
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.device import automatic_dtype, usable_device
 from d2e_sft.model.loading import LoadedModel, load_model
-from d2e_sft.model.positions import position_limit
+from d2e_sft.model.positions import check_answer_fits, position_limit
 from d2e_sft.util.errors import UserError
 
 OnText = Callable[[str, str], object]  # gets "plain" or "debiased", and each new piece of that answer
@@ -110,6 +110,7 @@ class Conversation:
 
     def _fitted(self, question: str) -> tuple[int, list[int]]:
         """How many old turns to leave out so that the rest fits, and the original prompt's tokens."""
+        check_answer_fits(self._limit, self.decoding.max_new_tokens)
         for forgotten in range(len(self.turns) + 1):
             [prompt] = self._encoder.ids([self.messages(question, context=self.context, forgotten=forgotten)])
             if self._limit is None or len(prompt) + self.decoding.max_new_tokens <= self._limit:

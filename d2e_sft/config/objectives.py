@@ -8,26 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from d2e_sft.config.decoding import MAX_ALPHA
+from d2e_sft.config.section import Section
 from d2e_sft.util.errors import did_you_mean
 
 View = Literal["original", "imagined", "refined"]
 ViewGradients = Literal["all", "original"]
 BASE = "base"  # as `bias_model`: the model before training
-
-
-class Section(BaseModel):
-    """A section of a recipe; unknown keys, NaN and infinity are errors."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        validate_default=True,
-        protected_namespaces=(),
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,  # the text below a key documents it, see `d2e_sft.config.reference`
-    )
 
 
 @dataclass(frozen=True)

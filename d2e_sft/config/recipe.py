@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.lookup import EXTENDS, RecipeSource, merged, read_recipe, require_recipe
-from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection, Section, View  # noqa: F401  (part of the recipe, too)
+from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection, View  # noqa: F401  (part of the recipe, too)
+from d2e_sft.config.section import Section
 from d2e_sft.config.sections import (  # noqa: F401  (the same)
     DataSection,
     EvalSection,

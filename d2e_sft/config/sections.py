@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from d2e_sft.config.decoding import MAX_ALPHA
-from d2e_sft.config.objectives import Section
+from d2e_sft.config.section import Section
 
 Overlong = Literal["error", "drop", "truncate_context"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]

@@ -54,7 +54,7 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
 
     Raises:
         UserError: the run contains no model, cannot be loaded or has a link to outside, a dtype is given for an
-            unmerged adapter, or merging changes the logits.
+            unmerged adapter, a whole model is to be merged, or merging changes the logits.
     """
     resolve_name(str(run))
     base, dtype = base_of_adapter(run), options.dtype or recipe.model.dtype
@@ -63,7 +63,9 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
             f"--dtype {dtype}: {run} is an adapter, which is exported as it was trained",
             remedy="add --merge for a whole model, or leave --dtype out",
         )
-    if (options.merge and base is not None) or options.dtype is not None:
+    if base is None and options.merge:
+        raise UserError(f"--merge: {run} is a whole model, with nothing to merge", "leave --merge out")
+    if options.merge or options.dtype is not None:
         loaded = load_model(str(run), dtype=dtype)
         loaded.model.save_pretrained(out)
         loaded.tokenizer.save_pretrained(out)

@@ -14,6 +14,7 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
+from d2e_sft.model.positions import check_answer_fits
 from d2e_sft.util.errors import UserError
 from eval.run.journal_files import Answer
 
@@ -157,6 +158,8 @@ def encode(
         new_tokens = max(len(option) for own, _ in options for option in own)
     too_long: list[int] = []
     if limit is not None:
+        if not encoder_decoder and not task.likelihood:
+            check_answer_fits(limit, new_tokens)
         budget = limit - (0 if encoder_decoder else new_tokens)
         too_long = [place for place, prompt in enumerate(originals) if len(prompt) > budget]
         if task.wording is not None and task.truncate:

@@ -58,6 +58,8 @@ def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp
         ("train.liger_kernel=true", r"Did you mean 'use_liger_kernel'\?"),
         ("model.lora.rank=1", r"unknown key 'model.lora.rank' .*; model.lora has r, lora_alpha"),
         ("d2e.alpha=-1", r"d2e.alpha: got -1; Input should be greater than or equal to 0"),
+        ("d2e.alpha=true", r"d2e.alpha: got True; expected no truth value"),
+        ("train.max_steps=false", r"train.max_steps: got False; expected no truth value"),
         ("d2e.alpha=much", r"d2e.alpha: got 'much'; Input should be a valid number"),
         ("train.per_device_train_batch_size=7", r"64 is not a multiple of train.per_device_train_batch_size=7"),
         ("train.report_to=wnadb", r"train.report_to.0: got 'wnadb'; Input should be 'wandb'"),

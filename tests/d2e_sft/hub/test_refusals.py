@@ -22,6 +22,8 @@ REFUSALS = [
     ("export BROKEN NEW", "config.json is missing"),
     ("export RUN FULL", "full: already exists; expected a new folder"),
     ("export ADAPTER NEW --dtype float16", "--dtype float16: "),
+    ("export RUN NEW --merge", "is a whole model, with nothing to merge"),
+    ("push RUN team/tiny --merge", "is a whole model, with nothing to merge"),
     ("pull team/tiny FULL", "already exists; expected a new folder"),
     ("pull team/none NEW", "there is no such repository or revision"),
 ]

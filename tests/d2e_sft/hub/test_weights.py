@@ -88,7 +88,8 @@ def test_the_dtype_of_the_weights_can_be_chosen(tmp_path: Path, lora: bool) -> N
             scaled = {name: weight / 8 if weight.dim() > 1 else weight for name, weight in load_file(file).items()}
             save_file(scaled, file, {"format": "pt"})
     seal_run(run)
-    output_of("export", run, tmp_path / "out", "--merge", "--dtype", "bfloat16", "--license", "mit")
+    merged = ["--merge"] if lora else []
+    output_of("export", run, tmp_path / "out", *merged, "--dtype", "bfloat16", "--license", "mit")
     assert ModelCard.load(tmp_path / "out" / "README.md").data.license == "mit"
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
     assert (tmp_path / "out" / "model.safetensors").stat().st_mode & 0o044, "others may read it"

@@ -130,3 +130,11 @@ def test_contexts_beyond_the_model_are_an_error_or_cut(
     save_bench(tmp_path / "asked", [bench_row(0, question=LONG)])
     arguments = ("--bench", tmp_path / "asked", "--out", tmp_path / "other", "--overlong", "truncate_context")
     assert "exceed the model's context even without their contexts" in refusal_of("eval", world / "model", *arguments)
+
+
+@pytest.mark.parametrize("tokens", [1_000_000_000, 1024])
+def test_an_answer_may_not_be_longer_than_the_models_positions(world: Path, tmp_path: Path, tokens: int) -> None:
+    said = refusal_of(
+        "eval", world / "model", "--bench", world / "bench", "--out", tmp_path, "--max-new-tokens", tokens
+    )
+    assert f"--max-new-tokens {tokens:,}: the model has 1,024 positions for prompt and answer together" in said
