@@ -17,7 +17,7 @@ from d2e_sft.util.errors import UserError, describe_validation_error
 _ENDPOINT: dict[str, tuple[str | Sequence[str], str]] = {
     "base_url": ("URL", "Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own."),
     "key_env": ("NAME", "Environment variable with the endpoint's key."),
-    "timeout": ("SECONDS", "Longest wait for a reply."),
+    "timeout": ("SECONDS", "Longest silence of the server; a whole request may take 4 times as long."),
     "attempts": ("N", "How often a throttled, failed or stalled request is sent at most."),
     "concurrency": ("N", "Requests at once."),
     "temperature": ("NUMBER|default", "0 is greedy; `default` for models that only accept their own."),

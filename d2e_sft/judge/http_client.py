@@ -1,7 +1,8 @@
 """An HTTP client for the `openai` package whose answers are bounded in time and size, and the reading of answers.
 
-The timeout of an HTTP client is that between two pieces of an answer: one byte a second never exceeds it, and an
-endless body fills the memory. Redirects are not followed, since a key and texts are meant for one address only.
+The timeout of an HTTP client is that between two pieces of an answer: a head or body of one byte a second never
+exceeds it, and an endless body fills the memory. Redirects are not followed, since a key and texts are meant for one
+address only.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import BaseModel, Field, ValidationError
@@ -20,8 +23,9 @@ from d2e_sft.judge.messages import Listener, Reply
 from d2e_sft.util.errors import UserError
 
 LARGEST = 16 << 20  # bytes of an answer; a reply of 100,000 tokens has less than one of them
-# An answer may take this many timeouts in all, because some servers send blanks while a model thinks.
+# A request may take this many timeouts in all, because some servers send blanks while a model thinks.
 PATIENCE = 4
+T = TypeVar("T")
 
 
 class UnboundedAnswerError(httpx.RequestError):
@@ -67,18 +71,23 @@ def bounded_client(openai: ModuleType, timeout: float, requests: Requests) -> An
 
     Args:
         openai: the package.
-        timeout: seconds that a server may be silent.
+        timeout: seconds that a server may be silent; a whole request may take `PATIENCE` times as long.
         requests: told of each request, in the thread that sends.
     """
 
     class BoundedClient(openai.DefaultHttpxClient):  # type: ignore[name-defined]
         def send(self, request: Any, *, stream: bool = False, follow_redirects: object = None, **given: Any) -> Any:
             requests.begin(retry=request.headers.get("x-stainless-retry-count", "0") != "0")
-            response = super().send(request, stream=True, follow_redirects=False, **given)
-            try:
-                content = _read(response, time.monotonic() + PATIENCE * timeout)
-            finally:
-                response.close()
+            plain_send, until = super().send, time.monotonic() + PATIENCE * timeout
+
+            def fetch() -> tuple[Any, bytes]:
+                response = plain_send(request, stream=True, follow_redirects=False, **given)
+                try:
+                    return response, _read(response, until)
+                finally:
+                    response.close()
+
+            response, content = _within(PATIENCE * timeout, fetch)
             if response.status_code >= 400:
                 requests.listener.refused(requests.place.index)
             # As bytes, since a server may send any header; without those about how the body was transferred.
@@ -92,6 +101,26 @@ def bounded_client(openai: ModuleType, timeout: float, requests: Requests) -> An
     return BoundedClient(headers={"Accept-Encoding": "identity"})
 
 
+def _within(seconds: float, work: Callable[[], T]) -> T:
+    """Return the result of work in a thread of its own; UnboundedAnswerError if it takes longer.
+
+    Nothing ends the reading of a head or the look-up of a name from outside. A daemon thread that is late is left
+    behind, and its connection is closed with the client.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([future], seconds).done:
+        raise UnboundedAnswerError(f"sends its answer too slowly, not all of it in {seconds:g} s")
+    return future.result()
+
+
 def _read(response: Any, until: float) -> bytes:
     # A small compressed body can unpack to very much, and none was asked for.
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -101,8 +130,8 @@ def _read(response: Any, until: float) -> bytes:
         content += piece
         if len(content) > LARGEST:
             raise UnboundedAnswerError(f"sends more than {LARGEST >> 20} MiB in one answer")
-        if time.monotonic() > until:
-            raise UnboundedAnswerError(f"sends its answer too slowly, {len(content):,} bytes so far")
+        if time.monotonic() > until:  # nobody waits for it any more
+            raise UnboundedAnswerError("sends its answer too slowly")
     return bytes(content)
 
 

@@ -18,7 +18,6 @@ from typing import Any
 from tqdm import tqdm
 
 from d2e_sft.judge.http_client import (
-    PATIENCE,
     Requests,
     StopError,
     UnboundedAnswerError,
@@ -33,7 +32,6 @@ from d2e_sft.util.errors import UserError
 
 _MOST_UNUSABLE = 5  # unusable replies in a row that show that this is not a chat endpoint
 _GRACE = 3.0  # seconds for open requests after Ctrl-C
-_LONGEST_WAIT = 120.0  # seconds; the client waits no longer before it sends a request again
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 
@@ -106,18 +104,11 @@ class OpenAIBackend:
 
         # Its threads are daemons, unlike those of concurrent.futures: a stalled server does not block Ctrl-C.
         threads = max(1, min(self._options.concurrency, len(prompts)))
-        replies = ThreadPool(threads).imap_unordered(ask, range(len(prompts)))
-        grace = timeout
-        longest = attempts * (PATIENCE + 1) * timeout + (attempts - 1) * _LONGEST_WAIT + 1
+        pool, grace = ThreadPool(threads), timeout
+        replies = pool.imap_unordered(ask, range(len(prompts)))
         try:
             for _ in prompts:
-                replies.next(longest)
-        except OverdueError:
-            grace = 0.0
-            raise UserError(
-                f"{self._named()}: has not answered in {longest:,.0f} s, with all attempts",
-                remedy="check that this is a chat endpoint; then run again",
-            ) from None
+                replies.next()
         except KeyboardInterrupt:
             grace = min(_GRACE, timeout)
             tqdm.write(f"stopping: waiting at most {grace:g} s for open requests", sys.stderr)
@@ -125,6 +116,7 @@ class OpenAIBackend:
         finally:
             requests.stopped.set()
             _wait(replies, grace)
+            pool.terminate()
             client.close()
 
     def _send(self, client: Any, prompt: Conversation) -> Reply | None:

@@ -34,7 +34,7 @@ class EndpointOptions(BaseModel):
         key_env: The environment variable with the key. The key itself is never an option, so that it is neither on a
             command line nor in a file.
         concurrency: Maximum number of concurrent requests.
-        timeout: Seconds of silence after which a request fails.
+        timeout: Seconds of silence after which a request fails. A whole request may take four times as long.
         attempts: Maximum number of times a prompt is sent if the server throttles, fails or stalls.
         max_tokens: Token limit of one reply.
         temperature: 0 is greedy; None or `default` leaves it to the server, since some models accept only their own.
@@ -48,9 +48,9 @@ class EndpointOptions(BaseModel):
     model: str | None = Field(default=None, min_length=1)
     base_url: str | None = None
     key_env: str = Field(default=DEFAULT_KEY_ENV, min_length=1)
-    concurrency: int = Field(default=8, ge=1)
-    timeout: float = Field(default=120, gt=0)
-    attempts: int = Field(default=8, ge=1)
+    concurrency: int = Field(default=8, ge=1, le=1_000)
+    timeout: float = Field(default=120, gt=0, le=86_400)
+    attempts: int = Field(default=8, ge=1, le=1_000)
     max_tokens: int = Field(default=512, ge=1)
     temperature: Annotated[
         NonNegativeFloat | None, BeforeValidator(lambda value: None if value == "default" else value)

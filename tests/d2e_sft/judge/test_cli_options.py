@@ -63,6 +63,9 @@ def test_every_option_reaches_its_field() -> None:
         ("--judge openai --judge-model m --judge-max-cost 1", r"a limit of \$1 and no prices"),
         ("--judge openai --judge-model m --judge-concurrency 0", r"concurrency: got '0'"),
         ("--judge openai --judge-model m --judge-timeout nan", r"timeout: got 'nan'"),
+        ("--judge openai --judge-model m --judge-timeout 1e15", r"timeout: got '1e15'; .* 86400"),
+        ("--judge openai --judge-model m --judge-attempts 1000000", r"attempts: got '1000000'; .* 1000"),
+        ("--judge openai --judge-model m --judge-concurrency 1000000", r"concurrency: got '1000000'; .* 1000"),
         ("--judge local --judge-model m --judge-temperature 0.5", r"--judge-temperature: not supported"),
     ],
 )
