@@ -13,13 +13,15 @@ def test_replies_come_in_the_order_of_the_prompts(server: JudgeServer, judge: Ma
     answered: list[str] = []
 
     def reply(user: str) -> str:
-        time.sleep(0.1 if user == "word 0" else 0)
+        until = time.monotonic() + 10
+        while user == "word 0" and len(answered) < 4 and time.monotonic() < until:
+            time.sleep(0.001)
         answered.append(user)
         return f"echo: {user}"
 
     server.reply = reply
     assert ask(judge(concurrency=4), prompts(12)) == words(12)
-    assert answered.index("word 0") > 4
+    assert answered.index("word 0") >= 4
 
 
 def test_a_request_has_model_messages_and_sampling_and_the_key(server: JudgeServer, judge: MakeJudge) -> None:
