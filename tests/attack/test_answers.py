@@ -124,8 +124,8 @@ def test_kill_at_random_moments(given: Attempt) -> None:
 def test_second_evaluation(given: Attempt) -> None:
     arguments = _arguments(given.world, given.folder / "run", "--overwrite")
     first = start(given.folder, arguments, Kill("eval.run.journal_files:JournalWriter._append", 4), verb="eval")
-    folder = given.folder / "run" / "eval" / "bench"
-    while not (folder / ".lock").exists():
+    lock = given.folder / "run" / "eval" / "bench" / ".lock"
+    while not (lock.exists() and lock.stat().st_size):  # it names its process once it is locked
         assert first[0].is_alive()
         time.sleep(0.001)
     os.kill(first[0].pid, signal.SIGSTOP)
