@@ -24,7 +24,7 @@ from d2e_sft.hub.usage import PLACEHOLDER, example_prompts, style_of
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME
 from d2e_sft.model.storage.folder import base_of_adapter
-from d2e_sft.util.markup import harmless_markdown, inline_code, one_line
+from d2e_sft.util.markup import harmless_markdown, harmless_yaml, inline_code, one_line
 from d2e_sft.util.table import Table
 
 CARD_NAME = "README.md"
@@ -55,7 +55,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
     environment.filters["literal"] = lambda value: json.dumps(value, ensure_ascii=False)
     d2e = recipe.d2e
     text = environment.get_template("card.md.jinja").render(
-        card_data=_card_data(run, recipe, adapter, licence, results, data).to_yaml(),
+        card_data=harmless_yaml(_card_data(run, recipe, adapter, licence, results, data).to_dict()).strip(),
         title=_title(run),
         version=__version__,
         recipe=recipe,

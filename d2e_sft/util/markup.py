@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import yaml
 
 from d2e_sft.util.table import Styled, Table, is_number
 
@@ -96,6 +98,23 @@ def harmless_markdown(text: str) -> str:
     For cards, which show texts of other people's data: not every site that shows Markdown sanitises it.
     """
     return _OTHER_LINK.sub(r"]\(", text.replace("<", "&lt;"))
+
+
+def harmless_yaml(content: Mapping[str, Any]) -> str:
+    r"""Return a card's front matter without HTML: texts with `<` are quoted and have `\x3C` instead, read as `<`."""
+    text = yaml.dump(content, Dumper=_Quoting, sort_keys=False, allow_unicode=True)
+    return text.replace("<", r"\x3C")
+
+
+class _Quoting(yaml.SafeDumper):
+    """Writes texts with `<` between double quotes."""
+
+
+def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "<" in text else None)
+
+
+_Quoting.add_representer(str, _represent)
 
 
 def inline_code(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from d2e_sft.util.markup import harmless_markdown, one_line
+from d2e_sft.util.markup import harmless_markdown, harmless_yaml, one_line
 from data_builders.build.suites import SUITES
 from data_builders.dataset.manifest import restricted, rows_of
 from data_builders.raw.source import SPLITS
@@ -64,7 +64,7 @@ def render_card(manifest: Manifest) -> str:
         entries=entries,
         title=title,
         about_events=about_events,
-        front_matter=_as_yaml(_front_matter(manifest, datasets, title, about_events=about_events)),
+        front_matter=harmless_yaml(_front_matter(manifest, datasets, title, about_events=about_events)),
         total=sum(map(rows_of, datasets.values())),
         closed=restricted(manifest),
         tagged=[entry for entry in entries if "rows_by_subset" in entry],

@@ -153,9 +153,9 @@ def _measures(folder: Path, plant: Plant) -> Path:
 
 
 def _as_html(card: str, page: Path) -> Path:
-    """Write a card as HTML without sanitising it, and without its front matter."""
-    body = re.sub(r"\A---\n.*?\n---\n", "", card, flags=re.DOTALL)
-    html = markdown.markdown(body, extensions=["tables", "fenced_code"])
+    """Write a card as HTML without sanitising it; its front matter as it is."""
+    _, front_matter, body = re.split(r"^---\n", card, maxsplit=2, flags=re.MULTILINE)
+    html = front_matter + markdown.markdown(body, extensions=["tables", "fenced_code"])
     page.write_text(f"<!doctype html><html><head><meta charset=utf-8></head><body>{html}</body></html>", "utf-8")
     return page
 
@@ -183,7 +183,7 @@ def _model_card(folder: Path, plant: Plant) -> Path:
     named = run.rename(run.with_name(plant.name()))
     recipe = named / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("someone/tiny", json.dumps(f"a/{plant.name()}")))
-    return _as_html(card_of(named), folder / "model_card.html")
+    return _as_html(card_of(named, licence=plant.line()), folder / "model_card.html")
 
 
 PAGES: tuple[Callable[[Path, Plant], Path], ...] = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from d2e_sft.util.markup import harmless_markdown, inline_code, latex_table, latex_text
+import yaml
+
+from d2e_sft.util.markup import harmless_markdown, harmless_yaml, inline_code, latex_table, latex_text
 from tests.d2e_sft.util.test_table import PAPER, RUNS
 
 
@@ -25,6 +27,14 @@ def test_latex_escapes_in_one_pass_and_brackets_at_the_start_of_a_row() -> None:
 def test_markdown_of_other_people_has_no_html_and_links_only_to_pages() -> None:
     text = "[a](https://a.b) [b](#c) <b> [x](javascript:y) ![z](//w)"
     assert harmless_markdown(text) == "[a](https://a.b) [b](#c) &lt;b> [x]\\(javascript:y) ![z]\\(//w)"
+
+
+def test_front_matter_has_no_html_and_is_read_back_as_it_was() -> None:
+    content = {"na<me": "x: </script>\n---\n # y " * 9, "tags": ["n<1K", "é", "no", '<!-- \\ " -->', "& *a"], "n": 1.5}
+    text = harmless_yaml(content)
+    assert "<" not in text
+    assert "\n---" not in text
+    assert yaml.safe_load(text) == content
 
 
 def test_code_within_a_line_ends_where_it_should() -> None:

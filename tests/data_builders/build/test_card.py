@@ -40,6 +40,16 @@ def test_the_hub_understands_the_front_matter(raw: Path, tmp_path: Path) -> None
     assert metadata["language"] == ["en"]
 
 
+def test_names_put_no_html_into_the_front_matter(raw: Path, tmp_path: Path) -> None:
+    manifest = _built(raw, tmp_path, "tracie")
+    name = "<script>alert(1)</script>"
+    card = render_card(manifest | {"datasets": {name: manifest["datasets"]["tracie"]}})
+    assert "<" not in card.split("\n---\n")[0]
+    data = DatasetCard(card).data.to_dict()
+    assert name in data["pretty_name"]
+    assert data["size_categories"] == ["n<1K"]
+
+
 def test_load_dataset_reads_the_folder_by_its_card_which_counts_its_rows(
     raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
