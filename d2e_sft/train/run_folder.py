@@ -17,15 +17,15 @@ from d2e_sft.model.storage.seal import SEAL_FILE, damage
 from d2e_sft.train.checkpoints import ASIDE, checkpoints_of
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.train.evaluation.callbacks import PREDICTIONS_FILE
+from d2e_sft.train.states import TRAINER_STATE, check_states
 from d2e_sft.train.steps.safeguards import NON_FINITE_FILE
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.locks import LOCK_FILE
 from d2e_sft.util.terminal import warn
 
-_TRAINER_STATE = "trainer_state.json"
 _LEFT_BY_TRAINING = (
     *("checkpoint-*", "adapter_*", "*.safetensors", "*.safetensors.index.json", "config.json", ASIDE, "eval"),
-    *("generation_config.json", "tokenizer*", "chat_template.jinja", "training_args.bin", _TRAINER_STATE),
+    *("generation_config.json", "tokenizer*", "chat_template.jinja", "training_args.bin", TRAINER_STATE),
     *(SEAL_FILE, RECIPE_FILE, f"{RECIPE_FILE}.partial", DATA_FILE, f"{DATA_FILE}.partial"),
     *(BAD_ROWS_FILE, PREDICTIONS_FILE, NON_FINITE_FILE),
 )
@@ -79,7 +79,7 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
         return _resuming_point(recipe, run)
     if overwrite:
         _refuse_to_clear(recipe, run)
-    elif any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", _TRAINER_STATE)):
+    elif any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", TRAINER_STATE)):
         raise UserError(
             f"{run}: already contains a run",
             remedy="continue it with --resume, start over with --overwrite, or choose another train.output_dir",
@@ -90,7 +90,7 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
 def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
     begun = (run / RECIPE_FILE).is_file()
     checkpoints = checkpoints_of(run)
-    finished = (run / _TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
+    finished = (run / TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
     if not checkpoints and (finished or not begun):
         raise UserError(
             f"{run}: contains no checkpoint to resume from",
@@ -116,6 +116,7 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
     found = last_checkpoint(run)
     if found is not None:
         check_dependencies(found)
+        check_states(found)
     else:
         print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
     return found

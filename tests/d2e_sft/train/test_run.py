@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 import time
@@ -18,7 +19,7 @@ from transformers import GPT2LMHeadModel
 from d2e_sft import cli
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.checkpoints import checkpoints_of
+from d2e_sft.train.checkpoints import checkpoints_of, seal_checkpoint
 from tests.command import Ended, Kill, after_step, finish, output_of, refusal_of, start, train
 from tests.factories import log_history, write_recipe
 from tests.servers import free_port
@@ -211,6 +212,54 @@ def _write_other_rows(run: Path) -> None:
 def _write_other_wording(run: Path) -> None:
     wording = (Path(cli.__file__).parent / "data" / "prompt_sets" / "default.yaml").read_text(encoding="utf-8")
     (run.parent / "other.yaml").write_text(wording.replace("{question}", "{question} Think."), encoding="utf-8")
+
+
+class _Command:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.command = f"touch {target}"
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+def _old_form(state: Any, path: Path) -> None:
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+
+
+def _pickle(state: Any, path: Path) -> None:
+    path.write_bytes(pickle.dumps(state))
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "reason"),
+    [
+        *((f"{name}.{ending}", torch.save, "its pickle names posix.system, which may run code")
+          for name, ending in (("optimizer", "pt"), ("scheduler", "pt"), ("rng_state", "pth"),
+                               ("global_step6/zero_pp_rank_0_mp_rank_00_optim_states", "pt"))),
+        ("optimizer.pt", _old_form, "it was not loaded"),
+        ("scheduler.pt", _pickle, "it was not loaded"),
+        ("rng_state.pth", lambda _, path: torch.save({"python": 1}, path), "(TypeError)"),
+        ("rng_state.pth", lambda _, path: torch.save([], path), "it contains list; expected dict"),
+        ("optimizer.pt", lambda _, path: torch.save({}, path), "it has no state, param_groups"),
+        ("scheduler.pt", lambda _, path: path.write_bytes(b""), "(ValueError)"),
+        ("trainer_state.json", lambda _, path: path.write_text('{"global_step": "six"}'), "its global_step is 'six'"),
+        ("trainer_state.json", lambda _, path: path.write_text("[]"), "(TypeError)"),
+        ("latest", lambda _, path: path.write_text("../elsewhere"), "it names '../elsewhere'"),
+    ],
+)  # fmt: skip
+def test_a_sealed_state_that_no_training_wrote_is_named_and_not_loaded(
+    finished: Path, name: str, write: Callable[[Any, Path], None], reason: str
+) -> None:
+    checkpoint, executed = finished.parent / "run" / "checkpoint-6", finished.parent / "executed"
+    (checkpoint / name).parent.mkdir(exist_ok=True)
+    write({"state": _Command(executed)}, checkpoint / name)
+    seal_checkpoint(checkpoint, {})
+    message = " ".join(refusal_of("train", finished, "--resume").split())
+    assert f"checkpoint-6/{name}: is not a state that d2e train wrote" in message
+    assert reason in message
+    assert not executed.exists()
 
 
 @pytest.mark.parametrize(
