@@ -1,7 +1,7 @@
 """`d2e` as the tests call it: in this process, or in one of its own that can be made to kill itself.
 
 Those processes are forked from a server that has imported torch and transformers and computed nothing, so each starts
-in a fraction of a second; it is `d2e train` or `d2e eval` that runs in them, and SIGKILL that ends them.
+in a fraction of a second. `d2e train`, `d2e eval` or a launcher runs in them, and SIGKILL ends them.
 """
 
 from __future__ import annotations

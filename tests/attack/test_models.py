@@ -12,7 +12,7 @@ import pytest
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.util.errors import UserError
-from tests.attack.frame import Attempt, attack
+from tests.attack.frame import Attempt, attack, flip_a_bit
 from tests.command import output_of
 from tests.factories import make_world, write_recipe
 from tests.tiny import save_tiny_model
@@ -52,10 +52,7 @@ def _refused(run: Path, damaged: Path) -> None:
 @attack("flip a bit of a finished run, a checkpoint or an export", "models", REFUSED, tries=200)
 def test_flip_a_bit(given: Attempt) -> None:
     run, file = _copy(given)
-    content = bytearray(file.read_bytes())
-    place = given.random.randrange(8 * len(content))
-    content[place // 8] ^= 1 << place % 8
-    file.write_bytes(content)
+    file.write_bytes(flip_a_bit(file.read_bytes(), given.random))
     _refused(run, file)
 
 
@@ -91,9 +88,7 @@ def test_base(given: Attempt) -> None:
     run = Path(shutil.copytree(given.world / "adapter", given.folder / "adapter"))
     base = given.world / "model" / "model.safetensors"
     content = base.read_bytes()
-    changed = bytearray(content)
-    changed[given.random.randrange(len(content))] ^= 1 << given.random.randrange(8)
-    base.write_bytes(changed)
+    base.write_bytes(flip_a_bit(content, given.random))
     try:
         with pytest.raises(UserError):
             load_model(str(run))
