@@ -34,6 +34,8 @@ def make_world(
     *,
     train: int | Sequence[EventSample] = 8,
     bench: int | Sequence[EventSample] = 8,
+    dev: Sequence[EventSample] = (),
+    probe: Sequence[EventSample] = (),
     kinds: Mapping[str, str] | None = None,
     seed: int = 0,
 ) -> Path:
@@ -42,13 +44,19 @@ def make_world(
     Args:
         train: rows of `train.jsonl`, or how many.
         bench: rows of `bench/test.parquet`, or how many. The benchmark has training rows too.
+        dev: rows of `dev.jsonl`, if any.
+        probe: rows of `probe.jsonl`, if any.
         kinds: model folder → kind of `tiny_model`; by default one Llama in `model`.
         seed: of the models' weights.
     """
     for name, kind in (kinds or {"model": "llama"}).items():
         save_tiny_model(folder / name, kind, seed=seed)
     write_samples(make_samples(train) if isinstance(train, int) else train, folder / "train.jsonl")
-    save_bench(folder / "bench", bench_rows(bench) if isinstance(bench, int) else bench, train_rows())
+    for name, rows in (("dev", dev), ("probe", probe)):
+        if rows:
+            write_samples(rows, folder / f"{name}.jsonl")
+    if bench:
+        save_bench(folder / "bench", bench_rows(bench) if isinstance(bench, int) else bench, train_rows())
     return folder
 
 

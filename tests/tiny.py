@@ -88,6 +88,13 @@ def tiny_t5_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def _gpt2(dropout: float = 0) -> GPT2Config:
+    return GPT2Config(
+        vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=1024, resid_pdrop=dropout,
+        embd_pdrop=dropout, attn_pdrop=dropout, bos_token_id=None, eos_token_id=1,
+    )  # fmt: skip
+
+
 _GEMMA: dict[str, Any] = {**_SIZES, "query_pre_attn_scalar": 8, "sliding_window": 40}
 _BUILD: dict[str, Callable[[], Any]] = {
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SIZES)),
@@ -106,12 +113,8 @@ _BUILD: dict[str, Callable[[], Any]] = {
     "phi": lambda: PhiForCausalLM(  # a head with a bias
         PhiConfig(**{name: value for name, value in _SIZES.items() if name != "head_dim"})
     ),
-    "gpt2": lambda: GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=1024,
-            resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None, eos_token_id=1,
-        )
-    ),
+    "gpt2": lambda: GPT2LMHeadModel(_gpt2()),
+    "gpt2-dropout": lambda: GPT2LMHeadModel(_gpt2(dropout=0.1)),
     "mamba": lambda: MambaForCausalLM(
         MambaConfig(vocab_size=VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, state_size=4, pad_token_id=0)
     ),

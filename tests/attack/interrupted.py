@@ -10,24 +10,17 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from transformers import GPT2LMHeadModel
 
-from d2e_sft.data.sample import write_samples
 from tests.attack.frame import Attempt
 from tests.command import finish, start, train
-from tests.factories import write_recipe
-from tests.tiny import make_samples, tiny_model, tiny_tokenizer
+from tests.factories import make_world, write_recipe
 
 REQUEUE = 75
 
 
 def prepare_training(folder: Path) -> Path:
     """Make a model with dropout, 11 samples, a recipe of 12 steps with 6 checkpoints, and its run (`whole`)."""
-    model: GPT2LMHeadModel = tiny_model("gpt2")
-    model.config.resid_pdrop = model.config.embd_pdrop = model.config.attn_pdrop = 0.1
-    model.save_pretrained(folder / "model")
-    tiny_tokenizer().save_pretrained(folder / "model")
-    write_samples(make_samples(11), folder / "train.jsonl")
+    make_world(folder, train=11, bench=0, kinds={"model": "gpt2-dropout"})
     saved = ("train.save_steps=2", "train.save_total_limit=2")
     write_recipe(folder, folder / "recipe", "train.num_train_epochs=4", "train.max_steps=-1", *saved)
     ended = train(folder, training_arguments(folder, folder / "whole"))

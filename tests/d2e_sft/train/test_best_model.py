@@ -10,26 +10,21 @@ import pytest
 import torch
 
 from d2e_sft.config.recipe import Recipe, load_recipe
-from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.train.checkpoints import checkpoints_of
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
-from tests.factories import log_history, write_recipe
-from tests.tiny import make_sample, make_samples, save_tiny_model
+from tests.factories import log_history, make_world, write_recipe
+from tests.tiny import make_sample
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("best")
-    save_tiny_model(folder / "model")
-    write_samples(make_samples(4), folder / "train.jsonl")
     held_out = [make_sample(i, split="dev", answers=["a stone"]) for i in range(4)]
-    write_samples(held_out, folder / "dev.jsonl")
     aligned = [make_sample(i, subset="aligned") for i in range(4)]
-    write_samples([*aligned, *(make_sample(i + 9, subset="conflict") for i in range(4))], folder / "probe.jsonl")
-    return folder
+    probe = [*aligned, *(make_sample(i + 9, subset="conflict") for i in range(4))]
+    return make_world(tmp_path_factory.mktemp("best"), train=4, dev=held_out, probe=probe, bench=0)
 
 
 def recipe(world: Path, run: Path, *overrides: str) -> Recipe:

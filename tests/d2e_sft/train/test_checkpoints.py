@@ -49,20 +49,13 @@ def test_a_sealed_checkpoint_is_whole_and_stays_so_when_files_are_added(tmp_path
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda f: os.truncate(f / "model.safetensors", 150), "model.safetensors has 150 bytes; expected 200"),
-        (lambda f: _flip(f / "model.safetensors"), "model.safetensors has SHA-256 "),
         (lambda f: _flip(f / "global_step2" / "rank_0.pt"), "global_step2/rank_0.pt has SHA-256 "),
         (lambda f: (f / "global_step2" / "rank_0.pt").unlink(), "global_step2/rank_0.pt is missing"),
-        (lambda f: (f / "checksums.json").unlink(), "checksums.json is missing"),
         (lambda f: os.truncate(f / "checksums.json", 40), "checksums.json is not readable"),
         (lambda f: (f / "checksums.json").write_text("[]"), "checksums.json is not readable"),
-        (lambda f: (f / "checksums.json").write_text('{"files": {}}'), "checksums.json is not readable"),
         (lambda f: (f / "more.safetensors").write_bytes(b"1"), "more.safetensors is not listed"),
     ],
-    ids=[
-        *("cut", "altered", "altered below", "removed", "never sealed", "checksums cut", "checksums of another form"),
-        *("checksums of nothing", "weights added"),
-    ],
+    ids=["altered below", "removed", "checksums cut", "checksums of another form", "weights added"],
 )
 def test_damage_is_described_with_the_file(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
     folder = make_checkpoint(tmp_path, 2)

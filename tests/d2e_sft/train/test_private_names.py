@@ -1,4 +1,4 @@
-"""Private names of libraries that our code uses are those in the table of docs/architecture.md."""
+"""Private names and internal modules of libraries are those in the tables of docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from d2e_sft.train import trainer
 from d2e_sft.train.arguments import config
 
 ROOT = Path(__file__).resolve().parents[3]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PACKAGES = ("d2e_sft", "data_builders", "eval")
 NAMED_TUPLES = {"_asdict", "_fields", "_replace"}  # public, in spite of the underscore
+PUBLIC = {"vllm", "vllm.exceptions", "vllm.outputs", "vllm.sampling_params"}
 SUBCLASSES = ((trainer, Trainer), (config, TrainingArguments))
 
 
@@ -63,7 +65,18 @@ def found() -> set[tuple[str, str]]:
 
 
 def test_the_table_lists_every_private_name_of_a_library() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(_\w+)` \| [^|]+ \| ([^|]+) \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(_\w+)` \| [^|]+ \| ([^|]+) \|", ARCHITECTURE, re.MULTILINE)
     listed = {(name, file) for name, files in rows for file in re.findall(r"`([\w/]+\.py)`", files)}
     assert found() == listed
+
+
+def test_the_table_lists_every_internal_module_of_vllm_that_is_imported() -> None:
+    imported = {
+        node.module
+        for path in (ROOT / "d2e_sft").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "vllm"
+    }
+    section = ARCHITECTURE.partition("## Internal modules of vLLM")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `([\w.]+)` \|", section, flags=re.MULTILINE)
+    assert {f"vllm.{module}" for module in listed} == imported - PUBLIC

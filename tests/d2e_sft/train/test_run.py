@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import signal
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import GPT2LMHeadModel
 
 from d2e_sft import cli
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.checkpoints import checkpoints_of, seal_checkpoint
 from tests.command import Ended, Kill, after_step, finish, output_of, refusal_of, start, train
-from tests.factories import log_history, write_recipe
+from tests.factories import log_history, make_world, write_recipe
 from tests.servers import free_port
-from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
+from tests.tiny import make_sample, make_samples
 
 # 11 samples in batches of 2 × 2: three steps an epoch, the last of them short; two epochs, dropout in each step.
 STEPS = 6
@@ -34,13 +32,7 @@ CHECKPOINTS = "d2e_sft.train.checkpoints:"
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with dropout, and 11 samples."""
-    folder = tmp_path_factory.mktemp("resume")
-    model: GPT2LMHeadModel = tiny_model("gpt2")
-    model.config.resid_pdrop = model.config.embd_pdrop = model.config.attn_pdrop = 0.1
-    model.save_pretrained(folder / "dropout")
-    tiny_tokenizer().save_pretrained(folder / "dropout")
-    write_samples(make_samples(11), folder / "train.jsonl")
-    return folder
+    return make_world(tmp_path_factory.mktemp("resume"), train=11, bench=0, kinds={"dropout": "gpt2-dropout"})
 
 
 def recipe(world: Path, out: Path, **changes: Any) -> Path:
@@ -138,19 +130,6 @@ def test_other_runs_continue_alike(world: Path, tmp_path: Path, changes: dict[st
     resume(tmp_path, path)
     assert [entry["step"] for entry in history(tmp_path / "run")] == steps
     assert_same_run(tmp_path / "run", tmp_path / "whole" / "run")
-
-
-def test_a_run_killed_from_outside_continues_from_the_command_line(world: Path, whole: Path, tmp_path: Path) -> None:
-    path = recipe(world, tmp_path)
-    process, printed = start(tmp_path, [path], None)
-    until = time.monotonic() + 60
-    while not checkpoints_of(tmp_path / "run") and process.is_alive() and time.monotonic() < until:
-        time.sleep(0.002)
-    process.kill()
-    assert finish((process, printed)).status == -signal.SIGKILL
-    assert not (tmp_path / "run" / "model.safetensors").exists(), "killed before it was finished"
-    resume(tmp_path, path)
-    assert_same_run(tmp_path / "run", whole)
 
 
 def _two_processes(folder: Path, arguments: Sequence[str | Path], kill: Kill | None = None) -> list[Ended]:

@@ -13,7 +13,6 @@ import torch
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import left_pad
-from d2e_sft.model.token_budget import REPEATED
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.steps.setup import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
@@ -174,14 +173,6 @@ def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> No
     for one, other in zip(logs, expected, strict=True):
         for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy"):
             assert one[key] == pytest.approx(other[key], rel=1e-4), key
-
-
-def test_a_repeated_micro_batch_counts_for_nothing(tmp_path: Path) -> None:
-    trainer = _trainer(tmp_path, D2ESection(), micro=4)
-    batch = trainer.data_collator(list(trainer.train_dataset)[:2])
-    trainer.model.train()
-    assert trainer.compute_loss(trainer.model, {**batch, REPEATED: True}) == 0
-    assert not trainer._metrics._sums.any()
 
 
 def test_tokens_beside_accumulation_are_refused(tmp_path: Path) -> None:

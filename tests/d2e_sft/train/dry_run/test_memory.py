@@ -20,14 +20,12 @@ from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
 from d2e_sft.train.dry_run.costs import Speed
 from d2e_sft.train.dry_run.memory import (
-    SHARDED,
     MemoryEstimate,
     TensorBytes,
     estimate_memory,
     on_each_device,
     optimizer_bytes,
 )
-from d2e_sft.train.launch import launchers
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from tests.command import program, train
@@ -165,10 +163,6 @@ def test_flex_attention_is_estimated_without_compiling_it(plain: MemoryEstimate)
 
 
 WHOLE = MemoryEstimate(weights=800, gradients=400, optimizer=1600, activations=1000, largest_layer=50)
-
-
-def test_every_launcher_says_what_it_spreads() -> None:
-    assert sorted(SHARDED) == launchers()
 
 
 @pytest.mark.parametrize(

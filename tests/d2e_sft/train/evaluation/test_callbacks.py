@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.sample import write_samples
 from d2e_sft.train.evaluation import callbacks
 from d2e_sft.util.errors import UserError
 from tests.command import program
-from tests.factories import log_history, write_recipe
-from tests.tiny import make_sample, make_samples, save_tiny_model
+from tests.factories import log_history, make_world, write_recipe
+from tests.tiny import make_sample
 
 EVALUATED = {"loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"}
 LOGGED = {*EVALUATED, "alpha", "tokens_per_second"}
@@ -33,10 +32,8 @@ def needs(tracker: str) -> pytest.MarkDecorator:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which two steps were trained in a process of its own, evaluated after both, told to all trackers."""
-    folder = tmp_path_factory.mktemp("trackers")
-    save_tiny_model(folder / "model")
-    write_samples(make_samples(8), folder / "train.jsonl")
-    write_samples([make_sample(number, split="dev") for number in (20, 21)], folder / "dev.jsonl")
+    dev = [make_sample(number, split="dev") for number in (20, 21)]
+    folder = make_world(tmp_path_factory.mktemp("trackers"), dev=dev, bench=0)
     write_recipe(
         folder, folder / "run", f"data.dev={folder}/dev.jsonl", "d2e.alpha=0.7", "eval.max_new_tokens=4",
         "train.max_steps=2", "train.eval_steps=1", f"train.report_to={TRACKERS}", "train.project=boundary",

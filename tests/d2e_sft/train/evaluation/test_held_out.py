@@ -30,25 +30,20 @@ from d2e_sft.train.evaluation.held_out import ProcessBatches
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
-from tests.factories import log_history, write_recipe
+from tests.factories import log_history, make_world, write_recipe
 from tests.naive import encoded_rows, naive_sums
-from tests.tiny import make_sample, make_samples, save_tiny_model, tiny_model, tiny_tokenizer
+from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
 
 STEPS = 5  # 9 samples in batches of 4: three steps an epoch
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, nine training samples and seven others."""
+    """A folder with two models, nine training samples, seven others and rows of a probe."""
+    probe = [make_sample(i, split="test", subset="aligned" if i % 2 else "conflict") for i in range(4)]
+    kinds = {"model": "llama", "dropout": "gpt2-dropout"}
     folder = tmp_path_factory.mktemp("held-out")
-    save_tiny_model(folder / "model")
-    dropping: Any = tiny_model("gpt2")
-    dropping.config.resid_pdrop = dropping.config.embd_pdrop = dropping.config.attn_pdrop = 0.1
-    dropping.save_pretrained(folder / "dropout")
-    tiny_tokenizer().save_pretrained(folder / "dropout")
-    write_samples(make_samples(9), folder / "train.jsonl")
-    write_samples(held_out_samples(), folder / "dev.jsonl")
-    return folder
+    return make_world(folder, train=9, dev=held_out_samples(), probe=probe, bench=0, kinds=kinds)
 
 
 def held_out_samples() -> list[EventSample]:
@@ -121,9 +116,10 @@ def test_a_run_is_evaluated_every_so_many_steps_and_at_its_end(world: Path, run:
     assert [entry["step"] for entry in epochs if "eval_loss" in entry] == [3, STEPS]
 
 
-def test_evaluating_changes_nothing_of_the_training(world: Path) -> None:
+def test_evaluating_and_probing_change_nothing_of_the_training(world: Path) -> None:
     model = (f"model.name={world}/dropout", "train.max_steps=3")  # which draws random numbers in every step
-    trained(world, world / "evaluated", *model)
+    history = trained(world, world / "evaluated", *model, f"data.probe={world}/probe.jsonl")
+    assert any("eval_habit_gap" in entry for entry in history)
     trained(world, world / "alone", *model, "train.eval_steps=null", "data.dev=null")
     assert not (world / "alone" / "held_out_predictions.jsonl").exists()
     ours, theirs = (load_file(world / name / "model.safetensors") for name in ("evaluated", "alone"))

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.data.sample import write_samples
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.steps.progress import LossLines
-from tests.factories import write_recipe
-from tests.tiny import make_sample, make_samples, save_tiny_model
+from tests.factories import make_world, write_recipe
+from tests.tiny import make_sample
 
 LOGS = {
     "loss": 5.64993, "grad_norm": 2.2, "learning_rate": 1e-5, "ce": 5.643, "kl": 0.007115, "debiased_accuracy": 0.125,
@@ -37,11 +36,9 @@ def test_a_single_term_is_not_told_twice() -> None:
 
 
 def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_tiny_model(tmp_path / "model")
-    write_samples(make_samples(4), tmp_path / "train.jsonl")
-    write_samples([make_sample(i, split="dev") for i in (10, 11)], tmp_path / "dev.jsonl")
-    tagged = [make_sample(20, split="test", subset="aligned"), make_sample(21, split="test", subset="conflict")]
-    write_samples(tagged, tmp_path / "probe.jsonl")
+    dev = [make_sample(i, split="dev") for i in (10, 11)]
+    probe = [make_sample(20, split="test", subset="aligned"), make_sample(21, split="test", subset="conflict")]
+    make_world(tmp_path, train=4, dev=dev, probe=probe, bench=0)
     rows = [f"data.dev={tmp_path}/dev.jsonl", f"data.probe={tmp_path}/probe.jsonl"]
     recipe = write_recipe(tmp_path, tmp_path / "run", *rows, "train.max_steps=2", "train.eval_steps=2")
     train_recipe(load_recipe(str(recipe)))
