@@ -52,7 +52,7 @@ def test_any_other_is_refused(door: str, alpha: float) -> None:
 
 
 @pytest.mark.parametrize("verb", ["eval", "predict", "chat", "serve", "inspect", "demo"])
-@pytest.mark.parametrize("alpha", ["-0.01", "10.01", "nan"])
+@pytest.mark.parametrize("alpha", ["-0.01", "10.01", "nan", "inf"])
 def test_the_command_line_refuses_it(verb: str, alpha: str) -> None:
     words = {"eval": ["x", "--bench", "y"], "predict": ["x", "y", "--out", "z"], "inspect": ["x"]}.get(verb, ["x"])
     done = CliRunner().invoke(cli.d2e, [verb, "--alpha", alpha, *words])

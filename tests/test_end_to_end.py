@@ -122,14 +122,6 @@ def test_overwriting_never_costs_more_than_the_run(
         assert (run / "model.safetensors").is_file(), "a mistake in the call must not cost the earlier run"
 
 
-def test_a_checkpoint_of_a_run_is_decoded_as_the_run_is(world: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    overrides = [f"train.output_dir={run}", "train.max_steps=1", "train.save_steps=1", "d2e.alpha=0.3"]
-    assert d2e("train", world / "run.yaml", *overrides) == 0
-    assert d2e("eval", run / "checkpoint-1", "--bench", world / "bench") == 0
-    assert scores_of(run / "checkpoint-1")["alpha"] == 0.3
-
-
 def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from d2e_sft.util.distributed import process_state
     from d2e_sft.util.errors import UserError
@@ -142,18 +134,6 @@ def test_processes_that_do_not_find_each_other_are_refused(monkeypatch: pytest.M
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     with pytest.raises(UserError, match=r"MASTER_ADDR is set but WORLD_SIZE is not[\s\S]*unset MASTER_ADDR"):
         process_state()
-
-
-def test_a_batch_that_the_processes_cannot_share_is_refused(world: Path) -> None:
-    from d2e_sft.config.recipe import load_recipe
-    from d2e_sft.train.prepare import accumulation_steps
-    from d2e_sft.util.errors import UserError
-
-    recipe = load_recipe(world / "run.yaml")
-    assert accumulation_steps(recipe.train, 1) == 2
-    assert accumulation_steps(recipe.train, 2) == 1
-    with pytest.raises(UserError, match="cannot be split over 3 processes"):
-        accumulation_steps(recipe.train, 3)
 
 
 @pytest.fixture(scope="module")

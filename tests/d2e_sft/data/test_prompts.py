@@ -11,7 +11,7 @@ from d2e_sft.data.sample import WORDED, EventSample, Format
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
-from tests.tiny import make_sample, tiny_t5_tokenizer, tiny_tokenizer
+from tests.tiny import make_sample, tiny_tokenizer
 
 SHOWN = [make_sample(number, id=f"t{number}", context=f"Shown context {number}.") for number in range(3)]
 ASKED = make_sample(9, context="The asked context.")
@@ -89,14 +89,6 @@ def test_the_prompts_of_a_group_share_a_prefix(prompts: PromptSet) -> None:
     one, other = (encoder.prompt_ids(make_sample(n, context=f"{n} is first."), "original") for n in (4, 7))
     shared = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     assert all(shown.context in encoder.tokenizer.decode(one[:shared]) for shown in SHOWN)
-
-
-def test_an_encoder_decoder_without_a_template_gets_plain_text(prompts: PromptSet) -> None:
-    tokenizer = tiny_t5_tokenizer()
-    encoder = ViewEncoder(tokenizer, few_shot(prompts), ("original",), encoder_decoder=True)
-    text = tokenizer.decode(encoder.prompt_ids(ASKED, "original"), skip_special_tokens=True)
-    turns = few_shot(prompts).messages(ASKED, "original")
-    assert text == "\n\n".join(turn["content"] for turn in turns)
 
 
 def test_prompts_encoded_together_equal_those_encoded_separately(prompts: PromptSet) -> None:

@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import (
-    DecodingConfig,
-    PromptPair,
-    generate,
-    generate_debiased,
-    stop_token_ids,
-    stream,
-    token_pairs,
-)
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, stream, token_pairs
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import NEW_TOKENS, frequent_token, guided, random_prompts, watch_inputs
 from tests.tiny import tiny_model, tiny_tokenizer
@@ -60,13 +52,6 @@ def test_alpha_zero_is_plain_greedy_decoding_with_one_stream() -> None:
         assert answer == plain[0, len(original) :].tolist()
 
 
-def test_a_pair_without_context_is_decoded_plainly_even_at_alpha_one_and_more() -> None:
-    model = tiny_model(seed=1)
-    prompt = random_prompts(1, 10, 10, seed=8)
-    plain = generate_debiased(model, prompt, decoding=DecodingConfig(alpha=0, max_new_tokens=6), stop_ids=[])
-    assert generate_debiased(model, prompt, prompt, DecodingConfig(alpha=1.5, max_new_tokens=6), stop_ids=[]) == plain
-
-
 def _free(model: Any, count: int = 20) -> list[list[int]]:
     return generate_debiased(model, ORIGINALS, IMAGINED, DecodingConfig(max_new_tokens=count), stop_ids=[])
 
@@ -101,13 +86,6 @@ def test_a_stream_gives_each_token_as_it_is_chosen() -> None:
     for i, answer in enumerate(answers):
         assert [token for index, token in heard if index == i] == answer
     assert [index for index, _ in heard[:4]] == [0, 1, 2, 3], "all pairs take a step before any takes the next"
-
-
-def test_stop_tokens_are_the_end_of_turn_and_the_models_own() -> None:
-    model = tiny_model()
-    model.generation_config.eos_token_id = [7, 1]
-    assert stop_token_ids(model, end_of_turn=3) == [1, 3, 7]
-    assert stop_token_ids(model) == [1, 7]
 
 
 def test_no_prompt_gives_no_answer() -> None:

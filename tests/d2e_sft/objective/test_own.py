@@ -11,7 +11,6 @@ import pytest
 
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.objective.own import function_of
 from d2e_sft.objective.terms import Objective
 from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.run import train_recipe
@@ -74,14 +73,6 @@ def test_a_wrong_result_is_an_error_with_the_expected_form(module: Any, expressi
 def test_errors_of_the_function_are_not_changed(module: Any) -> None:
     with pytest.raises(KeyError, match="weights"):
         returning(module, "{'ce': {}['weights']}")
-
-
-def test_a_missing_module_or_function_is_an_error(module: Any) -> None:
-    with pytest.raises(UserError, match=r"objective 'not_a_module:f': module 'not_a_module' cannot be imported"):
-        function_of(D2ESection(objective="not_a_module:f"))
-    name = module(HONEST)
-    with pytest.raises(UserError, match=r"'bothe' of .* does not exist\. Did you mean 'both'\?"):
-        function_of(D2ESection(objective=f"{name}:bothe"))
 
 
 def test_a_step_by_it_equals_the_same_objective_by_name(module: Any) -> None:
