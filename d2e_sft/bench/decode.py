@@ -80,11 +80,7 @@ def bench_decoding(
     in_vllm: bool = False,
     progress: Callable[[Measured], object] = lambda row: None,
 ) -> list[Measured]:
-    """Measure every combination on a model, in this process or in vLLM.
-
-    Raises:
-        UserError: the model cannot be loaded, or vLLM is not installed.
-    """
+    """Measure every combination, in this process or in vLLM; UserError if it is missing or the model does not load."""
     if in_vllm:
         measure = _in_vllm(model_name, asked)
     else:

@@ -69,10 +69,7 @@ def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -
 
 
 def token_floor(engine: Engine, samples: int, context: int, view_gradients: ViewGradients) -> float:
-    """Return the tokens that a step must compute, in units of a token with gradient.
-
-    A token without gradient counts as a third, since a backward costs twice a forward.
-    """
+    """Return a step's least work in tokens with gradient; one without is a third, as a backward is two forwards."""
     refined = round(REFINED_SHARE * context)
     original = context + QUESTION + ANSWER
     others = 0 if engine.is_sft else 2 * (QUESTION + ANSWER) + refined

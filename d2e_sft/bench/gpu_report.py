@@ -61,11 +61,7 @@ _DECODING = {
 
 
 def as_text(report: Report, write: Callable[[Table], str]) -> str:
-    """Return the device, a table for training and one for decoding, and the skipped cases.
-
-    Args:
-        write: such as `Table.markdown`.
-    """
+    """Return the device, tables of training and decoding, and skipped cases; `write` is such as `Table.markdown`."""
     device = report.device
     of = "its data sheet's" if device.data_sheet_flops else "measured on a large product"
     versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())

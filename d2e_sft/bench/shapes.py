@@ -35,12 +35,7 @@ _DATA_SHEETS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, 
 
 
 def config_of(shape: str, layers: int | None = None) -> Any:
-    """Return a model's configuration.
-
-    Args:
-        shape: a key of `SHAPES`.
-        layers: replaces the model's own.
-    """
+    """Return the configuration of a key of `SHAPES`; `layers` replaces the model's own number."""
     from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
     kind, hidden, intermediate, depth, heads, key_heads, width, words, tied = SHAPES[shape]
@@ -67,10 +62,7 @@ def random_model(
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a step: tokens in the layers, positions in the head, pairs of tokens that attend.
-
-    Work `without_gradient` has only a forward.
-    """
+    """A step's tokens in the layers, positions in the head, attending pairs; `without_gradient` is forward only."""
 
     tokens: int
     positions: int

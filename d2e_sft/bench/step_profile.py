@@ -33,8 +33,7 @@ _WHOLE = frozenset({"::t", "::to"})
 def time_by_kind(act: Callable[[], object], device: torch.device) -> dict[str, float]:
     """Run `act` once under the profiler.
 
-    Returns:
-        the share of each of `KINDS`, which add up to 1: of the device's time on CUDA, otherwise of the processor's.
+    Returns the share of each of `KINDS`, adding up to 1: of the device's time on CUDA, otherwise of the processor's.
     """
     on_cuda = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]) as profiled:

@@ -48,9 +48,8 @@ def bench_training(
 ) -> list[Measured]:
     """Measure every engine at every context length.
 
-    Raises:
-        UserError: the model cannot be packed, two engines compute different losses, TRL is not installed, or an engine
-            is unknown.
+    Raises UserError if the model cannot be packed, two engines compute different losses, TRL is not installed, or an
+    engine is unknown.
     """
     engines = chosen([*ENGINES, *(trl_engines(asked.precision) if asked.trl else ())], asked.only)
     memory = PeakMemory()  # before the model is loaded: memory counts the weights
@@ -74,11 +73,7 @@ def bench_training(
 
 
 def chosen(engines: Sequence[Engine], only: Sequence[str]) -> list[Engine]:
-    """Return the engines of these names and their baselines; all if no name is given.
-
-    Raises:
-        UserError: no engine has the name.
-    """
+    """Return the engines of these names and their baselines, all without names; UserError for an unknown name."""
     by_name = {engine.name: engine for engine in engines}
     for name in only:
         if name not in by_name:
@@ -114,8 +109,7 @@ class Run:
 def measure(run: Run, cases: Sequence[Case], repeats: int) -> Iterator[int]:
     """Run the cases in turns, first for their memory and then `repeats` times for their time; yields each turn.
 
-    Raises:
-        UserError: two engines compute different losses.
+    Raises UserError if two engines compute different losses.
     """
     for case in cases:
         if case.engine.prepare is not None:

@@ -33,11 +33,7 @@ def trl_is_missing() -> str | None:
 
 
 def trl_engines(precision: Precision) -> tuple[Engine, ...]:
-    """Return the engines of TRL without and with packing.
-
-    Raises:
-        UserError: it is not installed.
-    """
+    """Return the engines of TRL without and with packing; UserError if it is not installed."""
     missing = trl_is_missing()
     if missing is not None:
         raise UserError(f"TRL's SFTTrainer cannot be measured: {missing}", "pip install 'd2e-sft[bench]'")

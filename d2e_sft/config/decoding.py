@@ -103,10 +103,7 @@ class DecodingConfig:
         return self.alpha > 0 if self.decoder == "d2e" else self.decoder != "plain"
 
     def record(self) -> dict[str, Any]:
-        """The part that results depend on, as plain JSON: α (null for other decoders), and non-default options.
-
-        `describe` puts it into words.
-        """
+        """What results depend on, as JSON: α (null for other decoders) and non-default options; see `describe`."""
         other = self.decoder not in ("d2e", "plain")
         return {
             "alpha": None if other else self.alpha,
@@ -118,8 +115,7 @@ class DecodingConfig:
 def given_decoder(decoder: str | None, alpha: float | None, default: float) -> dict[str, Any]:
     """Arguments `decoder` and `alpha` for a `DecodingConfig`, from a user's options and a default α.
 
-    Raises:
-        UserError: no such decoder, or an α for a decoder that has none or already gives its own.
+    Raises UserError for an unknown decoder, or an α for a decoder that has none or already gives its own.
     """
     ratio = default if alpha is None else alpha
     if decoder is None:
@@ -145,9 +141,7 @@ def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
 
     The `alpha` of `d2e` has no default here: it is the run's, or that of `DecodingConfig`. Options may also be
     separated by `:`, in case a comma has another meaning.
-
-    Raises:
-        UserError: no such decoder, no such option, or a value out of range.
+    Raises UserError if there is no such decoder or option, or a value is out of range.
     """
     words = str(text).split(":")
     count = next((place for place, word in enumerate(words) if place and "=" in word), len(words))
@@ -185,11 +179,7 @@ def _number(decoder: str, key: str, text: str) -> float:
 
 
 def check_alpha(alpha: Any) -> None:
-    """Check a debias ratio, wherever it comes from.
-
-    Raises:
-        UserError: it is not a number from 0 to `MAX_ALPHA`.
-    """
+    """Check a debias ratio, wherever it comes from; UserError unless it is a number from 0 to `MAX_ALPHA`."""
     if not (_is_number(alpha) and 0 <= alpha <= MAX_ALPHA):
         raise UserError(f"alpha={alpha}: not a debias ratio; expected a number from 0 to {MAX_ALPHA:g}")
 

@@ -61,10 +61,7 @@ def bundled_methods() -> list[str]:
 
 
 def bundled_recipes() -> list[str]:
-    """Names of the bundled recipes, MODEL/METHOD, as they can be typed after `d2e train`.
-
-    Random weights cannot be trained by an adapter, so these pairs are left out.
-    """
+    """Names of the bundled recipes, MODEL/METHOD, without adapters of random weights, which cannot be trained."""
     return [
         f"{model}/{method}"
         for model in bundled_models()
@@ -87,11 +84,7 @@ def bundled_parts() -> list[str]:
 
 
 def compose(model: str, method: str = DEFAULT_METHOD) -> RecipeSource:
-    """The recipe of a bundled model and a bundled method.
-
-    Raises:
-        UserError: there is no such model or method.
-    """
+    """The recipe of a bundled model and a bundled method; UserError if there is no such model or method."""
     for option, name, known in (("--model", model, bundled_models()), ("--method", method, bundled_methods())):
         if name not in known:
             raise UserError(
@@ -106,8 +99,7 @@ def compose(model: str, method: str = DEFAULT_METHOD) -> RecipeSource:
 def find_recipe(name: str | Path, *, bundled_first: bool = False) -> RecipeSource | None:
     """The file of that name, otherwise the bundled recipe, otherwise None.
 
-    Args:
-        bundled_first: look among the bundled recipes first, as for a bundled file that extends another.
+    `bundled_first` looks among the bundled recipes first, as for a bundled file that extends another.
     """
     path, root = Path(name), bundled("recipes")
     on_disk = RecipeSource(str(path), (path,)) if path.is_file() else None
@@ -126,11 +118,7 @@ def find_recipe(name: str | Path, *, bundled_first: bool = False) -> RecipeSourc
 
 
 def require_recipe(name: str | Path) -> RecipeSource:
-    """Like `find_recipe`, but raise if nothing is found.
-
-    Raises:
-        UserError: there is no such recipe; names the nearest one.
-    """
+    """Like `find_recipe`, but raise UserError, with the nearest name, if there is no such recipe."""
     found = find_recipe(name)
     if found is None:
         raise UserError(
@@ -154,11 +142,8 @@ def _short(name: str) -> str:
 def read_recipe(source: RecipeSource, above: tuple[Path, ...] = ()) -> list[Layer]:
     """Read a recipe's files and those they extend; later layers override earlier ones, and `extends` is resolved.
 
-    Args:
-        above: the chain of files that extend this recipe.
-
-    Raises:
-        UserError: a file is not YAML or has no sections, a base does not exist, or files extend each other.
+    `above` is the chain of files that extend this recipe. Raises UserError if a file is not YAML or has no sections, a
+    base does not exist, or files extend each other.
     """
     layers = [layer for file in source.files for layer in _read_file(file, above)]
     if source.method is not None:

@@ -1,7 +1,4 @@
-"""The section `d2e` of a recipe and the objectives that it can name: their views, and how their models are decoded.
-
-The formulas are the functions of the same names in `d2e_sft/objective/objectives.py`.
-"""
+"""The section `d2e` of a recipe, and its objectives by name: views, defaults, and how their models are decoded."""
 
 from __future__ import annotations
 
@@ -112,11 +109,7 @@ def spec_of(name: str) -> ObjectiveSpec:
 
 
 def check_name(name: str) -> str:
-    """Return the name.
-
-    Raises:
-        ValueError: it is neither an objective nor `module:function`; suggests the nearest one.
-    """
+    """Return the name; ValueError, with the nearest one, if it is neither an objective nor `module:function`."""
     module, colon, function = name.partition(":")
     if name in OBJECTIVES or (colon and all(map(str.isidentifier, [*module.split("."), function]))):
         return name

@@ -47,8 +47,7 @@ def given_options(context: click.Context) -> dict[str, str]:
 def reject_unused(option: str, chosen: str, users: Mapping[str, Sequence[str]]) -> None:
     """Raise UserError for a given option of this command that only other values of `option` use.
 
-    Args:
-        users: Parameter → the values of `option` that use it; parameters that all use may be left out.
+    `users`: parameter → the values of `option` that use it; parameters that all use may be left out.
     """
     for name, flag in given_options(click.get_current_context()).items():
         values = users.get(name, (chosen,))

@@ -91,9 +91,8 @@ class Recipe(Section):
 def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe, a file or a bundled one, and apply `section.key=value` overrides.
 
-    Raises:
-        UserError: there is no such recipe, a file is not YAML, a key is unknown, or a value does not fit. The message
-            names the recipe, the key, the value and what was expected.
+    Raises UserError if there is no such recipe, a file is not YAML, a key is unknown, or a value does not fit. The
+    message names the recipe, the key, the value and what was expected.
     """
     source = recipe if isinstance(recipe, RecipeSource) else require_recipe(recipe)
     layers = read_recipe(source)
@@ -166,10 +165,7 @@ def _apply_override(content: dict[str, Any], override: str) -> tuple[str, ...]:
 def _without_options_of(
     before: Mapping[str, Any], d2e: dict[str, Any], overridden: set[tuple[str, ...]]
 ) -> dict[str, Any]:
-    """Drop options that equal the former objective's defaults, after an override of the objective.
-
-    A saved recipe contains `debias: true` for `d2e`, which must not become an option of `teacher`.
-    """
+    """Drop options that equal the former objective's defaults: `debias: true` of `d2e` is no option of `teacher`."""
     try:
         former = D2ESection(objective=before.get("objective", "d2e"))
     except ValidationError:

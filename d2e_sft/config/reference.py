@@ -1,7 +1,4 @@
-"""Every key of a recipe with its type, default and meaning, read from the pydantic models.
-
-It is the source of `d2e recipes explain KEY`, the page docs/recipe-keys.md and the JSON schema.
-"""
+"""Every key of a recipe with type, default and meaning, from the pydantic models, for terminal, docs and schema."""
 
 from __future__ import annotations
 
@@ -66,13 +63,9 @@ def recipe_keys() -> list[RecipeKey]:
 
 
 def explain(name: str) -> list[RecipeKey]:
-    """The keys that match a name.
+    """The keys that match a name: a key (`train.optim`), a section (`train`), or the last part of keys (`alpha`).
 
-    Args:
-        name: a key (`train.optim`), a section (`train`) for all its keys, or the last part of keys (`alpha`).
-
-    Raises:
-        UserError: there is no such key; names the nearest one.
+    Raises UserError, with the nearest name, if there is no such key.
     """
     keys = recipe_keys()
     found = [key for key in keys if key.name == name or key.name.startswith(f"{name}.")]

@@ -1,7 +1,4 @@
-"""The sections of a recipe, except `d2e`: each key with its type, default and meaning.
-
-The string below a key is shown by `d2e recipes explain KEY`, the reference in the docs and the JSON schema.
-"""
+"""The sections of a recipe, except `d2e`; the string below a key is its text in `d2e recipes explain` and the docs."""
 
 from __future__ import annotations
 

@@ -11,10 +11,7 @@ MANIFEST = "manifest.json"
 
 
 def warn_if_changed(file: Path, sha256: str) -> None:
-    """Warn if a file, whose checksum is now `sha256`, differs from the manifest of its build.
-
-    Edited files are used, but results on them must not silently carry the old name.
-    """
+    """Warn if a file (its checksum is `sha256`) differs from its manifest: results must not keep the old name."""
     try:
         content = json.loads((file.parent / MANIFEST).read_text(encoding="utf-8"))
         expected = content["outputs"][file.name]["sha256"]

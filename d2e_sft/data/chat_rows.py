@@ -83,10 +83,8 @@ def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field:
     """Return the samples of a conversation: one, or with loss `each` one per assistant turn.
 
     Turns after the last assistant turn are dropped. `field` is the context, if it is a field of the row.
-
-    Raises:
-        ValueError: no assistant turn, an empty one, no question before it, or, with loss `all`, a context after the
-            first assistant turn.
+    Raises ValueError for no assistant turn, an empty one, no question before it, or, with loss `all`, a context after
+    the first assistant turn.
     """
     answers = [number for number, turn in enumerate(turns) if turn.role == "assistant"]
     if not answers:

@@ -76,11 +76,7 @@ def pad_id(tokenizer: Any) -> int:
 
 
 def rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:
-    """Render the messages by the chat template: text, or tokens if the options ask for them.
-
-    Raises:
-        UserError: the template rejects them.
-    """
+    """Render the messages by the chat template, as text or as tokens by the options; UserError if it rejects them."""
     # enable_thinking: hybrid models (Qwen3) are to answer directly; other templates ignore the name.
     options = {"tokenize": False, "enable_thinking": False, **options}
     try:

@@ -1,7 +1,4 @@
-"""Conversations and the place of the context in them, from which it was cut out.
-
-Each view fills it in, whole or in part, or removes it with the text around it (`<context>`, `Policy:`).
-"""
+"""Conversations and the place of the context in them; each view fills it in, or removes it with the text around it."""
 
 from __future__ import annotations
 

@@ -83,8 +83,7 @@ def parse_address(text: str) -> Address:
 def fetch_rows(text: str, split: str = "train", most: int | None = None) -> HubFile:
     """Write the rows of an address, the first `most` of them, to a JSONL file in the cache.
 
-    Raises:
-        UserError: there is no such dataset or split, or it cannot be read.
+    Raises UserError if there is no such dataset or split, or it cannot be read.
     """
     address = parse_address(text)
     commit, size = ("", 0) if address.folder.is_dir() else _ask_hub(address)
@@ -100,11 +99,7 @@ def fetch_rows(text: str, split: str = "train", most: int | None = None) -> HubF
 
 
 def splits_of(text: str) -> list[str]:
-    """Return which of train, dev and test an address has; a split in the address is train.
-
-    Raises:
-        UserError: as `fetch_rows`.
-    """
+    """Return which of train, dev and test an address has; a split in it is train. Errors as in `fetch_rows`."""
     address = parse_address(text)
     if address.split:
         return ["train"]

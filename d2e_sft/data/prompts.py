@@ -95,11 +95,8 @@ class PromptSet(BaseModel):
     def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
         """Return the conversation up to the answer: system message, demonstrations and user message of a view.
 
-        Args:
-            context: replaces the view's own context (to shorten it).
-
-        Raises:
-            UserError: the sample has no refined context, or the set has no wording for its format or the setting.
+        `context` replaces the view's own (to shorten it). Raises UserError if the sample has no refined context, or
+        the set has no wording for its format or the setting.
         """
         text = view_context(sample, view) if context is None else context
         if sample.conversation is not None:
@@ -201,8 +198,7 @@ def _bundled(name: str) -> PromptSet:
 def load_prompt_set(name: str) -> PromptSet:
     """Load a bundled prompt set by name, or one from a YAML file by path.
 
-    Raises:
-        UserError: no such set, not YAML, or a field is missing or unknown.
+    Raises UserError if there is no such set, it is not YAML, or a field is missing or unknown.
     """
     bundled = sorted(file.stem for file in _BUNDLED.glob("*.yaml"))
     if name in bundled:

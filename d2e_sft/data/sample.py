@@ -1,7 +1,4 @@
-"""EventSample: the row type that builders write, and that training and evaluation read.
-
-A row is checked once, when a file is read or written. JSONL is accepted everywhere Parquet is.
-"""
+"""EventSample: the row of builders, training and evaluation, checked when read or written, as Parquet or JSONL."""
 
 from __future__ import annotations
 

@@ -24,10 +24,8 @@ def marks_turns(tokenizer: Any) -> bool:
 def turn_tokens(tokenizer: Any, messages: Messages, *, only_last: bool) -> tuple[list[int], list[bool]]:
     """Return the tokens of a conversation and whether each is trained on, up to the last trained token.
 
-    Its last turn is an assistant's; `only_last` trains only on that one.
-
-    Raises:
-        UserError: the template omits an assistant turn or changes it when a turn is added, or the tokenizer is slow.
+    Its last turn is an assistant's; `only_last` trains only on that one. Raises UserError if the template omits an
+    assistant turn or changes it when a turn is added, or the tokenizer is slow.
     """
     if not tokenizer.is_fast:
         raise UserError(

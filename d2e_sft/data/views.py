@@ -1,7 +1,4 @@
-"""Samples → token views that share one answer, tokenised once and appended to the prompt of each view.
-
-In a conversation that trains on several turns, the answer begins with the first of them.
-"""
+"""Samples → token views of one answer, tokenised once; in a conversation it begins with the first trained turn."""
 
 from __future__ import annotations
 

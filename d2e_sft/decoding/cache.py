@@ -194,9 +194,7 @@ class StaticBlock:
 class RowCache:
     """The cache that attention gets: the originals' rows, then the imagined ones.
 
-    Args:
-        blocks: `RowBlock`s after one prefix, or `StaticBlock`s.
-        prefix: of the `RowBlock`s.
+    `blocks` are `RowBlock`s after one `prefix`, or `StaticBlock`s.
     """
 
     def __init__(self, blocks: Sequence[Any], prefix: SharedPrefix | None = None) -> None:

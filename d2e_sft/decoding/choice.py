@@ -51,9 +51,7 @@ class Head:
 class TokenChoice:
     """Chooses each pair's next token, with random draws that depend on the seed and the pair's index only.
 
-    Args:
-        decoding: decoder, plausibility, temperature, `top_k`, `top_p` and seed.
-        indices: of all pairs of the batch.
+    `decoding` gives decoder, plausibility and sampling; `indices` are those of all pairs of the batch.
     """
 
     def __init__(self, decoding: DecodingConfig, indices: Iterable[int]) -> None:
@@ -65,12 +63,7 @@ class TokenChoice:
         self.draws = {index: random.Random(f"{decoding.seed}/{index}") for index in indices}
 
     def __call__(self, states: RowStates, head: Head, alpha: Tensor, indices: Sequence[int]) -> Tensor:
-        """(B,) tokens.
-
-        Args:
-            alpha: (I,) ratio of each imagined row, for the decoder `d2e`.
-            indices: (B,) of the pairs.
-        """
+        """Return tokens (B,); `alpha` (I,) is the ratio of each imagined row for `d2e`, `indices` (B,) the pairs'."""
         scores, original = decoded_scores(states, head, self.decoder, alpha, with_original=self.plausibility > 0)
         if self.plausibility > 0:
             floor = original.amax(dim=-1, keepdim=True) + math.log(self.plausibility)
@@ -97,9 +90,7 @@ def decoded_scores(
 ) -> tuple[Tensor, Tensor]:
     """The decoder's scores of each pair, float32 (B, V), and the original's logits; plain pairs keep their logits.
 
-    Args:
-        alpha: (I,) ratio of each imagined row.
-        with_original: compute the second result; otherwise it is unspecified.
+    `alpha` (I,) is the ratio of each imagined row. Without `with_original` the second result is unspecified.
     """
     pairs = len(states.original)
     if not len(states.partner):

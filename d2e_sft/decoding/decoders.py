@@ -93,11 +93,7 @@ LINEAR = frozenset({"plain", "d2e", "cad", "cocoa"})
 
 @dataclass(frozen=True)
 class ChosenDecoder:
-    """A decoder with its options.
-
-    Attributes:
-        name: as in `FUNCTIONS`, or `module:function`.
-    """
+    """A decoder with its options; `name` is one of `FUNCTIONS`, or `module:function`."""
 
     name: str
     scores: Scores
@@ -138,11 +134,7 @@ class ChosenDecoder:
 
 
 def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:
-    """The decoder of a configuration, with its options.
-
-    Raises:
-        UserError: a custom function that cannot be imported.
-    """
+    """The decoder of a configuration, with its options; UserError if a custom function cannot be imported."""
     chosen = named_decoder(decoding.decoder)
     return replace(chosen, options={"alpha": decoding.alpha}) if chosen.name == "d2e" else chosen
 
@@ -151,8 +143,7 @@ def decoder_of(decoding: DecodingConfig) -> ChosenDecoder:
 def named_decoder(text: str) -> ChosenDecoder:
     """The decoder of `NAME:KEY=VALUE,…`; `d2e` has the default α if none is given.
 
-    Raises:
-        UserError: no such decoder or option, or a custom function that cannot be imported.
+    Raises UserError for an unknown decoder or option, or a custom function that cannot be imported.
     """
     name, options = parse_decoder(text)
     if name not in FUNCTIONS:

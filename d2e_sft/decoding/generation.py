@@ -69,8 +69,7 @@ def stream(
 ) -> Iterator[tuple[int, int]]:
     """Decode a few prompts as one batch; arguments and errors as for `generate`.
 
-    Yields:
-        the index of a pair and its next token, as soon as it is chosen; all pairs take turns.
+    Yields the index of a pair and its next token, as soon as it is chosen; all pairs take turns.
     """
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
     pairs = resolved(pairs, decoding)
@@ -88,8 +87,7 @@ def generate_debiased(
 ) -> list[list[int]]:
     """Decode prompts given as two lists, as one batch; other arguments, result and errors are those of `generate`.
 
-    Args:
-        imagined: The prompt without its context for each original; None decodes all plainly.
+    `imagined` is the prompt without its context for each original; None decodes all plainly.
     """
     pairs = token_pairs(originals, imagined)
     return generate(model, pairs, replace(decoding, batch_size=max(len(pairs), 1)), stop_ids=stop_ids)

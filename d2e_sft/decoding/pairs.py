@@ -46,12 +46,7 @@ TokenPair = PromptPair[Tokens]
 
 @dataclass(frozen=True)
 class OptionScore:
-    """How likely one option is.
-
-    Attributes:
-        logprob: sum of the log-probabilities of its `tokens` tokens, in nats.
-        greedy: whether greedy decoding would write the option; False if the engine does not say.
-    """
+    """The log-probability of an option's tokens, in nats; `greedy`: greedy decoding writes it (False if unknown)."""
 
     logprob: float
     tokens: int
@@ -59,11 +54,7 @@ class OptionScore:
 
 
 def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None = None) -> list[TokenPair]:
-    """Pair each original prompt with the imagined prompt at the same place.
-
-    Raises:
-        ValueError: the lists differ in length.
-    """
+    """Pair each original prompt with the imagined one at the same place; ValueError if the lengths differ."""
     if imagined is None:
         return [PromptPair(original) for original in originals]
     return [PromptPair(original, other) for original, other in zip(originals, imagined, strict=True)]
@@ -72,9 +63,7 @@ def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None =
 def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[TokenPair]:
     """Return the pairs as they are decoded: each has its α, and `imagined=None` means plain decoding.
 
-    Raises:
-        UserError: an α is out of range, or the decoder has none.
-        ValueError: an imagined prompt is missing, or a prompt has no token.
+    Raises UserError if an α is out of range or the decoder has none, ValueError if a prompt is missing or empty.
     """
     found = []
     for index, pair in enumerate(pairs):
@@ -100,10 +89,7 @@ class Prefix:
 
 
 def batches_of(pairs: Sequence[TokenPair], size: int) -> Iterator[tuple[list[int], Prefix]]:
-    """Indices of the pairs in each batch, and the prefix of their group.
-
-    All batches of a group share one `Prefix`, which keeps its keys and values once computed.
-    """
+    """Indices of the pairs in each batch, and the one `Prefix` of their group, which keeps its keys and values."""
     from d2e_sft.model.packing import MIN_SHARED, common_length  # imports torch
 
     groups: dict[Hashable, list[int]] = {}

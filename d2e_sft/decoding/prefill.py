@@ -23,10 +23,8 @@ PREFILL_TOKENS = 8192
 def prefill(model: Any, row: PackedRow, prefix: Prefix, places: Sequence[int]) -> tuple[KeysAndValues, Tensor]:
     """Keys and values of a packed row by layer, (1, K, T, D) each, and the states (places, H) of some of its tokens.
 
-    The prefix is computed only once: its keys and values are kept in `prefix`.
-
-    Args:
-        places: of tokens in the row, after the prefix, in any order; duplicates are allowed.
+    `prefix` is computed only once, as it keeps its keys and values. `places` of tokens come after it, in any order;
+    duplicates are allowed.
     """
     forest = row.forest
     tokens = torch.tensor([row.tokens], device=model.device)

@@ -65,9 +65,7 @@ def rows_of(
 ) -> Iterator[PackedRows | PaddedRows]:
     """The rows of a batch, ready for their first step.
 
-    Args:
-        pairs: resolved, see `d2e_sft.decoding.pairs.resolved`.
-        prefix: tokens that all prompts begin with, and are longer than.
+    `pairs` are resolved (`d2e_sft.decoding.pairs.resolved`); all their prompts begin with `prefix`, and are longer.
     """
     if not decodes_packed(model):
         with no_gradients(model):
@@ -89,8 +87,7 @@ def prompts_of(pairs: Sequence[TokenPair]) -> tuple[list[Any], list[int]]:
 class PackedRows:
     """Rows of prompts that were packed; the model must attend by branch (`attending_by_branch`) while they are used.
 
-    Args:
-        decoding: if `compiled`, shapes stay the same from step to step and the step is compiled (`StaticBlock`).
+    If `decoding.compiled`, shapes stay the same from step to step and the step is compiled (`StaticBlock`).
     """
 
     def __init__(self, model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, prefix: Prefix) -> None:

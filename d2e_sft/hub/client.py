@@ -1,7 +1,4 @@
-"""The Hub behind a small interface: one commit, one download, and one kind of error.
-
-Large files are uploaded before the commit and known by their checksum, so a repeated push sends only what is missing.
-"""
+"""The Hub behind a small interface, with one kind of error; a repeated push uploads only files that are missing."""
 
 from __future__ import annotations
 
@@ -81,8 +78,7 @@ def full_name(api: HfApi, name: str) -> str:
 def commit(api: HfApi, target: Target, files: Mapping[str, Path | bytes], message: str) -> tuple[str, bool]:
     """Put files (by their path there) into a repository, created if missing; return its address and if it is private.
 
-    Raises:
-        UserError: the Hub refuses or cannot be reached; the repository is unchanged.
+    Raises UserError if the Hub refuses or cannot be reached; the repository is unchanged.
     """
     repo, kind, revision = full_name(api, target.name), target.repo_type, target.revision
     with hub_errors(target.name, api.endpoint):
@@ -108,10 +104,8 @@ def commit(api: HfApi, target: Target, files: Mapping[str, Path | bytes], messag
 def download(name: str, out: Path, *, revision: str | None = None) -> list[str]:
     """Download a model repository as the folder `out`, which appears when it is complete, and return its files.
 
-    Partial downloads are kept in `OUT.partial`; the next call resumes them.
-
-    Raises:
-        UserError: the Hub refuses or cannot be reached, or `out` is not empty.
+    Partial downloads are kept in `OUT.partial`; the next call resumes them. Raises UserError if the Hub refuses or
+    cannot be reached, or `out` is not empty.
     """
     check_name(name)
     check_new_folder(out)

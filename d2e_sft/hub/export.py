@@ -1,7 +1,4 @@
-"""A run as a self-contained folder: checkpoint, tokenizer, card, recipe, scores and `custom_generate`.
-
-It contains no paths of this machine, except the base of an adapter that was trained on a local folder.
-"""
+"""A run as a self-contained folder; its only path of this machine is an adapter's base that was a local folder."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ PROMPT_SET_FILE = "prompt_set.yaml"
 def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
     """Write a run, or one of its checkpoints, as the new folder `out`, and return the paths of its files.
 
-    Raises:
-        UserError: there is no run or no finished model in it, `out` is not empty, or an option is unsupported.
+    Raises UserError if there is no run or finished model, `out` is not empty, or an option is unsupported.
     """
     recipe = recipe_of(str(run))
     if recipe is None:
@@ -61,11 +57,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
 
 
 def exported_files(folder: Path) -> list[str] | None:
-    """Return the listed files of an export; None if the folder is not an export.
-
-    Raises:
-        UserError: a file is missing or outside of the folder.
-    """
+    """Return the files that an export lists, None without a list; UserError if one is missing or outside."""
     try:
         content = json.loads((folder / EXPORT_FILE).read_text(encoding="utf-8"))
         files = [str(file) for file in content["files"]]

@@ -1,7 +1,4 @@
-"""Results for a model card: each `RUN/eval/BENCH/scores.json` as a table and as entries of the Hub's model-index.
-
-Scores are fractions in the files and percent in the card; intervals are those of the files, 95 % by bootstrap.
-"""
+"""Results for a model card: each `RUN/eval/BENCH/scores.json` as a table in %, and for the Hub's model-index."""
 
 from __future__ import annotations
 

@@ -36,10 +36,7 @@ _POLICY, _ASKED = "Goods may be returned within 30 days.", "How long may I retur
 def example_prompts(
     prompt_set: PromptSet, data: TrainingData, fmt: Format, style: Style
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return the system message and, for the original and the imagined view, the user message.
-
-    Models that were trained on conversations have whole conversations in its place, and no system message.
-    """
+    """Return the system message and both views' user messages; for chat models, conversations without a system."""
     if data.chat is not None:
         conversation = example_conversation(data.chat)
         views = {"original": conversation.messages(_POLICY), "imagined": conversation.messages("")}

@@ -1,7 +1,7 @@
 """Replies on disk, one small file each, so that a killed run resumes and nothing is paid for twice.
 
-A file's name is a hash of everything that the reply depends on. That includes the endpoint's address, since servers at
-different addresses serve different models under one name (`local-model`, or the same model quantised).
+A file's name is a hash of everything that the reply depends on. That includes the address, since servers at different
+addresses serve different models under one name.
 """
 
 from __future__ import annotations
@@ -44,10 +44,7 @@ class ReplyCache:
         self._identity = dict(identity)
 
     def get(self, prompt: Prompt, asking: int) -> Reply | None:
-        """Return the reply to a prompt asked for the `asking`-th time, if there is one.
-
-        A damaged file is added to `damaged`, and overwritten by the next reply.
-        """
+        """Return the reply to a prompt asked for the `asking`-th time, if any; damaged files go to `damaged`."""
         path = self._path(prompt, asking)
         try:
             content = path.read_bytes()

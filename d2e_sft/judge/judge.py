@@ -27,8 +27,7 @@ _LOG_EVERY = 100  # replies, without a terminal for a progress bar
 def make_judge(options: JudgeOptions) -> Judge | None:
     """Return the judge that the options describe, or None for rules only; loads and asks nothing yet.
 
-    Raises:
-        UserError: the endpoint or its key is missing or malformed, or the `openai` package is not installed.
+    Raises UserError if the endpoint or its key is missing or malformed, or the `openai` package is not installed.
     """
     if options.backend == "openai":
         from d2e_sft.judge.openai_backend import OpenAIBackend

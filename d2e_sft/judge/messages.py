@@ -23,12 +23,7 @@ class Conversation(Protocol):
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question to a judge.
-
-    Attributes:
-        system, user: the two messages.
-        label: name of the sample in messages to the user; ignored when prompts are compared.
-    """
+    """A question to a judge as two messages; `label` names the sample to the user, and is ignored in comparisons."""
 
     system: str
     user: str
@@ -46,12 +41,9 @@ class Prompt:
 
 
 class Reply(BaseModel):
-    """A judge's answer.
+    """A judge's answer; `text` is unchanged, and `cut_off` says that it ended at the token limit.
 
-    Attributes:
-        text: the answer, unchanged.
-        prompt_tokens, completion_tokens: as the back end counted them; None if it did not.
-        cut_off: the answer ended at the token limit.
+    Tokens are as the back end counted them; None if it did not.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,8 +63,7 @@ class Listener(Protocol):
     def sending(self, index: int, *, retry: bool) -> None:
         """Called before each request for the prompt at `index`; `retry` if it repeats another.
 
-        Raises:
-            UserError: the request could exceed the cost limit.
+        Raises UserError if the request could exceed the cost limit.
         """
 
     def refused(self, index: int) -> None:
@@ -98,11 +89,7 @@ class Backend(Protocol):
         """Return the tokens of a prompt."""
 
     def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
-        """Pass each prompt's reply to the listener as soon as it arrives, in any order.
-
-        Raises:
-            UserError: the model cannot be asked.
-        """
+        """Pass each reply to the listener as it arrives, in any order; UserError if the model cannot be asked."""
 
 
 def guess_tokens(text: str) -> int:

@@ -1,7 +1,4 @@
-"""A job's prompts as data, and the verdict in a reply.
-
-A job has one task, and for each format a note and a template for the sample.
-"""
+"""A job's prompts as data (a task; by format a note and a template for the sample), and the verdict in a reply."""
 
 from __future__ import annotations
 

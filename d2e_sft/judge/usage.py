@@ -44,10 +44,7 @@ class Usage:
         return (prompt_tokens * price_in + completion_tokens * price_out) / 1e6
 
     def reserve(self, prompt: Prompt) -> None:
-        """Reserve the highest cost of a request before it is sent; UserError if that would exceed the limit.
-
-        A request that breaks off may have been charged, so its reservation stays.
-        """
+        """Reserve a request's highest cost, also if it breaks off (it may be charged); UserError beyond the limit."""
         most = self.cost(prompt.guessed_tokens, self.options.max_tokens)
         limit = self.options.max_cost
         if limit is not None and self.charged + most > limit:

@@ -1,8 +1,7 @@
 """Whole checkpoints: sealed with checksums once complete, and verified before they are used.
 
-Unusual here: a `checkpoint-N` folder counts only with `checksums.json`, which is written last, when every process has
-written its part and every file is on the disk. Older checkpoints are removed after that, so a run that is killed at
-any moment keeps the checkpoints it had. The checksums also reveal later damage by the disk.
+Unusual here: a `checkpoint-N` folder counts only with `checksums.json`, which is written last. Older checkpoints are
+removed after that, so a run that is killed at any moment keeps them. The checksums also reveal damage by the disk.
 """
 
 from __future__ import annotations
@@ -76,11 +75,7 @@ class WholeCheckpoints(TrainerCallback):
             self.trainer.accelerator.wait_for_everyone()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Seal the new checkpoint, unless its weights are NaN or infinite.
-
-        Raises:
-            UserError: they are; nothing is left of the checkpoint.
-        """
+        """Seal the new checkpoint; UserError if its weights are NaN or infinite, and nothing is left of it."""
         checkpoint = _place(args, state)
         self.trainer.accelerator.wait_for_everyone()  # each process writes its own part: random state, shards
         try:
@@ -99,10 +94,7 @@ class WholeCheckpoints(TrainerCallback):
 
 
 def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
-    """Return the checksums of the models that results depend on: an adapter's base, a bias model.
-
-    Models that were built in code, and so have no folder, are left out.
-    """
+    """Return the checksums of the models with a folder that results depend on: an adapter's base, a bias model."""
     inputs, d2e = trainer.inputs, trainer.d2e
     adapter = getattr(inputs.loaded.model, "peft_config", {}).get("default")
     names = [] if adapter is None else [adapter.base_model_name_or_path]
@@ -120,11 +112,7 @@ def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
 
 @contextmanager
 def explaining_full_disk(trainer: Any, run: Path) -> Iterator[None]:
-    """Turn an error of a full disk into a message about what is kept, after freeing what the failed save took.
-
-    Raises:
-        ProcessError: the disk is full.
-    """
+    """Turn an error of a full disk into a ProcessError that says what is kept; remove what the failed save wrote."""
     try:
         yield
     except Exception as error:
@@ -146,8 +134,7 @@ def explaining_full_disk(trainer: Any, run: Path) -> Iterator[None]:
 def save_model_whole(trainer: Any, target: Path, write: Callable[[str], None]) -> None:
     """Write model and tokenizer aside and move them in; the file that makes the folder a model comes last.
 
-    Args:
-        write: writes into a folder, as `Trainer.save_model` does; all processes call it.
+    `write` writes into a folder, as `Trainer.save_model` does; all processes call it.
     """
     if trainer.args.should_save:
         remove_leftovers(target)
@@ -192,10 +179,7 @@ def _move_model(source: Path, target: Path) -> None:
 
 
 def _rotate(newest: Path, keep: int | None, best: Path | None) -> None:
-    """Keep the newest checkpoints, and the best one whatever its age.
-
-    Those of later steps were found damaged, or not whole, when the run was resumed.
-    """
+    """Keep the newest checkpoints and the best one; later ones were damaged, or not whole, when the run resumed."""
     folders = _folders(newest.parent)
     place = folders.index(newest)
     earlier = folders[place + 1 :]

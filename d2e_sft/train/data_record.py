@@ -28,10 +28,7 @@ _PACKAGES = ("torch", "transformers", "accelerate", "peft")
 
 
 class DataSource(BaseModel):
-    """Files of the samples and their wording, compared by content.
-
-    `rows` counts all rows of the file; None if it cannot be read.
-    """
+    """Files of the samples and their wording, compared by content; `rows` counts them, None if unreadable."""
 
     train: str
     train_sha256: str
@@ -83,13 +80,10 @@ def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) ->
 
 
 def check_resumed_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) -> None:
-    """Compare the tokens of a resumed run with those it was begun with.
+    """Compare the tokens of a resumed run with those it was begun with; UserError if they differ.
 
     Other package versions or another number of processes change only roundings (and the end of an epoch that does not
     divide evenly), so they trigger a warning.
-
-    Raises:
-        UserError: the run was trained on other tokens.
     """
     run, record = Path(recipe.train.output_dir), record_data(recipe, dataset, processes=processes)
     before = _load(run)
@@ -112,11 +106,7 @@ def check_resumed_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: 
 
 
 def refuse_other_source(recipe: Recipe, run: Path) -> None:
-    """Compare the recipe's data with those of the run, before a model is loaded.
-
-    Raises:
-        UserError: the content of the data or the prompt set differs, or the run has no record.
-    """
+    """Raise UserError, before a model is loaded, if data or prompt set are not the run's, or it has no record."""
     if not file_of(recipe.data.train).is_file():
         return  # reading it gives a better error
     before, now = _load(run).source, DataSource.of(recipe)

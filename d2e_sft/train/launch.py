@@ -1,8 +1,7 @@
 """`d2e train --launch NAME`, `d2e eval --launch ddp`: the same work on several processes, by `accelerate launch`.
 
-The command composed here runs this module as a program, with accelerate's arguments (`python -m d2e_sft.train.launch
---config_file …`). It runs accelerate's launcher and reports a failed process in one line, since accelerate's stack
-trace would hide the error message of that process.
+The command composed here runs this module as a program, with accelerate's arguments. It reports a failed process in
+one line, since accelerate's stack trace would hide the error message of that process.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def launch_command(
 def planned_processes(name: str, wanted: int | None, machines: int | None) -> int:
     """Processes of a planned launch over all machines; this machine need not have accelerators for them.
 
-    Raises:
-        UserError: an unknown name, or no number of processes on a machine without accelerators.
+    Raises UserError for an unknown name, or without a number of processes on a machine without accelerators.
     """
     _check_name(name)
     return (machines or 1) * _processes(wanted, 0 if wanted else accelerators())

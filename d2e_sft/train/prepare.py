@@ -53,10 +53,7 @@ class Steps:
 
 
 def count_steps(train: Any, samples: int, processes: int) -> Steps:
-    """Steps of a run over `samples` rows, by a `TrainSection` or a `D2EConfig`.
-
-    With `micro_batch_tokens` a step counts as one micro-batch.
-    """
+    """Optimiser steps of a run over `samples` rows; with `micro_batch_tokens` a step counts as one micro-batch."""
     accumulation = accumulation_steps(train, processes)
     at_once = train.batch_size // processes if train.micro_batch_tokens else train.per_device_train_batch_size
     micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
@@ -69,9 +66,8 @@ def count_steps(train: Any, samples: int, processes: int) -> Steps:
 def check_recipe(recipe: Recipe, processes: int) -> None:
     """Check everything that needs no model, and resolve `train.bf16`.
 
-    Raises:
-        UserError: a file is missing, random weights with an adapter, or as `function_of`, `check_optimizer`,
-            `precision_for` and `accumulation_steps`.
+    Raises UserError if a file is missing, for random weights with an adapter, or as `function_of`, `check_optimizer`,
+    `precision_for` and `accumulation_steps`.
     """
     if recipe.model.weights == "random" and recipe.model.lora is not None:
         raise UserError(
@@ -95,10 +91,7 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
 def precision_for(recipe: Recipe) -> Precision:
     """The recipe's precision; with `train.bf16=null` bfloat16 if the device is fast in it, otherwise float32.
 
-    Fast are CUDA devices with native bfloat16, and CPUs that multiply faster in it (measured).
-
-    Raises:
-        UserError: the device or the engine does not support the precision, or weights in float16.
+    Raises UserError if the device or the engine does not support the precision, or for weights in float16.
     """
     wanted, cuda = recipe.train.precision, torch.cuda.is_available()
     if recipe.model.dtype == "float16":
@@ -133,11 +126,7 @@ def _only_float32() -> bool:
 
 
 def check_optimizer(name: str) -> None:
-    """Check that the package of an optimiser is installed.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Raise UserError if the package of an optimiser is not installed."""
     module, package = next(
         (needed for pattern, needed in _OPTIMIZER_PACKAGES.items() if re.fullmatch(pattern, name)), ("torch", "torch")
     )
@@ -149,11 +138,7 @@ def check_optimizer(name: str) -> None:
 
 
 def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
-    """Load the recipe's model in all processes; one downloads or converts it first.
-
-    Raises:
-        UserError: as `load_model`.
-    """
+    """Load the recipe's model in all processes; one downloads or converts it first. Errors as in `load_model`."""
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
@@ -175,9 +160,7 @@ def accumulation_steps(train: Any, processes: int) -> int:
     """Micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
 
     With `micro_batch_tokens` it is 1: a process loads its share of a step at once, and splits it by tokens.
-
-    Raises:
-        UserError: `batch_size` cannot be split over the processes, in micro-batches of equal size.
+    Raises UserError if `batch_size` cannot be split over the processes, in micro-batches of equal size.
     """
     by_tokens = train.micro_batch_tokens is not None
     size = 1 if by_tokens else train.per_device_train_batch_size

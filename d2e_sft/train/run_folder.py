@@ -38,13 +38,9 @@ _FREE_TO_CHANGE = (
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """The newest whole checkpoint; warns about those it passes over.
+    """The newest whole checkpoint, None if none was completed; warns about those it passes over.
 
-    Returns:
-        None if no checkpoint was completed.
-
-    Raises:
-        UserError: there are complete checkpoints, and all are damaged.
+    Raises UserError if there are complete checkpoints, and all are damaged.
     """
     for checkpoint in checkpoints_of(run, sealed=False):
         warn(f"{checkpoint}: {SEAL_FILE} is missing, so its save was interrupted; it is ignored")
@@ -66,9 +62,8 @@ def last_checkpoint(run: Path) -> Path | None:
 def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
     """The checkpoint to resume from, or None to start from the beginning; changes nothing on disk.
 
-    Raises:
-        UserError: the folder contains a run and neither option is given, both are given, there is nothing to resume,
-            or the recipe or the data differ from the run's.
+    Raises UserError if the folder contains a run and neither option is given, or both are, or there is nothing to
+    resume. The recipe and the data must be the run's, too.
     """
     run = Path(recipe.train.output_dir)
     if resume and overwrite:

@@ -210,8 +210,7 @@ class D2ETrainer(Trainer):
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
         """Like transformers'; without held-out rows it evaluates the probe only.
 
-        Raises:
-            UserError: during training, if `metric_for_best_model` is not among the values.
+        Raises UserError, during training, if `metric_for_best_model` is not among the values.
         """
         if self.held_out.began is not None:  # one of several held-out sets
             return super().evaluate(*args, **options)

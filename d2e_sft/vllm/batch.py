@@ -21,9 +21,8 @@ _EXCLUSIVE_AFTER = 4
 class RequestBatch:
     """Decodes requests on one engine.
 
-    Args:
-        on_answer: called with the index of a request and its complete answer.
-        on_resubmission: called with a pair's index each time that it is submitted again.
+    `on_answer` is called with the index of a request and its complete answer, `on_resubmission` with a pair's index
+    each time that it is submitted again.
     """
 
     def __init__(
@@ -42,13 +41,9 @@ class RequestBatch:
         self.inside: dict[str, tuple[int, RowView]] = {}  # by name of the engine's request
 
     def run(self) -> list[list[int]]:
-        """Decode everything.
+        """Decode everything, and return the new tokens of each request, in order.
 
-        Returns:
-            the new tokens of each request, in order.
-
-        Raises:
-            UserError: the engine never computes some pair in one step.
+        Raises UserError if the engine never computes some pair in one step.
         """
         if self.room < 2 and any(progress.paired for progress in self.progress):
             raise UserError(

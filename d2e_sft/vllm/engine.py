@@ -77,13 +77,9 @@ def unregistered_plugin() -> list[str]:
 
 
 def check_engine(config: Any) -> None:
-    """Reject an engine that cannot decode pairs.
+    """Reject an engine that cannot decode pairs, by its VllmConfig.
 
-    Args:
-        config: the engine's VllmConfig.
-
-    Raises:
-        UserError: speculative decoding, pipeline parallelism, batch-sharded sampling or watermarking.
+    Raises UserError for speculative decoding, pipeline parallelism, batch-sharded sampling or watermarking.
     """
     parallel = config.parallel_config
     sharded = getattr(parallel, "enable_batch_sharded_sampling", False) and parallel.tensor_parallel_size > 1

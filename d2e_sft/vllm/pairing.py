@@ -94,11 +94,7 @@ _ROW = TypeAdapter(PairedRow)
 
 
 def read_row(extra_args: Mapping[str, Any] | None) -> PairedRow | None:
-    """The paired row in a request's `extra_args`; None for a plain request.
-
-    Raises:
-        ValueError: the `d2e` entry is malformed; names the field.
-    """
+    """The paired row in `extra_args`; None for a plain request, ValueError with the field if `d2e` is malformed."""
     if not extra_args or KEY not in extra_args:
         return None
     try:
@@ -112,11 +108,7 @@ def read_row(extra_args: Mapping[str, Any] | None) -> PairedRow | None:
 
 
 def check_decoder(decoder: Any) -> None:
-    """Reject custom decoders: the engine does not import functions that a request names.
-
-    Raises:
-        UserError: no such decoder or option, or a custom function.
-    """
+    """Raise UserError for unknown decoders or options, and custom functions, which the engine does not import."""
     name, _, _ = DecodingConfig(decoder=decoder).decoder.partition(":")
     if name not in DECODERS:
         raise UserError(

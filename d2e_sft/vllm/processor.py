@@ -27,11 +27,7 @@ class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Reject a malformed `d2e` entry, and options that do not fit it, when the request arrives.
-
-        Raises:
-            ValueError: vLLM's server answers 400.
-        """
+        """Raise ValueError (the server answers 400) for a malformed `d2e` entry, or options that do not fit it."""
         row = read_row(sampling_params.extra_args)
         if row is None:
             return

@@ -29,11 +29,8 @@ Outcome = Literal["running", "stop", "length", "decoupled"]
 class PairRequest:
     """A pair of prompts and how to decode it; without an imagined prompt it is one plain request.
 
-    Attributes:
-        pair: see `d2e_sft.decoding.pairs.resolved`.
-        stops: tokens that end the answer.
-        sentinel: the token of a row without a partner.
-        draw: how to sample; None: greedy.
+    `pair` is as from `d2e_sft.decoding.pairs.resolved`. Tokens in `stops` end the answer. A row without a partner
+    takes the `sentinel`. `draw` says how to sample; None: greedily.
     """
 
     pair: TokenPair
@@ -96,9 +93,7 @@ class PairProgress:
 
         The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
         shorter prompt, so both end in the same step. In the other order they would not.
-
-        Raises:
-            UserError: the engine computed the pair in different steps too often.
+        Raises UserError if the engine computed the pair in different steps too often.
         """
         from vllm.inputs.engine import tokens_input
 
@@ -137,11 +132,7 @@ class PairProgress:
         ]
 
     def report(self, view: RowView, tokens: Sequence[int], *, ended: bool) -> list[int]:
-        """Take the tokens that one request has chosen since its last report.
-
-        Returns:
-            the tokens that the answer has gained.
-        """
+        """Take the tokens that a request has chosen since its last report, and return those that the answer gains."""
         for reported in (view,) if self.paired else self._rows:
             self._rows[reported] += tokens
             self._ended[reported] |= ended

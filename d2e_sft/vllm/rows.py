@@ -47,8 +47,7 @@ class BatchRows:
 class SlotRows:
     """Model Runner V2: a request keeps a slot, and each step lists its slots. Not tested on a device.
 
-    Args:
-        req_states: the runner's `prompt_len` and `prefill_len` by slot.
+    `req_states` has the runner's `prompt_len` and `prefill_len` by slot.
     """
 
     def __init__(self, req_states: Any) -> None:

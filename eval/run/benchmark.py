@@ -21,12 +21,9 @@ INSTRUCTION_SET = "piper-10k"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark on disk.
+    """A benchmark on disk: the name of the folder for its results, and the file with its test rows.
 
-    Attributes:
-        name: of the folder for its results.
-        file: with its test rows.
-        lacking: datasets of the suite that its build could not read.
+    `lacking` are datasets of the suite that its build could not read.
     """
 
     name: str
@@ -60,8 +57,7 @@ class BenchmarkRows:
 def locate_benchmark(path: str | Path) -> Benchmark:
     """Find the benchmark in a folder of `d2e data build` (its test rows) or in one file of rows.
 
-    Raises:
-        UserError: no such file, or the folder has neither test.parquet nor test.jsonl.
+    Raises UserError if there is no such file, or the folder has neither test.parquet nor test.jsonl.
     """
     path = Path(path)
     if path.is_dir():
@@ -81,11 +77,8 @@ def locate_benchmark(path: str | Path) -> Benchmark:
 def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
     """Find a suite that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
 
-    Args:
-        data: DATA, or the folder of the suite itself; None means the folder `data`.
-
-    Raises:
-        UserError: the suite has not been built, or the folder holds another one.
+    `data` is DATA, or the folder of the suite itself; None means the folder `data`. Raises UserError if the suite has
+    not been built, or the folder holds another one.
     """
     root = DATA_ROOT if data is None else data
     own = data is not None and (root / "manifest.json").is_file()
@@ -127,11 +120,7 @@ def choose_per_group(samples: Sequence[EventSample], limit: int | None, seed: in
 
 
 def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSample]:
-    """The samples with options.
-
-    Raises:
-        UserError: no sample has options.
-    """
+    """The samples with options; UserError if no sample has options."""
     askable = [sample for sample in samples if sample.candidates]
     if not askable:
         raise UserError(
@@ -145,8 +134,7 @@ def with_candidates(samples: Sequence[EventSample], file: Path) -> list[EventSam
 def choose_samples(samples: Sequence[EventSample], names: Sequence[str], count: int, seed: int) -> list[EventSample]:
     """The samples with these ids, in that order, or `count` of them drawn with a seed, in file order.
 
-    Raises:
-        UserError: no sample has one of the ids.
+    Raises UserError if no sample has one of the ids.
     """
     if not names:
         places = sorted(random.Random(seed).sample(range(len(samples)), min(count, len(samples))))

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 def decoder_passes(model: str, decoders: tuple[str, ...], outs: tuple[Path, ...]) -> list[tuple[str | None, Path]]:
     """Each decoder with the run folder of its results.
 
-    Args:
-        outs: the given folders: one per decoder, one that all their names begin with, or none.
-
-    Raises:
-        UserError: their number does not fit, or two decoders have the same folder.
+    `outs` are the given folders: one per decoder, one that all their names begin with, or none. Raises UserError if
+    their number does not fit, or two decoders have the same folder.
     """
     own = Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model)
     chosen: tuple[str | None, ...] = decoders or (None,)
@@ -44,8 +41,7 @@ def scored_passes(
 ) -> Iterator[tuple[Path, RunScores]]:
     """Run one pass after another; yields the run folder and the scores of each.
 
-    Raises:
-        UserError: as `evaluate_model`; earlier passes are kept.
+    Errors are as in `evaluate_model`; earlier passes are kept.
     """
     from eval.run.engines.engine import make_engine, shared_engine
 
@@ -60,14 +56,7 @@ def scored_passes(
 
 
 def check_single_decoder_options(system: str | None, judged: bool, options: dict[str, Any]) -> None:
-    """Check that no option is given that supports only one decoder.
-
-    Args:
-        system: the related system to evaluate, if any.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Raise UserError for an option that supports only one decoder; `system` is the related system, if any."""
     engine, alpha, several = options["engine"], options["alpha"], "several --decoder"
     only_here = "it supports one, and only the engine in this process supports several"
     rules = (

@@ -1,7 +1,4 @@
-"""Everything that outputs depend on, and a check that outputs with different fingerprints are not mixed.
-
-Engine, batch size and number of processes are not included, as they must not make a difference.
-"""
+"""What outputs depend on, without engine, batch size and processes; a check that different ones are not mixed."""
 
 from __future__ import annotations
 
@@ -34,8 +31,7 @@ _NAMES = {
 def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConfig) -> Fingerprint:
     """The part that does not depend on prompts: the model, its decoding, and how options are scored, if they are.
 
-    Args:
-        identity: see `d2e_sft.model.storage.identity`; for an endpoint, its address and model.
+    `identity` is that of `d2e_sft.model.storage.identity`; for an endpoint, its address and model.
     """
     options = config.options
     likelihood: Fingerprint = {} if options.answer == "generate" else {"answer": options.answer}
@@ -51,13 +47,9 @@ def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConf
 
 
 def check_fingerprint(before: Fingerprint, now: Fingerprint, file: Path, *, companion: bool = False) -> None:
-    """Check that outputs on disk belong to the same pass as new ones.
+    """Check that outputs on disk belong to the same pass as new ones; UserError with everything that differs.
 
-    Args:
-        companion: they are of the other pass of the same evaluation, with or without the context.
-
-    Raises:
-        UserError: they do not; names everything that differs.
+    With `companion` they are of the other pass of the same evaluation, with or without the context.
     """
     changed = []
     for key in {**before, **now}:

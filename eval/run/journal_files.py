@@ -33,11 +33,9 @@ _CHECKED = re.compile(rb', "check": "([0-9a-f]{16})"\}$')
 
 @dataclass(frozen=True)
 class Answer:
-    """The output for the sample at `index`.
+    """The output for the sample at `index`; `truncated` if its context was cut to fit.
 
-    Attributes:
-        truncated: whether its context was cut to fit.
-        scores: log-probability and number of tokens of each option, if these were scored and nothing was generated.
+    `scores` are log-probability and number of tokens of each option, if these were scored and nothing was generated.
     """
 
     index: int
@@ -54,9 +52,7 @@ class Answer:
 class SessionHeader:
     """The first line of a session, which is one run of the command in one process.
 
-    Attributes:
-        fingerprint: everything that the outputs depend on.
-        engine, environment: for the record.
+    `fingerprint` is everything that the outputs depend on; `engine` and `environment` are for the record.
     """
 
     fingerprint: Fingerprint
@@ -66,12 +62,9 @@ class SessionHeader:
 
 @dataclass
 class JournalContent:
-    """The content of the partial files.
+    """The content of the partial files: sessions in the order of their lines, and answers by index.
 
-    Attributes:
-        sessions: in the order of the files and their lines.
-        answers: by index.
-        cut_off: files whose last line is incomplete.
+    `cut_off` are files whose last line is incomplete.
     """
 
     sessions: list[SessionHeader] = field(default_factory=list)
@@ -81,11 +74,9 @@ class JournalContent:
 
 @dataclass(frozen=True)
 class PassFiles:
-    """Paths of the files of one pass.
+    """Paths of the files of one pass in the folder RUN/eval/BENCHMARK.
 
-    Attributes:
-        folder: RUN/eval/BENCHMARK.
-        stem: `predictions` or `without_context`; in a benchmark with several passes, the name of the pass.
+    The stem is `predictions` or `without_context`; in a benchmark with several passes, the name of the pass.
     """
 
     folder: Path
@@ -126,8 +117,7 @@ class PassFiles:
 def read_journal(files: PassFiles) -> JournalContent:
     """Read the partial files of earlier sessions; changes nothing.
 
-    Raises:
-        UserError: a line is damaged in a way that no kill explains.
+    Raises UserError if a line is damaged in a way that no kill explains.
     """
     content = JournalContent()
     for path in files.partials():
@@ -148,11 +138,7 @@ def read_journal(files: PassFiles) -> JournalContent:
 
 
 def read_record(files: PassFiles) -> dict[str, Any] | None:
-    """Return the record of a finished pass; None if the pass is not finished.
-
-    Raises:
-        UserError: it is damaged.
-    """
+    """Return the record of a finished pass; None if the pass is not finished, UserError if it is damaged."""
     try:
         content: dict[str, Any] = json.loads(files.record.read_text(encoding="utf-8"))
         content["fingerprint"].items()
@@ -164,10 +150,7 @@ def read_record(files: PassFiles) -> dict[str, Any] | None:
 
 
 class JournalWriter:
-    """Appends a session's answers to a process's file; safe for several threads.
-
-    Every append is on disk before it returns.
-    """
+    """Appends a session's answers to a process's file, on disk before it returns; safe for several threads."""
 
     def __init__(self, path: Path, header: SessionHeader) -> None:
         self._lock = threading.Lock()

@@ -97,11 +97,7 @@ class EvalConfig:
 
 
 def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
-    """Fill in the defaults for a model.
-
-    Raises:
-        UserError: options contradict each other, or one is out of range.
-    """
+    """Fill in the defaults for a model; UserError if options contradict each other, or one is out of range."""
     engine = options.engine
     if engine == "auto":
         engine = "openai" if options.endpoint.base_url is not None else "transformers"

@@ -86,10 +86,7 @@ def predict(
 
 
 def trained_relation(model: str) -> Relation:
-    """The relation of a run's first training row; `none` if it is unknown.
-
-    Prompts are worded for events if there is a relation, so this gives the wording that the run was trained with.
-    """
+    """The relation of a run's first training row, by which its prompts were worded; `none` if it is unknown."""
     recipe = recipe_of(model)
     file = None if recipe is None else Path(recipe.data.train)
     if file is None or not file.is_file():

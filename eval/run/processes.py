@@ -21,11 +21,7 @@ _PATIENCE = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those of a launch: number `index` of `count`.
-
-    Attributes:
-        state: None for a single process.
-    """
+    """This process among those of a launch: number `index` of `count`; a single process has no `state`."""
 
     state: PartialState | None = None
     index: int = 0
@@ -53,8 +49,7 @@ class Processes:
 def join_processes(engine: str) -> Processes:
     """The processes of an evaluation with this engine.
 
-    Raises:
-        UserError: several were launched, and the engine does not support it or they did not find each other.
+    Raises UserError if several were launched, and the engine does not support it or they did not find each other.
     """
     if engine == "transformers":
         from d2e_sft.util.distributed import process_state

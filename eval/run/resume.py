@@ -26,11 +26,9 @@ from eval.score.predictions import SampleKey, refuse_edited
 
 @dataclass
 class ResumeState(JournalContent):
-    """The usable part of earlier sessions.
+    """The usable part of earlier sessions, and `stale` files to remove before the first answer is written.
 
-    Attributes:
-        record: of a finished pass; None if answers are missing.
-        stale: files to remove before the first answer is written.
+    `record` is that of a finished pass; None if answers are missing.
     """
 
     record: dict[str, Any] | None = None
@@ -64,10 +62,7 @@ def find_resume_state(
     """Find what can be reused in the folder; changes nothing.
 
     With `overwrite`, finished passes and results of other options are stale. An interrupted pass with the same options
-    is still resumed.
-
-    Raises:
-        UserError: there are answers of another model or with other options, or a file is damaged.
+    is still resumed. Raises UserError for answers of another model or with other options, or a damaged file.
     """
     stale = [] if files.companion is None else _stale_companion(files.companion, fingerprint, overwrite=overwrite)
     record = read_record(files) if files.predictions.is_file() else None

@@ -29,9 +29,7 @@ T = TypeVar("T")
 class SamplePass:
     """The samples of one pass, and everything that is decided before a model is loaded.
 
-    Attributes:
-        rows: `rows.chosen` are decoded.
-        demonstrations: shown in few-shot prompts.
+    `rows.chosen` are decoded; few-shot prompts show `demonstrations`.
     """
 
     model: str
@@ -51,10 +49,9 @@ class SamplePass:
         warn_of_idle_options(self.config)
 
     def run(self, write: Callable[[CompletedPass], T], load_engine: LoadEngine = make_engine) -> T:
-        """Decode the samples; arguments and result as for `DecodingPass.run`.
+        """Decode the samples; arguments, result and errors are as for `DecodingPass.run`.
 
-        Raises:
-            UserError: as `DecodingPass.run`; or no such decoder, or one that contrasts while no sample has a context.
+        Raises UserError, too, for an unknown decoder, or one that contrasts while no sample has a context.
         """
         config, options = self.config, self.config.options
         if options.decoder is not None and config.decoding.needs_imagined:

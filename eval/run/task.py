@@ -84,11 +84,7 @@ class Task:
         return [one.imagined if self.without_context else one.messages for one in self.conversations]
 
     def answer(self, place: int, found: str | Sequence[OptionScore], *, truncated: bool) -> Answer:
-        """The journal's entry for an output, or for the scores of the options.
-
-        Raises:
-            UserError: a log-probability is not finite.
-        """
+        """The journal's entry for an output, or for options' scores; UserError if a log-probability is not finite."""
         if isinstance(found, str):
             return Answer(place, found, truncated)
         conversation = self.conversations[place]
@@ -140,11 +136,8 @@ def encode(
 ) -> tuple[list[TokenPair], int]:
     """The task's prompts as token ids, fitted to the model, and the token that ends an answer.
 
-    Args:
-        limit: positions of the model; those of a decoder-only model also hold the answer, or the longest option.
-
-    Raises:
-        UserError: the tokenizer has no chat template, an option has no token, or prompts exceed the model.
+    `limit` is the model's positions; those of a decoder-only model also hold the answer, or the longest option. Raises
+    UserError if the tokenizer has no chat template, an option has no token, or prompts exceed the model.
     """
     chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=task.as_text)
     originals = chat.ids(task.messages())

@@ -1,7 +1,4 @@
-"""The base of benchmarks whose rows are questions with one label or short text as the answer.
-
-A subclass gives the class of its gold rows, the prompt and how a reply is read; what it counts more, it overrides.
-"""
+"""The base of benchmarks with one label or short text per question; a subclass gives gold rows, prompt and reading."""
 
 from __future__ import annotations
 

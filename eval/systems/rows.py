@@ -43,13 +43,7 @@ class RowsOptions(SystemOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsResult(SystemResult):
-    """The scored outputs.
-
-    Attributes:
-        run: the scores, as a run has them.
-        predictions: in the order of the benchmark's file.
-        left_out: rows without an output.
-    """
+    """The scored outputs of a run, in the order of the benchmark's file; `left_out` counts rows without an output."""
 
     run: RunScores
     predictions: list[Prediction]
@@ -89,10 +83,7 @@ class Rows(System[list[EventSample], dict[SampleKey, str]]):
         return ({"id": sample.id, "dataset": sample.dataset, "output": ""} for sample in gold)
 
     def score(self, predictions: Path, gold: Path, options: RowsOptions) -> RowsResult:
-        """Score a file of outputs, or those of a run's folder.
-
-        Raises UserError if a file is missing or damaged, or outputs and rows do not fit; names file and line.
-        """
+        """Score a file of outputs, or a run's; UserError, with file and line, if one is damaged or does not fit."""
         benchmark = locate_benchmark(gold)
         names = (f"{benchmark.name}/predictions.jsonl", "predictions.jsonl")
         outputs = file_in(predictions, names, "--predictions", "the outputs of a run")

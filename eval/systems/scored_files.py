@@ -85,11 +85,8 @@ def comparison_text(scored: Sequence[ScoredFile], comparison: MeasureComparison)
 def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:
     """Write the flat file of predictions that a scorer wants, all but the predictions; returns what to fill in.
 
-    Args:
-        given: `NAME=VALUE` options of the scorer.
-
-    Raises:
-        UserError: the gold file is missing or damaged, the name of the file says no form, or there is such a file.
+    `given` are `NAME=VALUE` options. Raises UserError if the gold file is missing or damaged, the file's name says no
+    form, or there is such a file.
     """
     if not is_flat(file):
         raise UserError(f"--template {file}: expected a name that ends in .jsonl or .csv", "name another file")

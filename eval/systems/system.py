@@ -125,10 +125,7 @@ class System(Generic[Gold, Answers]):
     score_options: ClassVar[type[SystemOptions]]
 
     def read_gold(self, path: Path, options: Any) -> Gold:
-        """Read the gold file.
-
-        Raises UserError if the file is missing or damaged; names file, place, value and what is expected.
-        """
+        """Read the gold file; UserError, with file, place, value and what is expected, if it is missing or damaged."""
         raise NotImplementedError
 
     def ask(self, gold: Gold, call: SystemCall, asker: Asker) -> Answers:
@@ -136,10 +133,7 @@ class System(Generic[Gold, Answers]):
         raise NotImplementedError
 
     def read_predictions(self, path: Path, gold: Gold, options: Any) -> Answers:
-        """Read a file of predictions, official or flat.
-
-        Raises UserError if the file is damaged, or does not fit the gold file.
-        """
+        """Read a file of predictions, official or flat; UserError if it is damaged, or does not fit the gold file."""
         raise NotImplementedError
 
     def evaluate(self, gold: Gold, answers: Answers, options: Any, seed: int) -> SystemResult:
@@ -184,8 +178,7 @@ class System(Generic[Gold, Answers]):
     def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
         """Score a file of predictions against a gold file; both may be folders that hold one.
 
-        Raises:
-            UserError: as `read_gold` and `read_predictions`, or a folder holds no such file.
+        Raises UserError as `read_gold` and `read_predictions`, or if a folder holds no such file.
         """
         file = self.predictions_at(predictions, options)
         truth = self.read_gold(self.gold_at(gold, options), options)
@@ -197,10 +190,7 @@ class System(Generic[Gold, Answers]):
 
 
 def parse_options(options: type[SystemOptions], given: Sequence[str], system: str) -> SystemOptions:
-    """Read `NAME=VALUE` texts as a system's options.
-
-    Raises UserError if a text has no `=`, an option is unknown or given twice, or a value does not fit.
-    """
+    """Read `NAME=VALUE` texts as a system's options; UserError for a text, option or value that does not fit."""
     known = list(options.model_fields)
     values: dict[str, str] = {}
     for text in given:

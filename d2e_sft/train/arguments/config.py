@@ -1,7 +1,4 @@
-"""D2EConfig: a recipe's `train` section as transformers' TrainingArguments, with what a `D2ETrainer` needs besides.
-
-Argument names are recipe keys, so a recipe becomes a `D2EConfig` by passing its sections as keyword arguments.
-"""
+"""D2EConfig: transformers' TrainingArguments with a recipe's keys as arguments, and what `D2ETrainer` needs too."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ _UNSUPPORTED = {
 
 
 def _recipe_keys() -> Iterator[tuple[str, Any, Any]]:
-    """The keys of `train`, `d2e` and `FROM_OTHER_SECTIONS` as fields, with a recipe's defaults and meanings.
-
-    None stands for a default that the objective sets. Fields of TrainingArguments keep their type.
-    """
+    """The keys of `train`, `d2e` and `FROM_OTHER_SECTIONS` as fields; None: a default that the objective sets."""
     sections: Any = Recipe.model_fields
     keys = {**TrainSection.model_fields, **D2ESection.model_fields}
     keys |= {name: sections[part].annotation.model_fields[key] for name, (part, key) in FROM_OTHER_SECTIONS.items()}

@@ -29,10 +29,7 @@ Refiner = Callable[[list[EventSample]], list[EventSample]]
 
 
 def refined_by_rule(samples: list[EventSample]) -> list[EventSample]:
-    """Add refined contexts by the rule of `d2e data build`: the sentences that the question needs.
-
-    The rule's package is imported by name, since this package must not depend on it.
-    """
+    """Add refined contexts by the rule of `d2e data build`, imported by name as this package must not depend on it."""
     rules = importlib.import_module("data_builders.refine.rules")
     found: list[EventSample] = rules.refine_samples(samples, rules.RefinerOptions())
     return found
@@ -120,11 +117,7 @@ def name_of(model: Any) -> str:
 def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
     """Load the model and tokenizer, unless they are given, and wrap the model in an adapter, if one is asked for.
 
-    Args:
-        name: of the model, kept with an adapter.
-
-    Raises:
-        UserError: there is no model, or as `load_model`, `function_of` and `check_optimizer`.
+    An adapter keeps the model's `name`. Raises UserError as `load_model`, `function_of` and `check_optimizer`.
     """
     if model is None:
         raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")

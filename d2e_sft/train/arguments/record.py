@@ -128,8 +128,7 @@ class RecordRun(TrainerCallback):
 def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
     """The recipe of a run with these arguments, and the arguments that no recipe key can express.
 
-    Args:
-        model, data: further keys of these sections: the model's name and adapter, the files of rows.
+    `model` and `data` are further keys of these sections: the model's name and adapter, the files of rows.
     """
     given = {
         **args.given,

@@ -75,8 +75,7 @@ def draw(
 ) -> tuple[list[list[int]], list[int], float]:
     """Draw the first micro-batches of a run, shuffled.
 
-    Returns:
-        row indices of the micro-batches and of the heaviest one, and the average micro-batches per optimiser step.
+    Returns row indices of the micro-batches and of the heaviest one, and the average micro-batches per optimiser step.
     """
     train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e.step_views)
     if train.micro_batch_tokens is None:
@@ -211,11 +210,7 @@ def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
 
 
 def seconds_in_all(speed: Speed, steps: Steps, cut: float = 1.0) -> float:
-    """Seconds of a run whose processes are all as fast as the measured one.
-
-    Args:
-        cut: average micro-batches into which one counted by `steps` is split.
-    """
+    """Seconds of a run whose processes are equally fast; a micro-batch of `steps` is split into `cut` on average."""
     epochs, rest = divmod(steps.total, steps.per_epoch)  # the last step of an epoch may have fewer micro-batches
     micro_batches = epochs * steps.micro_batches + min(rest * steps.accumulation, steps.micro_batches)
     return micro_batches * cut * speed.per_micro_batch + steps.total * speed.per_step

@@ -143,13 +143,10 @@ def estimate_memory(
 
 
 def on_each_device(whole: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
-    """One process's share under a launcher, and its bytes in host memory.
+    """One process's share under `launcher`, a key of `SHARDED`, and its bytes in host memory.
 
     Computed from the sizes. It includes DDP's communication buffers, which are as large as the gradients, and leaves
     out other engines' buffers and their copies of weights in another precision.
-
-    Args:
-        launcher: a key of `SHARDED`.
     """
     if processes == 1:
         return whole, 0

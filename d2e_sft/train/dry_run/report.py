@@ -1,7 +1,4 @@
-"""`d2e train RECIPE --dry-run`: show what a recipe would do, without training or writing anything.
-
-Sections come in the order of their cost: data first, then a few real micro-batches for time and memory.
-"""
+"""`d2e train RECIPE --dry-run`: show a recipe's data, then time and memory of a few micro-batches; write nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Experiment trackers, and held-out samples decoded during training.
-
-wandb, trackio and tensorboard get tables, which transformers' own callbacks do not send.
-"""
+"""Held-out samples decoded during training, and tables for trackers, which transformers' own callbacks do not send."""
 
 from __future__ import annotations
 

@@ -22,10 +22,8 @@ Measure = Callable[[], dict[str, float]]  # values by name, without `eval_`
 class ProcessBatches(Sampler[list[int]]):
     """One process's batches of row indices: every `processes`-th batch, equally many on each process.
 
-    A process with fewer batches repeats one, since all must run the same number of forward passes (FSDP, ZeRO-3).
-
-    Attributes:
-        own: number of its own batches; the repeats come after them and are not counted.
+    A process with fewer batches repeats one, since all must run the same number of forward passes (FSDP, ZeRO-3). The
+    repeats come after its `own` batches and are not counted.
     """
 
     def __init__(self, rows: int, size: int, rank: int, processes: int) -> None:
@@ -59,11 +57,7 @@ class HeldOut:
         self._own_batches = 0
 
     def loader(self, rows: Any, trainer: Any) -> DataLoader[Any]:
-        """This process's share of the rows, in order.
-
-        Raises:
-            ValueError: there are no `rows`.
-        """
+        """This process's share of the rows, in order; ValueError if there are no `rows`."""
         if rows is None:
             raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")
         args, accelerator = trainer.args, trainer.accelerator
@@ -114,11 +108,7 @@ class HeldOut:
 
 
 def check_best_metric(wanted: str | None, metrics: Mapping[str, Any]) -> None:
-    """Check `metric_for_best_model` against the metrics of an evaluation.
-
-    Raises:
-        UserError: they do not contain it; names the nearest one.
-    """
+    """Raise UserError, with the nearest name, if an evaluation's metrics do not contain `metric_for_best_model`."""
     if wanted is not None and f"eval_{wanted.removeprefix('eval_')}" not in metrics:
         known = [name.removeprefix("eval_") for name, value in metrics.items() if isinstance(value, int | float)]
         raise UserError(

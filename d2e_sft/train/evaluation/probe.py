@@ -32,8 +32,7 @@ PROBED: tuple[Subset, ...] = ("aligned", "conflict")
 def probe_samples(recipe: Recipe) -> list[EventSample]:
     """The aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`.
 
-    Raises:
-        UserError: the file cannot be read, or it lacks one of the two subsets.
+    Raises UserError if the file cannot be read, or lacks one of the two subsets.
     """
     file, limit = str(recipe.data.probe), recipe.data.max_probe_samples
     each = None if limit is None else max(1, limit // len(PROBED))

@@ -1,7 +1,4 @@
-"""Printed output of a training: a progress bar, and a line of aligned columns at each logging step.
-
-Everything else that is logged goes to `trainer_state.json` and to the trackers.
-"""
+"""Printed output of a training: a progress bar, and a line at each log; the rest goes to files and trackers."""
 
 from __future__ import annotations
 

@@ -81,8 +81,7 @@ class StepGuard(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Check the losses, and stop with a checkpoint if SIGTERM arrived.
 
-        Raises:
-            UserError: a loss is NaN or infinite; its samples are in `non_finite.json`.
+        Raises UserError if a loss is NaN or infinite; its samples are in `non_finite.json`.
         """
         if self._check_losses(now=control.should_log or control.should_save):
             control.should_save = control.should_log = control.should_training_stop = True
@@ -91,11 +90,7 @@ class StepGuard(TrainerCallback):
         return control
 
     def check_weights(self) -> None:
-        """Check trained weights before they are kept; all processes call it.
-
-        Raises:
-            UserError: one is NaN or infinite.
-        """
+        """Raise UserError if a trained weight is NaN or infinite, before it is kept; all processes call it."""
         named = self.trainer.model.named_parameters()
         bad = non_finite([(name, parameter) for name, parameter in named if parameter.requires_grad])
         weights = [name for name in gather_object([bad]) if name is not None]

@@ -34,11 +34,7 @@ from d2e_sft.util.terminal import warn
 def prepare_model(trainer: Any, collator: Any) -> Objective:
     """Choose the layout for the model on its device, attach the objective, and number the rows.
 
-    Args:
-        collator: of the user; None takes the layout's.
-
-    Raises:
-        UserError: as `choose_layout`, `attach_objective` and `BiasModel.of`.
+    `collator` is the user's, None the layout's. Errors as in `choose_layout`, `attach_objective`, `BiasModel.of`.
     """
     args, model, d2e = trainer.args, trainer.model, trainer.d2e
     trainer.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
@@ -73,10 +69,8 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
 def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun | None) -> None:
     """Add the callbacks of a training, and what its evaluations measure.
 
-    Checks come after the callbacks that decide about logs and checkpoints.
-
-    Args:
-        record: None if rows are tokens, which are neither recorded nor decoded.
+    Checks come after the callbacks that decide about logs and checkpoints. Without `record` rows are tokens, which
+    are neither recorded nor decoded.
     """
     for callback in (StepActions(trainer), trainer.guard, checkpoints):
         trainer.add_callback(callback)

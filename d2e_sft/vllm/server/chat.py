@@ -51,10 +51,8 @@ class DebiasedChatRequest(ChatCompletionRequest):
 def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decoding: DecodingConfig) -> None:
     """Put the route before vLLM's route of the same path.
 
-    Args:
-        app: vLLM's app, whose engine client is a `PairingEngine`.
-        prompt_set, format: whose context line words a context.
-        decoding: of requests that name no decoder.
+    `app` is vLLM's, with a `PairingEngine` as its engine client. `prompt_set` and `format` word the context;
+    `decoding` is for requests that name no decoder.
     """
     router = APIRouter()
 
@@ -112,11 +110,7 @@ def context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:
 
 
 def with_context(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]:
-    """The messages with the context line at the beginning of the user's last message.
-
-    Raises:
-        VLLMValidationError: there is no user message.
-    """
+    """Put the context line before the text of the user's last message; VLLMValidationError without one."""
     changed = copy.deepcopy(messages)
     asked = next((message for message in reversed(changed) if message.get("role") == "user"), None)
     if asked is None:

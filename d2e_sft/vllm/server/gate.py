@@ -16,12 +16,7 @@ _PATIENCE = 5.0
 
 
 class RowGate:
-    """Places for rows in the engine.
-
-    Attributes:
-        free: places that are not taken; negative if plain requests exceed them.
-        waiting: rows that have not entered yet.
-    """
+    """Places for rows in the engine: `free` ones (negative if plain requests exceed them), and rows `waiting`."""
 
     def __init__(self, places: int) -> None:
         self.free = places

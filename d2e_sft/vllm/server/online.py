@@ -40,11 +40,7 @@ Reports = asyncio.Queue[tuple[RowView, RequestOutput | BaseException]]
 class PairingEngine:
     """`AsyncLLM` that also takes pairs; all other attributes are the engine's own.
 
-    Args:
-        engine: a `vllm.v1.engine.async_llm.AsyncLLM`.
-
-    Raises:
-        UserError: the engine cannot decode pairs.
+    `engine` is a `vllm.v1.engine.async_llm.AsyncLLM`. Raises UserError if it cannot decode pairs.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -62,11 +58,7 @@ class PairingEngine:
         return getattr(self.engine, name)
 
     async def probe(self) -> None:
-        """Check that the engine runs the plug-in.
-
-        Raises:
-            UserError: it does not.
-        """
+        """Raise UserError unless the engine runs the plug-in."""
         name, parameters = f"d2e-probe-{uuid.uuid4().hex}", probe_parameters(self.sentinel)
         tokens: list[int] = []
         async for output in self.engine.generate(tokens_input([0]), parameters, name):

@@ -43,13 +43,9 @@ class ServeOptions:
 
 
 def serve(model: str, options: ServeOptions) -> None:
-    """Serve a model until the process is stopped.
+    """Serve a model, named as for `load_llm`, until the process is stopped.
 
-    Args:
-        model: as for `load_llm`.
-
-    Raises:
-        UserError: vLLM or FastAPI is missing, no such model, or the engine cannot decode pairs.
+    Raises UserError if vLLM or FastAPI is missing, there is no such model, or the engine cannot decode pairs.
     """
     require_vllm()
     missing = [module for module in ("fastapi", "uvicorn") if find_spec(module) is None]
@@ -71,11 +67,7 @@ def is_local(host: str) -> bool:
 
 
 def engine_arguments(model: str, options: ServeOptions) -> Namespace:
-    """vLLM's parsed options.
-
-    Raises:
-        UserError: an option does not support pairs.
-    """
+    """vLLM's parsed options; UserError if an option does not support pairs."""
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 

@@ -1,7 +1,4 @@
-"""The outputs that the caller of a pair sees, in the form that its sampling parameters ask for.
-
-vLLM's own incremental detokeniser makes text and stop strings from the answer's tokens, as for a plain request.
-"""
+"""The outputs that the caller of a pair sees; vLLM's own detokeniser makes text and stop strings of their tokens."""
 
 from __future__ import annotations
 

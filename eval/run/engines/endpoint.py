@@ -1,8 +1,7 @@
 """Any OpenAI-compatible endpoint, which decodes plainly.
 
-Conversations go to `/chat/completions`, texts to `/completions`. To score options, `/completions` returns the
-log-probabilities of the prompt (`echo`). These prompts are sent as token ids, as lm-evaluation-harness does, so the
-model's tokenizer is needed here.
+Conversations go to `/chat/completions`, texts to `/completions`. To score options, it returns the log-probabilities of
+the prompt (`echo`). These prompts are token ids, as in lm-evaluation-harness, so the tokenizer is needed here.
 """
 
 from __future__ import annotations

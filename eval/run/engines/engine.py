@@ -16,11 +16,7 @@ OnAnswers = Callable[[Mapping[int, str | list[OptionScore]]], None]
 
 
 class Engine(Protocol):
-    """Decodes and scores prompts with one model, task after task.
-
-    Attributes:
-        counts: what this engine counts in a task.
-    """
+    """Decodes and scores prompts with one model, task after task; `counts` is what this engine counts in a task."""
 
     name: str
     counts: dict[str, int]
@@ -28,16 +24,11 @@ class Engine(Protocol):
     def prepare(self, task: Task) -> Sequence[PromptPair[Any]]:
         """The task's prompts in the form that this engine takes; resets `counts`.
 
-        Raises:
-            UserError: prompts exceed the model, or the engine does not support the task.
+        Raises UserError if prompts exceed the model, or the engine does not support the task.
         """
 
     def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
-        """Decode prompts of the prepared task.
-
-        Raises:
-            UserError: the model cannot be asked, or stopped answering.
-        """
+        """Decode prompts of the prepared task; UserError if the model cannot be asked, or stopped answering."""
 
     def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         """Score the options of prompts of the prepared task; errors as for `generate`."""
@@ -57,8 +48,7 @@ LoadEngine = Callable[[str, EvalConfig, Processes], Engine]
 def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
     """Load the model into the engine that `config` names, or find the endpoint.
 
-    Raises:
-        UserError: the engine is not installed, or does not support the model.
+    Raises UserError if the engine is not installed, or does not support the model.
     """
     options = config.options
     if config.engine == "openai":
@@ -92,11 +82,7 @@ def shared_engine() -> LoadEngine:
 
 
 def identity_of(model: str, config: EvalConfig) -> str:
-    """Identify the model that decodes: by content, or an endpoint's by address and name.
-
-    Raises:
-        UserError: there is no such model or endpoint.
-    """
+    """Identify the model that decodes: by content, or an endpoint's by address and name; UserError without one."""
     if config.engine == "openai":
         from d2e_sft.judge.options import find_endpoint
         from eval.run.engines.endpoint import CALLER

@@ -1,9 +1,8 @@
 """Contents of boxes in a text, and whether they are correct: by the official script, and by meaning.
 
 The official rule (`compute_metrics.py` of the paper's repository) takes things in any order, separated by commas or
-`and`, without articles. But case, a full stop after a blank, a second article and blanks count, and an empty box must
-be called as in the gold file. It removes `the` anywhere in the predicted words, so an object like `feather` is only
-correct in the gold's own order. The corrected rule compares the things that are meant.
+`and`, without articles. But case, blanks, a second article and the words for an empty box count. It removes `the`
+anywhere in the prediction, so `feather` is only correct in the gold's order. The corrected rule compares meanings.
 """
 
 from __future__ import annotations

@@ -56,9 +56,7 @@ def write_predictions(questions: Sequence[Question], predictions: Sequence[str |
 def read_predictions(path: Path, questions: Sequence[Question]) -> tuple[list[Question], list[str | None]]:
     """Return the questions that are predicted, in gold order, and their predictions.
 
-    Raises:
-        UserError: a line is damaged, unknown, predicted twice or about other gold, or the number of predictions is
-            wrong.
+    Raises UserError if a line is damaged, unknown, predicted twice or about other gold, or lines are missing.
     """
     lines = read_text(path).split("\n")
     is_table = next((line for line in lines if line.strip()), "").count("\t") > 1

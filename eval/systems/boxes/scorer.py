@@ -54,10 +54,7 @@ def outcomes(
 
 
 def score(rows: pd.DataFrame, unparsed: int, *, boxes: int, seed: int) -> dict[str, Any]:
-    """Return all scores of `outcomes` as fractions; `corrected` has those by the corrected rule.
-
-    The state accuracy leaves out states with fewer questions than `boxes`.
-    """
+    """Return all scores as fractions; the state accuracy leaves out states with fewer questions than `boxes`."""
 
     def accuracies(name: str, column: str) -> dict[str, Any]:
         kinds = {"": rows, "_changed": rows[rows.changed], "_unchanged": rows[~rows.changed]}

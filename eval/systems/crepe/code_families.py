@@ -1,9 +1,8 @@
 """Code prompts (Figures 3, 5 and 6): the procedure as a class, as flat variables, or in two steps (appendix B.1).
 
 The model completes a class after its constructor: all step functions at once, or with given entity states step by
-step. So no state of a later step is seen before its turn. In two steps, the model first names an event's precondition
-in each step. The most frequent one is the event's state, and all of them open the class. The table is in
-docs/systems/crepe.md.
+step. So no state of a later step is seen before its turn. In two steps, the model first names an event's
+precondition in each step; the most frequent one is its state, and all open the class. See docs/systems/crepe.md.
 """
 
 from __future__ import annotations

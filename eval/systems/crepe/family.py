@@ -1,7 +1,4 @@
-"""Families of prompts: what they are asked and answer, their conversations, and the solved procedures they show.
-
-The solved procedures were written for this package, in `demonstrations.yaml`.
-"""
+"""Families of prompts: what they are asked and answer, and the solved procedures of our own `demonstrations.yaml`."""
 
 from __future__ import annotations
 

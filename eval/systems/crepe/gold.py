@@ -94,12 +94,7 @@ class Block(RootModel[tuple[Dictionary, ...]]):
 
 
 class Procedure(Row):
-    """One procedure.
-
-    Attributes:
-        parts: the start and the blocks of the steps.
-        raw: its content in the file.
-    """
+    """One procedure: `parts` are the start and the blocks of the steps, `raw` is its content in the file."""
 
     id: str
     goal: Text

@@ -2,8 +2,7 @@
 
 The headline is the official scorer's: scikit-learn's macro-F1 over the labels that occur in gold or predictions, with
 changes read as `gold.official_label` reads them. The corrected variant reads changes by their meaning and always
-averages over the three classes. On the published files both are the same numbers. The two naive
-baselines of Table 2 are a random label for each pair, and `equally likely` for all.
+averages over the three classes. On the published files both are the same numbers.
 """
 
 from __future__ import annotations
@@ -115,11 +114,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
 
 
 def _by_length(pairs: Pairs) -> dict[str, Any]:
-    """Score procedures of more than 7 steps and the others, each number of steps, and steps of many and few words.
-
-    Table 6 names the first split, but its numbers are those of the last: the published analysis compares the number
-    of words in a step with their mean.
-    """
+    """Score by number of steps, and by words of a step against their mean, from which Table 6's numbers really are."""
     rows = pairs.rows
     mean = float(np.mean([len(step.split()) for procedure in pairs.procedures for step in procedure.steps]))
     groups = {f"more than {LONG} steps": rows.steps > LONG, f"up to {LONG} steps": rows.steps <= LONG}

@@ -1,7 +1,4 @@
-"""Lines of a flat file of predictions: JSON lines, or CSV whose first line names the columns.
-
-A CSV cell is a text; `null` in it is JSON's null, an answer that could not be read.
-"""
+"""Lines of a flat file: JSON lines, or CSV with a line of columns, whose `null` is an answer that was not read."""
 
 from __future__ import annotations
 

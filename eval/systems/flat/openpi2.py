@@ -1,7 +1,4 @@
-"""OpenPI2.0's predictions as lines; the columns say which task they are for.
-
-A step without a predicted change has one line with empty cells, because every step needs an answer.
-"""
+"""OpenPI2.0's predictions as lines, empty ones for steps without a change; the columns say which task they are for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Precision, recall and F1 from counts, BERTScore, and how both are shown.
-
-BERTScore (Zhang et al., ICLR 2020) is that of the package `bert-score`, whose model is an option.
-"""
+"""Precision, recall and F1 from counts, BERTScore (Zhang et al., ICLR 2020; package `bert-score`), and tables."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Scores of schemata by exact match against clusters, over procedures and over steps.
 
-`score_schemata` follows the official script with its quirks. Predictions are normalised for precision but not for
-recall. An attribute can be found in every step. A match with a cluster counts for global precision only until its
-canonical pair is predicted. Published numbers depend on that.
-`score_schemata_corrected` counts each gold item and each distinct prediction once, all of them normalised.
+`score_schemata` has the official script's quirks, on which published numbers depend. Predictions are normalised for
+precision but not for recall. An attribute can be found in every step. A match with a cluster counts for global
+precision only until its canonical pair is predicted. `score_schemata_corrected` counts each item once, normalised.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""States: an attribute before and after a step, entity and attribute given (paper section 3.2, table 3).
-
-They are scored by exact match and BERTScore, officially against the first accepted state; the corrected score takes
-any.
-"""
+"""States: an attribute before and after a step, entity and attribute given (paper section 3.2, table 3)."""
 
 from __future__ import annotations
 

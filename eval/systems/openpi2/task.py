@@ -69,12 +69,7 @@ class OpenPIOptions(SystemOptions):
 
 
 class Task(System[Gold, Answers]):
-    """One task of the benchmark, or one kind of predictions.
-
-    Attributes:
-        kind: names the file of predictions.
-        official: names of the gold file, best first.
-    """
+    """One task or kind of predictions; `kind` names their file, `official` are names of the gold file, best first."""
 
     obtain = "d2e data download openpi2"
     kind: ClassVar[str]

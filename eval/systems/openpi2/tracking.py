@@ -1,7 +1,7 @@
 """Prompts of schemata, states and complete sentences: a demonstration, then the procedure step by step.
 
-A prompt has turns, or is one text to be continued. It is built in two views. The imagined view leaves out goal and
-steps of the procedure, and with them the answers to earlier steps; the demonstration stays.
+A prompt has turns, or is one text to be continued. The imagined view leaves out the procedure's goal and steps, and so
+the answers to earlier steps.
 """
 
 from __future__ import annotations
@@ -46,11 +46,7 @@ Listed = Mapping[str, Sequence[Any]]  # by procedure, what is listed at each ste
 
 
 class ListingTask(Task[Procedures, Listed]):
-    """A task that lists something at each step.
-
-    Attributes:
-        schema: what a file of predictions has for one step.
-    """
+    """A task that lists something at each step; `schema` is what a file of predictions has for one step."""
 
     kind: ClassVar[Listing]
     official = (

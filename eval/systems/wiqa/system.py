@@ -1,7 +1,4 @@
-"""WIQA as a benchmark: ask a model all questions of a file, and score its answers.
-
-The imagined view has no paragraph, as in the paper's no-paragraph ablation.
-"""
+"""WIQA as a benchmark; the imagined view has no paragraph, as in the paper's no-paragraph ablation."""
 
 from __future__ import annotations
 

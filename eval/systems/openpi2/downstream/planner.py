@@ -1,7 +1,4 @@
-"""The planner that judges PDDL: Fast Downward, through the unified-planning library.
-
-`pyperplan`, the lighter choice, lacks negative preconditions, which models write often.
-"""
+"""The PDDL planner Fast Downward, by unified-planning; `pyperplan` has no negative preconditions, but models do."""
 
 from __future__ import annotations
 
