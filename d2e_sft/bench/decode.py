@@ -74,19 +74,15 @@ class Measured:
 
 
 def bench_decoding(
-    model_name: str,
-    asked: Decoding,
-    *,
-    in_vllm: bool = False,
-    progress: Callable[[Measured], object] = lambda row: None,
+    name: str, asked: Decoding, *, in_vllm: bool = False, progress: Callable[[Measured], object] = lambda row: None
 ) -> list[Measured]:
     """Measure every combination, in this process or in vLLM; UserError if it is missing or the model does not load."""
     if in_vllm:
-        measure = _in_vllm(model_name, asked)
+        measure = _in_vllm(name, asked)
     else:
         from d2e_sft.model.loading import load_model
 
-        model = load_model(model_name, dtype=asked.dtype).model.eval()
+        model = load_model(name, dtype=asked.dtype).model.eval()
         model = model.to("cuda" if torch.cuda.is_available() else "cpu")
         measure = partial(measure_decoding, model, repeats=asked.repeats, compiled=asked.compiled)
     measured = []
@@ -96,15 +92,13 @@ def bench_decoding(
     return measured
 
 
-def measure_decoding(
-    model: Any, length: int, batch: int, new_tokens: int, repeats: int, compiled: bool = False
-) -> Measured:
+def measure_decoding(model: Any, length: int, batch: int, new: int, repeats: int, compiled: bool = False) -> Measured:
     """Measure one combination on a model in eval mode."""
     pairs = _pairs(length, batch, model.config.get_text_config().vocab_size)
-    medians, answers = _take_turns(_engines(model, pairs, new_tokens, compiled), repeats, model.device)
+    medians, answers = _take_turns(_engines(model, pairs, new, compiled), repeats, model.device)
     equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
     return replace(
-        _measured(length, batch, new_tokens, medians),
+        _measured(length, batch, new, medians),
         guidance_ms=round(medians["guidance"], 1),
         debiased_to_guidance=round(medians["debiased"] / medians["guidance"], 3),
         transformers_plain_ms=round(medians["transformers_plain"], 1),

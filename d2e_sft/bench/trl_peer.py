@@ -75,10 +75,7 @@ def _trainer(model: Any, rows: Sequence[Row], packing: bool, precision: Precisio
     from trl import SFTConfig, SFTTrainer
 
     labelled = [
-        {
-            "input_ids": [*row["original"], *row["answer"]],
-            "labels": [*[IGNORE] * len(row["original"]), *row["answer"]],
-        }
+        {"input_ids": [*row["original"], *row["answer"]], "labels": [*[IGNORE] * len(row["original"]), *row["answer"]]}
         for row in rows
     ]
     config = SFTConfig(

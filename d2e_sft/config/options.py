@@ -20,9 +20,7 @@ class Number(click.FloatRange):
         """Convert to a number; a usage error for anything else, for NaN, and outside the range."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
-            bounds = [
-                f"{word} {bound:g}" for word, bound in (("from", self.min), ("to", self.max)) if bound is not None
-            ]
+            bounds = [f"{word} {end:g}" for word, end in (("from", self.min), ("to", self.max)) if end is not None]
             self.fail(f"{value} is not a number in the range {' '.join(bounds)}.", param, ctx)
         return number
 

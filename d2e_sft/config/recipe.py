@@ -162,9 +162,7 @@ def _apply_override(content: dict[str, Any], override: str) -> tuple[str, ...]:
     return (*sections, last)
 
 
-def _without_options_of(
-    before: Mapping[str, Any], d2e: dict[str, Any], overridden: set[tuple[str, ...]]
-) -> dict[str, Any]:
+def _without_options_of(before: Mapping[str, Any], d2e: dict[str, Any], given: set[tuple[str, ...]]) -> dict[str, Any]:
     """Drop options that equal the former objective's defaults: `debias: true` of `d2e` is no option of `teacher`."""
     try:
         former = D2ESection(objective=before.get("objective", "d2e"))
@@ -173,7 +171,7 @@ def _without_options_of(
     return {
         key: value
         for key, value in d2e.items()
-        if ("d2e", key) in overridden or key not in OF_THE_OBJECTIVE or value != getattr(former, key)
+        if ("d2e", key) in given or key not in OF_THE_OBJECTIVE or value != getattr(former, key)
     }
 
 

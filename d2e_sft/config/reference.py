@@ -73,9 +73,7 @@ def explain(name: str) -> list[RecipeKey]:
     if found:
         return found
     known = [key.name if "." in name else key.name.rpartition(".")[2] for key in keys]
-    raise UserError(
-        f"{name}: no such recipe key.{did_you_mean(name, known)}", remedy="`d2e recipes explain` lists all keys"
-    )
+    raise UserError(f"{name}: no such recipe key.{did_you_mean(name, known)}", "`d2e recipes explain` lists all keys")
 
 
 def as_markdown() -> str:

@@ -26,11 +26,7 @@ _STREAMED_FROM = 1_000_000_000  # bytes: larger repositories are streamed instea
 _TIMEOUT = 10  # seconds for the Hub to describe a dataset
 _ADDRESS = re.compile(r"hf:(?P<name>[^:@#]+)(?::(?P<config>[^@#]+))?(?:@(?P<revision>[^#]+))?(?:#(?P<split>.+))?")
 # Usual names of the splits on the Hub.
-_SPLITS: dict[str, tuple[str, ...]] = {
-    "train": ("train",),
-    "dev": ("validation", "dev", "valid", "val"),
-    "test": ("test",),
-}
+_SPLITS = {"train": ("train",), "dev": ("validation", "dev", "valid", "val"), "test": ("test",)}
 
 
 @dataclass(frozen=True)

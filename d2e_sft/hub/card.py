@@ -19,7 +19,7 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.hub.results import BenchmarkResult, benchmark_results, eval_results
-from d2e_sft.hub.training import TrainingData, training_data
+from d2e_sft.hub.training import training_data
 from d2e_sft.hub.usage import PLACEHOLDER, example_prompts, style_of
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME
@@ -55,7 +55,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
     environment.filters["literal"] = lambda value: json.dumps(value, ensure_ascii=False)
     d2e = recipe.d2e
     text = environment.get_template("card.md.jinja").render(
-        card_data=harmless_yaml(_card_data(run, recipe, adapter, licence, results, data).to_dict()).strip(),
+        card_data=harmless_yaml(_card_data(run, recipe, adapter, licence, results, data.described).to_dict()).strip(),
         title=_title(run),
         version=__version__,
         recipe=recipe,
@@ -100,18 +100,13 @@ def _is_on_the_hub(name: str) -> bool:
 
 
 def _card_data(
-    run: Path,
-    recipe: Recipe,
-    adapter: bool,
-    licence: str | None,
-    results: Sequence[BenchmarkResult],
-    data: TrainingData,
+    run: Path, recipe: Recipe, adapter: bool, licence: str | None, results: Sequence[BenchmarkResult], english: bool
 ) -> ModelCardData:
     base = hub_base(recipe)
     known = "apache-2.0" if recipe.model.name == BUILTIN else "unknown"
     card_data = ModelCardData(
         license=licence or known,
-        language="en" if data.described else None,
+        language="en" if english else None,
         library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=base,

@@ -75,9 +75,7 @@ def exported_files(folder: Path) -> list[str] | None:
 def _write_generate(out: Path, alpha: float) -> None:
     """Write this package's file with the run's α as its default."""
     source = Path(__file__).with_name("custom_generate") / "generate.py"
-    text, count = re.subn(
-        r"(?m)^DEFAULT_ALPHA = .*$", f"DEFAULT_ALPHA = {alpha!r}", source.read_text(encoding="utf-8")
-    )
+    text, count = re.subn(r"(?m)^DEFAULT_ALPHA = .*$", f"DEFAULT_ALPHA = {alpha!r}", source.read_text("utf-8"))
     assert count == 1, "generate.py has one line for the default"
     (out / "custom_generate").mkdir()
     (out / "custom_generate" / "generate.py").write_text(text, encoding="utf-8")

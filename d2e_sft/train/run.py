@@ -41,14 +41,10 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         SystemExit: with status 75 at SIGTERM, after a checkpoint if training had started.
     """
     state, run = process_state(), Path(recipe.train.output_dir)
+    remedy = "wait for its end, or choose another train.output_dir"
     with (
         on_sigterm(f"--resume continues {run}") as termination,
-        only_one(
-            run,
-            "another training",
-            "wait for its end, or choose another train.output_dir",
-            partial(decided_by_main, state),
-        ),
+        only_one(run, "another training", remedy, partial(decided_by_main, state)),
         trackers(recipe.train.report_to, recipe.train.project),
     ):
         return _train(recipe, state, termination, resume=resume, overwrite=overwrite)

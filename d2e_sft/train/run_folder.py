@@ -53,9 +53,7 @@ def last_checkpoint(run: Path) -> Path | None:
             return checkpoint
         damaged.append(f"{checkpoint}: {problem}")
     if damaged:
-        raise UserError(
-            "\n  ".join([f"{run}: every checkpoint is damaged", *damaged]), remedy="start over with --overwrite"
-        )
+        raise UserError("\n  ".join([f"{run}: every checkpoint is damaged", *damaged]), "start over with --overwrite")
     return None
 
 

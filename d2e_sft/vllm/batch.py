@@ -46,9 +46,7 @@ class RequestBatch:
         Raises UserError if the engine never computes some pair in one step.
         """
         if self.room < 2 and any(progress.paired for progress in self.progress):
-            raise UserError(
-                f"max_num_seqs={self.room}: a pair is two sequences", remedy="start the engine with at least 2"
-            )
+            raise UserError(f"max_num_seqs={self.room}: a pair is two sequences", "start the engine with at least 2")
         try:
             while not all(progress.complete for progress in self.progress):
                 self._submit()

@@ -51,9 +51,7 @@ def model_folder(name: str) -> str:
     if base is None:
         config = folder / "config.json"
         if folder.is_dir() and json.loads(config.read_text("utf-8")).get("is_encoder_decoder"):
-            raise UserError(
-                f"model {name!r}: an encoder-decoder, which vLLM does not run", remedy="decode it in process"
-            )
+            raise UserError(f"model {name!r}: an encoder-decoder, which vLLM does not run", "decode it in process")
         refuse_non_finite_files(folder, name)  # vLLM would serve it
         return source
     target = cache_dir() / "merged" / folder_digest(folder)[:24]

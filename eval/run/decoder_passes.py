@@ -52,7 +52,7 @@ def scored_passes(
     # Plain decoding comes last, as a contrast computes all states that it needs.
     for decoder, run in sorted(passes, key=lambda one: one[0] == "plain"):
         asked = EvalOptions(decoder=decoder, **options)
-        yield run, evaluate_model(model, located, run=run, options=asked, load_engine=load)
+        yield run, evaluate_model(model, located, run=run, options=asked, load=load)
 
 
 def check_single_decoder_options(system: str | None, judged: bool, options: dict[str, Any]) -> None:
@@ -66,6 +66,4 @@ def check_single_decoder_options(system: str | None, judged: bool, options: dict
         ("it leaves nothing to contrast", "--without-context", options["without_context"]),
         ("it belongs into the decoder, as d2e:alpha=0.5", f"--alpha {alpha}", alpha is not None),
     )
-    refuse_conflicts(
-        (True, several, why, "give one --decoder, or drop it", {flag: given}) for why, flag, given in rules
-    )
+    refuse_conflicts((True, several, why, "give one --decoder, or drop it", {flag: used}) for why, flag, used in rules)

@@ -20,14 +20,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import only_one
 from eval.run.engines.engine import Engine, prompt_length
-from eval.run.journal_files import (
-    Answer,
-    Fingerprint,
-    JournalWriter,
-    PassFiles,
-    SessionHeader,
-    read_journal,
-)
+from eval.run.journal_files import Answer, Fingerprint, JournalWriter, PassFiles, SessionHeader, read_journal
 from eval.run.processes import Processes, share
 from eval.run.resume import ResumeState, find_resume_state
 from eval.run.task import Task
@@ -122,11 +115,9 @@ class DecodingPass:
         with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
 
             def on_answers(found: Mapping[int, str | list[OptionScore]]) -> None:
-                answered = [(places[index], answer) for index, answer in found.items()]
-                writer.write(
-                    [task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in answered]
-                )
-                bar.update(len(answered))
+                said = [(places[index], answer) for index, answer in found.items()]
+                writer.write([task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in said])
+                bar.update(len(said))
 
             try:
                 decode = engine.score if task.likelihood else engine.generate

@@ -167,11 +167,8 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
     own = "vLLM only gives the log-probabilities of its own distribution; expected plain decoding"
     both = "it contrasts the prompts with and without context, and the former are left out; expected plain"
     here, one = "drop it, or decode the model here: --engine transformers or vllm", "drop one of the two"
-    of_contrast = {
-        f"--alpha {alpha}": alpha,
-        f"--decoder {decoder}": contrast,
-        f"--plausibility {plausibility:g}": plausibility > 0,
-    }
+    cut = {f"--plausibility {plausibility:g}": plausibility > 0}
+    of_contrast = {f"--alpha {alpha}": alpha, f"--decoder {decoder}": contrast, **cut}
     of_generation = {
         "--setting cot": options.setting == "cot",
         f"--max-new-tokens {options.max_new_tokens}": options.max_new_tokens is not None,
@@ -184,7 +181,7 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
         (endpoint, "--engine openai", plainly, here, of_contrast),
         (endpoint, "--engine openai", hidden, refusing, {f"--overlong {overlong}": overlong != "error"}),
         (likelihood, "--answer likelihood", scored, one, of_generation),
-        (likelihood, "--answer likelihood", cut_off, one, {f"--plausibility {plausibility:g}": plausibility > 0}),
+        (likelihood, "--answer likelihood", cut_off, one, cut),
         (by_vllm, vllm, own, in_process, {"--answer likelihood": decoding.needs_imagined}),
         (options.without_context, "--without-context", both, one, {f"--decoder {decoder}": contrast}),
     ]

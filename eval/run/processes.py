@@ -82,10 +82,6 @@ def share(
     members: dict[Hashable, list[int]] = {}
     for place in sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True):
         members.setdefault(groups[place], []).append(place)
-    batches = [
-        order[start : start + batch_size] for order in members.values() for start in range(0, len(order), batch_size)
-    ]
+    batches = [order[at : at + batch_size] for order in members.values() for at in range(0, len(order), batch_size)]
     left = [[place for place in batch if place not in done] for batch in batches]
-    return [
-        place for batch in [batch for batch in left if batch][processes.index :: processes.count] for place in batch
-    ]
+    return [place for batch in list(filter(None, left))[processes.index :: processes.count] for place in batch]

@@ -126,7 +126,5 @@ def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, 
             problem = f"is not a prediction ({error})"
         raise UserError(f"{files.predictions}, line {index + 1}: {problem}", remedy=DECODE_AGAIN)
     if len(lines) != len(keys):
-        raise UserError(
-            f"{files.predictions}: holds {len(lines)} predictions; expected {len(keys)}", remedy=DECODE_AGAIN
-        )
+        raise UserError(f"{files.predictions}: holds {len(lines)} predictions; expected {len(keys)}", DECODE_AGAIN)
     return answers

@@ -57,12 +57,7 @@ class Evaluation(SamplePass):
 
 
 def evaluate_model(
-    model: str,
-    benchmark: str | Path | Benchmark,
-    *,
-    run: Path,
-    options: EvalOptions,
-    load_engine: LoadEngine = make_engine,
+    model: str, benchmark: str | Path | Benchmark, *, run: Path, options: EvalOptions, load: LoadEngine = make_engine
 ) -> RunScores:
     """Decode and score a benchmark; writes `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`.
 
@@ -74,7 +69,7 @@ def evaluate_model(
             endpoint, the model's name there.
         benchmark: A folder of `d2e data build`, a file of EventSample rows, or a result of `locate_suite`.
         run: The run folder that keeps the results.
-        load_engine: Loads the engine. If it keeps the engine, several calls can use it.
+        load: Loads the engine. If it keeps the engine, several calls can use it.
 
     Returns:
         the content of `scores.json`; a pass without context does not write it.
@@ -98,7 +93,7 @@ def evaluate_model(
     name = "-".join(part for part in parts if part not in ("zero_shot", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     evaluation = Evaluation(model, config, rows, wording, files, shown, benchmark=benchmark)
-    return evaluation.run(lambda completed: _write(evaluation, completed), load_engine)
+    return evaluation.run(lambda completed: _write(evaluation, completed), load)
 
 
 def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:

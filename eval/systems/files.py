@@ -84,9 +84,7 @@ def check_ids(path: Path, what: str, found: Collection[str], known: Collection[s
         )
     lacking = [name for name in known if name not in found]
     if lacking and all_of:
-        raise UserError(
-            f"{path}: {what} {lacking[0]!r} is missing ({len(lacking)} of {len(known)} are missing)", remedy=all_of
-        )
+        raise UserError(f"{path}: {what} {lacking[0]!r} is missing ({len(lacking)} of {len(known)})", remedy=all_of)
 
 
 def read_text(path: Path) -> str:
@@ -127,9 +125,7 @@ def file_in(path: Path, names: Sequence[str], option: str, what: str) -> Path:
         nearest = [file for file in found if len(file.parts) == len(found[0].parts)]
         if len(nearest) > 1:
             listed = ", ".join(str(file.relative_to(path)) for file in nearest[:_SHOWN])
-            raise UserError(
-                f"{option} {path}: holds {len(nearest)} files {name}: {listed}", f"name one of them: {option} FILE"
-            )
+            raise UserError(f"{option} {path}: has {len(nearest)} files {name}: {listed}", f"name one: {option} FILE")
         if nearest:
             return nearest[0]
     held = sorted(f"{item.name}/" if item.is_dir() else item.name for item in path.iterdir())

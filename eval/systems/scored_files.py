@@ -91,9 +91,7 @@ def write_template(system: str, gold: Path, given: Sequence[str], file: Path) ->
     if not is_flat(file):
         raise UserError(f"--template {file}: expected a name that ends in .jsonl or .csv", "name another file")
     if file.exists():
-        raise UserError(
-            f"--template {file}: is there already, and may hold answers", "name another file, or remove it"
-        )
+        raise UserError(f"--template {file}: exists, and may hold answers", "name another file, or remove it")
     chosen = load_system(system)
     options = parse_options(chosen.score_options, given, system)
     rows = list(chosen.template(chosen.read_gold(chosen.gold_at(gold, options), options), options))

@@ -24,9 +24,7 @@ from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import OnAnswers
 from eval.run.task import Task, encode
 
-CALLER = Caller(
-    name="model", prefix="--", url="--base-url", model="the name of the model", max_tokens="--max-new-tokens"
-)
+CALLER = Caller(name="model", prefix="--", url="--base-url", model="the model's name", max_tokens="--max-new-tokens")
 _ROUNDS = 2
 _ECHO = "--answer likelihood needs /completions with `echo` and `logprobs`, which vLLM's server has"
 

@@ -61,16 +61,14 @@ def right(prediction: str | None, gold: str) -> bool:
     """
     if prediction is None:
         return False
-    wanted = {_key(thing) for thing in contents_of(gold)}
+    wanted = {_key(one) for one in contents_of(gold)}
     said = _VERB.sub("", prediction.strip().lower(), count=1).strip(" \t\n.,;:!?\"'")
     if not wanted or said in ("nothing", "empty"):
         return not wanted and said in ("nothing", "empty")
     parts = re.split(r"[,;]|\band\b|&", said)
     named = {_key(_ARTICLES.sub("", part.strip(" .\"'"), count=1)) for part in parts}
     # Without the blank, `thecup` is `the cup`; but a thing may begin with these letters, too.
-    return {
-        thing[3:] if thing.startswith("the") and thing not in wanted else thing for thing in named - {""}
-    } == wanted
+    return {one[3:] if one.startswith("the") and one not in wanted else one for one in named - {""}} == wanted
 
 
 def _key(thing: str) -> str:

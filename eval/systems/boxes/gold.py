@@ -24,9 +24,7 @@ from eval.systems.files import Row, checked, read_text
 
 _MASK = "<extra_id_0>"
 P = TypeVar("P", Path, PurePosixPath)
-_MASKED = re.compile(
-    rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?P<verb> contains)? {_MASK} \.", re.DOTALL
-)
+_MASKED = re.compile(rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?P<verb> contains)? {_MASK} \.", re.S)
 Form = Literal["few_shot", "t5"]
 
 
@@ -117,9 +115,7 @@ def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise UserError(
-                    f"{place}: {error}", "expected the published format; d2e data boxes makes it"
-                ) from None
+                raise UserError(f"{place}: {error}", "expected the published form; d2e data boxes makes it") from None
             questions.append(checked(Question, {**row, "line": number} if isinstance(row, dict) else row, place))
     if not questions:
         raise UserError(f"{name}: holds no question; expected rows of Boxes", "generate it: d2e data boxes OUT.zip")

@@ -21,9 +21,7 @@ _TSV_REMEDY = (
     "expected the official columns: a number, target, prediction and input, separated by tabs; input ends in the "
     "description and 'Box N contains' (few_shot) or 'Box N' (t5)"
 )
-_JSON_REMEDY = (
-    'expected {"line": 12, "prediction": "the drug and the plate"}, or the lines of all questions without "line"'
-)
+_JSON_REMEDY = 'expected {"line": 12, "prediction": "the drug and the plate"}, or all questions without "line"'
 _STATEMENT = re.compile(r"(?P<description>.+\.)\s+(?P<box>(?:Box|Container) \w+)(?: contains)?(?: \.)?", re.DOTALL)
 Predicted = dict[int, str | None]  # the question's line → what is predicted
 

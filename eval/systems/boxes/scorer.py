@@ -29,9 +29,7 @@ _COLUMNS = ("accuracy", "corrected", "baseline")
 _THING = re.compile(rf"\b[Tt]he ((?:(?:{'|'.join(MODIFIERS)}) )?\S+)")
 
 
-def outcomes(
-    questions: Sequence[Question], predictions: Sequence[str | None], baseline: Sequence[str]
-) -> pd.DataFrame:
+def outcomes(questions: Sequence[Question], predicted: Sequence[str | None], baseline: Sequence[str]) -> pd.DataFrame:
     """Return a row for each question: its state, operations, change, and which answers are correct.
 
     The columns accuracy and baseline (the random answers) are by the official rule, corrected is by the other.
@@ -46,8 +44,8 @@ def outcomes(
             "state": [str(state[0].line) for state in states(questions) for _ in state],
             "numops": [question.numops for question in questions],
             "changed": [question.changed for question in questions],
-            "accuracy": officially(predictions),
-            "corrected": [right(text, one.answer) for text, one in zip(predictions, questions, strict=True)],
+            "accuracy": officially(predicted),
+            "corrected": [right(text, one.answer) for text, one in zip(predicted, questions, strict=True)],
             "baseline": officially(baseline),
         }
     )
@@ -124,12 +122,7 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
         [*row("whole states", scores["states"], "state_accuracy")[:-1], ""],
     ]
     detail = [
-        [
-            str(row["numops"]),
-            "yes" if row["changed"] else "no",
-            f"{row['n']:,}",
-            *(_percent(row[key]) for key in _COLUMNS),
-        ]
+        [str(row["numops"]), ("no", "yes")[row["changed"]], f"{row['n']:,}", *(_percent(row[key]) for key in _COLUMNS)]
         for row in scores["by_numops"]
     ]
     scored = f"{questions:,} questions" if questions == total else f"{questions:,} of {total:,} questions"

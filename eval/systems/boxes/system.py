@@ -115,9 +115,8 @@ class Boxes(System[Sequence[State], Answers]):
             "predictions.tsv": official_tsv(*answers),
             "accuracy.svg": plot(scores),
         }
-        return SystemResult(
-            scores, tables(scores, sum(map(len, gold))), files, measures=measures(rows, answers[0], boxes=boxes)
-        )
+        found = measures(rows, answers[0], boxes=boxes)
+        return SystemResult(scores, tables(scores, sum(map(len, gold))), files, measures=found)
 
     def template(self, gold: Sequence[State], options: Any) -> Iterator[dict[str, Any]]:
         return ({"line": q.line, "box": q.box, "prediction": ""} for state in gold for q in state)

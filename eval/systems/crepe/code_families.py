@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 from eval.run.task import Conversation
@@ -131,11 +132,9 @@ def ask_flat(request: Request, asker: Asker) -> dict[str, Answer]:
 
 
 def _flat_turns(goal: str, steps: Sequence[str], event: str) -> list[str]:
-    question = _WORDING["code_flat"]["question"].format(event=event)
+    question = _quoted(_WORDING["code_flat"]["question"].format(event=event))
     options = ", ".join(_quoted(LABELS[label]) for label in _OPTIONS)
-    turns = [
-        f"Context = {_quoted(step)}\nQuestion = {_quoted(question)}\nOptions = [{options}]\nAnswer =" for step in steps
-    ]
+    turns = [f"Context = {_quoted(step)}\nQuestion = {question}\nOptions = [{options}]\nAnswer =" for step in steps]
     return [f"Goal = {_quoted(goal)}\n{turns[0]}", *turns[1:]]
 
 
@@ -162,10 +161,7 @@ def ask_two_steps(request: Request, asker: Asker) -> dict[str, Answer]:
 def _ask_banks(request: Request, asker: Asker) -> dict[str, list[State | None]]:
     """Return by procedure the state that decides about each event; None if no reply names one."""
     pairs = [(shown, event) for shown in request.demonstrations for event in shown.events[:1]]
-    opening = [
-        system(_WORDING["code_two_step"]["preconditions"]),
-        *exchanges(_solved_precondition(*pair) for pair in pairs),
-    ]
+    opening = [system(_WORDING["code_two_step"]["preconditions"]), *exchanges(starmap(_solved_precondition, pairs))]
     chats = []
     for one in request.procedures:
         for name, event in zip(event_names(one), one.events, strict=True):

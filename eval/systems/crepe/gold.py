@@ -199,11 +199,7 @@ def read_states(path: Path, procedures: Sequence[Procedure]) -> dict[str, list[l
 def write_states(states: States) -> str:
     """Return the text of a file of predicted states."""
     content = {
-        name: {
-            str(number): [vars(change) for change in changes]
-            for number, changes in enumerate(steps, start=1)
-            if changes
-        }
+        name: {str(number): [vars(change) for change in own] for number, own in enumerate(steps, start=1) if own}
         for name, steps in states.items()
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -96,9 +96,7 @@ def _official(
     path: Path, title: str, pairs: Sequence[tuple[Procedure, Procedure]], read: ReadAs, missing: int, notes: list[str]
 ) -> Predictions:
     """Read the predictions of pairs of a predicted and a gold procedure."""
-    marked = any(
-        _MARK.items() <= own.raw.items() or any(block.predicted_events for block in own.blocks) for own, _ in pairs
-    )
+    marked = any(_MARK.items() <= own.raw.items() or any(b.predicted_events for b in own.blocks) for own, _ in pairs)
     chosen = read if read != "auto" else "predicted" if marked else "event"
     changes = {
         own.id: [block.predicted_events if chosen == "predicted" else block.events for block in own.blocks]
@@ -172,9 +170,7 @@ def read_flat(path: Path, known: Mapping[str, Procedure]) -> tuple[Labels, int]:
             raise UserError(f"{place}: procedure {line.procedure!r} is not in the gold file.{near}")
         procedure = known[line.procedure]
         if pair not in procedure.pairs:
-            expected = (
-                f"a step from 1 to {len(procedure.blocks)} and one of {', '.join(procedure.events) or 'no events'}"
-            )
+            expected = f"step 1 to {len(procedure.blocks)} and one of {', '.join(procedure.events) or 'no events'}"
             raise UserError(f"{place}: got step {line.step} and event {line.event!r}; expected {expected}")
         found[pair] = line.change
     kept = [known[name] for name in dict.fromkeys(name for name, *_ in found)]

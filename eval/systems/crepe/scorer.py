@@ -84,6 +84,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
     total = confusions.sum(axis=0)
     changed = gold != EQUALLY
     both = changed & (predicted != EQUALLY)
+    every = macro_f1(gold[changed], predicted[changed], [LESS, MORE])
     return {
         "macro_f1": macro_f1(gold, predicted),
         "macro_f1_interval": list(map(float, bounds)),
@@ -96,10 +97,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
         "which_way": {
             "macro_f1": macro_f1(gold[both], predicted[both]),
             "pairs": int(both.sum()),
-            "all_changed": {
-                "macro_f1": macro_f1(gold[changed], predicted[changed], [LESS, MORE]),
-                "pairs": int(changed.sum()),
-            },
+            "all_changed": {"macro_f1": every, "pairs": int(changed.sum())},
         },
         "by_length": _by_length(pairs),
         "confusion": total.reshape(3, 3).tolist(),
@@ -122,11 +120,7 @@ def _by_length(pairs: Pairs) -> dict[str, Any]:
     groups |= {f"step of up to {mean:.1f} words": rows.words <= mean}
     groups |= {f"{steps} steps": rows.steps == steps for steps in sorted(rows.steps.unique())}
     return {
-        name: {
-            "macro_f1": macro_f1(own.gold, own.predicted),
-            "procedures": int(own.procedure.nunique()),
-            "pairs": len(own),
-        }
+        name: {"macro_f1": macro_f1(own.gold, own.predicted), "procedures": own.procedure.nunique(), "pairs": len(own)}
         for name, own in ((name, rows[inside]) for name, inside in groups.items())
     }
 
@@ -138,9 +132,7 @@ def _label_counts(labels: NDArray[np.int64]) -> dict[str, int]:
 def _confusions(procedure: ArrayLike, gold: ArrayLike, predicted: ArrayLike, classes: int = 3) -> NDArray[Any]:
     """Return the confusion matrix of each procedure, gold × predicted, as (procedures, classes²)."""
     found = np.zeros((int(np.max(procedure)) + 1, classes * classes), dtype=np.int64)
-    np.add.at(
-        found, (np.asarray(procedure), np.asarray(gold, np.int64) * classes + np.asarray(predicted, np.int64)), 1
-    )
+    np.add.at(found, (np.asarray(procedure), np.asarray(gold, int) * classes + np.asarray(predicted, int)), 1)
     return found
 
 

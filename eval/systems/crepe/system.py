@@ -73,9 +73,7 @@ class CrepeOptions(SystemOptions):
     demonstrations: Literal["first", "random"] = Field(
         "first", description="which they are: the first ones, or drawn with --seed"
     )
-    parse: Parse = Field(
-        "official", description="of code: official ends at a blank line; lenient reads over blank lines"
-    )
+    parse: Parse = Field("official", description="of code: official ends at a blank line, lenient reads over them")
     chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
     scoring: ClassVar[frozenset[str]] = frozenset(("parse", "chance_draws"))
     choosing: ClassVar[Mapping[str, Any] | None] = {"prompt": "yes_no"}
@@ -119,9 +117,7 @@ class CrepeScoreOptions(SystemOptions):
         "outputs have it), event (a file in the gold file's shape), auto (event where nothing is marked as predicted)",
     )
     missing: Missing = Field("error", description="procedures without predictions: error, or leave_out")
-    eoi: Path | None = Field(
-        None, description="data_dev_v2_eoi.json: also score by entity of interest, as Table 6 of the paper"
-    )
+    eoi: Path | None = Field(None, description="data_dev_v2_eoi.json: also score by entity of interest, as in Table 6")
     chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
     seed: int = Field(0, ge=0, description="seed of the chance baseline and the bootstrap")
 
@@ -193,10 +189,9 @@ class Crepe(System[Sequence[Procedure], Predictions]):
                     f"--set eoi={eoi}: Table 6 needs predictions in the official form; got a flat file",
                     remedy="give predictions in the official form, or leave eoi out",
                 )
-            scores["by_interest"] = breakdowns.score_by_interest(
-                breakdowns.read_labels(eoi), gold, answers.official, outputs
-            )
-            shown.append(breakdowns.interest_table(scores["by_interest"]))
+            found = breakdowns.score_by_interest(breakdowns.read_labels(eoi), gold, answers.official, outputs)
+            scores["by_interest"] = found
+            shown.append(breakdowns.interest_table(found))
         return SystemResult(scores, shown, warnings=answers.warnings, measures=measures(pairs))
 
     def files(self, gold: Sequence[Procedure], answers: Predictions) -> dict[str, str]:

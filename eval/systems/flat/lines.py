@@ -43,9 +43,7 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, Line]]:
     try:
         header = [name.strip() for name in reader.fieldnames or ()]
         if len(set(header)) != len(header) or not all(header):
-            raise UserError(
-                f"{path}, line {reader.line_num}: got the columns {shortened(header)}; expected names, each once"
-            )
+            raise UserError(f"{path}, line {reader.line_num}: got columns {shortened(header)}; expected unique names")
         for row in reader:
             place, cells = f"{path}, line {reader.line_num}", list(row.values())
             if len(cells) != len(header) or None in cells:

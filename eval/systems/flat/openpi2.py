@@ -54,10 +54,7 @@ def read_flat(path: Path) -> Content:
             raise UserError(f"{place}: {error}") from None
     if task == "attribute_clusters":  # officially under their first names; the file may call them anything
         return {
-            name: {
-                entity: {group[0]: group[1:] or group for group in groups.values()}
-                for entity, groups in entities.items()
-            }
+            name: {entity: {own[0]: own[1:] or own for own in groups.values()} for entity, groups in entities.items()}
             for name, entities in content.items()
         }
     return content

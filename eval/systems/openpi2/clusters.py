@@ -137,9 +137,7 @@ def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
     """Return F1 procedure by procedure, by both scorers."""
     own = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
     about = digest([[key, dict(gold[key])] for key in sorted(predictions)])
-    official, corrected = (
-        {key: getattr(found, name) for key, found in own.items()} for name in ("official", "corrected")
-    )
+    official, corrected = ({key: getattr(one, name) for key, one in own.items()} for name in ("official", "corrected"))
     name = f"{kind}, cluster F1"
     return [*f1_measure(name, about, official), *f1_measure(f"{name}, corrected", about, corrected)]
 

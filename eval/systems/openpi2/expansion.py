@@ -39,10 +39,8 @@ def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int)
         )
     }
     conversations = [
-        conversation(
-            "/".join(filter(None, name)), expansion_prompt, procedures[name[0]], *name[1:], names, group=name[0]
-        )
-        for name, names in clusters.items()
+        conversation("/".join(filter(None, key)), expansion_prompt, procedures[key[0]], *key[1:], names, group=key[0])
+        for key, names in clusters.items()
     ]
     found: dict[str, Paraphrases] = {key: {} for key in procedures}
     for run in range(runs):

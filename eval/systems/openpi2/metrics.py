@@ -81,9 +81,7 @@ def bert_scorer(model: str, layers: int | None = None) -> Scorer:
             remedy="name one: bertscore_layers=N, counted from 1 (the paper's model takes 40)",
         ) from None
     except (OSError, ValueError, AssertionError) as error:
-        raise UserError(
-            f"bertscore_model={model}: cannot be loaded ({error})", remedy="name a model or folder"
-        ) from None
+        raise UserError(f"bertscore_model={model}: cannot be loaded ({error})", "name a model or folder") from None
     # Tokenizers that know no limit say 10^30, on which the package's call of newer transformers fails.
     scorer._tokenizer.model_max_length = min(scorer._tokenizer.model_max_length, _LONGEST)
 

@@ -48,9 +48,7 @@ def _measures(gold: Procedures, predictions: Schemas, kinds: Mapping[str, bool])
     return found
 
 
-def _bertscores(
-    gold: Procedures, predictions: Schemas, scorer: Scorer | None, expanded: bool
-) -> dict[str, float | None]:
+def _bertscores(gold: Procedures, answers: Schemas, scorer: Scorer | None, expanded: bool) -> dict[str, float | None]:
     """Return the mean best BERTScore of each predicted "ATTRIBUTE of ENTITY", against the procedure and its step."""
     if scorer is None:
         return {"global": None, "local": None}
@@ -60,7 +58,7 @@ def _bertscores(
 
     whole: list[tuple[str, Sequence[str]]] = []
     by_step: list[tuple[str, Sequence[str]]] = []
-    for key, steps in predictions.items():
+    for key, steps in answers.items():
         texts = [[f"{name} of {entity}" for entity, names in step.items() for name in names] for step in steps]
         gold_steps = [list(chain.from_iterable(s)) for s in texts_by_step(gold[key], named, expanded=expanded)]
         everything = sorted({text for step in gold_steps for text in step})

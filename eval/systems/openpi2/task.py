@@ -20,9 +20,7 @@ TaskName = Literal["all", "schemata", "states", "complete", "salience", "cluster
 AttributeForm = Literal["vanilla", "concise"]
 PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
 # How to score, which is no part of what is asked: answers are kept when it changes.
-ScorerModel = Annotated[
-    str | None, Field(exclude=True, description="scorer model of BERTScore; none is computed without")
-]
+ScorerModel = Annotated[str | None, Field(exclude=True, description="BERTScore's model; none is computed without")]
 ScorerLayers = Annotated[int | None, Field(ge=1, exclude=True, description="the layer compared, where not known")]
 PlannerSeconds = Annotated[float, Field(gt=0, exclude=True, description="for task=pddl: time for one problem")]
 
@@ -44,12 +42,8 @@ class OpenPIOptions(SystemOptions):
     """What is asked and how, and how it is scored."""
 
     task: TaskName = Field(default="all", description="all is schemata, states and complete")
-    prompt: Form = Field(
-        default="chat", description="chat: turns, as for gpt-3.5-turbo; text: as for text-davinci-003"
-    )
-    temperature: float = Field(
-        default=0.0, ge=0, description="for all tasks but clusters and expansion, which take 0.7"
-    )
+    prompt: Form = Field("chat", description="chat: turns, as for gpt-3.5-turbo; text: as for text-davinci-003")
+    temperature: float = Field(0.0, ge=0, description="for all tasks but clusters and expansion, which take 0.7")
     bertscore_model: ScorerModel = None
     bertscore_layers: ScorerLayers = None
     entity_runs: int = Field(default=5, ge=1, description="answers that make one clustering of entities")

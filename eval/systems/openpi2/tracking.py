@@ -33,9 +33,7 @@ def ask_listing(
         asker,
         f"{name or task}-step{{}}",
         {key: len(procedure.steps) for key, procedure in procedures.items()},
-        lambda key, replies: conversation(
-            f"{key}/{len(replies) + 1}", listing_prompt, task, form, procedures[key], replies
-        ),
+        lambda key, said: conversation(f"{key}/{len(said) + 1}", listing_prompt, task, form, procedures[key], said),
         read=lambda output: cut_answer(output, form, task),
         max_new_tokens=_LISTING_TOKENS,
         **sampling,
@@ -49,10 +47,8 @@ class ListingTask(Task[Procedures, Listed]):
     """A task that lists something at each step; `schema` is what a file of predictions has for one step."""
 
     kind: ClassVar[Listing]
-    official = (
-        official_files.EXPANDED,
-        official_files.CLUSTERED,
-    )  # the expanded file also has the clusters without paraphrases
+    # The expanded file also has the clusters without paraphrases.
+    official = (official_files.EXPANDED, official_files.CLUSTERED)
     schema: ClassVar[Any]
 
     def parse(self, reply: str) -> Any:
@@ -96,9 +92,7 @@ def listing_prompt(
     goal = _goal(procedure.goal, hidden)
     if form == "text":
         cue = _WORDING[task]["text_cue"]
-        return _text_prompt(
-            task, goal, [line for step, reply in pairs for line in (step, _joined(cue, reply)) if line]
-        )
+        return _text_prompt(task, goal, [line for step, said in pairs for line in (step, _joined(cue, said)) if line])
     solved = [text for step, changes in _demonstration() for text in (step, _listed(task, changes))]
     return _chat_prompt(task, goal, solved, list(chain.from_iterable(pairs))[:-1])
 
@@ -167,9 +161,7 @@ def _demonstration() -> list[tuple[str, list[Sequence[str]]]]:
 
 def _listed(task: str, changes: Sequence[Sequence[str]]) -> str:
     if task == "complete":
-        return "\n".join(
-            f"- {sentence(attribute, entity, before, after)}" for entity, attribute, before, after in changes
-        )
+        return "\n".join(f"- {sentence(name, entity, before, after)}" for entity, name, before, after in changes)
     attributes: dict[str, list[str]] = {}
     for entity, attribute, *_ in changes:
         attributes.setdefault(entity, []).append(attribute)

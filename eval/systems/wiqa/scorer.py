@@ -73,9 +73,7 @@ def by_type(questions: Sequence[Question]) -> dict[str, list[Question]]:
     return {name: [one for one in questions if one.type == kind] for kind, name in TYPES.items()}
 
 
-def consistency(
-    asked: Sequence[Question], labels: Labels, graphs: Mapping[str, Graph] | None = None
-) -> dict[str, Any]:
+def consistency(asked: Sequence[Question], said: Labels, graphs: Mapping[str, Graph] | None = None) -> dict[str, Any]:
     """Return both scores; None if no questions belong together. An answer that could not be read agrees with nothing.
 
     `one_hop` counts the triples whose first two questions are single edges, as the paper does.
@@ -96,7 +94,7 @@ def consistency(
     edges = [triple for triple in triples if triple[0].hops == triple[1].hops == 1]
 
     def share(test: Callable[..., bool], found: Sequence[Sequence[Question]]) -> dict[str, Any]:
-        values = [test(*(labels[question.id] for question in questions)) for questions in found]
+        values = [test(*(said[question.id] for question in questions)) for questions in found]
         return {"score": sum(values) / len(values) if values else None, "count": len(values)}
 
     return {
@@ -158,13 +156,11 @@ def tables(scores: Mapping[str, Any], title: str, notes: Sequence[str]) -> list[
         "transitive, over single hops": {**transitive, **transitive["one_hop"]},
         "disjunctive": disjunctive,
     }
-    consistent = [
-        [name, percent(row["score"]), str(row["count"]), percent(row["random"])] for name, row in groups.items()
-    ]
+    shares = [[name, percent(row["score"]), str(row["count"]), percent(row["random"])] for name, row in groups.items()]
     return [
         Table.of(["accuracy, %", *types, "all"], rows, title),
         Table.of(["hops", "accuracy, %", "questions"], hops, "By number of hops"),
-        Table.of(["consistency", "%", "groups of questions", "random, %"], consistent, "Consistency"),
+        Table.of(["consistency", "%", "groups of questions", "random, %"], shares, "Consistency"),
         *label_table(scores["counts"]),
     ]
 

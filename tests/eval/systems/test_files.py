@@ -60,5 +60,5 @@ def test_what_is_not_there_or_there_twice_is_said(tmp_path: Path) -> None:
         find(tmp_path)
     put(tmp_path / "one" / "good.json")
     put(tmp_path / "two" / "good.json")
-    with pytest.raises(UserError, match=r"holds 2 files good.json: one/good.json, two/good.json"):
+    with pytest.raises(UserError, match=r"has 2 files good.json: one/good.json, two/good.json"):
         find(tmp_path)

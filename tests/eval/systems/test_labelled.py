@@ -52,7 +52,7 @@ def test_a_subclass_may_compare_answers_in_its_own_way(tmp_path: Path) -> None:
     ("gold", "predictions", "message"),
     [
         (GOLD, [{"id": "1", "answer": "ice"}], "p.jsonl, line 1: answer: got 'ice'"),
-        (GOLD, [{"id": "1", "answer": "egg"}], "question '2' is missing (2 of 3 are missing)"),
+        (GOLD, [{"id": "1", "answer": "egg"}], "question '2' is missing (2 of 3)"),
         (GOLD, [{"id": "7", "answer": "egg"}], "question '7' is not in the gold file"),
         (GOLD, [{"id": "1", "answer": "egg"}] * 2, "p.jsonl, line 2: id '1' is given twice"),
         ([GOLD[0]] * 2, [], "g.jsonl, line 2: id '1' is given twice"),

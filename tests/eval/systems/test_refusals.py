@@ -65,7 +65,7 @@ TSV = f"\ttarget\tprediction\tinput\n0\tthe pen\ta\t{MOVED} Box 1 contains\n"
         ("crepe", {"3": {**TEA, "steps": [[], []]}}, "block 1: got 0 dictionaries of type step"),
         ("crepe", {**GOLD, "6": LAMP}, "procedure '6' is not in the gold file"),
         ("crepe", {"3": LAMP, "5": LAMP}, "procedure '3': has the 2 steps"),
-        ("crepe", {"5": LAMP}, "procedure '3' is missing (1 of 2 are missing)"),
+        ("crepe", {"5": LAMP}, "procedure '3' is missing (1 of 2)"),
         ("crepe", changes("5,1,It rains.,more likely"), "p.csv, line 2: got step 1 and event 'It rains.'"),
         ("crepe", changes(PAIRS[0].replace("5,1", "5,9")), "line 2: got step 9 and event"),
         ("crepe", changes(PAIRS[0].replace("more likely", "more")), "line 2: change: got 'more'"),

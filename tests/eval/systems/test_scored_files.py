@@ -60,7 +60,7 @@ def test_a_template_of_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("p.txt", r"ends in \.jsonl or \.csv"), ("there.csv", "is there already, and may hold answers")],
+    [("p.txt", r"ends in \.jsonl or \.csv"), ("there.csv", "exists, and may hold answers")],
 )
 def test_a_name_that_will_not_do_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "there.csv").write_text("ques_id,answer\n")

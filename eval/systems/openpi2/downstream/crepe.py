@@ -154,19 +154,16 @@ class CrepeDownstream(Task[Any, Any]):
             key: Procedure(id=key, goal=item.goal, steps=tuple(block.step for block in item.blocks))
             for key, item in procedures.items()
         }
-        everything, other = entity_states.ask_entity_states(
-            asker, own.prompt, plain, with_salience=True, **sampling(call)
-        )
-        kept = entity_states.salient(everything, own.salient)
-        told: dict[str, StateChanges | None] = {"none": None, "all": everything, "salient": kept}
+        every, other = entity_states.ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
+        kept = entity_states.salient(every, own.salient)
+        told: dict[str, StateChanges | None] = {"none": None, "all": every, "salient": kept}
         settings = {
             name: ask_setting(asker, name, procedures, states, length, **sampling(call))
             for name, states in told.items()
         }
         files = {
-            "entities-all.json": entity_states.crepe_entities_file(everything),
+            "entities-all.json": entity_states.crepe_entities_file(every),
             "entities-salient.json": entity_states.crepe_entities_file(kept),
         }
-        return replace(
-            entity_states.with_other_lines(downstream_result(procedures, told, settings, unit), other), files=files
-        )
+        result = downstream_result(procedures, told, settings, unit)
+        return replace(entity_states.with_other_lines(result, other), files=files)

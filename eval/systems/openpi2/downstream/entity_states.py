@@ -55,10 +55,7 @@ def ask_entity_states(
     other = sum(item is None for steps in parsed.values() for step in steps for item in step)
     if not with_salience:
         return changes, other
-    entities = {
-        key: [list(dict.fromkeys(change.entity for change in step)) for step in steps]
-        for key, steps in changes.items()
-    }
+    entities = {key: [list(dict.fromkeys(c.entity for c in step)) for step in steps] for key, steps in changes.items()}
     rated = ask_local(asker, procedures, entities, **sampling)
     with_ratings = {
         key: [

@@ -36,7 +36,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     [
         ("id,output\n1,a,b\n", r"line 2: got \['1', 'a', \['b'\]\]; expected a cell for each of \['id', 'output'\]"),
         ("id,output\n1\n", r"line 2: got \['1'\]; expected a cell for each of \['id', 'output'\]"),
-        ("id,id\n1,2\n", r"line 1: got the columns \['id', 'id'\]; expected names, each once"),
+        ("id,id\n1,2\n", r"line 1: got columns \['id', 'id'\]; expected unique names"),
         ('id,output\n1,"a"b\n', "not CSV"),
     ],
 )
