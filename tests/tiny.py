@@ -143,6 +143,15 @@ def tiny_model(kind: str = "llama", seed: int = 0) -> Any:
     return model.eval()
 
 
+def with_lora(model: Any, seed: int = 7, **options: Any) -> Any:
+    """The model in an adapter with random weights, so that it shows in the logits and every part has gradients."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(seed)
+    given = {"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM", "init_lora_weights": False, **options}
+    return get_peft_model(model, LoraConfig(**given))
+
+
 def save_tiny_model(folder: Path, kind: str = "llama", seed: int = 0, positions: int | None = None) -> Path:
     """A tiny model and its tokenizer as a checkpoint folder; `positions` replaces the length of its context."""
     model = tiny_model(kind, seed)

@@ -82,22 +82,22 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
 
 
-def save(outcomes: Sequence[Outcome], results: Path = RESULTS, page: Path = PAGE) -> None:
+def save(outcomes: Sequence[Outcome]) -> None:
     """Replace the rows of these attacks in the results, and write the table of all attacks into the page.
 
     Each row has its date and machine, since a run may include only some attacks.
     """
-    kept: dict[str, Any] = json.loads(results.read_text("utf-8")) if results.is_file() else {"attacks": []}
+    kept: dict[str, Any] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {"attacks": []}
     rows = {row["name"]: row for row in kept["attacks"]}
     command = "make attack" + ("" if tries_asked() == "all" else f" TRIES={tries_asked()}")
     measured = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "command": command}
     rows |= {outcome.name: {**asdict(outcome), **measured} for outcome in outcomes}
     ordered = sorted(rows.values(), key=lambda row: (row["group"], row["name"]))
-    results.write_text(json.dumps({"attacks": ordered}, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    before, _, rest = page.read_text("utf-8").partition(_BEGIN)
+    RESULTS.write_text(json.dumps({"attacks": ordered}, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    before, _, rest = PAGE.read_text("utf-8").partition(_BEGIN)
     _, found, after = rest.partition(_END)
-    assert found, f"{page}: the marks of the table are missing"
-    page.write_text(f"{before}{_BEGIN}\n\n{table(ordered)}\n\n{_END}{after}", "utf-8")
+    assert found, f"{PAGE}: the marks of the table are missing"
+    PAGE.write_text(f"{before}{_BEGIN}\n\n{table(ordered)}\n\n{_END}{after}", "utf-8")
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -115,11 +115,6 @@ def shown(tab: Tab, texts: list[str]) -> int:
     return sum(one.split(maxsplit=1)[0] + " " in text for one in texts)
 
 
-def open_file(tab: Tab, page: Path) -> None:
-    """Open a page from disk."""
-    tab.open(page.as_uri())
-
-
 def everything(page: Path) -> None:
     """Write a page that escapes nothing, which `check` must reject."""
     page.write_text("<!doctype html><body>" + "\n".join(f"<p>{one}</p>" for one in _BEGINNINGS[:12]), "utf-8")

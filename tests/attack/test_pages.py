@@ -34,7 +34,7 @@ from eval.sweep.results import collect
 from eval.sweep.settings import settings
 from eval.sweep.spec import SweepSpec
 from tests.attack.frame import Attempt, attack
-from tests.attack.payloads import Planter, check, everything, open_file, shown
+from tests.attack.payloads import Planter, check, everything, shown
 from tests.browser import browser_tab
 from tests.command import d2e
 from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
@@ -198,7 +198,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> None:
     everything(folder / "unescaped.html")
     try:
         with browser_tab(folder) as tab:
-            open_file(tab, folder / "unescaped.html")
+            tab.open((folder / "unescaped.html").as_uri())
             with pytest.raises(AssertionError, match=r"'ran': [1-9]"):
                 check(tab)
     except pytest.skip.Exception as reason:
@@ -214,7 +214,7 @@ def test_pages(given: Attempt) -> None:
             folder = given.folder / make.__name__
             folder.mkdir()
             plant = Planter(given.random)
-            open_file(tab, make(folder, plant))
+            tab.open(make(folder, plant).as_uri())
             try:
                 check(tab)
             except AssertionError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from unittest import mock
@@ -35,6 +35,15 @@ def _recipe(given: Attempt, *overrides: str) -> Path:
     out = f"train.output_dir={given.folder / 'run'}"
     recipe = given.folder.with_name(f"{given.folder.name}-recipe")
     return write_recipe(given.world, recipe, out, "train.max_steps=1", *overrides)
+
+
+@contextmanager
+def _planted(given: Attempt) -> Iterator[tuple[Mapping[str, str], JudgeServer, ExitStack]]:
+    """New secrets in the environment, an endpoint, and the stack that undoes both."""
+    secrets = {name: f"{begin}{given.random.getrandbits(128):032x}" for name, begin in VARIABLES.items()}
+    own = {"D2E_CACHE": str(given.folder / "cache"), "NO_PROXY": "127.0.0.1"}
+    with mock.patch.dict(os.environ, {**secrets, **own}), JudgeServer() as server, ExitStack() as stack:
+        yield secrets, server, stack
 
 
 class _Session:
@@ -147,19 +156,3 @@ def test_downloads(given: Attempt) -> None:
             assert "authorization" not in headers.lower()
             assert not any(secret in headers for secret in secrets.values())
     given.things = 1
-
-
-class _planted(ExitStack):  # noqa: N801 - a context
-    """New secrets in the environment, an endpoint, and the stack that undoes both."""
-
-    def __init__(self, given: Attempt) -> None:
-        super().__init__()
-        self._given = given
-
-    def __enter__(self) -> tuple[Mapping[str, str], JudgeServer, ExitStack]:  # type: ignore[override]
-        super().__enter__()
-        numbers = self._given.random
-        secrets = {name: f"{begin}{numbers.getrandbits(128):032x}" for name, begin in VARIABLES.items()}
-        own = {"D2E_CACHE": str(self._given.folder / "cache"), "NO_PROXY": "127.0.0.1"}
-        self.enter_context(mock.patch.dict(os.environ, {**secrets, **own}))
-        return secrets, self.enter_context(JudgeServer()), self

@@ -70,15 +70,21 @@ def one_process(machine: Machine) -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-def step(machine: Machine, model: Any, shard: Any = None) -> list[torch.Tensor]:
+def prepared(machine: Machine, model: Any) -> dict[str, Any]:
+    """Attach the objective; the inputs of a step on four rows."""
     d2e = D2ESection()
     layout = choose_layout(model, d2e)
     batch = collator_for(layout, d2e, model.config)(synthetic_rows(4, machine.size(200, 20), model.config.vocab_size))
     attach_objective(model, d2e, through_logits=layout.through_logits)
+    return model_inputs(batch, machine.device)
+
+
+def step(machine: Machine, model: Any, shard: Any = None) -> list[torch.Tensor]:
+    inputs = prepared(machine, model)
     if shard is not None:
         shard(model)
     model.train()
-    forward_backward(model, model_inputs(batch, machine.device), "float32", machine.device)
+    forward_backward(model, inputs, "float32", machine.device)
     gradients = [parameter.grad for parameter in model.parameters()]
     return [g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients]  # type: ignore[union-attr,misc]
 
@@ -113,18 +119,12 @@ def test_zero_on_one_device_has_the_gradients_of_the_whole_model(machine: Machin
     from deepspeed.utils import safe_get_full_grad
 
     whole = step(machine, machine.model("smollm2-135m", layers=2))
-    model, d2e = machine.model("smollm2-135m", layers=2), D2ESection()
-    layout = choose_layout(model, d2e)
-    batch = collator_for(layout, d2e, model.config)(synthetic_rows(4, 200, model.config.vocab_size))
-    attach_objective(model, d2e, through_logits=layout.through_logits)
-    config = {
-        "train_micro_batch_size_per_gpu": 4,
-        "zero_optimization": {"stage": stage},
-        "zero_allow_untested_optimizer": True,
-    }
+    model = machine.model("smollm2-135m", layers=2)
+    inputs = prepared(machine, model)
+    sizes = {"train_micro_batch_size_per_gpu": 4, "zero_allow_untested_optimizer": True}
+    config = {**sizes, "zero_optimization": {"stage": stage}}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=optimizer)
-    inputs = model_inputs(batch, machine.device)
     sums = engine(**inputs)
     engine.backward(sums["loss"] / len(inputs["targets"]))
     for one, parameter in zip(whole, engine.module.parameters(), strict=True):

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils import DistributedType
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.train.launch import launchers
@@ -20,12 +19,6 @@ from tests.command import verbs
 
 ACCELERATE = bundled("launch") / "accelerate"
 SHAPES = sorted(file.stem for file in (ACCELERATE / "shapes").glob("*.yaml"))
-TYPES = {
-    "ddp": DistributedType.MULTI_GPU,
-    "fsdp2": DistributedType.FSDP,
-    "zero2": DistributedType.DEEPSPEED,
-    "zero3": DistributedType.DEEPSPEED,
-}
 # What only a shape says; all else is its launcher's.
 OF_A_SHAPE = {"num_processes", "num_machines", "machine_rank", "main_process_port", "rdzv_backend", "same_network"}
 
@@ -36,17 +29,13 @@ def content(name: str) -> dict[str, Any]:
 
 
 def test_there_is_a_shape_for_one_eight_and_two_times_eight_gpus() -> None:
-    assert set(SHAPES) == {"1-gpu", *(f"{gpus}-gpu-{name}" for gpus in ("8", "2x8") for name in TYPES)}
+    engines = ("ddp", "fsdp2", "zero2", "zero3")
+    assert set(SHAPES) == {"1-gpu", *(f"{gpus}-gpu-{name}" for gpus in ("8", "2x8") for name in engines)}
 
 
-@pytest.mark.parametrize("name", [*launchers(), *(f"shapes/{shape}" for shape in SHAPES)])
-def test_accelerate_reads_each_file(name: str) -> None:
-    config = load_config_from_file(str(ACCELERATE / f"{name}.yaml"))
-    machines, _, rest = Path(name).name.partition("x") if "2x8" in name else ("1", "", Path(name).name)
-    if name.startswith("shapes/"):
-        gpus, _, engine = rest.partition("-gpu")
-        assert (config.num_machines, config.num_processes) == (int(machines), int(machines) * int(gpus))
-        assert config.distributed_type == TYPES.get(engine.removeprefix("-"), DistributedType.NO)
+@pytest.mark.parametrize("name", launchers())
+def test_accelerate_reads_the_file_of_each_launcher(name: str) -> None:
+    load_config_from_file(str(ACCELERATE / f"{name}.yaml"))
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "1-gpu"])

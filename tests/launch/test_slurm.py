@@ -87,34 +87,28 @@ def test_it_uses_only_options_that_d2e_train_has(commands: Path) -> None:
     assert {word for word in words if word.startswith("--")} <= known
 
 
-def test_a_call_without_launcher_shows_the_usage(commands: Path) -> None:
+def test_a_call_without_launcher_and_a_node_without_gpus_are_errors(commands: Path) -> None:
     run = submit(commands, "recipe.yaml")
-    assert run.returncode == 2
-    assert "usage: sbatch" in run.stderr
-
-
-def test_a_node_without_gpus_is_an_error(commands: Path) -> None:
+    assert (run.returncode, "usage: sbatch" in run.stderr) == (2, True)
     run = submit(commands, "recipe.yaml", "zero3", gpus=None)
-    assert run.returncode != 0
-    assert "no GPUs on this node" in run.stderr
+    assert (run.returncode != 0, "no GPUs on this node" in run.stderr) == (True, True)
 
 
 @pytest.mark.parametrize(
-    ("given", "passed_on"),
+    ("restarts", "given", "passed_on"),
     [
-        (["d2e.alpha=0.7"], "--auto-resume d2e.alpha=0.7"),
-        (["--overwrite", "d2e.alpha=0.7"], "--auto-resume d2e.alpha=0.7"),
-        ([], "--auto-resume"),
+        (0, ["--overwrite"], "--overwrite"),
+        (1, ["d2e.alpha=0.7"], "--auto-resume d2e.alpha=0.7"),
+        (1, ["--overwrite", "d2e.alpha=0.7"], "--auto-resume d2e.alpha=0.7"),
+        (1, [], "--auto-resume"),
     ],
 )
-def test_a_job_that_is_started_again_continues_its_run(commands: Path, given: list[str], passed_on: str) -> None:
-    run = submit(commands, "recipe.yaml", "zero3", *given, nodes=1, restarts=1)
+def test_a_job_that_is_started_again_continues_its_run(
+    commands: Path, restarts: int, given: list[str], passed_on: str
+) -> None:
+    run = submit(commands, "recipe.yaml", "zero3", *given, nodes=1, restarts=restarts)
     assert run.returncode == 0, run.stderr
     assert f" train recipe.yaml {passed_on} --launch zero3 " in run.stdout
-
-
-def test_a_first_start_overwrites_as_it_is_told(commands: Path) -> None:
-    assert " train recipe.yaml --overwrite --launch" in submit(commands, "recipe.yaml", "zero3", "--overwrite").stdout
 
 
 @pytest.mark.parametrize(

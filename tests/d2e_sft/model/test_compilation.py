@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 from d2e_sft.config.recipe import D2ESection, load_recipe
@@ -20,7 +19,7 @@ from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.factories import make_world, write_recipe
 from tests.naive import encoded_rows, gradients_of, sums_of
-from tests.tiny import tiny_model
+from tests.tiny import tiny_model, with_lora
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
 
@@ -51,12 +50,6 @@ def _steps(
     return results
 
 
-def _lora() -> Any:
-    torch.manual_seed(7)
-    config = LoraConfig(r=4, init_lora_weights=False, task_type="CAUSAL_LM", target_modules="all-linear")
-    return get_peft_model(tiny_model("llama", seed=3), config)
-
-
 def _checkpointed() -> Any:
     model = tiny_model("llama", seed=3).train()
     model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -65,7 +58,7 @@ def _checkpointed() -> Any:
 
 CASES = [
     pytest.param(lambda: tiny_model("gemma3", seed=3), "all", "eager", id="gemma3"),  # two kinds of attention
-    pytest.param(_lora, "original", "eager", id="lora-original"),
+    pytest.param(lambda: with_lora(tiny_model("llama", seed=3)), "original", "eager", id="lora-original"),
     # In float32 it loses five digits.
     pytest.param(lambda: tiny_model("t5", seed=3).double(), "all", "eager", id="t5"),
     pytest.param(_checkpointed, "all", "aot_eager", id="checkpointed"),

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 
 from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.model import quantization
@@ -22,7 +21,7 @@ from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.factories import make_world, write_recipe
 from tests.naive import assert_equal_to_naive, encoded_rows, gradients_of, sums_of
-from tests.tiny import save_tiny_model
+from tests.tiny import save_tiny_model, with_lora
 
 needs_bitsandbytes = pytest.mark.skipif(
     importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed (extra train-gpu)"
@@ -32,9 +31,7 @@ needs_bitsandbytes = pytest.mark.skipif(
 def _quantised(folder: Path, kind: Any) -> Any:
     save_tiny_model(folder, seed=3)
     model = load_model(str(folder), quantization=quantization_config(kind, "float32")).model
-    torch.manual_seed(7)
-    config = LoraConfig(r=4, init_lora_weights=False, task_type="CAUSAL_LM", target_modules="all-linear")
-    return get_peft_model(prepare_for_adapter(model), config)
+    return with_lora(prepare_for_adapter(model))
 
 
 @needs_bitsandbytes

@@ -138,19 +138,22 @@ def test_two_machines_meet_and_train_together(recipe: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("engine", "said"),
-    [("DEEPSPEED", "DeepSpeed was asked for .*, but training would run as NO"), ("FSDP", "accelerate ignores FSDP")],
+    ("variable", "value", "said"),
+    [
+        ("ACCELERATE_USE_DEEPSPEED", "true", "DeepSpeed was asked for .*, but training would run as NO"),
+        ("ACCELERATE_USE_FSDP", "true", "accelerate ignores FSDP"),
+        ("WORLD_SIZE", "2", "2 processes were launched, but training sees 1"),
+        ("MASTER_ADDR", "127.0.0.1", r"MASTER_ADDR is set but WORLD_SIZE is not[\s\S]*unset MASTER_ADDR"),
+    ],
 )
-def test_an_engine_that_was_asked_for_and_is_not_met_is_refused(
-    monkeypatch: pytest.MonkeyPatch, engine: str, said: str
+def test_processes_or_an_engine_that_are_asked_for_and_not_met_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
 ) -> None:
-    from accelerate.state import AcceleratorState
-
     from d2e_sft.util.distributed import process_state
 
-    AcceleratorState._reset_state(reset_partial_state=True)
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
-    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", "true")
+    assert process_state().num_processes == 1
+    monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=said):
         process_state()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken
 
@@ -17,13 +16,11 @@ from d2e_sft.commands.serve import serve
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import choose_sentinel, model_folder
-from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_tokenizer
+from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_tokenizer, with_lora
 
 
 def _adapter(folder: Path, base: Path, seed: int) -> Path:
-    torch.manual_seed(seed)
-    config = LoraConfig(r=2, init_lora_weights=False, task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
-    get_peft_model(load_model(str(base)).model, config).save_pretrained(folder)
+    with_lora(load_model(str(base)).model, seed, r=2).save_pretrained(folder)
     return folder
 
 
