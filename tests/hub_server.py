@@ -191,19 +191,8 @@ class _Handler(QuietHandler):
         if path not in files:
             headers = {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit_of(files)}
             return self._answer(404, {"error": "Entry not found"}, headers)
-        content = files[path]
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
-        self.send_response(206 if start else 200)
-        self.send_header("ETag", f'"{_oid(path, content)}"')
-        self.send_header("X-Repo-Commit", commit_of(files))
-        self.send_header("Accept-Ranges", "bytes")
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content[start:])
-        return None
+        headers = {"ETag": f'"{_oid(path, files[path])}"', "X-Repo-Commit": commit_of(files)}
+        return self.reply(200, files[path], headers)
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):

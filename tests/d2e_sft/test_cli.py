@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from d2e_sft import cli
 from d2e_sft.cli import d2e
-from tests.command import call, verbs
+from tests.command import call, output_of, refusal_of, verbs
 
 ROOT = Path(cli.__file__).parents[1]
 
@@ -35,9 +35,8 @@ def test_examples_have_only_options_that_there_are(words: tuple[str, ...]) -> No
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", examples)) <= known
 
 
-def test_every_verb_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.main(["--help"])
-    printed = capsys.readouterr().out
+def test_every_verb_is_listed_with_a_line() -> None:
+    printed = output_of("--help")
     for verb in d2e.list_commands(click.Context(d2e)):
         assert re.search(rf"^\w*\s+{verb}\s+\S", printed, re.MULTILINE), verb
     assert max(map(len, printed.splitlines())) <= 80
@@ -45,10 +44,8 @@ def test_every_verb_is_listed_with_a_line(capsys: pytest.CaptureFixture[str]) ->
     assert groups == ["Start", "Data", "Train", "Evaluate", "Look", "Publish"]
 
 
-def test_a_verb_that_moved_says_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["wiqa-questions"])
-    assert "expected d2e data wiqa-questions" in capsys.readouterr().err
+def test_a_verb_that_moved_says_where_it_is() -> None:
+    assert "expected d2e data wiqa-questions" in refusal_of("wiqa-questions")
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:

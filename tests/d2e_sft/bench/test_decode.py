@@ -11,20 +11,16 @@ from typing import Any
 import pytest
 
 from d2e_sft.bench.decode import Decoding, as_table, bench_decoding
-from d2e_sft.cli import run
+from tests.command import output_of
 from tests.tiny import save_tiny_model
 
 KEYS = {"prompt", "batch", "new_tokens", "plain_ms", "debiased_ms", "guidance_ms", "debiased_to_plain", "debiased_to_guidance"}  # fmt: skip  # noqa: E501
 
 
-def test_every_combination_is_a_row_and_the_debiased_tokens_are_those_of_guidance(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_combination_is_a_row_and_the_debiased_tokens_are_those_of_guidance(tmp_path: Path) -> None:
     model, target = save_tiny_model(tmp_path / "model", seed=1), tmp_path / "new" / "bench.json"
-    run([
-        "bench", "decode", "--model", str(model), "--prompts", "170,200", "--batches", "1,3", "--new-tokens", "2,7",
-        "--repeats", "1", "--json", str(target),
-    ])  # fmt: skip
+    sizes = ["--prompts", "170,200", "--batches", "1,3", "--new-tokens", "2,7", "--repeats", "1"]
+    printed = output_of("bench", "decode", "--model", model, *sizes, "--json", target)
     rows = json.loads(target.read_text("utf-8"))["rows"]
     assert [(row["prompt"], row["batch"], row["new_tokens"]) for row in rows] == [
         (prompt, batch, new) for prompt in (170, 200) for batch in (1, 3) for new in (2, 7)
@@ -33,7 +29,7 @@ def test_every_combination_is_a_row_and_the_debiased_tokens_are_those_of_guidanc
         assert row.keys() >= KEYS
         assert row["same_tokens"] == 1
         assert row["debiased_to_plain"] == pytest.approx(row["debiased_ms"] / row["plain_ms"], rel=0.1)
-    assert capsys.readouterr().out.count("100%") == len(rows)
+    assert printed.count("100%") == len(rows)
 
 
 def test_in_vllm_both_ways_take_turns_from_an_empty_prefix_cache(monkeypatch: pytest.MonkeyPatch) -> None:

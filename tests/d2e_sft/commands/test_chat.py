@@ -7,26 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import d2e, refusal_of
+from tests.command import call, output_of, refusal_of
 from tests.tiny import save_tiny_model
 
 
 def test_lines_from_a_pipe_are_answered_and_a_bad_one_is_an_exit_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = save_tiny_model(tmp_path / "model", seed=3)
     (tmp_path / "story.txt").write_text("It rained.")
     line = ["chat", model, "--context", tmp_path / "story.txt", "--max-new-tokens", 4]
     monkeypatch.setattr("sys.stdin", io.StringIO("Why was it wet?\n\n/context"))
-    assert d2e(*line) == 0
-    plain, debiased, shown = capsys.readouterr().out.splitlines()
+    plain, debiased, shown = output_of(*line).splitlines()
     assert plain.startswith("plain     ")
     assert debiased.startswith("debiased  ")
     assert shown == "It rained."
     monkeypatch.setattr("sys.stdin", io.StringIO("/alhpa 1\n/context\n"))
-    assert d2e(*line) == 1
-    said = capsys.readouterr()
-    assert said.out == "It rained.\n"
+    said = call(*line)
+    assert (said.status, said.out) == (1, "It rained.\n")
     assert "/alhpa: no such command" in said.err
     assert "1 lines failed" in said.err
 

@@ -9,6 +9,7 @@ import pytest
 
 from d2e_sft import cli
 from d2e_sft.commands.quickstart import steps
+from tests.command import output_of
 
 KEYS = ("train.output_dir", "data.train")
 
@@ -47,13 +48,9 @@ def test_all_ways_train_from_the_same_start_into_folders_of_their_own_on_data_th
         assert line[1:5] == ["out/sft", "out/d2e", "out/sft-swapped", "out/base"]
 
 
-def test_steps_are_printed_and_run_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
     run = cli.run
     monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else ran.append(list(words)))
-    cli.main(["quickstart", "--out", str(tmp_path)])
+    assert output_of("quickstart", "--out", tmp_path).count("$ d2e ") == len(ran)
     assert ran == steps(tmp_path)
-    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("$ d2e ")]
-    assert len(printed) == len(ran)

@@ -120,6 +120,7 @@ def test_a_saved_recipe_repeats_the_run_and_takes_the_defaults_of_another_object
     recipe, saved = load_recipe(recipe_file, [f"d2e.objective={objective}"]), recipe_file.parent / "run"
     recipe.save(saved)
     assert load_recipe(saved / "recipe.yaml") == recipe
+    assert "kl_direction" in (saved / "recipe.yaml").read_text(), "defaults are written too"
     if objective in ("d2e", "product"):
         for other in OBJECTIVES:
             changed = load_recipe(saved / "recipe.yaml", [f"d2e.objective={other}"])

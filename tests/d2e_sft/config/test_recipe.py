@@ -38,13 +38,6 @@ def test_an_empty_section_means_its_defaults(recipe_file: Path, more: str) -> No
     assert load_recipe(recipe_file).d2e == D2ESection()
 
 
-def test_the_saved_recipe_is_resolved_and_repeats_the_run(recipe_file: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(recipe_file, ["d2e.alpha=0.25"])
-    recipe.save(tmp_path / "run")
-    assert load_recipe(tmp_path / "run" / "recipe.yaml") == recipe
-    assert "kl_direction" in (tmp_path / "run" / "recipe.yaml").read_text()
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [

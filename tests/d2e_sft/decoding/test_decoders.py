@@ -15,7 +15,7 @@ from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.decoding.decoders import FUNCTIONS, decoder_of, named_decoder
+from d2e_sft.decoding.decoders import FUNCTIONS, named_decoder
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import encoder_decoder, frequent_token, random_prompts
 from tests.tiny import tiny_model
@@ -252,14 +252,6 @@ def test_a_function_of_ones_own_that_gives_no_scores_is_told_what_it_did(own: st
     decoding = DecodingConfig(decoder=f"{own}:{function}")
     with pytest.raises(UserError, match=f"decoder {own}:{function}: {said}"):
         generate_debiased(tiny_model(), [[5, 6, 7]], [[5, 7]], decoding, stop_ids=[])
-
-
-def test_the_decoder_of_a_configuration_has_its_alpha() -> None:
-    original, imagined = _streams(3)
-    decoder = decoder_of(DecodingConfig(alpha=0.3))
-    assert decoder(original, imagined).equal(original - 0.3 * imagined)
-    each = torch.tensor([[0.0], [0.3], [2.0]])
-    assert decoder(original, imagined, each).equal(original - each * imagined)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -11,6 +11,7 @@ import pytest
 from d2e_sft.doctor.network import Service, ask, services
 from tests.d2e_sft.doctor.conftest import named
 from tests.factories import ScriptedServer
+from tests.servers import free_port
 
 
 @pytest.fixture
@@ -29,9 +30,7 @@ def silent() -> Iterator[str]:
 
 
 def test_services_are_asked_at_the_same_time_and_not_for_long(answering: str, silent: str) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    closed = f"http://127.0.0.1:{free_port()}"
     asked = [
         Service("up", answering, "", "-"),
         Service("silent", silent, "", "wait"),

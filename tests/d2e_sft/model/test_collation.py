@@ -1,4 +1,4 @@
-"""Batches: each view's answer is predicted from that view's tokens, whatever the layout."""
+"""Batches: how long their rows are, what is padded, and which tokens are predicted; `test_attach` has the layouts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import torch
 from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.collation import (
-    IGNORE,
-    BatchedCollator,
-    EncoderDecoderCollator,
-    PackedCollator,
-    trained_tokens,
-)
+from d2e_sft.model.collation import IGNORE, BatchedCollator, PackedCollator, trained_tokens
 from tests.tiny import make_samples, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
@@ -31,30 +25,6 @@ def rows() -> list[dict[str, Any]]:
 
 def _answers(batch: dict[str, Any]) -> list[list[int]]:
     return [line[line != IGNORE].tolist() for line in batch["labels"]]
-
-
-@pytest.mark.parametrize(
-    "collate",
-    [
-        PackedCollator(VIEWS),
-        PackedCollator(VIEWS, view_gradients="original"),
-        PackedCollator(VIEWS, share_across_samples=False),
-        PackedCollator(VIEWS, share_across_samples=False, view_gradients="original"),
-        BatchedCollator(VIEWS, pad_token_id=1),
-    ],
-    ids=["shared-batch", "shared-batch-original", "shared-prefix", "shared-prefix-original", "batched"],
-)
-def test_each_answer_token_is_predicted_by_the_token_before_it(rows: list[dict[str, Any]], collate: Any) -> None:
-    batch = collate(rows)
-    assert _answers(batch) == [row["answer"] for row in rows]
-    tokens = batch["input_ids"].flatten()
-    positions = batch["forest"].position_ids if "forest" in batch else batch["position_ids"].flatten()
-    for view, index in zip(VIEWS, batch["answer_index"], strict=True):
-        expected = [token for row in rows for token in (row[view] + row["answer"])[len(row[view]) - 1 : -1]]
-        assert tokens[index].tolist() == expected
-        places = [len(row[view]) - 1 + k for row in rows for k in range(len(row["answer"]))]
-        assert positions[index].tolist() == places
-    assert batch["view_tokens"] == sum(len(row[view]) + len(row["answer"]) - 1 for row in rows for view in VIEWS)
 
 
 def test_sharing_shortens_the_row_and_padding_lengthens_it(rows: list[dict[str, Any]]) -> None:
@@ -73,18 +43,6 @@ def test_padded_places_are_masked_by_length_not_by_the_pad_id(rows: list[dict[st
         assert batch["attention_mask"][line].sum() == len(ids)
         assert batch["input_ids"][line, -len(ids) :].tolist() == ids
         assert batch["position_ids"][line, -len(ids) :].tolist() == list(range(len(ids)))
-
-
-def test_an_encoder_reads_the_views_and_the_decoder_the_answers(rows: list[dict[str, Any]]) -> None:
-    batch = EncoderDecoderCollator(VIEWS, pad_token_id=0, start_token_id=7)(rows)
-    for line, (view, row) in enumerate((view, row) for view in VIEWS for row in rows):
-        assert batch["input_ids"][line][batch["attention_mask"][line].bool()].tolist() == row[view]
-    width = batch["decoder_input_ids"].shape[1]
-    decoder_rows = batch["decoder_input_ids"].repeat(len(VIEWS), 1).flatten()
-    expected = [token for row in rows for token in [7, *row["answer"][:-1]]]
-    for view, index in enumerate(batch["answer_index"]):
-        assert decoder_rows[index].tolist() == expected
-        assert (index // (width * len(rows)) == torch.tensor(view)).all()
 
 
 def test_answer_tokens_that_are_not_trained_on_are_read_and_not_predicted(rows: list[dict[str, Any]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from d2e_sft.model.storage.builtin import BUILTIN
+from tests.servers import free_port
 
 if TYPE_CHECKING:
     from openai import OpenAI  # takes two seconds
@@ -38,9 +38,7 @@ def serving(python: str | Path, queue: int = QUEUE) -> Iterator[tuple[str, subpr
     Args:
         python: of an environment that has vLLM.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = Path(tempfile.mkdtemp()) / "server.log"
     command = [
         str(python), "-m", "d2e_sft.cli", "serve", "--port", str(port), "--max-body-bytes", str(LIMIT), BUILTIN,

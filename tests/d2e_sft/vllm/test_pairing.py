@@ -47,19 +47,6 @@ def test_both_rows_of_a_pair_get_the_debiased_logits_each_pair_with_its_own_alph
     assert torch.equal(logits[80:], before[80:])
 
 
-def test_each_pair_of_a_step_is_decoded_by_its_own_decoder() -> None:
-    logits = _logits(12) * 2
-    before = logits.clone()
-    decoders = ["cad:weight=2", "adacad", "coiecd", "cocoa", "cad:weight=2"]
-    rows = [here for i, decoder in enumerate(decoders) for here in _pair(f"p{i}", 2 * i, 2 * i + 1, decoder=decoder)]
-    debias_rows(logits, [*rows, *_pair("q", 10, 11, alpha=0.3)])
-    for i, decoder in enumerate([*decoders, "d2e:alpha=0.3"]):
-        expected = named_decoder(decoder)(before[2 * i, None], before[2 * i + 1, None])[0]
-        expected[SENTINEL] = NONE
-        for view in (logits[2 * i], logits[2 * i + 1]):
-            torch.testing.assert_close(view, expected)
-
-
 @pytest.mark.parametrize("decoder", ["plain", "d2e", "cad", "adacad", "cocoa"])
 def test_a_token_masked_in_either_view_stays_masked_and_takes_no_part_in_distributions(decoder: str) -> None:
     whole, masked = _logits(2, seed=4), _logits(2, seed=4)
@@ -89,13 +76,6 @@ def test_a_row_without_its_partner_can_only_take_the_sentinel(rows: list[InBatch
         assert logits[here.index].argmax() == SENTINEL
         assert logits[here.index].isfinite().sum() == 1
     assert torch.equal(logits[2], plain)
-
-
-def test_a_pair_never_takes_the_sentinel() -> None:
-    logits = _logits(2)
-    logits[0, SENTINEL] = 100.0
-    debias_rows(logits, _pair("p", 0, 1))
-    assert (logits.argmax(dim=-1) != SENTINEL).all()
 
 
 @pytest.mark.parametrize(("done", "length", "held"), [(0, 1, True), (2, 0, True), (2, 1, False), (0, 3, False)])

@@ -179,12 +179,3 @@ def test_a_token_counts_when_both_requests_have_it(
     assert (progress.outcome, progress.remaining) == (outcome, 3 - len(answer))
     assert progress.stopped_by == (STOP if outcome == "stop" else None)
     assert progress.fruitless == (0 if answer else 1)
-
-
-def test_a_plain_request_reports_for_both_rows() -> None:
-    request = PairRequest(PromptPair([1, 2]), DecodingConfig(alpha=0, max_new_tokens=3), (STOP,), SENTINEL)
-    for tokens, outcome, answer in (([4, SENTINEL, STOP], "stop", [4, SENTINEL]), ([4, 5, 6], "length", [4, 5, 6])):
-        progress = PairProgress(request)
-        progress.submit()
-        assert progress.report("original", tokens, ended=True) == answer
-        assert progress.outcome == outcome

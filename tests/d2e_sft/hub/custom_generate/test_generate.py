@@ -1,4 +1,4 @@
-"""`custom_generate/generate.py` against this package's decoding, transformers' guidance and a naive loop."""
+"""`custom_generate/generate.py` against this package's decoding, transformers' `generate` and a naive loop."""
 
 from __future__ import annotations
 
@@ -40,17 +40,6 @@ def test_the_tokens_are_those_of_generate_debiased(kind: str, count: int, alpha:
         model, originals, imagined, DecodingConfig(alpha=alpha, max_new_tokens=NEW_TOKENS), stop_ids=stops
     )
     assert answers(theirs, inputs["input_ids"].shape[1], stops) == ours
-
-
-@pytest.mark.parametrize("alpha", [0.3, 0.5, 0.9])
-def test_below_one_it_is_transformers_guidance_by_one_over_one_minus_alpha(alpha: float) -> None:
-    model = tiny_model("qwen2", seed=3)
-    originals, imagined = _prompts(4)
-    options = {**GREEDY, "eos_token_id": None}
-    for original, other in zip(originals, imagined, strict=True):
-        negative = left_padded([other], ("negative_prompt_ids", "negative_prompt_attention_mask"))
-        guided = model.generate(**left_padded([original]), **negative, guidance_scale=1 / (1 - alpha), **options)
-        assert torch.equal(generate(**pairs([original], [other]), model=model, alpha=alpha, **options), guided)
 
 
 def test_an_encoder_decoder_is_debiased_in_its_decoder() -> None:
