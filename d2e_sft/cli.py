@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
-from d2e_sft.util.errors import ProcessError, UserError, did_you_mean
+from d2e_sft.util.errors import ProcessError, UserError, did_you_mean, path_error
 from d2e_sft.util.paths import claim_packages, leave_working_folder
 from d2e_sft.util.secrets import secret_in, without_secrets
 from d2e_sft.util.signals import end_with_parent
@@ -157,11 +157,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         from d2e_sft.util.files import is_disk_full
 
         full = not isinstance(error, UserError) and is_disk_full(error)
-        if debug or not (full or isinstance(error, UserError | OSError)):  # OSError: a folder that cannot be written
+        shown = error if full else path_error(error) or error
+        if debug or not (full or isinstance(shown, UserError | OSError)):
             raise
         # A problem that all processes meet is reported once.
         if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, ProcessError):
-            click.echo(folded(without_secrets(f"d2e: error: {error}{_FULL if full else ''}")), err=True)
+            click.echo(folded(without_secrets(f"d2e: error: {shown}{_FULL if full else ''}")), err=True)
         sys.exit(1)
 
 

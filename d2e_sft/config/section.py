@@ -27,3 +27,11 @@ class Section(BaseModel):
         if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
             raise PydanticCustomError("truth_value", "expected no truth value")
         return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _text_has_no_nul(cls, value: Any) -> Any:
+        """No path may contain it, and no other text needs it."""
+        if isinstance(value, str) and "\0" in value:
+            raise PydanticCustomError("nul", "expected text without the character NUL")
+        return value

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _MOST_PROBLEMS = 5
+_OTHER_PATH = "name another path"
+_PERMISSIONS = "change the permissions, or name another path"
+# Error → what is wrong with the path, and the remedy.
+_OF_PATHS = {
+    errno.ENOENT: ("does not exist", "check the path"),
+    errno.ENOTDIR: ("is not a folder; expected one", _OTHER_PATH),
+    errno.EISDIR: ("is a folder; expected a file", _OTHER_PATH),
+    errno.EEXIST: ("already exists", _OTHER_PATH),
+    errno.ENOTEMPTY: ("is a folder with content, perhaps written by another process just now", _OTHER_PATH),
+    errno.EACCES: ("no permission to read or write it", _PERMISSIONS),
+    errno.EPERM: ("no permission to read or write it", _PERMISSIONS),
+    errno.EROFS: ("is on a read-only file system", _OTHER_PATH),
+    errno.ENAMETOOLONG: ("is too long; most file systems take 255 bytes for a name and 4,095 for a path", _OTHER_PATH),
+    errno.ELOOP: ("is a symbolic link that leads back to itself", _OTHER_PATH),
+    errno.EMFILE: ("cannot be opened, since this process has too many open files", "raise the limit: ulimit -n 65536"),
+}
+_LONGEST_PATH = 200  # characters of a path
 
 
 class UserError(Exception):
@@ -70,3 +90,39 @@ def describe_validation_error(
     parts = [describe(item) for item in error.errors()[:_MOST_PROBLEMS]]
     more = error.error_count() - len(parts)
     return "; ".join(parts) + (f"; and {more:,} more" if more else "")
+
+
+def path_error(error: BaseException) -> UserError | None:
+    """Return the message for an error of the operating system, or None for another error."""
+    if isinstance(error, ValueError) and "embedded null" in str(error):
+        return UserError("a path contains the character NUL; expected none", "check the paths in the files you gave")
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # of Path.resolve
+        return _path_problem(str(error).removeprefix("Symlink loop from ").strip("'\""), errno.ELOOP, "")
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    reason = error.strerror or os.strerror(error.errno)
+    path = error.filename if error.filename2 is None else error.filename2  # a rename's target is the path asked for
+    if not isinstance(path, str | bytes):
+        return UserError(reason)
+    return _path_problem(os.fsdecode(path), error.errno, reason)
+
+
+def _path_problem(name: str, number: int, reason: str) -> UserError:
+    path = Path(name.removesuffix(".partial"))
+    places = [*reversed(path.parents), path]
+    existing = [place for place in places if os.path.lexists(place)]
+    no_folder = next(
+        (place for place in places[: None if number == errno.EEXIST else -1] if _is_no_folder(place)), None
+    )
+    if number in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT) and no_folder is not None:
+        path, number = no_folder, errno.ENOTDIR
+    elif number in (errno.EACCES, errno.EPERM) and existing:
+        path = existing[-1]
+    problem, remedy = _OF_PATHS.get(number, (reason, _OTHER_PATH))
+    shown = str(path)
+    shown = shown if len(shown) <= _LONGEST_PATH else f"{shown[:_LONGEST_PATH]}… ({len(shown):,} characters)"
+    return UserError(f"{shown}: {problem}", remedy)
+
+
+def _is_no_folder(path: Path) -> bool:
+    return os.path.lexists(path) and not path.is_dir()

@@ -76,6 +76,9 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
 
     Args:
         shared: several threads or processes may write `path` at once.
+
+    Raises:
+        OSError: `path` cannot be written, or is a folder.
     """
     if _is_stream(path):
         with tempfile.TemporaryDirectory() as place:
@@ -84,6 +87,8 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
             with partial.open("rb") as content, path.open("wb") as stream:
                 shutil.copyfileobj(content, stream)
         return
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path = path.resolve() if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{uuid.uuid4().hex}.partial" if shared else path.name + ".partial")
