@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -88,19 +87,14 @@ class BoxesOptions(SourceOptions):
         return needs(self.train_samples, self.dev_samples, self.test_samples)
 
 
-@dataclass(frozen=True)
-class _Question:
+class _Question(NamedTuple):
     box: int
     after: int  # number of operations done
     numops: int
 
 
 def read(job: Job) -> SplitSamples:
-    """Generate all splits.
-
-    Raises:
-        UserError: The world is too small for the wanted samples.
-    """
+    """Generate all splits; UserError if the world is too small for the wanted samples."""
     options: BoxesOptions = job.options
     rng = scenario_random(job.seed if options.seed is None else options.seed)
     world = World(options.boxes, options.max_objects, options.expected_objects, options.operations, OBJECTS)

@@ -52,13 +52,13 @@ def render_card(manifest: Manifest) -> str:
     suite = manifest.get("suite")
     title = f"{'Event-reasoning samples' if about_events else 'Samples'} of {', '.join(datasets)}"
     title = SUITES[suite].title if suite else title
-    described = [dataset["described_by"] for dataset in manifest["datasets"].values() if "described_by" in dataset]
-    environment = jinja2.Environment(
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
-    )
-    environment.filters.update(cell=_cell, row=_row, harmless=harmless_markdown, yaml=_as_yaml, fence=_fence)
-    environment.filters["link"] = lambda name, url: f"[{name}]({url})" if url else name
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+    templates = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+    templates.filters.update(cell=_cell, row=_row, harmless=harmless_markdown)
+    templates.filters["link"] = lambda name, url: f"[{name}]({url})" if url else name
+    templates.filters["yaml"] = lambda content: yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    # A fence that no backticks in the text close.
+    templates.filters["fence"] = lambda text: "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return templates.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         manifest=manifest,
         datasets=datasets,
         entries=entries,
@@ -72,7 +72,7 @@ def render_card(manifest: Manifest) -> str:
         refined=[entry for entry in entries if entry["refined_share_of_words"] is not None],
         files=[(name, file) for name, dataset in datasets.items() for file in dataset["files"]],
         command=shlex.join(["d2e", "data", "build", *_arguments(manifest), *_settings(manifest)]),
-        descriptions=described,
+        descriptions=[one["described_by"] for one in manifest["datasets"].values() if "described_by" in one],
     )
 
 
@@ -96,11 +96,6 @@ def _front_matter(manifest: Manifest, datasets: Manifest, title: str, *, about_e
         "tags": [*(["event-reasoning"] if about_events else []), "d2e-sft"],
         "configs": [{"config_name": "default", "data_files": files}],
     }
-
-
-def _fence(text: str) -> str:
-    """Return a fence for a block of code that no backticks in the text close."""
-    return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def _arguments(manifest: Manifest) -> list[str]:
@@ -138,10 +133,6 @@ def _settings(manifest: Manifest) -> list[str]:
         for key, value in options.items()
         if value != defaults.get(key)
     ]
-
-
-def _as_yaml(content: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
 def _cell(text: str) -> str:

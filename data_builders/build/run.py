@@ -131,9 +131,9 @@ def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composi
         if judge is None:
             composition.rows[split] = refine_samples(samples, refiner, labelled)
         else:
-            refined = judge_refine(samples, judge, partial(refine, options=refiner, labelled=labelled))
-            composition.rows[split] = refined.samples
-            composition.refining[split] = {how.value: count for how, count in sorted(refined.counts.items())}
+            by_rules = partial(refine, options=refiner, labelled=labelled)
+            composition.rows[split], counts = judge_refine(samples, judge, by_rules)
+            composition.refining[split] = {how.value: count for how, count in sorted(counts.items())}
 
 
 def _describe_datasets(reading: Reading, composition: Composition, result: Result) -> dict[str, Any]:

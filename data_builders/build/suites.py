@@ -18,11 +18,7 @@ from d2e_sft.util.files import load_package_yaml
 
 @dataclass(frozen=True)
 class ContextBounds:
-    """Bounds on the words (separated by blanks) of a training sample's context; None for no bound.
-
-    Raises:
-        UserError: the lower bound is above the upper one.
-    """
+    """Least and most words of a training sample's context, None for no bound; UserError for a least above the most."""
 
     least: int | None = None
     most: int | None = None
@@ -88,11 +84,8 @@ class Suite:
 
     def sources_of(self, row: PublishedRow) -> list[str]:
         """Return the datasets whose samples a published row counts."""
-        merged = [
-            dataset
-            for (dataset, relation), name in self.merged.items()
-            if (name, relation) == (row.dataset, row.relation)
-        ]
+        wanted = (row.dataset, row.relation)
+        merged = [dataset for (dataset, relation), name in self.merged.items() if (name, relation) == wanted]
         return merged or [row.dataset]
 
 

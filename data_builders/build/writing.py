@@ -8,8 +8,7 @@ folders of killed ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from data_builders.build.card import CARD_NAME, render_card
 from data_builders.dataset import manifest
 from data_builders.raw.source import SPLITS
 
-_STAGING = ".build-"
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
+_FILES = (*_ROWS, manifest.MANIFEST_NAME, CARD_NAME)
 
 
 def check_target(out: Path) -> None:
@@ -33,7 +32,7 @@ def check_target(out: Path) -> None:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         problem = "cannot be written" if nearest.is_dir() else "is a file"
         raise UserError(f"{out}: {nearest} {problem}; expected a folder for the results", remedy)
-    others = [name for name in (*_ROWS, manifest.MANIFEST_NAME, CARD_NAME) if (out / name).exists()]
+    others = [name for name in _FILES if (out / name).exists()]
     if others and not manifest.is_ours(out):
         raise UserError(
             f"{out}: contains {', '.join(others)}, which no build of this project wrote and this one would overwrite",
@@ -46,47 +45,32 @@ def write_build(
 ) -> list[Path]:
     """Write `<split>.parquet` for each split with rows, `bad_rows.jsonl`, `manifest.json` and `README.md`.
 
-    Args:
-        description: the manifest without its `outputs`.
-
-    Returns:
-        the files, manifest and card last.
-
-    Raises:
-        UserError: a file cannot be written.
+    Return them, manifest and card last; UserError if one cannot be written. The `description` lacks only `outputs`.
     """
-    with _staging(out) as staging:
-        for split in SPLITS:
-            if rows.get(split):
-                write_samples(rows[split], staging / f"{split}.parquet")
-        if bad:
-            write_bad_rows(bad, staging / BAD_ROWS_FILE)
-        outputs = sorted(staging.iterdir())
-        described = {**description, "outputs": manifest.describe_outputs(outputs)}
-        write_json(staging / manifest.MANIFEST_NAME, described)
-        (staging / CARD_NAME).write_text(render_card(described), encoding="utf-8")
-        rows_files = [path.name for path in outputs]
-        # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
-        for name in {manifest.MANIFEST_NAME, *_ROWS}.difference(rows_files):
-            (out / name).unlink(missing_ok=True)
-        for name in (*rows_files, CARD_NAME, manifest.MANIFEST_NAME):
-            os.replace(staging / name, out / name)
-    return [out / name for name in (*rows_files, manifest.MANIFEST_NAME, CARD_NAME)]
-
-
-@contextmanager
-def _staging(out: Path) -> Iterator[Path]:
     try:
-        with temporary_folder(out, _STAGING, _is_leftover) as folder:
-            yield folder
+        with temporary_folder(out, ".build-", _is_leftover) as staging:
+            for split in filter(rows.get, SPLITS):
+                write_samples(rows[split], staging / f"{split}.parquet")
+            if bad:
+                write_bad_rows(bad, staging / BAD_ROWS_FILE)
+            outputs = sorted(staging.iterdir())
+            described = {**description, "outputs": manifest.describe_outputs(outputs)}
+            write_json(staging / manifest.MANIFEST_NAME, described)
+            (staging / CARD_NAME).write_text(render_card(described), encoding="utf-8")
+            rows_files = [path.name for path in outputs]
+            # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
+            for name in {manifest.MANIFEST_NAME, *_ROWS}.difference(rows_files):
+                (out / name).unlink(missing_ok=True)
+            for name in (*rows_files, CARD_NAME, manifest.MANIFEST_NAME):
+                os.replace(staging / name, out / name)
     except OSError as error:
         raise UserError(
             f"{error.filename or out}: cannot be written ({error.strerror or error})",
             remedy="make room, or name another folder with --out; replies of a judge are kept in its cache",
         ) from None
+    return [out / name for name in (*rows_files, manifest.MANIFEST_NAME, CARD_NAME)]
 
 
 def _is_leftover(folder: Path) -> bool:
     """Whether a folder has nothing but what a build writes: a user may give a folder of their own such a name."""
-    names = {path.name for path in folder.iterdir() if path.suffix != ".partial"}
-    return names <= {*_ROWS, manifest.MANIFEST_NAME, CARD_NAME}
+    return {path.name for path in folder.iterdir() if path.suffix != ".partial"} <= {*_FILES}

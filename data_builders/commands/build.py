@@ -15,7 +15,7 @@ from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
 from data_builders.build.run import IncompleteBuildError, estimate_judge
 from data_builders.build.run import build as build_datasets
-from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds, Suite
+from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds
 from data_builders.commands.build_report import print_result
 from data_builders.commands.shared import PATH
 from data_builders.sources import SOURCES
@@ -135,11 +135,21 @@ def build(
       d2e data build --suite conflict --out data/conflict           # context against habit
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
     """
-    chosen, names = _pick(datasets, suite)
-    _reject_unused_options(chosen)
+    if (datasets is None) == (suite is None):
+        raise UserError(
+            "expected either --datasets or --suite" + (", got both" if suite else ""),
+            remedy=f"name datasets ({', '.join(SOURCES)}, or mine.yaml) or a suite ({', '.join(SUITES)})",
+        )
+    chosen = None if suite is None else SUITES[suite]
+    for name, flag in given_options(click.get_current_context()).items():
+        if name in _FOR_TRAINING and chosen and chosen.split == "test":
+            raise UserError(f"{flag}: not used for suite {suite}, which only has test rows", "drop it")
+        if name in _FOR_DRAWING and not (chosen and chosen.ratios):
+            raise UserError(f"{flag}: only for suites with fixed ratios ({PIPER_10K.name})", "drop it")
     bounds = chosen.bounds if chosen else ContextBounds()
+    names = [name.strip() for name in (datasets or "").split(",") if name.strip()]
     options = BuildOptions(
-        names,
+        list(chosen.datasets) if chosen else names,
         suite=chosen,
         bounds=ContextBounds(
             bounds.least if min_context_words is None else min_context_words,
@@ -160,25 +170,3 @@ def build(
         if options.judge is not None:
             # Also after a failed build, since it was paid for.
             click.echo(f"judge: {options.judge.usage.describe()}", err=True)
-
-
-def _pick(datasets: str | None, suite: str | None) -> tuple[Suite | None, list[str]]:
-    """Return the suite, if one is named, and the datasets to read."""
-    if (datasets is None) == (suite is None):
-        raise UserError(
-            "expected either --datasets or --suite" + (", got both" if suite else ""),
-            remedy=f"name datasets ({', '.join(SOURCES)}, or mine.yaml) or a suite ({', '.join(SUITES)})",
-        )
-    if suite is not None:
-        chosen = SUITES[suite]
-        return chosen, list(chosen.datasets)
-    return None, [name.strip() for name in (datasets or "").split(",") if name.strip()]
-
-
-def _reject_unused_options(suite: Suite | None) -> None:
-    """Reject options that would have no effect."""
-    for name, flag in given_options(click.get_current_context()).items():
-        if name in _FOR_TRAINING and suite is not None and suite.split == "test":
-            raise UserError(f"{flag}: not used for suite {suite.name}, which only has test rows", "drop it")
-        if name in _FOR_DRAWING and (suite is None or not suite.ratios):
-            raise UserError(f"{flag}: only for suites with fixed ratios ({PIPER_10K.name})", "drop it")

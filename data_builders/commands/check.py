@@ -60,18 +60,11 @@ def check(
         overlap.set_questions_aside(samples)
     if json_file:
         write_json(json_file, overlap.to_json())
-    _print_overlap(overlap)
-    _fail(overlap, fail_on_near)
-
-
-def _print_overlap(overlap: Overlap) -> None:
     header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
     print_table(header, [*map(astuple, overlap.cells)])
     if overlap.near:
         click.echo("most similar near-duplicates:")
-        for line in _lines(overlap.near):
-            click.echo(line)
-        click.echo()
+        click.echo("\n".join([*_lines(overlap.near), ""]))
     click.echo(
         f"{overlap.train_rows:,} training rows: {overlap.rows(overlap.exact):,} overlap exactly, "
         f"{overlap.rows(overlap.near):,} have a near-duplicate (similarity {overlap.threshold} or more)"
@@ -81,6 +74,7 @@ def _print_overlap(overlap: Overlap) -> None:
             f"{overlap.rows(overlap.repeated):,} ask a question of the test about another context: no leak, since the "
             "answer depends on the context"
         )
+    _fail(overlap, fail_on_near)
 
 
 def _lines(matches: Sequence[Match]) -> list[str]:

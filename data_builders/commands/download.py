@@ -10,7 +10,6 @@ import click
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import replacing
 from data_builders.raw.download import fetch
-from data_builders.raw.source import Source
 from data_builders.sources import SOURCES
 
 
@@ -35,27 +34,22 @@ def download(names: tuple[str, ...], out: Path) -> None:
             raise UserError(
                 f"dataset {name!r}: unknown; expected some of {', '.join(SOURCES)}.{did_you_mean(name, SOURCES)}"
             )
-    failures = [problem for name in names for problem in _download(SOURCES[name], out)]
+    failures = []
+    for source in (SOURCES[name] for name in names):
+        if not source.official:
+            click.echo(f"{source.name}: is generated and has no official files")
+        for file in source.official:
+            target = out / source.raw_folder / file.name
+            try:
+                found = fetch(source.raw_folder, file)
+            except UserError as error:
+                failures.append(f"{target}: {error.message} ({error.remedy})")
+                continue
+            with replacing(target) as partial:
+                shutil.copyfile(found, partial)
+            click.echo(f"{target}: {target.stat().st_size:,} bytes")
     if failures:
         raise UserError(
             "\n  ".join([f"{len(failures)} files could not be downloaded", *failures]),
             remedy="get them by hand as described above, and save them under these names",
         )
-
-
-def _download(source: Source, out: Path) -> list[str]:
-    """Save a source's official files; returns one line for each problem."""
-    if not source.official:
-        click.echo(f"{source.name}: is generated and has no official files")
-    problems = []
-    for file in source.official:
-        target = out / source.raw_folder / file.name
-        try:
-            found = fetch(source.raw_folder, file)
-        except UserError as error:
-            problems.append(f"{target}: {error.message} ({error.remedy})")
-            continue
-        with replacing(target) as partial:
-            shutil.copyfile(found, partial)
-        click.echo(f"{target}: {target.stat().st_size:,} bytes")
-    return problems

@@ -96,9 +96,7 @@ def describe_dataset(
         "homepage": source.homepage,
         "format": source.format,
         "options": options.model_dump(),
-        **(
-            {"described_by": {"file": source.own.file.name, "content": dict(source.own.content)}} if source.own else {}
-        ),
+        **({"described_by": {"file": own.file.name, "content": dict(own.content)}} if (own := source.own) else {}),
         "files": files,
         "splits": splits,
         "notes": dict(source.notes),
@@ -143,8 +141,7 @@ def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
 
 def refined_share(samples: Sequence[EventSample]) -> float | None:
     """Return the words of refined contexts divided by those of their contexts, to three places; None without words."""
-    refined = [(sample.context, sample.refined_context) for sample in samples if sample.refined_context is not None]
-    words, kept = (
-        (sum(len(text.split()) for text in texts) for texts in zip(*refined, strict=True)) if refined else (0, 0)
-    )
+    refined = [sample for sample in samples if sample.refined_context is not None]
+    words = sum(len(sample.context.split()) for sample in refined)
+    kept = sum(len((sample.refined_context or "").split()) for sample in refined)
     return round(kept / words, 3) if words else None

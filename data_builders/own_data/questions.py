@@ -44,7 +44,13 @@ def read_questions(
         if mapping is not None:
             raise UserError(f"--mapping {mapping}: {file} is a description itself; expected one of the two", "drop it")
         mapping, spec = file, read_spec(file)
-        file = file.parent / _file_of(file, spec)
+        files = spec.files
+        if len(files) > 1 and "test" not in files:
+            raise UserError(
+                f"{file}: names several files ({', '.join(files.values())}) and none for test; expected one to answer",
+                f"name the file, and the description with it: d2e predict MODEL FILE --mapping {file}",
+            )
+        file = file.parent / (files.get("test") or next(iter(files.values())))
     elif mapping is not None:
         spec = read_spec(mapping, with_files=False)
     else:
@@ -70,10 +76,7 @@ def read_questions(
 class QuestionParser(RowParser):
     """Converts rows to samples with a placeholder for an answer.
 
-    Args:
-        spec, raw: as for `RowParser`.
-        fmt: of rows without one, see `read_questions`.
-        described: the format is that of the description, not of the rows.
+    `fmt` is for rows without a format. If `described`, the format is that of the description, not of the rows.
     """
 
     def __init__(self, spec: OwnSpec, raw: RawInput, fmt: str | None, *, described: bool) -> None:
@@ -109,14 +112,3 @@ class QuestionParser(RowParser):
     def _id(self, row: Row) -> str:
         given = super()._id(row)
         return given if self.has_ids else str(row.number)
-
-
-def _file_of(path: Path, spec: OwnSpec) -> str:
-    """Return the file of a description that is read."""
-    files = spec.files
-    if len(files) == 1 or "test" in files:
-        return files.get("test") or next(iter(files.values()))
-    raise UserError(
-        f"{path}: names several files ({', '.join(files.values())}) and none for test; expected one to answer",
-        remedy=f"name the file, and the description with it: d2e predict MODEL FILE --mapping {path}",
-    )

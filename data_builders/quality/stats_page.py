@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.ticker
@@ -22,8 +21,7 @@ from data_builders.quality.stats import GroupStats, Stats
 _INK = "#222222"
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A group and the name that tells it from the others on the page."""
 
     name: str
@@ -47,11 +45,11 @@ def render_page(stats: Stats) -> str:
         rows=rows,
         nli=nli,
         refined=refined,
-        plots=_plots(stats.unit, rows) | (_plot_refined(refined) if refined else {}) | (_plot_nli(nli) if nli else {}),
+        plots=_plots(stats.unit, rows, refined) | (_plot_nli(nli) if nli else {}),
     )
 
 
-def _plots(unit: str, rows: Sequence[_Row]) -> dict[str, Markup]:
+def _plots(unit: str, rows: Sequence[_Row], refined: Sequence[_Row]) -> dict[str, Markup]:
     totals = {
         relation.replace("_", " "): [
             sum(n for (found, _), n in row.stats.counts.items() if found == relation) for row in rows
@@ -59,15 +57,12 @@ def _plots(unit: str, rows: Sequence[_Row]) -> dict[str, Markup]:
         for relation in RELATIONS
         if any(found == relation for row in rows for found, _ in row.stats.counts)
     }
-    return {
-        "rows": _stacked_bars("rows by relation", "rows", rows, totals),
-        "lengths": _length_ranges(unit, rows),
-    }
-
-
-def _plot_refined(rows: Sequence[_Row]) -> dict[str, Markup]:
-    kept = {"kept by the refiner": [100 * (row.stats.refined_share or 0) for row in rows]}
-    return {"refined": _stacked_bars("share of words that the refiner keeps", "percent", rows, kept, most=100)}
+    plots = {"rows": _stacked_bars("rows by relation", "rows", rows, totals), "lengths": _length_ranges(unit, rows)}
+    if refined:
+        kept = {"kept by the refiner": [100 * (row.stats.refined_share or 0) for row in refined]}
+        title = "share of words that the refiner keeps"
+        plots["refined"] = _stacked_bars(title, "percent", refined, kept, most=100)
+    return plots
 
 
 def _plot_nli(rows: Sequence[_Row]) -> dict[str, Markup]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
@@ -40,33 +39,13 @@ class Outcome(StrEnum):
     ALREADY_REFINED = "refined by its source"
 
 
-@dataclass
-class RefineResult:
-    """Samples with their refined contexts, in order, and the number of each outcome."""
-
-    samples: list[EventSample] = field(default_factory=list)
-    counts: Counter[Outcome] = field(default_factory=Counter)
-
-    @property
-    def rejected(self) -> int:
-        """The number of invalid choices."""
-        return sum(count for outcome, count in self.counts.items() if outcome.startswith("rejected"))
-
-    @property
-    def fallbacks(self) -> int:
-        """The number of samples for the judge that went to the rule refiner."""
-        return self.rejected + self.counts[Outcome.UNDECIDED]
-
-
 def judge_refine(
     samples: Sequence[EventSample], judge: Judge | None, fallback: Callable[[EventSample], EventSample]
-) -> RefineResult:
-    """Refine contexts by a judge, or by the rule refiner if there is no judge or its choice is rejected.
+) -> tuple[list[EventSample], Counter[Outcome]]:
+    """Refine contexts by a judge, or by the rule refiner (`fallback`) without a judge or a valid choice.
 
-    `meta.refiner` of a sample is `judge` or `rules`. A sample that already has a refined context stays as it is.
-
-    Args:
-        fallback: The rule refiner.
+    Return the samples in order, and the number of each outcome. `meta.refiner` of a sample is `judge` or `rules`; one
+    that already has a refined context stays as it is.
 
     Raises:
         UserError: The judge cannot be reached, or its budget is spent.
@@ -76,19 +55,22 @@ def judge_refine(
     choices = iter(
         judge.ask(refine_prompts(asked), _read_choice, what="refine", reminder=_templates().reminder) if judge else []
     )
-    result = RefineResult()
+    refined, counts = list[EventSample](), Counter[Outcome]()
     for sample, known in zip(samples, outcomes, strict=True):
         choice = next(choices) if known is None else None
         outcome = known or _check_choice(choice, len(split_sentences(sample.context)))
-        result.counts[outcome] += 1
+        counts[outcome] += 1
         if outcome is Outcome.ALREADY_REFINED:
-            result.samples.append(sample)
-        elif outcome is Outcome.JUDGE and choice is not None:
-            text = keep_sentences(sample.context, [number - 1 for number in choice])
-            result.samples.append(_with(sample, text, "judge"))
+            refined.append(sample)
+            continue
+        if outcome is not Outcome.JUDGE or choice is None:
+            text, refiner = fallback(sample).refined_context, "rules"
         else:
-            result.samples.append(_with(sample, fallback(sample).refined_context, "rules"))
-    return result
+            text, refiner = keep_sentences(sample.context, [number - 1 for number in choice]), "judge"
+        refined.append(
+            sample.model_copy(update={"refined_context": text, "meta": {**sample.meta, "refiner": refiner}})
+        )
+    return refined, counts
 
 
 def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
@@ -133,7 +115,3 @@ def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:
 
 def _needs_a_choice(sample: EventSample) -> bool:
     return sample.refined_context is None and len(split_sentences(sample.context)) > 1
-
-
-def _with(sample: EventSample, refined: str | None, refiner: str) -> EventSample:
-    return sample.model_copy(update={"refined_context": refined, "meta": {**sample.meta, "refiner": refiner}})

@@ -68,10 +68,6 @@ class RefinerOptions(BaseModel):
             raise ValueError(f"refine.{given} with refine.scorer={self.scorer}; expected refine.scorer=embedding")
         return self
 
-    @property
-    def effective_threshold(self) -> float:
-        return _THRESHOLDS[self.scorer] if self.threshold is None else self.threshold
-
 
 def refine_samples(
     samples: Sequence[EventSample], options: RefinerOptions, labelled: Collection[str] | None = None
@@ -119,14 +115,11 @@ def _refined(
     options: RefinerOptions,
     labelled: Collection[str],
 ) -> str:
-    """The relevant sentences, in order.
-
-    A context with one sentence, or without a word of the query, is its own refined context: there is no reason to
-    leave anything out.
-    """
+    """The relevant sentences, in order."""
     if len(sentences) < 2 or not any(relevance):
-        return sample.context
-    kept = set(select(relevance, options.effective_threshold, options.max_share))
+        return sample.context  # there is no reason to leave anything out
+    threshold = _THRESHOLDS[options.scorer] if options.threshold is None else options.threshold
+    kept = set(select(relevance, threshold, options.max_share))
     if options.keep_events:
         kept |= needed(sample, sentences, relevance)
         kept |= stated_by_question(sample, sentences, relevance, labelled)

@@ -31,11 +31,7 @@ _BATCH = 64
 
 
 def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "mean") -> Scorer:
-    """Return a scorer by name; `model` and `pooling` as for `RefinerOptions`.
-
-    Raises:
-        UserError: A required package is not installed, or the model cannot be loaded.
-    """
+    """Return a scorer by name; options as for `RefinerOptions`. UserError if a package or the model is missing."""
     if name == "embedding":
         return _embedding_scorer(model, pooling)
     score = _overlap if name == "overlap" else _bm25()
@@ -111,8 +107,18 @@ def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:
 def _embedder(source: str, pooling: Pooling) -> Callable[[Sequence[str]], np.ndarray[Any, Any]]:
     """Texts to vectors of length 1, (texts, hidden size); a text's first 256 tokens count."""
     import torch
+    from transformers import AutoModel, AutoTokenizer
 
-    tokenizer, model = _load(source)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="right")
+        model = AutoModel.from_pretrained(source, use_safetensors=True).eval()
+    except (OSError, ValueError) as error:
+        said = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"refine.model={source}: cannot be loaded as a model of texts ({said})",
+            remedy="give an encoder or a language model with a tokenizer and safetensors, as a folder or a Hub name",
+        ) from error
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 
     def embed(texts: Sequence[str]) -> np.ndarray[Any, Any]:
         result = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
@@ -133,19 +139,3 @@ def _embedder(source: str, pooling: Pooling) -> Callable[[Sequence[str]], np.nda
         return result
 
     return embed
-
-
-def _load(source: str) -> tuple[Any, Any]:
-    from transformers import AutoModel, AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="right")
-        model = AutoModel.from_pretrained(source, use_safetensors=True).eval()
-    except (OSError, ValueError) as error:
-        said = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"refine.model={source}: cannot be loaded as a model of texts ({said})",
-            remedy="give an encoder or a language model with a tokenizer and safetensors, as a folder or a Hub name",
-        ) from error
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    return tokenizer, model

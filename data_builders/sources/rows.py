@@ -79,30 +79,18 @@ class Form(Generic[M]):
         """Return the drafts of all good rows."""
 
         def parse(row: Row) -> list[Any]:
-            found = self.drafts(parse_row(self.model, row))
+            try:
+                model = self.model.model_validate({**row.fields, "number": row.number, "key": row.key})
+            except ValidationError as error:
+                raise BadRowError(describe_validation_error(error)) from None
+            found = self.drafts(model)
             return [found] if isinstance(found, Draft) else list(found)
 
         return [draft for drafts in raw.parse(self.rows(raw), parse) for draft in drafts]
 
 
-def parse_row(model: type[M], row: Row) -> M:
-    """Return the row as its model.
-
-    Raises:
-        BadRowError: A field is missing or has a wrong value.
-    """
-    try:
-        return model.model_validate({**row.fields, "number": row.number, "key": row.key})
-    except ValidationError as error:
-        raise BadRowError(describe_validation_error(error)) from None
-
-
 def derived_table(raw: RawInput, *keys: str) -> Any:
-    """Return a value of a table that was derived from published files and replaces them.
-
-    Raises:
-        UserError: The table lacks the keys.
-    """
+    """Return a value of a table that replaces the published files it was derived from; UserError without the keys."""
     for row in raw.json_lines():
         with suppress(KeyError, TypeError):
             return reduce(getitem, keys, row.fields)

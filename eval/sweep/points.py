@@ -82,7 +82,7 @@ def make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterato
         build = tuple(shlex.split(filled(" ".join([spec.build, *(change.build for change in changes)]), values)))
         if build:
             data = data_folder(folder, build)
-            overrides |= {f"data.{key}": _quoted(data / f"{file}.parquet") for key, file in _BUILT.items()}
+            overrides |= {"data.train": _quoted(data / "train.parquet"), "data.probe": _quoted(data / "test.parquet")}
         evaluations = dict(spec.evaluations)
         for change in changes:
             evaluations |= change.evaluations
@@ -99,9 +99,6 @@ def make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterato
             recipe = load_recipe(spec.recipe, [*words, f"{OUTPUT}={_quoted(folder / name)}"])
             shown = {**values, EVALUATION: suffix.strip("-") or "default"}
             yield Point(name, shown, words, recipe, evaluation, train, build)
-
-
-_BUILT = {"train": "train", "probe": "test"}
 
 
 def data_folder(out: Path, build: Sequence[str]) -> Path:

@@ -12,7 +12,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from d2e_sft.data.sample import Relation
 from data_builders.raw.facts import source
@@ -49,8 +49,7 @@ class _Dialogue(RawRow):
         return (_Item(self, position, triplet) for position, triplet in enumerate(self.triplets))
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     dialogue: _Dialogue
     position: int
     gold: _Triplet

@@ -19,26 +19,15 @@ from eval.score.predictions import Prediction
 from eval.score.scoring import score_output
 
 
-@dataclass(frozen=True)
-class _Said:
-    """One of the answers, parsed as by `d2e eval`."""
-
-    read: Prediction
-
-    @property
-    def text(self) -> str:
-        return "; ".join(self.read.answer)
-
-    @property
-    def key(self) -> str:
-        return normalise(self.text)
-
-
-def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[_Said]:
+def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[Prediction]:
+    """The three answers, parsed as by `d2e eval`."""
     sample = question.sample()
     marker = prompt_set.marker(sample.format)
-    texts = (answers.plain, answers.debiased, answers.imagined)
-    return [_Said(score_output(sample, text, marker)) for text in texts]
+    return [score_output(sample, text, marker) for text in (answers.plain, answers.debiased, answers.imagined)]
+
+
+def _key(answer: Prediction) -> str:
+    return normalise("; ".join(answer.answer))
 
 
 def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
@@ -47,9 +36,9 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
     said = _parsed(question, prompt_set, answers)
     rows = []
     for name, one in zip(names, said, strict=True):
-        right = one.read.exact_match == 1
+        right = one.exact_match == 1
         mark = "<span class='right'>✓ right</span>" if right else "<span>✗ not as expected</span>"
-        text = escape(one.text) if one.read.parsed else "<em>no answer recognised</em>"
+        text = escape("; ".join(one.answer)) if one.parsed else "<em>no answer recognised</em>"
         rows.append(f"<dt>{escape(name)}</dt><dd>{text}{mark if question.is_answered else ''}</dd>")
     parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said))}</p>"]
     if question.is_answered:
@@ -62,14 +51,14 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
 def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool:
     """Whether plain and debiased answers differ, parsed as by `d2e eval`."""
     plain, debiased, _ = _parsed(question, prompt_set, answers)
-    return plain.key != debiased.key
+    return _key(plain) != _key(debiased)
 
 
-def _verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
+def _verdict(plain: Prediction, debiased: Prediction, imagined: Prediction) -> str:
     """What the answers show about the model's habit."""
-    if not all(one.read.parsed for one in (plain, debiased, imagined)):
+    if not all(one.parsed for one in (plain, debiased, imagined)):
         return "An answer was not recognised: the model did not follow the form that the instruction asks for."
-    same, habit = plain.key == debiased.key, plain.key == imagined.key
+    same, habit = _key(plain) == _key(debiased), _key(plain) == _key(imagined)
     if habit and same:
         return "The answer is the same with and without the context, and debiasing at this α does not change it."
     if habit:
@@ -79,12 +68,9 @@ def _verdict(plain: _Said, debiased: _Said, imagined: _Said) -> str:
         )
     if same:
         return "The context changes the answer, and debiasing at this α keeps it."
-    if debiased.key == imagined.key:
+    if _key(debiased) == _key(imagined):
         return "The context changes the plain answer; the debiased one is the same as without the context."
     return "The context changes the answer, and debiasing changes it again."
-
-
-_PATIENCE = 60.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -97,14 +83,12 @@ class Opening:
 
 
 def find_opening(
-    model: DemoModel, answerer: Answerer, examples: Sequence[Question], *, patience: float = _PATIENCE
+    model: DemoModel, answerer: Answerer, examples: Sequence[Question], *, patience: float = 60.0
 ) -> Opening:
     """Answer the examples in order, up to the first whose plain and debiased answers differ.
 
-    The page says how the example was chosen: it must not suggest that answers often differ.
-
-    Args:
-        patience: seconds after which no further example is tried.
+    The page says how the example was chosen: it must not suggest that answers often differ. After `patience` seconds,
+    no further example is tried.
     """
     answered: dict[int, Answers] = {}
     end = time.monotonic() + patience

@@ -21,11 +21,7 @@ from eval.pages.report.training import Training
 from eval.run.journal_files import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
 
-_EXTRACTION: dict[Mode, str] = {
-    "strict": "in the response form",
-    "lenient": "read leniently",
-    "none": "not parsed",
-}
+_EXTRACTION: dict[Mode, str] = {"strict": "in the response form", "lenient": "read leniently", "none": "not parsed"}
 _COUNTS = {  # fields of scores.json
     "without_options": "rows without options left out",
     "bad_rows": "bad rows left out",
@@ -54,16 +50,12 @@ class Fact:
 
 
 def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -> dict[str, list[Fact]]:
-    """Title of a table → its rows; `trainings` are the runs' training logs.
-
-    Raises:
-        UserError: a run's `data.json` is damaged.
-    """
+    """Title of a table → its rows, of runs and their training logs; UserError if a run's `data.json` is damaged."""
     tables: dict[str, list[dict[str, Any]]] = {
         "Evaluation": [_evaluation(run) for run in runs],
         "Environment of the evaluation": [dict(run.scores.environment) for run in runs],
         "Training and its environment": [
-            _training(_read_data_record(run), training) for run, training in zip(runs, trainings, strict=True)
+            _training(run, training) for run, training in zip(runs, trainings, strict=True)
         ],
     }
     found = {}
@@ -72,12 +64,6 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
         rows = [Fact(name, tuple(_written(column.get(name)) for column in columns)) for name in names]
         found[title] = [row for row in rows if set(row.values) != {NONE}]
     return {title: rows for title, rows in found.items() if rows}
-
-
-def _read_data_record(run: ScoredRun) -> DataRecord | None:
-    """Read what a run was trained on; None for a base model."""
-    path, remedy = run.path / DATA_FILE, "copy it again from where the run was trained, or remove it"
-    return read_json_as(DataRecord, path, "the record of a training", remedy) if path.is_file() else None
 
 
 def _written(value: Any) -> str:
@@ -112,7 +98,7 @@ def _evaluation(run: ScoredRun) -> dict[str, Any]:
     }
 
 
-def _training(record: DataRecord | None, training: Training | None) -> dict[str, Any]:
+def _training(run: ScoredRun, training: Training | None) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if training is not None:
         speed = training.tokens_per_second
@@ -120,7 +106,9 @@ def _training(record: DataRecord | None, training: Training | None) -> dict[str,
             "training steps": training.steps,
             "training tokens/s": None if speed is None else f"{speed:,.0f} (median)",
         }
-    if record is not None:
+    if (path := run.path / DATA_FILE).is_file():  # a base model has none
+        remedy = "copy it again from where the run was trained, or remove it"
+        record = read_json_as(DataRecord, path, "the record of a training", remedy)
         source = record.source
         facts |= {
             "training file": source.train,
@@ -143,11 +131,7 @@ class Instruction(NamedTuple):
 
 
 def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
-    """The instructions of each format, without runs whose prompt set has changed or disappeared.
-
-    Raises:
-        UserError: a run's record of its decoding is damaged.
-    """
+    """The instructions of each format, of runs whose prompt set is unchanged; UserError if a record is damaged."""
     given: dict[tuple[str, str], list[str]] = {}
     formats = dict.fromkeys(prediction.format for prediction in runs[0].predictions.values())
     for run in runs:

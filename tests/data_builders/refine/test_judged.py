@@ -26,11 +26,10 @@ def by_rules(sample: EventSample) -> EventSample:
 
 def test_the_chosen_sentences_become_the_refined_context(server: JudgeServer, judge: MakeJudge) -> None:
     server.reply = lambda user: "One and three name the rain.\n\n**Sentences: 1, 3**"
-    result = judge_refine([story()], judge(), by_rules)
+    refined, counts = judge_refine([story()], judge(), by_rules)
     changes = {"refined_context": "Rain fell. The river rose.", "meta": {"row": 0, "refiner": "judge"}}
-    assert result.samples == [story().model_copy(update=changes)]
-    assert result.counts == Counter({Outcome.JUDGE: 1})
-    assert result.fallbacks == 0
+    assert refined == [story().model_copy(update=changes)]
+    assert counts == Counter({Outcome.JUDGE: 1})
 
 
 @pytest.mark.parametrize(
@@ -54,21 +53,19 @@ def test_an_invalid_choice_goes_to_the_rules(
     server: JudgeServer, judge: MakeJudge, reply: str, outcome: Outcome
 ) -> None:
     server.reply = lambda user: reply
-    result = judge_refine([story()], judge(), by_rules)
-    assert result.counts == Counter({outcome: 1})
-    assert result.fallbacks == 1
-    assert result.rejected == (outcome is not Outcome.UNDECIDED)
-    assert result.samples[0].refined_context == by_rules(story()).refined_context
-    assert result.samples[0].meta == {"row": 0, "refiner": "rules"}
+    [refined], counts = judge_refine([story()], judge(), by_rules)
+    assert counts == Counter({outcome: 1})
+    assert refined.refined_context == by_rules(story()).refined_context
+    assert refined.meta == {"row": 0, "refiner": "rules"}
 
 
 def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) -> None:
     kept, short = make_sample(3), story(2, context="Only one sentence.")
     samples = [story(1), short, kept, story(4), story(5, context=""), story(6)]
     server.reply = lambda user: "Sentences: " + {"1": "1", "4": "3, 4", "6": "4, 3"}[user.split(" days")[0][-1]]
-    result = judge_refine(samples, judge(), by_rules)
-    assert [sample.id for sample in result.samples] == [sample.id for sample in samples]
-    assert [sample.refined_context for sample in result.samples] == [
+    refined, counts = judge_refine(samples, judge(), by_rules)
+    assert [sample.id for sample in refined] == [sample.id for sample in samples]
+    assert [sample.refined_context for sample in refined] == [
         "Rain fell.",
         "Only one sentence.",
         kept.refined_context,
@@ -77,17 +74,16 @@ def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) 
         by_rules(samples[5]).refined_context,
     ]
     other = {Outcome.NOTHING_TO_CHOOSE: 2, Outcome.ALREADY_REFINED: 1, Outcome.REJECTED_REORDERED: 1}
-    assert result.counts == Counter({Outcome.JUDGE: 2, **other})
+    assert counts == Counter({Outcome.JUDGE: 2, **other})
     assert len(server.requests) == len(refine_prompts(samples)) == 3
-    assert result.samples[2] == kept
+    assert refined[2] == kept
 
 
 def test_without_a_judge_the_rules_refine_everything() -> None:
-    result = judge_refine([story(), make_sample(3)], None, by_rules)
-    assert result.counts == Counter({Outcome.RULES_ONLY: 1, Outcome.ALREADY_REFINED: 1})
-    assert result.samples[0].refined_context == by_rules(story()).refined_context
-    assert result.samples[0].meta["refiner"] == "rules"
-    assert result.fallbacks == 0
+    refined, counts = judge_refine([story(), make_sample(3)], None, by_rules)
+    assert counts == Counter({Outcome.RULES_ONLY: 1, Outcome.ALREADY_REFINED: 1})
+    assert refined[0].refined_context == by_rules(story()).refined_context
+    assert refined[0].meta["refiner"] == "rules"
 
 
 def test_a_prompt_numbers_the_sentences_and_shows_the_answer_except_for_nli() -> None:
