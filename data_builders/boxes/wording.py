@@ -73,11 +73,7 @@ class Wording:
         return f"{text[:1].upper()}{text[1:]}."
 
     def say(self, things: frozenset[str], short: frozenset[str] = frozenset()) -> str:
-        """Return `the a and the b`, in the alphabetical order of the things (not of their names), or `nothing`.
-
-        Args:
-            short: Things that are named by their noun only.
-        """
+        """Return `the a and the b`, in the things' alphabetical order, or `nothing`; `short` ones are only a noun."""
         called = [(self.names.get(thing, thing), thing in short) for thing in sorted(things)]
         return " and ".join(f"the {name.split()[-1] if noun else name}" for name, noun in called) or "nothing"
 

@@ -75,11 +75,7 @@ class World:
     objects: Sequence[str]
 
     def initial_state(self, rng: random.Random) -> State:
-        """Draw the contents of all boxes.
-
-        Raises:
-            UserError: There are not enough objects for the expected number.
-        """
+        """Draw the contents of all boxes; UserError if there are not enough objects for the expected number."""
         for _ in range(_TRIES):
             sizes = [_poisson(self.expected_objects, rng) for _ in range(self.boxes)]
             if sum(sizes) <= len(self.objects):  # before clipping, like the published generator

@@ -44,11 +44,7 @@ def source_of(sample: EventSample) -> str:
 
 
 def compose(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> Composition:
-    """Choose the rows.
-
-    Raises:
-        UserError: a damaged raw file, or too few samples, for a suite with ratios.
-    """
+    """Choose the rows; UserError for a damaged raw file, or too few samples, for a suite with ratios."""
     _curate(options, reading, benchmark)
     if options.suite and options.suite.ratios:
         return _drawn(options, options.suite, reading)

@@ -26,11 +26,7 @@ JudgeQuality = Callable[[Sequence[EventSample]], Sequence[Verdict]]
 
 @dataclass
 class Pool:
-    """The candidates of one dataset in the order of the draw, and those judged good so far.
-
-    Attributes:
-        reason: why there are few candidates, if a raw file is missing or replaced.
-    """
+    """A dataset's candidates in the order of the draw, those judged good so far, and the `reason` if there are few."""
 
     name: str
     candidates: list[EventSample]

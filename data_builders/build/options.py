@@ -87,11 +87,7 @@ class Settings:
 
 
 def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
-    """Return the checked settings.
-
-    Raises:
-        UserError: a text without `=`, an unknown key, a key given twice, or a value that an option rejects.
-    """
+    """Return the checked settings; UserError for a text without `=`, an unknown or repeated key, or a wrong value."""
     models: dict[str, type[BaseModel]] = {source.name: source.options for source in sources}
     models[REFINE] = RefinerOptions
     choices = {

@@ -104,8 +104,7 @@ class HabitOptions(SourceOptions):
 def read(job: Job) -> SplitSamples:
     """Generate all splits, the test first, so that it does not depend on the others.
 
-    Raises:
-        UserError: There are too few different stories for the wanted samples.
+    UserError if there are too few different stories for the wanted samples.
     """
     options: HabitOptions = job.options
     seed = job.seed if options.seed is None else options.seed

@@ -35,12 +35,7 @@ def read_choice(row: Row, name: str, known: Sequence[str], *, required: bool = F
 def read_options(spec: OwnSpec, spec_name: str, row: Mapping[str, Any]) -> list[str]:
     """Return the options of a row; with one column per option, an option may be empty.
 
-    Args:
-        spec: the description.
-        spec_name: its file, for messages.
-
-    Raises:
-        BadRowError: there are fewer than two options, or two are equal.
+    BadRowError for fewer than two options or two equal ones; `spec_name` is the description's file, for messages.
     """
     names = spec.columns.options
     if spec.format not in ("scq", "mcq"):
@@ -60,11 +55,7 @@ def read_options(spec: OwnSpec, spec_name: str, row: Mapping[str, Any]) -> list[
 
 
 def read_answers(spec: OwnSpec, spec_name: str, name: str, value: object, options: Sequence[str]) -> list[str]:
-    """Return the answers in a column: a label, options, or accepted answers.
-
-    Raises:
-        BadRowError: an answer is empty, not a label, or not an option.
-    """
+    """Return a column's answers: a label, options, or accepted answers; BadRowError for an empty or unknown one."""
     if spec.format == "nli":
         text = as_text(name, value)
         if (label := spec.labels.get(text, text)) in NLI_LABELS:

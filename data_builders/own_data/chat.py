@@ -19,8 +19,7 @@ _TAG = "<context>"  # place of the context by default
 def read_conversations(parser: RowParser) -> list[EventSample]:
     """Return the samples of a file of conversations.
 
-    Raises:
-        UserError: a row is bad and bad rows are not skipped, or no conversation has a context in the named place.
+    UserError for a bad row that is not skipped, or if no conversation has a context in the named place.
     """
     spec, raw = parser.spec, parser.raw
     found = [sample for samples in raw.parse(parser.rows(), partial(_samples, parser)) for sample in samples]

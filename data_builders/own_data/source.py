@@ -62,11 +62,7 @@ def _hub_source(address: str) -> Source:
 def _source_of(path: Path, spec: OwnSpec) -> Source:
     name, names, drawn = name_of(path, spec), _names(spec), tuple(spec.shares)
     inputs = tuple(
-        Input(
-            split,
-            (_raw_file(path.parent, file_name, spec, split),),
-            (split, *(drawn if split == "train" else ())),
-        )
+        Input(split, (_raw_file(path.parent, file_name, spec, split),), (split, *(drawn if split == "train" else ())))
         for split, file_name in names.items()
     )
     return Source(

@@ -54,11 +54,7 @@ def require_sklearn() -> None:
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
-    """Return both baselines for the rows of one nli dataset.
-
-    Args:
-        seed: of the folds.
-    """
+    """Return both baselines for the rows of one nli dataset; `seed` is that of the folds."""
     labels, contexts = _counted(samples)
     majority = round(max(labels.values()) / len(samples), 4)
     accuracy = held_out_accuracy(samples, [sample.question for sample in samples], seed)

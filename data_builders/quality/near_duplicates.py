@@ -21,11 +21,7 @@ Words = tuple[str, ...]
 
 
 def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) -> dict[tuple[int, int], float]:
-    """Return the similarity of each pair of a left and a right text that reaches the threshold, by their places.
-
-    Args:
-        threshold: above 0, at most 1.
-    """
+    """Return the similarity of each pair of a left and a right text that reaches a `threshold` above 0, by places."""
     similar: dict[tuple[int, int], float] = {}
     for gram, least, most in ((SHORT_GRAM, SHORT_GRAM, ceil(SHORT_TEXT / threshold)), (LONG_GRAM, SHORT_TEXT, 0)):
         theirs = dict(_texts(right, gram, least, most))

@@ -58,11 +58,7 @@ def share_kept(sample: EventSample) -> float | None:
 
 
 def write_rows_page(title: str, samples: Sequence[EventSample], wording: PromptSet, out: Path) -> None:
-    """Write a self-contained page: each row with its contexts, and the prompts of its views to unfold.
-
-    Raises:
-        UserError: the prompt set has no wording for a row's format.
-    """
+    """Write a self-contained page: each row's contexts and prompts; UserError if the prompt set lacks its format."""
     shown = []
     for sample in samples:
         refined, pieces = sample.refined_context, marked(sample)

@@ -89,12 +89,7 @@ class GroupStats:
 
 @dataclass
 class Stats:
-    """All groups, by set, split and dataset.
-
-    Attributes:
-        tokenizer: its name, or `words`.
-        unit: `tokens` or `words`.
-    """
+    """All groups, by set, split and dataset; lengths are in `unit`, `tokens` of the tokenizer or `words`."""
 
     tokenizer: str
     unit: str

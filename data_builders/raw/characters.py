@@ -1,9 +1,8 @@
 """Decode HTML entities, doubled quotation marks, control characters and misread characters in texts.
 
 Published files were scraped from pages, converted to CSV and read in the wrong encoding, which leaves `it&#x27;s`,
-`""so-called""` or `growth鈥攁s`. Samples have the decoded texts (`RawInput.sample`).
-Their meta says what was decoded.
-Positions in a raw row refer to the raw text, so decoding comes after they are used.
+`""so-called""` or `growth鈥攁s`. Samples have the decoded texts, and their meta says what was decoded. Positions in a
+raw row refer to the raw text, so decoding comes after they are used.
 """
 
 from __future__ import annotations

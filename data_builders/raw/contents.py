@@ -76,13 +76,7 @@ class FileContents:
     def _csv(
         self, columns: Sequence[str], optional: Sequence[str], delimiter: str
     ) -> Iterator[tuple[int, dict[str, Any], str]]:
-        """Yield (first line, cells by column, problem or "") of each row of a CSV file that is not blank.
-
-        A quoted text may hold line breaks, so a row may span lines.
-
-        Raises:
-            UserError: a column is missing, or the file breaks off inside a quoted text.
-        """
+        """Yield (first line, cells by column, problem or "") of each row of a CSV file that is not blank."""
         # newline="\n" keeps carriage returns and Unicode line separators inside a text.
         reader = csv.reader(io.StringIO(self._text(), newline="\n"), strict=True, delimiter=delimiter)
         header: list[str] = []

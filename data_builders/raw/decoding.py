@@ -53,11 +53,7 @@ def open_bytes(path: Path) -> io.BufferedReader | gzip.GzipFile:
 def check_is_data(path: Path, *, own: bool = False) -> None:
     """Reject a file that is empty or no data at all: a web page, an error message, an archive, UTF-16.
 
-    Args:
-        own: a user's own file, which no builder can download.
-
-    Raises:
-        UserError: says what the file is and how it begins.
+    The UserError says what the file is and how it begins. No builder can download a user's `own` file.
     """
     with open_bytes(path) as source:
         try:

@@ -21,8 +21,6 @@ def find_files(
     """Return the files of the inputs that the splits need, by the input's key.
 
     Args:
-        source: the dataset.
-        splits: the splits to build.
         raw: folder with `<dataset>/<file>`; None downloads.
         chosen: the user's choices among the candidates of an input, by input key.
 

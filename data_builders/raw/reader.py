@@ -121,13 +121,7 @@ class RawInput(FileContents):
         yield from self._checked(enumerate(content.values(), start=1), list(content))
 
     def csv_rows(self, columns: Sequence[str], *, optional: Sequence[str] = (), delimiter: str = ",") -> Iterator[Row]:
-        """Yield the rows of a CSV file with a header, numbered by the line in which each begins.
-
-        Args:
-            columns: required columns.
-            optional: columns that are read if present.
-            delimiter: between two cells.
-        """
+        """Yield the rows of a CSV file with a header, by their first lines; `optional` columns are read if present."""
         for line, named, problem in self._csv(columns, optional, delimiter):
             if problem:
                 self.reject(line, named, problem)

@@ -33,12 +33,7 @@ class BadRowError(Exception):
 
 @dataclass(frozen=True)
 class Flaw:
-    """Stands for a JSON value that must not be used, so that only its row is rejected.
-
-    Attributes:
-        problem: what is wrong with it.
-        value: for the file of bad rows.
-    """
+    """Stands for a JSON `value` that must not be used because of a `problem`, so that only its row is rejected."""
 
     problem: str
     value: object = None
@@ -49,13 +44,7 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a raw file.
-
-    Attributes:
-        number: of its line, or of its item in a file that is one JSON value.
-        fields: value by name.
-        key: of a member of a JSON object.
-    """
+    """A row of a raw file: number of its line or item, values by name, and its key as a member of a JSON object."""
 
     number: int
     fields: dict[str, Any]
@@ -120,11 +109,7 @@ def cut(text: str, length: int = 200) -> str:
 
 
 def check_values(row: dict[str, Any]) -> None:
-    """Reject a row with a flaw, a NUL or a lone surrogate (half a character) anywhere, in keys and unused fields too.
-
-    Raises:
-        BadRowError: names the first such value.
-    """
+    """Reject a row with a flaw, a NUL or half a character anywhere, unused fields too; BadRowError names the first."""
     left: list[tuple[str, Any]] = [("", row)]
     while left:  # without recursion, since rows may nest deeply
         path, value = left.pop()

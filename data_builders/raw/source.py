@@ -124,12 +124,7 @@ class FoundFile:
 
 @dataclass(frozen=True)
 class OwnData:
-    """The description of a user's own data.
-
-    Attributes:
-        file: its path.
-        content: its keys and values, for the manifest.
-    """
+    """The description of a user's own data: its file, and its keys and values for the manifest."""
 
     file: Path
     content: Mapping[str, Any]

@@ -43,10 +43,7 @@ def spans_of(sample: EventSample, labelled: Collection[str] = ()) -> list[str]:
     """Return the texts that stay if the context has them: `meta.spans` if the source has them, else all answers.
 
     For a conversation that trains on all its answers, these include the earlier ones. If the answer is a label, as in
-    nli, it says nothing about content, and no text stays.
-
-    Args:
-        labelled: `labelled_datasets` of all rows of the data.
+    nli or in a dataset of `labelled_datasets`, it says nothing about content, and no text stays.
     """
     if answers_with_a_label(sample, labelled):
         return []
@@ -64,8 +61,7 @@ def answers_with_a_label(sample: EventSample, labelled: Collection[str] = ()) ->
 def needed(sample: EventSample, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
     """Return the places of the sentences with the evidence and the events, and those between the events.
 
-    Args:
-        relevance: The score of each sentence; if a text occurs several times, the most relevant occurrence counts.
+    If a text occurs several times, the occurrence of the highest `relevance` counts.
     """
     kept: set[int] = set()
     for text in _texts(sample, "evidence"):

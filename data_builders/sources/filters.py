@@ -123,11 +123,7 @@ def reader(
 
 
 def to_samples(raw: RawInput | Callable[[Draft], RawInput], drafts: SplitRows[Draft]) -> Samples:
-    """Turn a split's drafts into samples; rows that `EventSample` rejects are bad rows.
-
-    Args:
-        raw: The file of the drafts, or the file of a draft.
-    """
+    """Turn drafts of one file, or each of its own, into samples; those that `EventSample` rejects are bad rows."""
     if isinstance(raw, RawInput):
         return drafts.become(raw.parse(drafts.rows, raw.sample))
     files = [(draft, raw(draft)) for draft in drafts.rows]
@@ -154,11 +150,7 @@ def join_answers(drafts: Iterable[Draft], key: Callable[[Draft], Iterable[object
 def move_share(
     rows: SplitRows[T], key: Callable[[T], Hashable], share: float, rng: random.Random, what: str, unit: str = "rows"
 ) -> list[T]:
-    """Remove the rows of a drawn share of the keys from a test, and return them for training.
-
-    Args:
-        what: The plural of the key, for the name of the filter.
-    """
+    """Move the rows of a drawn share of the keys (`what`, a plural) from a test to training, and return them."""
     keys = list(dict.fromkeys(map(key, rows.rows)))
     drawn = set(rng.sample(keys, round(share * len(keys))))
     taken = [row for row in rows.rows if key(row) in drawn]

@@ -57,11 +57,7 @@ def context_use(
 
 
 def without_context(run: ScoredRun) -> dict[SampleKey, Prediction] | None:
-    """A run's predictions without the contexts; None if it was not asked without them.
-
-    Raises:
-        UserError: the file is damaged or lacks one of the run's samples.
-    """
+    """A run's predictions without the contexts, None if not asked; UserError if the file is damaged or incomplete."""
     is_asked = (run.folder / WITHOUT_CONTEXT_FILE).is_file()
     return read_without_context(run, run.predictions.values()) if is_asked else None
 

@@ -168,11 +168,7 @@ def write_patterns(
 
 
 def read_patterns(run: ScoredRun) -> RunPatterns | None:
-    """A run's error patterns; None if `d2e errors` was not called.
-
-    Raises:
-        UserError: the file is damaged, or about other wrong answers than the run has.
-    """
+    """A run's error patterns, None without `d2e errors`; UserError if the file is damaged or about other answers."""
     path = run.folder / PATTERNS_FILE
     if not path.is_file():
         return None

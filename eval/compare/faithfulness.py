@@ -79,11 +79,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
 
 
 def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
-    """The verdicts on a run's answers, without undecided ones; None if no judge was asked.
-
-    Raises:
-        UserError: the file is damaged, or about other answers than the run has.
-    """
+    """The decided verdicts on a run's answers, None without a judge; UserError if damaged or about other answers."""
     path = run.folder / JUDGED_FILE
     if not path.is_file():
         return None

@@ -55,11 +55,7 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
 
 
 def scored_benches(path: Path, bench: str | None = None) -> list[str]:
-    """List the benchmarks with complete results in a run folder, or check for `bench`.
-
-    Raises:
-        UserError: there is no such folder, or it has no result on `bench`, or none at all.
-    """
+    """List the benchmarks with complete results in a run folder, or check for `bench`; UserError without a result."""
     if not path.is_dir():
         raise UserError(
             f"{path}: no such run folder",
@@ -90,11 +86,7 @@ def row_benches(path: Path) -> list[str]:
 
 
 def reference_first(runs: Sequence[Run], name: str | None) -> list[Run]:
-    """The runs with the one of this label or path first, since differences are to the first; None keeps the order.
-
-    Raises:
-        UserError: no run has that name.
-    """
+    """The runs, with the one of this label or path first (None keeps the order); UserError if no run has that name."""
     if name is None:
         return list(runs)
     for run in runs:
@@ -108,11 +100,7 @@ def reference_first(runs: Sequence[Run], name: str | None) -> list[Run]:
 
 
 def only_subset(runs: Sequence[ScoredRun], subset: str) -> list[ScoredRun]:
-    """The runs with only the samples of one subset, scored again.
-
-    Raises:
-        UserError: no sample has that tag.
-    """
+    """The runs with only the samples of one subset, scored again; UserError if no sample has that tag."""
     counts = Counter(p.subset for p in runs[0].predictions.values() if p.subset is not None)
     if subset not in counts:
         held = ", ".join(f"{name} ({count:,} samples)" for name, count in counts.items())
@@ -147,11 +135,7 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """The runs' names, with enough of their paths to be distinct.
-
-    Raises:
-        UserError: a folder is given twice.
-    """
+    """The runs' names, with enough of their paths to be distinct; UserError if a folder is given twice."""
     parts = [path.resolve().parts for path in paths]
     labels = []
     for path, own in zip(paths, parts, strict=True):

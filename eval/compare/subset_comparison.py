@@ -113,11 +113,7 @@ class SubsetComparison:
 
 
 def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetComparison | None:
-    """Compare runs that `load_runs` read together by subset; None if no row is tagged.
-
-    Raises:
-        UserError: a sample has different tags in two runs.
-    """
+    """Compare runs of `load_runs` by subset, None if no row is tagged; UserError if a sample's tags differ."""
     _check_same_tags(runs)
     tagged = by_subset(list(runs[0].predictions.values()))
     scores = [score_subsets(list(run.predictions.values()), seed=seed) for run in runs]
@@ -155,10 +151,7 @@ def _check_same_tags(runs: Sequence[ScoredRun]) -> None:
 
 
 def _own_habit(
-    run: ScoredRun,
-    conflict: Sequence[Sequence[Prediction]],
-    answers: Mapping[SampleKey, Prediction] | None,
-    seed: int,
+    run: ScoredRun, conflict: Sequence[Sequence[Prediction]], answers: Mapping[SampleKey, Prediction] | None, seed: int
 ) -> OwnHabit | None:
     groups = [[(p.dataset, p.id) for p in group if p.habit] for group in conflict]
     if answers is None or not any(groups):

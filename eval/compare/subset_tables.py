@@ -43,8 +43,7 @@ def subset_tables(scores: Scores) -> list[Table]:
 def subset_comparison_tables(comparison: SubsetComparison, *, detail: bool = False) -> list[Table]:
     """Accuracies and gap, answers on conflict rows, the model's own habit, and differences to the first run.
 
-    Args:
-        detail: show both p-values, not only the corrected one.
+    `detail` shows both p-values, not only the corrected one.
     """
 
     def own_habit(run: RunSubsets) -> list[str]:

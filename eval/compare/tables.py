@@ -72,8 +72,7 @@ def score_tables(scores: Scores) -> list[Table]:
 def comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
     """Scores with differences to the first run, then nli labels, the worth of the context and faithfulness if any.
 
-    Args:
-        detail: intervals and differences for every metric, with both p-values.
+    `detail` shows intervals and differences for every metric, with both p-values.
     """
     tables = [score_table(comparison), gain_table(comparison)] if detail else [_overview(comparison)]
     tables += [label_table(comparison), context_table(comparison), *faithfulness_tables(comparison, detail=detail)]
@@ -161,11 +160,9 @@ def context_table(comparison: Comparison) -> Table:
 
 
 def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: bool = False) -> list[Table]:
-    """How far free answers keep to their contexts: by words, and by a judge's verdicts if there are any.
+    """How far free answers keep to their contexts: by `words`, and by a judge's verdicts if there are any.
 
-    Args:
-        words: False shows only the verdicts.
-        detail: show both p-values, not only the corrected one.
+    `detail` shows both p-values, not only the corrected one.
     """
     tables, p = [], p_value if detail else corrected_p
     for measures in (WORDS, JUDGED)[0 if words else 1 :]:

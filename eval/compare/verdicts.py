@@ -15,11 +15,7 @@ from eval.score.subsets import AVERAGE
 
 
 def terminal_text(comparison: Comparison, *, groups: bool = True) -> str:
-    """Tables and verdicts for the terminal.
-
-    Args:
-        groups: False leaves out the tables by group if there are tables by subset.
-    """
+    """Tables and verdicts for the terminal; without `groups`, only the tables by subset if there are any."""
     subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets)
     parts, tables = [], comparison_tables(comparison)
     if subsets and not groups:
@@ -37,10 +33,7 @@ def markdown_text(comparison: Comparison) -> str:
 
 
 def closing_lines(comparison: Comparison) -> list[str]:
-    """Verdicts by subset if rows have subsets, otherwise on the mean over all samples; empty for one run.
-
-    Verdicts by subset come after a line that explains their words.
-    """
+    """Verdicts by subset after a line on their words, or else on the mean over all samples; empty for one run."""
     by_subset = [] if comparison.subsets is None else subset_verdicts(comparison.subsets)
     return by_subset or mean_verdicts(comparison)
 

@@ -146,11 +146,7 @@ def failed_file(sweep: Sweep, point: Point) -> Path:
 
 
 def check_inputs(sweep: Sweep) -> None:
-    """Check before hours of training what would fail after them.
-
-    Raises:
-        UserError: the sweep is not measured, or data are missing.
-    """
+    """Check before hours of training what would fail after them: UserError for a missing measure or missing data."""
     spec = sweep.spec
     if (spec.bench is not None and spec.suite is not None) or (sweep.bench is None and spec.probe is None):
         raise UserError(
@@ -171,11 +167,7 @@ def check_inputs(sweep: Sweep) -> None:
 
 
 def split_words(option: str, text: str) -> list[str]:
-    """Split arguments like a shell does.
-
-    Raises:
-        UserError: a quotation is not closed.
-    """
+    """Split arguments like a shell does; UserError if a quotation is not closed."""
     try:
         return shlex.split(text)
     except ValueError as error:

@@ -128,11 +128,7 @@ def _check_references(spec: SweepSpec, points: Sequence[Point], names: Sequence[
 
 
 def split_values(word: str, text: str) -> list[str]:
-    """Split a list of values at the commas outside brackets and quotes, as YAML reads them.
-
-    Raises:
-        UserError: a value is empty, or a bracket or quote is not closed.
-    """
+    """Split values at commas outside brackets and quotes, like YAML; UserError if one is empty or not closed."""
     try:
         nodes: list[yaml.Node] = getattr(yaml.compose(f"[{text}]", Loader=yaml.SafeLoader), "value", [])
     except yaml.YAMLError:

@@ -24,11 +24,7 @@ WITHOUT_CONTEXT = "without_context"
 
 
 def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides: Mapping[str, str]) -> list[Row]:
-    """Return the rows of a finished training, from its log.
-
-    Raises:
-        UserError: its evaluations have no accuracy by subset.
-    """
+    """Return the rows of a finished training, from its log; UserError if it has no accuracy by subset."""
     file = run / "trainer_state.json"
     rows: list[Row] = []
     for entry in json.loads(file.read_text(encoding="utf-8"))["log_history"]:
@@ -60,11 +56,7 @@ def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """Return the rows of the probe; none if there is no file.
-
-    Raises:
-        UserError: it is not a list of rows.
-    """
+    """Return the rows of the probe, none without a file; UserError if it is not a list of rows."""
     if not file.is_file():
         return []
     rows = read_json_as(list[Row], file, "a list of rows", "restore it, or name another file as `results`")
@@ -72,11 +64,7 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: Path) -> None:
-    """Check that all rows were measured with the overrides of this call.
-
-    Raises:
-        UserError: some were not, and one table would show both.
-    """
+    """Raise UserError if some rows were measured with other overrides than this call: one table would show both."""
 
     def words(overrides: Mapping[str, str]) -> str:
         return " ".join(f"{key}={value}" for key, value in overrides.items()) or "the file's own settings"

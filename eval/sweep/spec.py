@@ -177,11 +177,7 @@ class SweepSpec(_Part):
         return self
 
     def check_value(self, axis: str, value: str) -> None:
-        """Check that the sweep has this value.
-
-        Raises:
-            UserError: it has no such axis or value; the message lists what it has.
-        """
+        """Raise UserError, which lists what the sweep has, if it has no such axis or value."""
         if axis not in self.axes:
             nearest = did_you_mean(axis, list(self.axes))
             raise UserError(f"axis {axis!r}: unknown; expected one of {', '.join(self.axes)}.{nearest}")
@@ -210,11 +206,7 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def read_spec(name: str) -> SweepSpec:
-    """Read the file of a sweep; the name or file of a recipe is a sweep without axes.
-
-    Raises:
-        UserError: the file has runs or axes, but is not valid.
-    """
+    """Read the file of a sweep, or a recipe as a sweep without axes; UserError if its runs or axes are not valid."""
     content = None
     if Path(name).is_file():
         with suppress(yaml.YAMLError, ValueError):  # reading it as a recipe reports what is wrong

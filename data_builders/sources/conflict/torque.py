@@ -110,11 +110,7 @@ def _draft(row: _Row, ids: Mapping[tuple[Bias, Side], frozenset[str]], priors: I
 
 
 def number_repeats(words: Sequence[str], events: Sequence[int]) -> list[str]:
-    """Return the words, with a number after each event that is spelled like another: "said (1)", "said (2)".
-
-    Args:
-        events: 1 for a word that is an event, else 0.
-    """
+    """Return the words, with a number after events (1 in `events`) spelled like others: "said (1)", "said (2)"."""
     counts = Counter(word.casefold() for word, event in zip(words, events, strict=True) if event)
     met: Counter[str] = Counter()
     shown = []

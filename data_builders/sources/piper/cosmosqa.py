@@ -96,10 +96,7 @@ def read(job: Job) -> SplitSamples:
 def draw_options(instances: Sequence[Draft], rng: random.Random) -> list[Draft]:
     """Return each instance with its first answer and three wrong ones, at drawn places.
 
-    A wrong answer is an answer to a question on another story and equals no right answer on this one.
-
-    Raises:
-        UserError: There are too few different answers.
+    A wrong answer is that of another story's question and no right one of this story; UserError if there are too few.
     """
     pool = [answer for instance in instances for answer in instance.answers]
     if len(set(map(fingerprint, pool))) < _FEWEST_ANSWERS:

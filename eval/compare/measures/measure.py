@@ -83,11 +83,7 @@ def write_measures(measures: Sequence[Measure], folder: Path) -> None:
 
 
 def read_measures(folder: Path) -> list[Measure]:
-    """Read the measures of a folder of results.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """Read the measures of a folder of results; UserError if the file is missing or damaged."""
     path = folder / MEASURES_FILE
     again = "the same d2e eval writes it again from the answers that it kept, without decoding"
     if not path.is_file():

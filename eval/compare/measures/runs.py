@@ -34,11 +34,7 @@ def holds_samples(folder: Path) -> bool:
 
 
 def read_samples_folder(folder: Path) -> tuple[list[Measure], dict[str, Any]]:
-    """Read the measures of a folder, starting with those pooled over tasks, and facts about the run.
-
-    Raises:
-        UserError: the folder holds samples of several models, or a file is damaged.
-    """
+    """Read a folder's measures, pooled ones first, and facts about the run; UserError for several models or damage."""
     files = _files(folder)
     models = sorted({str(file.parent) for file, _, _ in files})
     if len(models) > 1:

@@ -26,11 +26,7 @@ def measure_table(comparison: MeasureComparison) -> Table:
 
 
 def measures_text(comparison: MeasureComparison, write: Callable[[Table], str]) -> str:
-    """The table and the verdicts.
-
-    Args:
-        write: `Table.terminal` or `Table.markdown`.
-    """
+    """The table, written by `Table.terminal` or `Table.markdown`, and the verdicts."""
     verdicts = folded("\n".join(measure_verdicts(comparison)))
     return "\n\n".join(filter(None, [write(measure_table(comparison)), verdicts]))
 

@@ -45,11 +45,7 @@ class DemoModel:
 
 
 def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
-    """Load a model into this process, as `d2e eval` does.
-
-    Raises:
-        UserError: no such model or prompt set, or α is out of its range.
-    """
+    """Load a model like `d2e eval`; UserError if there is no such model or prompt set, or α is out of its range."""
     if options.alpha is None and recipe_of(model) is None:
         options = replace(options, alpha=_DEFAULT_ALPHA)
     config = resolve_options(model, options)
@@ -71,8 +67,7 @@ class Answerer:
     def stream(self, question: Question, alpha: float, max_new_tokens: int) -> Iterator[Answers]:
         """The answers after each new token; decoding ends when the iterator is closed.
 
-        Raises:
-            UserError: the question is incomplete, or too long for the model even without its context.
+        UserError if the question is incomplete, or too long for the model even without its context.
         """
         with self._lock:
             network, tokenizer = self._model.loaded.model, self._model.loaded.tokenizer

@@ -21,12 +21,7 @@ from eval.run.options import EvalOptions
 
 INSTALL = "pip install 'd2e-sft[demo]'"
 _STEP, _UPPER, _MOST_TOKENS = 0.05, 1.5, 512
-_FORMAT_NAMES = {
-    "qa": "free answer",
-    "nli": "positive or negative",
-    "scq": "one option",
-    "mcq": "several options",
-}
+_FORMAT_NAMES = {"qa": "free answer", "nli": "positive or negative", "scq": "one option", "mcq": "several options"}
 _INTRODUCTION = """\
 <h1>{model}</h1>
 <p>Three answers to one question: with the context; debiased
@@ -73,11 +68,7 @@ def serve_demo(model: str, options: EvalOptions, served: ServeOptions, report: C
 
 
 def import_gradio() -> Any:
-    """Gradio, with its analytics off.
-
-    Raises:
-        UserError: it is not installed.
-    """
+    """Gradio, with its analytics off; UserError if it is not installed."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     try:
         import gradio
@@ -87,11 +78,7 @@ def import_gradio() -> Any:
 
 
 def build_page(model: DemoModel, examples: Sequence[Question]) -> Any:
-    """Build the page as `gradio.Blocks`, to be launched with `launch_options`.
-
-    Raises:
-        UserError: Gradio is not installed.
-    """
+    """Build the page as `gradio.Blocks`, to be launched with `launch_options`; UserError without Gradio."""
     gr = import_gradio()
     answerer = Answerer(model)
     opening = find_opening(model, answerer, examples)

@@ -37,11 +37,7 @@ class Question:
     instruction: str = ""
 
     def sample(self) -> EventSample:
-        """The question as a sample, with an arbitrary answer if none is expected.
-
-        Raises:
-            UserError: a part is empty or does not fit the format.
-        """
+        """The question as a sample, with any answer if none is expected; UserError for an empty or unfit part."""
         question = "hypothesis" if self.fmt == "nli" else "question"
         for what, text in (("context", self.context), (question, self.question)):
             if not text.strip():
@@ -93,11 +89,7 @@ OWN_EXAMPLES = (
 
 
 def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Question]:
-    """Draw questions from the benchmark or, without one, from the test rows of the run's training data.
-
-    Raises:
-        UserError: the benchmark is missing, or has a bad row.
-    """
+    """Draw questions from the benchmark or the run's test rows; UserError if it is missing or has a bad row."""
     file: Path | None = None
     if bench is not None:
         file = locate_benchmark(bench).file

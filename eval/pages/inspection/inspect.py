@@ -69,11 +69,7 @@ class Inspected:
 
 
 def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, options: InspectOptions) -> None:
-    """Write the page about some samples.
-
-    Raises:
-        UserError: the model cannot be loaded, or has no chat template.
-    """
+    """Write the page about some samples; UserError if the model cannot be loaded, or has no chat template."""
     recipe = recipe_of(model)
     alpha, prompt_set = (0.5, "default") if recipe is None else (recipe.decoding.alpha, recipe.data.prompt_set)
     alpha = alpha if options.alpha is None else options.alpha
@@ -131,10 +127,8 @@ def _inspect(
 def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int], *, right: bool) -> list[str]:
     """Mark each token of an answer `right`, `wrong` or "", compared with the most similar gold answer.
 
-    Tokens of the response form ("The answer is:") and the end of the turn get no mark.
-
-    Args:
-        right: the answer counts as right, so differences such as a capital letter are not wrong.
+    Tokens of the response form ("The answer is:") and the end of the turn get no mark. If the whole answer counts as
+    `right`, differences such as a capital letter are not wrong.
     """
     each = (
         [sample.model_copy(update={"answers": [one]}) for one in sample.answers] if sample.format == "qa" else [sample]

@@ -49,16 +49,11 @@ class ReportOptions:
 
 
 def write_report(
-    runs: Sequence[ScoredRun],
-    out: Path,
-    options: ReportOptions | None = None,
-    comparison: Comparison | None = None,
+    runs: Sequence[ScoredRun], out: Path, options: ReportOptions | None = None, comparison: Comparison | None = None
 ) -> None:
-    """Write one self-contained HTML page about the runs.
+    """Write one self-contained HTML page about the runs of `load_runs`; differences are to the first.
 
-    Args:
-        runs: from `load_runs`; differences are to the first.
-        comparison: of these runs, if it exists already.
+    A `comparison` of these runs is used if it exists already.
 
     Raises:
         UserError: a file of a run is damaged, or an option names an unknown dataset.
@@ -159,11 +154,7 @@ class Changed:
 
 
 def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> MeasureComparison:
-    """Write one self-contained HTML page that compares the runs with the first one; return the comparison.
-
-    Raises:
-        UserError: the runs' results cannot be compared.
-    """
+    """Compare the runs with the first one on an HTML page; return the comparison. UserError if there can be none."""
     comparison = compare_runs_by_measures(runs)
     labels, facts = ", ".join(comparison.labels), []
     for run in runs:

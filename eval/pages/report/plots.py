@@ -36,11 +36,7 @@ class Curve(NamedTuple):
 
 
 def check_plot(file: Path) -> None:
-    """Check that the name ends in a kind of picture.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Raise UserError unless the name ends in a kind of picture."""
     if file.suffix.lower() not in _ENDINGS:
         raise UserError(f"--plot {file}: not a kind of picture; expected a name that ends in {', '.join(_ENDINGS)}")
 

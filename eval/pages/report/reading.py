@@ -42,11 +42,7 @@ def subset_chart(comparison: SubsetComparison) -> Markup | None:
 
 
 def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> Markup:
-    """Conflict accuracy (y) against aligned accuracy (x) with 95 % intervals.
-
-    Args:
-        reference: mark the first of several points as the reference.
-    """
+    """Conflict accuracy (y) against aligned (x) with 95 % intervals; `reference` marks the first of several points."""
     reference = reference and len(points) > 1
     names = ", ".join(point.label for point in points)
     values = (f"{p.label}: conflict {100 * p.conflict.mean:.1f}, aligned {100 * p.aligned.mean:.1f}" for p in points)

@@ -73,11 +73,7 @@ def datasets_of(run: ScoredRun) -> list[str]:
 
 
 def check_datasets(names: Collection[str], run: ScoredRun) -> None:
-    """Check that these are datasets of the run.
-
-    Raises:
-        UserError: one is not.
-    """
+    """Raise UserError unless these are datasets of the run."""
     known = datasets_of(run)
     for name in names:
         if name not in known:

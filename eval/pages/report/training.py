@@ -52,11 +52,7 @@ class _State(BaseModel):
 
 
 def read_training(run: Path) -> Training | None:
-    """Read the training log of a run folder; None if it has no trainer state.
-
-    Raises:
-        UserError: the trainer state is not JSON with a `log_history` list of objects.
-    """
+    """Read a run's training log, None without one; UserError if it is not JSON with a list `log_history`."""
     path = run / "trainer_state.json"
     if not path.is_file():
         return None

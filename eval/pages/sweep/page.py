@@ -171,9 +171,7 @@ def _draw(panel: Axes, curves: Sequence[Curve], colour: str, key: str, *, band: 
 def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequence[Setting]) -> list[Path]:
     """Write results.md, results.html, the plot results.png and the reports that the sweep's file asks for.
 
-    Args:
-        results: scored points; empty if the sweep is only probed.
-        found: the settings of the probe.
+    `results` are the scored points, empty if the sweep is only probed; `found` are the settings of the probe.
     """
     text, page, picture = (sweep.out / f"results.{suffix}" for suffix in ("md", "html", "png"))
     written = [text, page]
