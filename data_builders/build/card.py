@@ -25,9 +25,7 @@ from data_builders.sources import SOURCES
 CARD_NAME = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 # Licences that have a name on the Hub, which is the first word of a source's licence in lower case.
-_HUB_LICENCES = frozenset(
-    {"unknown", "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-sa-4.0", "cc-by-sa-3.0", "mit"}
-)
+_HUB_LICENCES = {"unknown", "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-sa-4.0", "cc-by-sa-3.0", "mit"}
 _TASKS = {
     "nli": "text-classification",
     "scq": "multiple-choice",

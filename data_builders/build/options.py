@@ -90,9 +90,7 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
     """Return the checked settings; UserError for a text without `=`, an unknown or repeated key, or a wrong value."""
     models: dict[str, type[BaseModel]] = {source.name: source.options for source in sources}
     models[REFINE] = RefinerOptions
-    choices = {
-        f"{source.name}.{item.key}{_FILE}" for source in sources for item in source.inputs if len(item.candidates) > 1
-    }
+    choices = {f"{one.name}.{item.key}{_FILE}" for one in sources for item in one.inputs if len(item.candidates) > 1}
     known = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields] + sorted(choices)
     values: dict[str, dict[str, str | None]] = {name: {} for name in models}
     files: dict[str, dict[str, str]] = {}

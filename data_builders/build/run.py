@@ -110,9 +110,7 @@ def estimate_judge(options: BuildOptions) -> str:
         UserError: no judge is named, or nothing can be read.
     """
     if options.judge is None:
-        raise UserError(
-            "--estimate without a judge; rules cost nothing", remedy="name one, for example --judge openai"
-        )
+        raise UserError("--estimate without a judge; rules cost nothing", "name one, for example --judge openai")
     reading = read_datasets(options, ["train"])
     samples = first_judged(options, reading, read_benchmark(options))
     prompts = {"quality": quality_prompts, "refine": refine_prompts}

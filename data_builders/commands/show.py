@@ -84,9 +84,8 @@ def _read(data: str, splits: tuple[Split, ...], raw: Path | None, seed: int, set
     reading = read_datasets(BuildOptions([data], raw=raw, seed=seed, settings=settings), splits)
     for error in reading.failures.values():
         warn(str(error))
-    samples = [
-        sample for dataset in reading.datasets.values() for split in dataset.splits.values() for sample in split.rows
-    ]
+    splits_read = (rows for dataset in reading.datasets.values() for rows in dataset.splits.values())
+    samples = [sample for rows in splits_read for sample in rows.rows]
     if not samples:
         raise UserError(f"{data}: no row in {', '.join(splits)}; expected a split that the dataset has")
     return SampleSet(Path(data).stem, refine_samples(samples, reading.settings.refiner))

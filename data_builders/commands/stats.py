@@ -64,9 +64,7 @@ def _print(found: Stats) -> None:
         return (*([group.group.data] if several else []), group.group.dataset, group.group.split)
 
     head = (*(["data"] if several else []), "dataset", "split")
-    counts = [
-        (*name(group), relation, fmt, rows) for group in found.groups for (relation, fmt), rows in group.counts.items()
-    ]
+    counts = [(*name(group), *kind, rows) for group in found.groups for kind, rows in group.counts.items()]
     total = (*([""] * len(head)), "", "all", found.rows)
     print_table((*head, "relation", "format", "rows"), [*counts, total])
     lengths = [

@@ -178,9 +178,7 @@ def _compare(
 ) -> None:
     trained = dict.fromkeys(row.sample.dataset for row in train)
     tested = dict.fromkeys(row.sample.dataset for row in others)
-    cells = {
-        (ours, theirs, key): Cell(ours, test_set, theirs, key) for ours in trained for theirs in tested for key in KEYS
-    }
+    cells = {(own, other, key): Cell(own, test_set, other, key) for own in trained for other in tested for key in KEYS}
     concerned: dict[tuple[str, str, Key], set[str]] = defaultdict(set)
     matched: set[tuple[Key, int, str]] = set()
     for place, row in enumerate(train):

@@ -66,9 +66,8 @@ def _plots(unit: str, rows: Sequence[_Row], refined: Sequence[_Row]) -> dict[str
 
 
 def _plot_nli(rows: Sequence[_Row]) -> dict[str, Markup]:
-    shares = {
-        label: [100 * row.stats.labels[label] / sum(row.stats.labels.values()) for row in rows] for label in NLI_LABELS
-    }
+    counts = [row.stats.labels for row in rows]
+    shares = {label: [100 * own[label] / sum(own.values()) for own in counts] for label in NLI_LABELS}
     found = [row.stats.context_free for row in rows if row.stats.context_free]
     series = {
         "more frequent label": [100 * one.majority_share for one in found],

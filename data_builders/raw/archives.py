@@ -43,9 +43,8 @@ def extract_member(archive: Path, member: str, target: Path, *, largest: int | N
             for chunk in _unpacked(archive, member, most_unpacked(archive) if largest is None else largest):
                 out.write(chunk)
     except OSError as error:  # from the target; the archive's errors are DamagedArchiveError
-        raise UserError(
-            f"{target}: cannot be written ({error.strerror})", remedy="make room, or set D2E_CACHE to another folder"
-        ) from None
+        remedy = "make room, or set D2E_CACHE to another folder"
+        raise UserError(f"{target}: cannot be written ({error.strerror})", remedy) from None
 
 
 def _unpacked(archive: Path, member: str, largest: int) -> Iterator[bytes]:
@@ -60,9 +59,8 @@ def _unpacked(archive: Path, member: str, largest: int) -> Iterator[bytes]:
         with _opened(archive, member) as source:
             yield from _limited(source, archive, largest)
     except _DAMAGE as error:
-        raise DamagedArchiveError(
-            f"{archive}: cannot be unpacked ({type(error).__name__}: {error})", remedy="download it again"
-        ) from None
+        why = f"{type(error).__name__}: {error}"
+        raise DamagedArchiveError(f"{archive}: cannot be unpacked ({why})", "download it again") from None
 
 
 def _limited(source: IO[bytes], archive: Path, largest: int) -> Iterator[bytes]:

@@ -67,9 +67,8 @@ def judge_refine(
             text, refiner = fallback(sample).refined_context, "rules"
         else:
             text, refiner = keep_sentences(sample.context, [number - 1 for number in choice]), "judge"
-        refined.append(
-            sample.model_copy(update={"refined_context": text, "meta": {**sample.meta, "refiner": refiner}})
-        )
+        meta = {**sample.meta, "refiner": refiner}
+        refined.append(sample.model_copy(update={"refined_context": text, "meta": meta}))
     return refined, counts
 
 

@@ -15,6 +15,7 @@ from data_builders.sources.rows import Form
 from data_builders.text.texts import word_count
 
 T = TypeVar("T")
+Forms = Form[Any] | Mapping[Split, Form[Any]]  # how to read the files; by split where they differ
 _TRAIN: tuple[Split, ...] = ("train",)
 
 
@@ -95,14 +96,10 @@ def apply_filters(
     return rows
 
 
-def read_splits(job: Job, form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()) -> SplitSamples:
-    """Read all wanted splits of a dataset that has one file per split.
+def read_splits(job: Job, form: Forms, filters: Sequence[Filter] = ()) -> SplitSamples:
+    """Read all wanted splits of a dataset that has one file per split, through filters whose last rows are drafts.
 
     The test is read first, then dev, then train, so that filters can keep the later splits apart from the earlier.
-
-    Args:
-        form: How to read the files; by split where they differ.
-        filters: Applied in order; the last rows are drafts.
     """
     found: SplitSamples = {}
     before: list[Any] = []
@@ -115,9 +112,7 @@ def read_splits(job: Job, form: Form[Any] | Mapping[Split, Form[Any]], filters: 
     return {split: found[split] for split in SPLITS if split in found}
 
 
-def reader(
-    form: Form[Any] | Mapping[Split, Form[Any]], filters: Sequence[Filter] = ()
-) -> Callable[[Job], SplitSamples]:
+def reader(form: Forms, filters: Sequence[Filter] = ()) -> Callable[[Job], SplitSamples]:
     """Return `read_splits` for a form and filters that depend on no option."""
     return lambda job: read_splits(job, form, filters)
 

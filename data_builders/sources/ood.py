@@ -80,11 +80,9 @@ def _storycloze(row: _StoryCloze) -> Draft:
     return replace(draft, meta={"story_id": row.InputStoryid})
 
 
-def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], SplitSamples]:
+def _with_labels(row: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], SplitSamples]:
     """Read rows whose labels are in a file of their own."""
-    return lambda job: read_splits(
-        job, Form(model, draft, lambda raw: labelled(model, raw, job.input("labels", "test")))
-    )
+    return lambda job: read_splits(job, Form(row, draft, lambda raw: labelled(row, raw, job.input("labels", "test"))))
 
 
 ALPHANLI = source(_FACTS("alphanli"), _with_labels(_AlphaNLI, _alphanli))

@@ -77,9 +77,7 @@ def _drafts(procedure: _Procedure) -> Iterator[Draft]:
 def _merge(rows: Sequence[Draft]) -> Iterator[Draft]:
     """Join the answers of equal changes, and number the questions of each procedure."""
     numbers: Counter[object] = Counter()
-    for row in join_answers(
-        rows, lambda row: [row.meta[name] for name in ("procedure", "step", "entity", "attribute")]
-    ):
+    for row in join_answers(rows, lambda row: [row.meta[key] for key in ("procedure", "step", "entity", "attribute")]):
         procedure = row.meta["procedure"]
         yield replace(row, id=f"{procedure}-{numbers[procedure]}")
         numbers[procedure] += 1

@@ -63,11 +63,8 @@ class Phrase:
     def says_what(self) -> bool:
         """Whether it is informative on its own: not "this is problematic"."""
         first, second, *_ = [*self.text.casefold().split(), ""]
-        return (
-            self.kind != "clause"
-            or first not in ("this", "that", "these")
-            or second not in words_of("auxiliaries", "modals")
-        )
+        refers = first in ("this", "that", "these") and second in words_of("auxiliaries", "modals")
+        return self.kind != "clause" or not refers
 
 
 class Cases:

@@ -161,9 +161,8 @@ def _values(groups: Sequence[Sequence[Prediction]], metric: str) -> list[list[fl
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows with each run's p-values of each metric corrected for the number of rows."""
-    gains = [
-        _corrected_column(own, [*Gain.__dataclass_fields__]) for own in zip(*(row.gains for row in rows), strict=True)
-    ]
+    metrics = [*Gain.__dataclass_fields__]
+    gains = [_corrected_column(own, metrics) for own in zip(*(row.gains for row in rows), strict=True)]
     uses = [_corrected_column(own, ["gain"]) for own in zip(*(row.context_use for row in rows), strict=True)]
     return tuple(
         replace(row, gains=tuple(own[place] for own in gains), context_use=tuple(own[place] for own in uses))

@@ -51,9 +51,8 @@ def context_use(
         / len(group)
         for group in pairs
     ]
-    return ContextUse(
-        bootstrap_average(before, seed=seed), paired_average(before, after, seed=seed), sum(same) / len(same)
-    )
+    gain = paired_average(before, after, seed=seed)
+    return ContextUse(bootstrap_average(before, seed=seed), gain, sum(same) / len(same))
 
 
 def without_context(run: ScoredRun) -> dict[SampleKey, Prediction] | None:

@@ -73,11 +73,8 @@ def find_error_patterns(
         ValueError: a prediction is right.
         UserError: the judge cannot be asked, or not any more.
     """
-    for prediction in wrong:
-        if prediction.right:
-            raise ValueError(
-                f"prediction {prediction.id!r} of {prediction.dataset!r}: is right; expected only wrong ones"
-            )
+    for right in (prediction for prediction in wrong if prediction.right):
+        raise ValueError(f"prediction {right.id!r} of {right.dataset!r}: is right; expected only wrong ones")
     if judge is None:
         return [_by_rule(prediction, without_context or {}) for prediction in wrong]
     judged = judge.ask(error_prompts(wrong), read_error, what="error patterns", reminder=_templates().reminder)

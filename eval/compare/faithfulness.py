@@ -138,12 +138,8 @@ def compare_faithfulness(runs: Sequence[ScoredRun], *, seed: int = 0) -> tuple[F
     rows = []
     for dataset, keys in datasets.items():
         chosen = [
-            {
-                name: [found]
-                for name, own in measures.items()
-                if (found := {key: own[key] for key in keys if key in own})
-            }
-            for measures in values
+            {name: [found] for name, own in run.items() if (found := {key: own[key] for key in keys if key in own})}
+            for run in values
         ]
         scores = [
             {name: bootstrap_average([list(found.values())], seed=seed) for name, [found] in own.items()}

@@ -57,10 +57,7 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
 def scored_benches(path: Path, bench: str | None = None) -> list[str]:
     """List the benchmarks with complete results in a run folder, or check for `bench`; UserError without a result."""
     if not path.is_dir():
-        raise UserError(
-            f"{path}: no such run folder",
-            remedy="check the path; a run folder is made by `d2e train` or `d2e eval`",
-        )
+        raise UserError(f"{path}: no such run folder", "check the path; `d2e train` and `d2e eval` make run folders")
     found = row_benches(path)
     if not found:
         others = sorted(file.parent.name for file in path.glob(f"eval/*/{SCORES_FILE}"))
@@ -125,13 +122,9 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
     if len(shared) == 1:
         return shared[0]
     if shared:
-        raise UserError(
-            f"the runs share {len(shared)} benchmarks: {', '.join(shared)}", remedy="choose one with --bench NAME"
-        )
+        raise UserError(f"the runs share {len(shared)} benchmarks: {', '.join(shared)}", "choose one: --bench NAME")
     held = "; ".join(f"{path}: {', '.join(names)}" for path, names in benches.items())
-    raise UserError(
-        f"the runs share no benchmark ({held})", remedy="score all of them on one: d2e eval RUN --bench BENCH"
-    )
+    raise UserError(f"the runs share no benchmark ({held})", "score all of them on one: d2e eval RUN --bench BENCH")
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:

@@ -108,13 +108,8 @@ def scored_together(sweep: Sweep, point: Point) -> list[Point]:
     single = {"--alpha", "--decoder", "--engine", "--launch"} & set(words) or point.evaluation.without_context
     if single or ("--answer", "likelihood") not in pairwise(words):
         return [point]
-    return [
-        other
-        for other in sweep.work
-        if other.trained_in == point.trained_in
-        and not other.evaluation.without_context
-        and point_scores(sweep, other) is None
-    ]
+    same = (one for one in sweep.work if one.trained_in == point.trained_in and not one.evaluation.without_context)
+    return [one for one in same if point_scores(sweep, one) is None]
 
 
 def eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bool = False) -> list[str]:

@@ -152,10 +152,8 @@ def _json(sweep: Sweep, result: PointResult) -> dict[str, Any]:
 def _fitting_tables(sweep: Sweep, results: Sequence[PointResult]) -> dict[str, PaperTableOf]:
     """Return tables 5 and 6 of points with a training of their own, whose run folder holds one score."""
     keys = {axis for axis, values in sweep.axes.items() if len(values) > 1}
-    layouts: dict[Layout, bool] = {
-        "ablation": bool(keys & {"d2e.debias", "d2e.distill"}),
-        "sensitivity": "d2e.alpha" in keys,
-    }
+    parts = bool(keys & {"d2e.debias", "d2e.distill"})
+    layouts: dict[Layout, bool] = {"ablation": parts, "sensitivity": "d2e.alpha" in keys}
     scored = [result for result in results if result.status == "scored" and result.scores is not None]
     own = [result.point.name for result in scored if result.point.trained_in == result.point.name]
     datasets = {group.dataset for result in scored if result.scores for group in result.scores.groups}

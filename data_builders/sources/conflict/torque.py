@@ -101,11 +101,7 @@ def _draft(row: _Row, ids: Mapping[tuple[Bias, Side], frozenset[str]], priors: I
         options=[word for word, event in zip(shown, row.answers.types, strict=True) if event],
         answers=[word for word, label in zip(shown, row.answers.labels, strict=True) if label],
         subset=subset,
-        meta={
-            "cluster": row.question_cluster,
-            "conflicts_with": known["conflict"],
-            "aligned_with": known["align"],
-        },
+        meta={"cluster": row.question_cluster, "conflicts_with": known["conflict"], "aligned_with": known["align"]},
     )
 
 

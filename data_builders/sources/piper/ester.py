@@ -52,11 +52,7 @@ def _draft(rule: IfRule, row: _Row) -> Draft:
         context=row.context,
         question=row.question,
         answers=dict.fromkeys(["; ".join(spans), *spans]),
-        meta={
-            "type": row.type,
-            "spans": [decode_characters(span)[0] for span in spans],
-            "triggers": row.events,
-        },
+        meta={"type": row.type, "spans": [decode_characters(span)[0] for span in spans], "triggers": row.events},
     )
 
 

@@ -41,7 +41,7 @@ def _draft(row: _Row) -> Draft:
     steps = [step for step in row.question.para_steps if step]
     if not steps:
         raise BadRowError.at("question.para_steps", row.question.para_steps, "at least one step")
-    cause_and_effect = _STEM.fullmatch(row.question.stem)
+    chain = _STEM.fullmatch(row.question.stem)
     return Draft(
         number=row.number,
         relation="counterfactual",
@@ -50,10 +50,7 @@ def _draft(row: _Row) -> Draft:
         question=row.question.stem,
         options=list(OPTIONS.values()),
         answers=[OPTIONS[row.question.answer_label]],
-        meta={
-            **row.metadata.model_dump(),
-            **({"chain": list(cause_and_effect.groups())} if cause_and_effect else {}),
-        },
+        meta={**row.metadata.model_dump(), **({"chain": list(chain.groups())} if chain else {})},
     )
 
 

@@ -142,7 +142,7 @@ def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[Measu
     if len(shared) + len(rows) > 1:
         raise UserError(
             f"the runs share {len(shared) + len(rows)} benchmarks: {', '.join([*rows, *shared])}",
-            remedy="choose one with --bench NAME",
+            remedy="choose one: --bench NAME",
         )
     [bench] = shared
     runs = []

@@ -105,13 +105,11 @@ def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> tuple
     decoding = DecodingConfig(alpha=1.0, max_new_tokens=max_new_tokens)
     task = sample_task([question.sample()], question.wording(model.prompt_set), decoding, truncate=True)
     try:
-        [pair], end_of_turn = encode(
-            task, model.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit
-        )
+        [pair], end = encode(task, model.loaded.tokenizer, encoder_decoder=config.is_encoder_decoder, limit=limit)
     except UserError:
         raise UserError(
             f"The question is too long: even without its context it does not fit the model's {limit:,} tokens beside "
             f"{max_new_tokens:,} new ones.",
             "Shorten it, or ask for a shorter answer.",
         ) from None
-    return pair, end_of_turn
+    return pair, end

@@ -60,9 +60,8 @@ def serve_demo(model: str, options: EvalOptions, served: ServeOptions, report: C
             **launch_options(gr),
         )
     except OSError as error:
-        raise UserError(
-            f"--host {served.host} --port {served.port}: cannot listen there ({error})", "choose another --port"
-        ) from None
+        what = f"--host {served.host} --port {served.port}: cannot listen there ({error})"
+        raise UserError(what, "choose another --port") from None
     report(f"open {public or local} (α = {loaded.alpha:g}; ctrl-C ends it)")
     page.block_thread()
 

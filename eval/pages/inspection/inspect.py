@@ -111,9 +111,7 @@ def _inspect(
             [answer] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stop_ids)
         if len(answer) < options.max_new_tokens:  # the answer is complete
             answer = [*answer, encoder.end_of_turn]
-    positions = answer_positions(
-        model, encoder.tokenizer, (original, imagined), answer, alphas=alphas, top=options.top
-    )
+    found = answer_positions(model, encoder.tokenizer, (original, imagined), answer, alphas=alphas, top=options.top)
     prompts = encoder.tokenizer.decode(original), encoder.tokenizer.decode(imagined)
     text = encoder.tokenizer.decode(answer, skip_special_tokens=True)
     right, marks = None, [""] * len(answer)
@@ -121,7 +119,7 @@ def _inspect(
         right = score_output(sample, text, encoder.prompt_set.marker(sample.format)).right
     if options.graded:
         marks = token_marks(encoder, sample, answer, right=right is True)
-    return Inspected(sample, text, prompts, positions, right, marks)
+    return Inspected(sample, text, prompts, found, right, marks)
 
 
 def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int], *, right: bool) -> list[str]:
@@ -130,9 +128,8 @@ def token_marks(encoder: ViewEncoder, sample: EventSample, answer: Sequence[int]
     Tokens of the response form ("The answer is:") and the end of the turn get no mark. If the whole answer counts as
     `right`, differences such as a capital letter are not wrong.
     """
-    each = (
-        [sample.model_copy(update={"answers": [one]}) for one in sample.answers] if sample.format == "qa" else [sample]
-    )
+    answers = [[one] for one in sample.answers] if sample.format == "qa" else [sample.answers]
+    each = [sample.model_copy(update={"answers": own}) for own in answers]
     matched = [(SequenceMatcher(None, encoder.answer_ids(gold), list(answer), autojunk=False), gold) for gold in each]
     matcher, gold = max(matched, key=lambda pair: pair[0].ratio())
     content = encoder.answer_content(gold)

@@ -54,9 +54,7 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
     tables: dict[str, list[dict[str, Any]]] = {
         "Evaluation": [_evaluation(run) for run in runs],
         "Environment of the evaluation": [dict(run.scores.environment) for run in runs],
-        "Training and its environment": [
-            _training(run, training) for run, training in zip(runs, trainings, strict=True)
-        ],
+        "Training and its environment": [_training(*pair) for pair in zip(runs, trainings, strict=True)],
     }
     found = {}
     for title, columns in tables.items():

@@ -120,9 +120,8 @@ def _heights(points: Sequence[ReadingPoint]) -> list[float]:
     """The height of each name: its point's, moved so that names on one side do not touch."""
     heights = [100 * point.conflict.mean for point in points]
     for side in (True, False):
-        members = sorted(
-            (i for i, point in enumerate(points) if (point.aligned.mean > 0.5) == side), key=lambda i: heights[i]
-        )
+        places = [index for index, point in enumerate(points) if (point.aligned.mean > 0.5) == side]
+        members = sorted(places, key=heights.__getitem__)
         space = min(_SPACE, 96 / max(1, len(members) - 1))
         for place, index in enumerate(members):
             lowest = heights[members[place - 1]] + space if place else 3.0

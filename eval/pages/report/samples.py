@@ -56,9 +56,8 @@ def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
         groups = by_outcome[outcomes[first.right, last.right]]
         groups.setdefault(group_of(first), []).append(key)
     turns = [[(name, key) for key in in_turns(list(groups.values()))] for name, groups in by_outcome.items()]
-    return [
-        ShownSample(name, tuple(run.predictions[key] for run in runs)) for name, key in list(in_turns(turns))[:count]
-    ]
+    chosen = list(in_turns(turns))[:count]
+    return [ShownSample(name, tuple(run.predictions[key] for run in runs)) for name, key in chosen]
 
 
 def in_turns(lists: Sequence[Sequence[_T]]) -> Iterator[_T]:

@@ -84,9 +84,8 @@ def main_score_name(results: Sequence[PointResult]) -> str:
 def drawn_axis(sweep: Sweep) -> str:
     """Return the first axis with several numbers, otherwise the first with several values."""
     several = sweep.varying()
-    return next(
-        (axis for axis in several if len(sweep.axes[axis]) > 1 and _numbers(sweep.axes[axis]) is not None), several[0]
-    )
+    numbers = (axis for axis in several if len(sweep.axes[axis]) > 1 and _numbers(sweep.axes[axis]) is not None)
+    return next(numbers, several[0])
 
 
 def sweep_lines(sweep: Sweep, results: Sequence[PointResult]) -> list[SweepLine]:
