@@ -18,7 +18,10 @@ from d2e_sft.util.files import load_package_yaml
 
 @dataclass(frozen=True)
 class ContextBounds:
-    """Least and most words of a training sample's context, None for no bound; UserError for a least above the most."""
+    """Bounds on the words (separated by blanks) of a training sample's context; None for no bound.
+
+    UserError if the lower bound is above the upper one.
+    """
 
     least: int | None = None
     most: int | None = None

@@ -16,7 +16,11 @@ from data_builders.raw.row import BadRowError, Row, cut
 
 
 class RowParser:
-    """Converts the rows of a file to samples as the description says; after the first row, `has_ids` is known."""
+    """Converts the rows of a file to samples as the description says.
+
+    Attributes:
+        has_ids: whether rows have ids of their own; None before the first row.
+    """
 
     def __init__(self, spec: OwnSpec, raw: RawInput) -> None:
         self.spec = spec

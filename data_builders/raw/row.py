@@ -109,7 +109,10 @@ def cut(text: str, length: int = 200) -> str:
 
 
 def check_values(row: dict[str, Any]) -> None:
-    """Reject a row with a flaw, a NUL or half a character anywhere, unused fields too; BadRowError names the first."""
+    """Reject a row with a flaw, a NUL or a lone surrogate (half a character) anywhere, in keys and unused fields too.
+
+    BadRowError names the first such value.
+    """
     left: list[tuple[str, Any]] = [("", row)]
     while left:  # without recursion, since rows may nest deeply
         path, value = left.pop()

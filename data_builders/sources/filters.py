@@ -145,7 +145,10 @@ def join_answers(drafts: Iterable[Draft], key: Callable[[Draft], Iterable[object
 def move_share(
     rows: SplitRows[T], key: Callable[[T], Hashable], share: float, rng: random.Random, what: str, unit: str = "rows"
 ) -> list[T]:
-    """Move the rows of a drawn share of the keys (`what`, a plural) from a test to training, and return them."""
+    """Remove the rows of a drawn share of the keys from a test, and return them for training.
+
+    `what` is the plural of the key, for the name of the filter.
+    """
     keys = list(dict.fromkeys(map(key, rows.rows)))
     drawn = set(rng.sample(keys, round(share * len(keys))))
     taken = [row for row in rows.rows if key(row) in drawn]

@@ -79,7 +79,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
 
 
 def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
-    """The decided verdicts on a run's answers, None without a judge; UserError if damaged or about other answers."""
+    """The decided verdicts on a run's answers, None without a judge; UserError for a damaged or outdated file."""
     path = run.folder / JUDGED_FILE
     if not path.is_file():
         return None

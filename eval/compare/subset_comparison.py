@@ -113,7 +113,10 @@ class SubsetComparison:
 
 
 def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetComparison | None:
-    """Compare runs of `load_runs` by subset, None if no row is tagged; UserError if a sample's tags differ."""
+    """Compare runs that `load_runs` read together by subset; None if no row is tagged.
+
+    UserError if a sample has different tags in two runs.
+    """
     _check_same_tags(runs)
     tagged = by_subset(list(runs[0].predictions.values()))
     scores = [score_subsets(list(run.predictions.values()), seed=seed) for run in runs]

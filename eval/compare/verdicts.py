@@ -15,7 +15,7 @@ from eval.score.subsets import AVERAGE
 
 
 def terminal_text(comparison: Comparison, *, groups: bool = True) -> str:
-    """Tables and verdicts for the terminal; without `groups`, only the tables by subset if there are any."""
+    """Tables and verdicts for the terminal; `groups=False` leaves out tables by group if there are some by subset."""
     subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets)
     parts, tables = [], comparison_tables(comparison)
     if subsets and not groups:

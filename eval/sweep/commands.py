@@ -141,7 +141,10 @@ def failed_file(sweep: Sweep, point: Point) -> Path:
 
 
 def check_inputs(sweep: Sweep) -> None:
-    """Check before hours of training what would fail after them: UserError for a missing measure or missing data."""
+    """Check before hours of training what would fail after them.
+
+    UserError if the sweep is not measured, or data are missing.
+    """
     spec = sweep.spec
     if (spec.bench is not None and spec.suite is not None) or (sweep.bench is None and spec.probe is None):
         raise UserError(

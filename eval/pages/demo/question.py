@@ -37,7 +37,10 @@ class Question:
     instruction: str = ""
 
     def sample(self) -> EventSample:
-        """The question as a sample, with any answer if none is expected; UserError for an empty or unfit part."""
+        """The question as a sample, with an arbitrary answer if none is expected.
+
+        UserError if a part is empty or does not fit the format.
+        """
         question = "hypothesis" if self.fmt == "nli" else "question"
         for what, text in (("context", self.context), (question, self.question)):
             if not text.strip():
@@ -89,7 +92,10 @@ OWN_EXAMPLES = (
 
 
 def examples_for(model: str, bench: str | None, count: int, seed: int) -> list[Question]:
-    """Draw questions from the benchmark or the run's test rows; UserError if it is missing or has a bad row."""
+    """Draw questions from the benchmark or, without one, from the test rows of the run's training data.
+
+    UserError if the benchmark is missing, or has a bad row.
+    """
     file: Path | None = None
     if bench is not None:
         file = locate_benchmark(bench).file

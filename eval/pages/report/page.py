@@ -154,7 +154,10 @@ class Changed:
 
 
 def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> MeasureComparison:
-    """Compare the runs with the first one on an HTML page; return the comparison. UserError if there can be none."""
+    """Write one self-contained HTML page that compares the runs with the first one; return the comparison.
+
+    UserError if the runs' results cannot be compared.
+    """
     comparison = compare_runs_by_measures(runs)
     labels, facts = ", ".join(comparison.labels), []
     for run in runs:
