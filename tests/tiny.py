@@ -143,6 +143,14 @@ def tiny_model(kind: str = "llama", seed: int = 0) -> Any:
     return model.eval()
 
 
+def overflowing_model(kind: str = "llama") -> Any:
+    """A tiny model with finite weights and logits, whose logits exceed float16."""
+    model = tiny_model(kind, seed=1)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(5e4)
+    return model
+
+
 def with_lora(model: Any, seed: int = 7, **options: Any) -> Any:
     """The model in an adapter with random weights, so that it shows in the logits and every part has gradients."""
     from peft import LoraConfig, get_peft_model

@@ -21,6 +21,7 @@ from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.positions import check_answer_fits, position_limit
 from d2e_sft.util.errors import UserError
 
+_NAME = "the conversation"  # in messages
 OnText = Callable[[str, str], object]  # gets "plain" or "debiased", and each new piece of that answer
 
 
@@ -101,10 +102,10 @@ class Conversation:
         forgotten, original = self._fitted(question)
         [imagined] = self._encoder.ids([self.messages(question, context="", forgotten=forgotten)])
         plainly = replace(self.decoding, decoder="plain", plausibility=0.0)
-        plain = self._decode(PromptPair(original), plainly, "plain", on_text)
+        plain = self._decode(PromptPair(original, name=_NAME), plainly, "plain", on_text)
         debiased = None
         if self.context.strip() and self.decoding.needs_imagined:
-            debiased = self._decode(PromptPair(original, imagined), self.decoding, "debiased", on_text)
+            debiased = self._decode(PromptPair(original, imagined, name=_NAME), self.decoding, "debiased", on_text)
         self.turns.append((question, plain if debiased is None else debiased))
         return Reply(plain, debiased, forgotten)
 

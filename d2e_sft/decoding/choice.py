@@ -24,6 +24,9 @@ from transformers import (
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
 
+# In place of a token whose scores contain NaN or infinity.
+NO_TOKEN = -1
+
 
 @dataclass(frozen=True)
 class RowStates:
@@ -63,18 +66,27 @@ class TokenChoice:
         self.draws = {index: random.Random(f"{decoding.seed}/{index}") for index in indices}
 
     def __call__(self, states: RowStates, head: Head, alpha: Tensor, indices: Sequence[int]) -> Tensor:
-        """Return tokens (B,); `alpha` (I,) is the ratio of each imagined row for `d2e`, `indices` (B,) the pairs'."""
+        """Return tokens (B,), `NO_TOKEN` where the best score is NaN or infinite.
+
+        `alpha` (I,) is the ratio of each imagined row for `d2e`, `indices` (B,) are the pairs'.
+        """
         scores, original = decoded_scores(states, head, self.decoder, alpha, with_original=self.plausibility > 0)
         if self.plausibility > 0:
             floor = original.amax(dim=-1, keepdim=True) + math.log(self.plausibility)
             scores = scores.masked_fill(original < floor, -torch.inf)
+        best, likeliest = scores.max(dim=-1)  # a NaN anywhere is the largest
         if self.greedy:
-            return scores.argmax(dim=-1)
+            return _checked(likeliest, best)
         warped: Tensor = self.warpers(None, scores)  # none of them uses earlier tokens
         cumulative = warped.double().softmax(dim=-1).cumsum(dim=-1)
         at = torch.tensor([[self.draws[index].random()] for index in indices], dtype=torch.float64)
         # Rounding may leave the sum below 1; a token of probability 0 must not be drawn because of it.
-        return torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
+        drawn = torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
+        return _checked(drawn, best)
+
+
+def _checked(tokens: Tensor, best: Tensor) -> Tensor:
+    return torch.where(best.abs() < torch.inf, tokens, NO_TOKEN)
 
 
 @cache

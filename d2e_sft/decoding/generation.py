@@ -15,9 +15,10 @@ import torch
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import merged_stop_ids
-from d2e_sft.decoding.choice import TokenChoice
+from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
 from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, batches_of, resolved, token_pairs
 from d2e_sft.decoding.rows import no_gradients, rows_of
+from d2e_sft.model.finite import non_finite_output
 from d2e_sft.util.errors import UserError
 
 OnBatch = Callable[[Mapping[int, list[int]]], object]
@@ -46,7 +47,7 @@ def generate(
 
     Raises:
         UserError: an α is out of range or the decoder has none, a custom decoder fails, or there are stop strings and
-            no tokenizer.
+            no tokenizer. The scores of a token are NaN or infinite, as where float16 overflows.
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
@@ -133,6 +134,9 @@ def _decoded(
             for index, token in zip(active, chosen.tolist(), strict=True):
                 if index in ended:  # a compiled batch keeps its rows
                     continue
+                if token == NO_TOKEN:
+                    what = "the scores of the next token contain NaN or infinity"
+                    raise non_finite_output(pairs[index].name, what, model)
                 if token in stops.ids:
                     ended.add(index)
                     continue
@@ -147,4 +151,4 @@ def _decoded(
                 if not all(running):
                     order = rows.keep(running)
                     active, chosen = [active[place] for place in order], chosen[order]
-                rows.append(chosen)
+                rows.append(chosen.clamp(min=0) if decoding.compiled else chosen)  # ended pairs may have no token

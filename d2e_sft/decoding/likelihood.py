@@ -9,6 +9,7 @@ Legend: R answers (an option of a prompt), N their scored tokens, H hidden size,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from d2e_sft.decoding.pairs import OptionScore, Prefix, TokenPair, Tokens, batch
 from d2e_sft.decoding.prefill import prefill
 from d2e_sft.decoding.rows import PaddedRows, attending_by_branch, decoder_start_id, decodes_packed, no_gradients
 from d2e_sft.model.collation import encoder_inputs, left_pad, right_pad
+from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.forward import head_of, last_logits
 from d2e_sft.model.packing import pack
 from d2e_sft.util.errors import UserError
@@ -70,7 +72,8 @@ def score(
         the scores of each pair's options, in order.
 
     Raises:
-        UserError: as `generate`, or there is a plausibility cut-off, which leaves tokens no probability.
+        UserError: as `generate`, or a log-probability is NaN or infinite. A plausibility cut-off, which leaves tokens
+            no probability, is an error, too.
         ValueError: an imagined prompt is missing, or a prompt or an option has no token.
     """
     if decoding.plausibility > 0:
@@ -89,6 +92,10 @@ def score(
         scores = iter(_scored(model, [answer for i in indices for answer in answers[i]], prefix, decoding, kept))
         for i in indices:
             results[i] = [next(scores) for _ in answers[i]]
+            for number, one in enumerate(results[i], start=1):
+                if not math.isfinite(one.logprob):
+                    what = f"the log-probability of option {number} is {one.logprob}"
+                    raise non_finite_output(pairs[i].name, what, model)
         on_batch({i: results[i] for i in indices})
     return results
 

@@ -27,7 +27,7 @@ class PromptPair(Generic[P_co]):
         given: Number of first tokens that all options share because of their form; they are not scored.
         group: Pairs in a group share a prefix, and are batched together.
         alpha: The debias ratio of this pair; None: that of the `DecodingConfig`.
-        name: Name of the prompt in messages.
+        name: Name of the prompt in messages; `resolved` names a pair without one by its index.
         truncated: Whether the context was cut to fit the model.
     """
 
@@ -37,7 +37,7 @@ class PromptPair(Generic[P_co]):
     given: int = 0
     group: Hashable = None
     alpha: float | None = None
-    name: str = "prompt"
+    name: str = ""
     truncated: bool = False
 
 
@@ -67,16 +67,17 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[Token
     """
     found = []
     for index, pair in enumerate(pairs):
+        name = pair.name or f"prompt {index}"
         if pair.alpha is not None and decoding.decoder != "d2e":
-            raise UserError(f"alpha={pair.alpha:g} of one prompt: decoder {decoding.decoder} has no α; expected d2e")
+            raise UserError(f"alpha={pair.alpha:g} of {name}: decoder {decoding.decoder} has no α; expected d2e")
         how = decoding if pair.alpha is None else replace(decoding, alpha=pair.alpha)
         if how.needs_imagined and pair.imagined is None:
-            raise ValueError(f"prompt {index}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt")
+            raise ValueError(f"{name}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt")
         plain = not how.needs_imagined or list(pair.original) == list(pair.imagined or ())
         imagined = None if plain else pair.imagined
         if len(pair.original) == 0 or (imagined is not None and len(imagined) == 0):
-            raise ValueError(f"prompt {index} has no token to predict the next one from")
-        found.append(replace(pair, imagined=imagined, alpha=how.alpha))
+            raise ValueError(f"{name} has no token to predict the next one from")
+        found.append(replace(pair, imagined=imagined, alpha=how.alpha, name=name))
     return found
 
 

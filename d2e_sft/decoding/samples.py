@@ -52,6 +52,7 @@ def sample_pairs(
             encoder.prompt_ids(sample, "original", max_length),
             encoder.prompt_ids(sample, "imagined"),
             group=(sample.format, sample.dataset, sample.relation),
+            name=f"sample {sample.id!r} of {sample.dataset!r}",
         )
         for sample in samples
     ]

@@ -47,7 +47,7 @@ class LocalBackend:
         import torch
 
         from d2e_sft.data.chat_template import end_of_turn_id
-        from d2e_sft.decoding import DecodingConfig, generate, stop_token_ids, token_pairs
+        from d2e_sft.decoding import DecodingConfig, PromptPair, generate, stop_token_ids
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
         encoded = [self._encode(prompt) for prompt in prompts]
@@ -75,7 +75,8 @@ class LocalBackend:
             alpha=0.0, max_new_tokens=self._options.max_tokens, batch_size=self._options.concurrency
         )
         stop_ids = stop_token_ids(model, end_of_turn_id(tokenizer))
-        generate(model, token_pairs(encoded), decoding, stop_ids=stop_ids, on_batch=receive)
+        pairs = [PromptPair(tokens, name=prompt.label) for tokens, prompt in zip(encoded, prompts, strict=True)]
+        generate(model, pairs, decoding, stop_ids=stop_ids, on_batch=receive)
 
     @cached_property
     def _loaded(self) -> Any:

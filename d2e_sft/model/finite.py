@@ -1,4 +1,4 @@
-"""Detect NaN and infinity in a model's weights: one of them makes every output worthless."""
+"""Reject NaN and infinity in a model's weights and outputs: one of them makes a result worthless."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from d2e_sft.util.errors import UserError
+from d2e_sft.model.forward import unwrapped
+from d2e_sft.util.errors import ProcessError, UserError
 
 
 def non_finite(parameters: Sequence[tuple[str, Tensor]]) -> str | None:
@@ -42,6 +43,30 @@ def refuse_non_finite(model: str, parameters: Sequence[tuple[str, Tensor]]) -> N
             remedy="its training diverged, or the file is damaged: use an earlier checkpoint of the run, or download "
             "it again",
         )
+
+
+def non_finite_output(prompt: str, what: str, model: Any = None) -> ProcessError:
+    """Return the error about a model's output that is NaN or infinite.
+
+    Args:
+        prompt: its name.
+        what: the output, such as `the log-probability of option 'yes' is nan`.
+        model: what computed it; None if its dtype is unknown.
+    """
+    dtype = None if model is None else _computing_dtype(unwrapped(model))
+    remedy = "use --dtype float32 or bfloat16, and check the model's weights and the decoder"
+    if dtype == torch.float16:
+        remedy = "float16 holds numbers up to 65,504: compute in bfloat16 or float32 (--dtype, or train.precision)"
+    elif dtype == torch.float32:
+        remedy = "float32 has the widest range, so check the model's weights and the decoder"
+    return ProcessError(
+        f"{prompt}: {what}{f' in {dtype}'.replace('torch.', '') if dtype else ''}; expected finite numbers", remedy
+    )
+
+
+def _computing_dtype(model: Any) -> torch.dtype:
+    kind = model.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
 
 
 def refuse_non_finite_files(folder: Path, name: str) -> None:

@@ -196,10 +196,14 @@ def _debias(logits: Tensor, pairs: list[Matched]) -> None:
         at = _to_device([place for place, row in enumerate(rows) if row.decoder == decoder], logits)
         debiased[at] = named_decoder(decoder)(x[at], y[at], alpha[at])
     debiased.masked_fill_(masked, float("-inf"))
-    sentinels = _to_device([row.sentinel for row in rows], logits)
-    debiased[torch.arange(len(pairs), device=logits.device), sentinels] = float("-inf")
+    sentinels = _to_device([row.sentinel for row in rows], logits)[:, None]
+    debiased.scatter_(1, sentinels, float("-inf"))
     for place, (here, _) in enumerate(pairs):
         _restrict(debiased[place], z_original[place], here)
+    # Where a view has overflowed, both rows take the sentinel, so that the pair is given up with an error.
+    overflowed = ~(z_original.amax(-1).isfinite() & z_imagined.amax(-1).isfinite())[:, None]  # a NaN is the largest
+    debiased.masked_fill_(overflowed, float("-inf"))
+    debiased.scatter_(1, sentinels, torch.where(overflowed, 0.0, float("-inf")))
     debiased = debiased.to(logits.dtype)
     logits[originals] = debiased
     logits[imagined] = debiased

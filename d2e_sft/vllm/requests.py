@@ -93,7 +93,8 @@ class PairProgress:
 
         The longer prompt comes first. If a step has no room for all of it, the next step reads its rest and the
         shorter prompt, so both end in the same step. In the other order they would not.
-        Raises UserError if the engine computed the pair in different steps too often.
+        Raises UserError if the engine computed the pair in different steps too often, or its logits are NaN or
+        infinite.
         """
         from vllm.inputs.engine import tokens_input
 
@@ -101,8 +102,10 @@ class PairProgress:
         if self.fruitless >= _MAX_FRUITLESS_SUBMISSIONS:
             raise UserError(
                 f"{pair.name} ({len(pair.original)} tokens, {len(pair.imagined or ())} without context): the engine "
-                f"computed the pair in different steps {self.fruitless} times in a row",
-                remedy="enable prefix caching, give the cache more memory, or raise max_num_batched_tokens",
+                f"chose no token for the pair {self.fruitless} times in a row: its logits contain NaN or infinity, "
+                "or it computed the pair in different steps",
+                remedy="compute in bfloat16 or float32 instead of float16; enable prefix caching, give the cache more "
+                "memory, or raise max_num_batched_tokens",
             )
         self.submit()
         if pair.imagined is None:

@@ -119,7 +119,9 @@ class D2ELM(LM):
         harness's `hf` model.
         """
         asked = [
-            self.encoder.encode(request.args[0], self._imagined(request), request.args[1])
+            replace(
+                self.encoder.encode(request.args[0], self._imagined(request), request.args[1]), name=_name(request)
+            )
             for request in tqdm(requests, desc="tokenising", disable=disable_tqdm)
         ]
         self._warn_of_plain(sum(one.original == one.imagined for one in asked), len(asked))
@@ -189,7 +191,12 @@ class D2ELM(LM):
 
         tokens_of = self.encoder.tokens
         pairs = [
-            PromptPair(tokens_of(request.args[0]), tokens_of(self._imagined(request)), group=request.task_name)
+            PromptPair(
+                tokens_of(request.args[0]),
+                tokens_of(self._imagined(request)),
+                group=request.task_name,
+                name=_name(request),
+            )
             for request in requests
         ]
         decoding = replace(
@@ -212,3 +219,7 @@ class D2ELM(LM):
         # The harness strips the messages of a conversation.
         before, found, after = prompt.rpartition(own.strip()) if own and without is not None else ("", "", "")
         return f"{before}{without.strip()}{after}" if found else prompt
+
+
+def _name(request: Instance) -> str:
+    return f"document {request.doc_id} of {request.task_name!r}"

@@ -14,6 +14,7 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
+from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.positions import check_answer_fits
 from d2e_sft.util.errors import UserError
 from eval.run.journal_files import Answer
@@ -90,11 +91,8 @@ class Task:
         conversation = self.conversations[place]
         for option, score in zip(conversation.options, found, strict=True):
             if not math.isfinite(score.logprob):
-                raise UserError(
-                    f"{conversation.label}: the log-probability of option {option!r} is {score.logprob}; expected a "
-                    "finite number",
-                    remedy="use --dtype float32 or bfloat16, and check the model's weights and the decoder",
-                )
+                what = f"the log-probability of option {option!r} is {score.logprob}"
+                raise non_finite_output(conversation.label, what)
         return Answer(place, "", truncated, scores=[(score.logprob, score.tokens) for score in found])
 
 

@@ -58,7 +58,7 @@ def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int)
             max_new_tokens=min(parameters.max_tokens or room, room),
         )
         return PairRequest(
-            PromptPair(original, imagined, alpha=decoding.alpha),
+            PromptPair(original, imagined, alpha=decoding.alpha, name="the request"),
             decoding,
             stops=tuple(sorted(stops)),
             sentinel=sentinel,

@@ -74,9 +74,9 @@ class Answerer:
             pair, end_of_turn = _prompts(self._model, question, max_new_tokens)
             assert pair.imagined is not None
             pairs = [
-                PromptPair(pair.original, alpha=0.0),
-                PromptPair(pair.original, pair.imagined, alpha=float(alpha)),
-                PromptPair(pair.imagined, alpha=0.0),
+                PromptPair(pair.original, alpha=0.0, name="the question"),
+                PromptPair(pair.original, pair.imagined, alpha=float(alpha), name="the question"),
+                PromptPair(pair.imagined, alpha=0.0, name="the question without its context"),
             ]
             tokens: list[list[int]] = [[], [], []]
 

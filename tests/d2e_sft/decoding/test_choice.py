@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from d2e_sft.decoding import DecodingConfig, generate, token_pairs
-from d2e_sft.decoding.choice import Head, RowStates, TokenChoice
+from d2e_sft.decoding.choice import NO_TOKEN, Head, RowStates, TokenChoice
 from d2e_sft.decoding.decoders import named_decoder
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.tiny import tiny_model
@@ -85,3 +85,13 @@ def test_a_prompts_draws_do_not_depend_on_its_batch() -> None:
     by_one = sampled(batch_size=1, seed=3)
     assert sampled(batch_size=4, seed=3) == by_one
     assert sampled(batch_size=4, seed=4) != by_one
+
+
+@pytest.mark.parametrize("how", [{}, {"temperature": 1.0}, {"plausibility": 0.1}, {"temperature": 1.0, "top_k": 2}])
+@pytest.mark.parametrize("spoiled", [torch.nan, torch.inf])
+def test_no_token_is_chosen_from_scores_with_nan_or_infinity(how: dict[str, Any], spoiled: float) -> None:
+    original = torch.tensor([[1.0, 0.0, 9.0], [1.0, 0.0, 9.0], [1.0, -torch.inf, 9.0], [-torch.inf] * 3])
+    original[0, 1] = spoiled
+    states = RowStates(original, torch.zeros(2, 3), torch.tensor([0, 1]))
+    chosen = TokenChoice(DecodingConfig(**how), range(4))(states, LOGITS, torch.tensor([0.5, 0.5]), range(4))
+    assert chosen.tolist() == [NO_TOKEN, 2, 2, NO_TOKEN]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, stream, token_pairs
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, rows, stream, token_pairs
+from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import NEW_TOKENS, frequent_token, guided, random_prompts, watch_inputs
-from tests.tiny import tiny_model, tiny_tokenizer
+from tests.tiny import overflowing_model, tiny_model, tiny_tokenizer
 
 ORIGINALS, IMAGINED = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, seed=2)
 
@@ -91,3 +94,34 @@ def test_a_stream_gives_each_token_as_it_is_chosen() -> None:
 def test_no_prompt_gives_no_answer() -> None:
     assert generate_debiased(tiny_model(), [], []) == []
     assert list(stream(tiny_model(), [])) == []
+
+
+@pytest.mark.parametrize("kind", ["llama", "bloom"])  # packed rows and padded ones
+@pytest.mark.parametrize("how", [{}, {"alpha": 0.0}, {"temperature": 1.0}])
+def test_logits_that_overflow_are_an_error_that_names_the_prompt_and_the_dtype_that_helps(
+    kind: str, how: dict[str, Any]
+) -> None:
+    model, decoding = overflowing_model(kind), DecodingConfig(**{"max_new_tokens": 3, **how})
+    pairs = [replace(pair, name=f"sample {i}") for i, pair in enumerate(token_pairs(ORIGINALS, IMAGINED))]
+    assert all(len(answer) == 3 for answer in generate(model, pairs, decoding, stop_ids=[]))
+    with pytest.raises(UserError, match=r"sample \d: .* NaN or infinity in float16; .*\n.*bfloat16 or float32"):
+        generate(model.half(), pairs, decoding, stop_ids=[])
+
+
+def test_a_compiled_batch_keeps_an_ended_pair_whose_later_logits_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(seed=1)
+    decoding = DecodingConfig(max_new_tokens=20, compiled=True)
+    monkeypatch.setattr(rows, "_compiled_next_states", lambda: rows._next_states)
+    stops = [_free(model)[0][3]]
+    expected = generate_debiased(model, ORIGINALS, IMAGINED, replace(decoding, compiled=False), stop_ids=stops)
+    assert len(expected[0]) == 3 < max(len(answer) for answer in expected)
+    choose, steps = TokenChoice.__call__, itertools.count()
+
+    def spoiling(self: TokenChoice, *arguments: Any) -> Any:
+        chosen, indices = choose(self, *arguments), arguments[3]
+        if next(steps) > 3:
+            chosen[indices.index(0)] = NO_TOKEN
+        return chosen
+
+    monkeypatch.setattr(TokenChoice, "__call__", spoiling)
+    assert generate_debiased(model, ORIGINALS, IMAGINED, decoding, stop_ids=stops) == expected

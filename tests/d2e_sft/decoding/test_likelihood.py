@@ -15,7 +15,7 @@ from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import PREFIX, random_prompts, watch_inputs
-from tests.tiny import VOCAB_SIZE, tiny_model
+from tests.tiny import VOCAB_SIZE, overflowing_model, tiny_model
 
 # Models whose rows are packed, and three that take padded ones (a state, capped scores, an encoder).
 PACKED = ["llama", "mistral-window", "gemma3", "granite", "phi", "gpt2"]
@@ -158,3 +158,11 @@ def test_options_that_cannot_be_scored_are_refused(
 ) -> None:
     with pytest.raises(error, match=said):
         score(tiny_model(), [pair], DecodingConfig(**decoding))
+
+
+@pytest.mark.parametrize("kind", ["llama", "bloom"])
+def test_a_log_probability_that_is_no_number_is_an_error_that_names_prompt_and_dtype(kind: str) -> None:
+    model, pairs = overflowing_model(kind), case()
+    score(model, pairs)
+    with pytest.raises(UserError, match=r"prompt \d: the log-probability of option \d is nan in float16"):
+        score(model.half(), pairs)

@@ -166,3 +166,17 @@ def test_a_draw_depends_on_seed_and_position_alone() -> None:
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Draw(**{"temperature": 1.0, "seed": 0, **options})
+
+
+@pytest.mark.parametrize("spoiled", [float("nan"), float("inf")])
+@pytest.mark.parametrize("changes", [{}, {"plausibility": 0.2}, {"draw": Draw(1.0, seed=1, top_p=0.9)}])
+def test_a_pair_whose_logits_overflow_takes_the_sentinel_and_no_token(spoiled: float, changes: dict[str, Any]) -> None:
+    logits = _logits(6)
+    whole = logits.clone()
+    logits[0, 3], logits[3], logits[3, 4] = spoiled, NONE, spoiled
+    rows = [here for i in range(3) for here in _pair(f"p{i}", 2 * i, 2 * i + 1, **changes)]
+    debias_rows(logits, rows)
+    assert logits.argmax(dim=-1)[:4].tolist() == [SENTINEL] * 4
+    assert (logits[:4].isfinite().sum(dim=-1) == 1).all()
+    debias_rows(whole, rows)
+    assert torch.equal(logits[4:], whole[4:])

@@ -19,6 +19,7 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.decoding.pairs import resolved
+from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.batch import RequestBatch
 from d2e_sft.vllm.draw import Draw
 from d2e_sft.vllm.pairing import PairedRow, debias_rows, read_row
@@ -179,3 +180,13 @@ def test_a_token_counts_when_both_requests_have_it(
     assert (progress.outcome, progress.remaining) == (outcome, 3 - len(answer))
     assert progress.stopped_by == (STOP if outcome == "stop" else None)
     assert progress.fruitless == (0 if answer else 1)
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_a_pair_whose_logits_are_nan_is_given_up_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}._logits", lambda tokens: torch.full((VOCAB,), torch.nan))
+    pair = PromptPair([1, 2, 3], [4], alpha=0.5, name="sample 's1'")
+    engine = _Engine(random.Random(0), apart=0.0, rows=4)
+    llm: Any = SimpleNamespace(llm_engine=engine, sleep=lambda **_: None, wake_up=lambda **_: None)
+    with pytest.raises(UserError, match=r"sample 's1' .* logits contain NaN or infinity(?s:.*)bfloat16"):
+        RequestBatch(llm, [PairRequest(pair, DecodingConfig(), (STOP,), SENTINEL)]).run()

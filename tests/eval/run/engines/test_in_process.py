@@ -10,9 +10,9 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
 from d2e_sft.model.loading import load_model
-from tests.command import d2e
-from tests.factories import QUICK, bench_rows, evaluate, predictions
-from tests.tiny import save_tiny_model
+from tests.command import d2e, refusal_of
+from tests.factories import QUICK, bench_row, bench_rows, evaluate, predictions, save_bench
+from tests.tiny import overflowing_model, save_tiny_model, tiny_tokenizer
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
@@ -40,3 +40,19 @@ def test_an_encoder_decoder_is_evaluated_in_every_setting(world: Path, tmp_path:
     for setting in ("zero_shot", "few_shot", "cot"):
         arguments = ("--bench", world / "bench", "--setting", setting, "--alpha", 0.5)
         assert d2e("eval", tmp_path / "t5", *arguments, *QUICK) == 0
+
+
+@pytest.mark.parametrize("how", [QUICK, ("--answer", "likelihood")])
+def test_an_overflow_in_float16_stops_the_evaluation_and_names_the_sample(
+    tmp_path: Path, how: tuple[str | int, ...]
+) -> None:
+    overflowing_model().save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    save_bench(tmp_path / "bench", [bench_row(1), bench_row(3)])  # with options
+    arguments = ("eval", tmp_path / "model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *how)
+    error = refusal_of(*arguments, "--dtype", "float16")
+    assert "sample 's" in error
+    assert "in float16" in error.replace("\n   ", "")
+    assert "bfloat16 or float32" in error.replace("\n     ", "")
+    assert not list((tmp_path / "run").rglob("scores.json"))
+    assert d2e(*arguments, "--overwrite") == 0
