@@ -172,10 +172,7 @@ def _read_file(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     here = path.resolve()
     if here in above:
         ring = [*above[above.index(here) :], here]
-        raise UserError(
-            f"{above[0]}: extends itself: {' → '.join(str(file) for file in ring)}",
-            remedy="remove one of these `extends`",
-        )
+        raise UserError(f"{above[0]}: extends itself: {' → '.join(map(str, ring))}", "remove one of these `extends`")
     try:
         own = load_package_yaml(here) if _is_bundled(here) else load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:

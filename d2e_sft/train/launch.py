@@ -145,7 +145,7 @@ def _check_name(name: str) -> None:
 def _processes(wanted: int | None, found: int) -> int:
     if wanted is None and not found:
         raise UserError(
-            "--launch: needs the number of processes, as this machine has no accelerator", remedy="add --processes N"
+            "--launch: needs a number of processes, as this machine has no accelerator", "add --processes N"
         )
     if wanted is not None and found and wanted > found:
         raise UserError(

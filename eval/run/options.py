@@ -137,10 +137,7 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
 def warn_of_idle_options(config: EvalConfig) -> None:
     """Warn of an option that has no effect."""
     if config.options.plausibility > config.decoding.plausibility:
-        warn(
-            "--plausibility has no effect where α is 0 or the decoder is plain: plain decoding takes the likeliest "
-            "token already"
-        )
+        warn("--plausibility has no effect where α is 0 or the decoder is plain: it takes the likeliest token already")
 
 
 # Whether an option is given that rules others out, its name, the reason, the remedy, and which others are given.

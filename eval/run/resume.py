@@ -52,12 +52,7 @@ class ResumeState(JournalContent):
 
 
 def find_resume_state(
-    files: PassFiles,
-    fingerprint: Fingerprint,
-    keys: Sequence[SampleKey],
-    *,
-    overwrite: bool = False,
-    accept_edited: bool = False,
+    files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], *, overwrite: bool, accept_edited: bool
 ) -> ResumeState:
     """Find what can be reused in the folder; changes nothing.
 

@@ -160,14 +160,9 @@ def encode(
         _check_lengths(task, originals, budget, new_tokens)
     pairs: list[TokenPair] = [
         PromptPair(
-            original,
-            imagined[place],
-            *options[place],
-            group=conversation.group,
-            name=conversation.label,
-            truncated=place in too_long,
+            original, imagined[place], *options[place], group=one.group, name=one.label, truncated=place in too_long
         )
-        for place, (conversation, original) in enumerate(zip(task.conversations, originals, strict=True))
+        for place, (one, original) in enumerate(zip(task.conversations, originals, strict=True))
     ]
     return pairs, chat.end_of_turn
 

@@ -63,30 +63,14 @@ class Asker:
         Raises:
             UserError: a prompt exceeds the model's context, the engine fails, or the folder has other answers.
         """
-        decoding = self.config.decoding
-        task = Task(
-            name=name,
-            conversations=conversations,
-            decoding=replace(
-                decoding,
-                max_new_tokens=self.config.options.max_new_tokens or max_new_tokens or decoding.max_new_tokens,
-                temperature=temperature,
-                seed=seed,
-            ),
-            without_context=self.config.options.without_context,
-            as_text=as_text,
-        )
+        limit = self.config.options.max_new_tokens or max_new_tokens or self.config.decoding.max_new_tokens
+        decoding = replace(self.config.decoding, max_new_tokens=limit, temperature=temperature, seed=seed)
+        task = Task(name=name, conversations=conversations, decoding=decoding, as_text=as_text)
         return self._run(task, lambda answer: {"output": answer.output})
 
     def choose(self, name: str, conversations: Sequence[Conversation]) -> list[str]:
         """Return the likeliest option of each conversation, in order, by `--normalise`; errors as in `ask`."""
-        task = Task(
-            name=name,
-            conversations=conversations,
-            decoding=self.config.decoding,
-            likelihood=True,
-            without_context=self.config.options.without_context,
-        )
+        task = Task(name=name, conversations=conversations, decoding=self.config.decoding, likelihood=True)
 
         def chosen(answer: Answer) -> dict[str, Any]:
             assert answer.scores is not None
@@ -101,7 +85,7 @@ class Asker:
 
     def _run(self, task: Task, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
         """Run a pass and return its outputs; `said` turns an answer into the fields of its line."""
-        conversations = task.conversations
+        task, conversations = replace(task, without_context=self.config.options.without_context), task.conversations
         assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
         if not conversations:
             return []

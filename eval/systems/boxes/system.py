@@ -70,9 +70,7 @@ class BoxesOptions(SystemOptions):
     @model_validator(mode="after")
     def _the_trained_prompt_is_one(self) -> Self:
         if self.prompt == "trained" and (self.form, self.demonstrations) != ("chat", "plain"):
-            raise ValueError(
-                "prompt=trained is d2e train's own prompt, without demonstrations; leave form and demonstrations out"
-            )
+            raise ValueError("prompt=trained is d2e train's own prompt; leave form and demonstrations out")
         return self
 
 

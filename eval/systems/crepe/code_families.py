@@ -84,15 +84,11 @@ def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, Answer]:
         hidden = _turns(one.goal, hidden_steps(one), one.events, [()] * len(one.steps))
         turns[one.id] = list(zip(questions, hidden, strict=True))
     replies = hold(request, asker, opening, turns, _TURN_TOKENS)
-    return {
-        one.id: Answer(
-            [
-                _labels(reply, step, len(one.events), request.parse)
-                for reply, step in zip(replies[one.id], one.steps, strict=True)
-            ]
-        )
-        for one in request.procedures
-    }
+    answers = {}
+    for one in request.procedures:
+        said = zip(replies[one.id], one.steps, strict=True)
+        answers[one.id] = Answer([_labels(reply, step, len(one.events), request.parse) for reply, step in said])
+    return answers
 
 
 def _labels(reply: str, step: str, events: int, parse: Parse) -> list[int | None]:

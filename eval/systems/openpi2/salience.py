@@ -70,10 +70,7 @@ def ask_local(
         for place, (step, named) in enumerate(zip(procedure.steps, entities[key], strict=True), start=1)
     }
     found = ask_salience(asker, "local", asked, **sampling)
-    return {
-        key: [found[f"{key}/{place}"] for place in range(1, len(procedure.steps) + 1)]
-        for key, procedure in procedures.items()
-    }
+    return {key: [found[f"{key}/{n}"] for n in range(1, len(one.steps) + 1)] for key, one in procedures.items()}
 
 
 def predict_salience(asker: Asker, procedures: Procedures, **sampling: Any) -> Saliences:

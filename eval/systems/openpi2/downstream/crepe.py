@@ -149,18 +149,15 @@ class CrepeDownstream(Task[Any, Any]):
                 "causal_reasoning_of_entities_and_events",
             )
         procedures = drawn(call, {item.id: item for item in crepe.read_procedures(own.crepe_file)})
-        length, unit = prompt_length(asker)
+        (length, unit), how = prompt_length(asker), sampling(call)
         plain = {
             key: Procedure(id=key, goal=item.goal, steps=tuple(block.step for block in item.blocks))
             for key, item in procedures.items()
         }
-        every, other = entity_states.ask_entity_states(asker, own.prompt, plain, with_salience=True, **sampling(call))
+        every, other = entity_states.ask_entity_states(asker, own.prompt, plain, with_salience=True, **how)
         kept = entity_states.salient(every, own.salient)
         told: dict[str, StateChanges | None] = {"none": None, "all": every, "salient": kept}
-        settings = {
-            name: ask_setting(asker, name, procedures, states, length, **sampling(call))
-            for name, states in told.items()
-        }
+        settings = {name: ask_setting(asker, name, procedures, states, length, **how) for name, states in told.items()}
         files = {
             "entities-all.json": entity_states.crepe_entities_file(every),
             "entities-salient.json": entity_states.crepe_entities_file(kept),
