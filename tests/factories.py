@@ -15,9 +15,10 @@ import yaml
 
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.storage.seal import SEAL_FILE, seal
+from d2e_sft.util.files import read_results, sha256_of
 from eval.score.metrics import exact_match, token_f1
-from eval.score.predictions import Prediction, write_predictions
-from eval.score.scores import score_predictions
+from eval.score.predictions import DIGEST, Prediction, write_predictions
+from eval.score.scores import score_predictions, write_scores
 from tests.command import d2e
 from tests.servers import LocalServer, QuietHandler
 from tests.tiny import make_sample, make_samples, save_tiny_model
@@ -161,8 +162,7 @@ def predictions(run: Path, bench: str = "bench", stem: str = "predictions") -> l
 
 def scores_of(run: Path, bench: str = "bench") -> dict[str, Any]:
     """Return the content of a run's `scores.json`."""
-    content: dict[str, Any] = json.loads((run / "eval" / bench / "scores.json").read_text(encoding="utf-8"))
-    return content
+    return read_results(dict[str, Any], run / "eval" / bench / "scores.json", "scores", "")
 
 
 def without_the_clock(scores: dict[str, Any]) -> dict[str, Any]:
@@ -247,6 +247,13 @@ def reply(number: int, said: str, **changes: Any) -> Prediction:
     return prediction(number, False, **{**fields, **changes})
 
 
+def write_recorded(predictions: Sequence[Prediction], path: Path, **fingerprint: Any) -> None:
+    """Write predictions, and the record of their decoding."""
+    write_predictions(predictions, path)
+    record = {"fingerprint": fingerprint, DIGEST: sha256_of(path)}
+    path.with_suffix(".decoding.json").write_text(json.dumps(record), encoding="utf-8")
+
+
 def make_run(
     folder: Path,
     predictions: Sequence[Prediction],
@@ -262,10 +269,11 @@ def make_run(
         bench: name of the benchmark.
         recipe: content of its `recipe.yaml`.
         history: the log of its `trainer_state.json`.
-        changes: fields of `scores.json`; `sha256` is the checksum of the benchmark's file.
+        changes: fields of `scores.json`; `sha256` is the checksum of the benchmark's file, `fingerprint` that of the
+            decoding.
     """
     results = folder / "eval" / bench
-    write_predictions(predictions, results / "predictions.jsonl")
+    write_recorded(predictions, results / "predictions.jsonl", **changes.pop("fingerprint", {}))
     sha256 = changes.pop("sha256", "ab" * 32)
     scores = {
         **score_predictions(predictions).content(),
@@ -278,7 +286,7 @@ def make_run(
         "environment": {"torch": "2.9.0", "device": "cpu"},
         **changes,
     }
-    (results / "scores.json").write_text(json.dumps(scores), encoding="utf-8")
+    write_scores(results, scores, ["predictions.jsonl"])
     if recipe is not None:
         (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
     if history is not None:

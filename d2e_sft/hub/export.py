@@ -14,12 +14,12 @@ from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub.card import CARD_NAME, model_card
 from d2e_sft.hub.client import check_new_folder, check_no_link
-from d2e_sft.hub.results import SCORES_FILE
+from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, write_weights
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.model.storage.seal import read_seal, seal
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import replacing_folder, write_json
+from d2e_sft.util.files import replacing_folder, with_checksums, write_json
 
 EXPORT_FILE = "d2e_export.json"
 PROMPT_SET_FILE = "prompt_set.yaml"
@@ -88,7 +88,7 @@ def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=width)
         (out / name).write_text(text, encoding="utf-8")
     for path in sorted(run.glob(f"eval/*/{SCORES_FILE}")):
-        write_json(out / path.relative_to(run), _portable(json.loads(path.read_text(encoding="utf-8"))))
+        write_json(out / path.relative_to(run), with_checksums(_portable(read_scores(path))))
 
 
 def _seal(run: Path, out: Path) -> None:

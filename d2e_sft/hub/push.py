@@ -11,6 +11,7 @@ from pathlib import Path
 from d2e_sft.hub.card import CARD_NAME, portable_adapter
 from d2e_sft.hub.client import Target, check_name, commit, full_name, writing_api
 from d2e_sft.hub.export import export, exported_files
+from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.hub.usage import PLACEHOLDER
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions
 from d2e_sft.model.finite import refuse_non_finite_files
@@ -84,6 +85,8 @@ def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
             )
         check_model_files(run)
         refuse_non_finite_files(run, str(run))
+        for scores in run.glob(f"eval/*/{SCORES_FILE}"):
+            read_scores(scores)
         yield run
         return
     # Next to the run, so unchanged weights can be hard links.

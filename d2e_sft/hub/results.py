@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,12 @@ from huggingface_hub import EvalResult
 
 from d2e_sft.config.decoding import describe
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_results
 from d2e_sft.util.table import Table, percent, percent_interval
 
 SCORES_FILE = "scores.json"
 _TABLES_FILE = "tables.md"
+_REMEDY = "restore it, score the run again with the same d2e eval, or remove its folder"
 _TASKS = {
     "nli": "text-classification",
     "scq": "multiple-choice",
@@ -65,10 +66,14 @@ def eval_results(results: Iterable[BenchmarkResult]) -> list[EvalResult]:
     ]
 
 
+def read_scores(path: Path) -> dict[str, Any]:
+    """Return the content of a file of scores; UserError if it, or a file that it lists, is damaged or was edited."""
+    return read_results(dict[str, Any], path, "the scores of `d2e eval`", _REMEDY)
+
+
 def _result(path: Path) -> BenchmarkResult:
-    name = path.parent.name
+    name, scores = path.parent.name, read_scores(path)
     try:
-        scores = json.loads(path.read_text(encoding="utf-8"))
         if "system" in scores:  # scores of a related system, with a table of its own
             table = path.with_name(_TABLES_FILE).read_text(encoding="utf-8").strip()
             subset = scores.get("max_samples")
@@ -79,7 +84,7 @@ def _result(path: Path) -> BenchmarkResult:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: not the scores of `d2e eval` ({type(error).__name__}: {error})",
-            "score the run again, or remove it",
+            _REMEDY,
         ) from None
 
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ T = TypeVar("T")
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
 _STREAM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _NO_ROOM = 2**20  # bytes that may be free although a write failed
+CHECKSUMS = "checksums"  # in files of results
 
 
 def sha256_of(path: Path) -> str:
@@ -137,14 +138,54 @@ def read_json_as(kind: type[T], path: Path, what: str, remedy: str) -> T:
     """Read a JSON file as a type that pydantic validates.
 
     Raises:
-        UserError: it is not `what` the file should hold.
+        UserError: it cannot be read, or is not `what` it should hold.
     """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})", remedy) from None
+    return _validated(kind, content, f"{path}: not {what}", remedy)
+
+
+def _validated(kind: type[T], content: bytes | dict[str, Any], problem: str, remedy: str) -> T:
     from pydantic import TypeAdapter, ValidationError
 
+    adapter = TypeAdapter(kind)
     try:
-        return TypeAdapter(kind).validate_json(path.read_bytes())
+        return adapter.validate_json(content) if isinstance(content, bytes) else adapter.validate_python(content)
     except ValidationError as error:
-        raise UserError(f"{path}: not {what} ({describe_validation_error(error)})", remedy) from None
+        raise UserError(f"{problem} ({describe_validation_error(error)})", remedy) from None
+
+
+def with_checksums(content: Mapping[str, Any], files: Iterable[Path] = ()) -> dict[str, Any]:
+    """Return results as plain JSON with their checksum, and those of files next to them; see `read_results`."""
+    plain = json.loads(json.dumps(content, allow_nan=False))
+    sums = {file.name: sha256_of(file) for file in files}
+    return {**plain, CHECKSUMS: {"content": _sum_of(plain, sums), "files": sums}}
+
+
+def read_results(kind: type[T], path: Path, what: str, remedy: str) -> T:
+    """Read results from `with_checksums` as a type that pydantic validates.
+
+    Raises:
+        UserError: they are missing, not `what` the file should hold, or they or a file next to them were changed.
+    """
+    content = read_json_as(dict[str, Any], path, what, remedy)
+    found = content.pop(CHECKSUMS, None)
+    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+        raise UserError(f"{path}: has no {CHECKSUMS}, so {what} in it may have been edited", remedy)
+    if found.get("content") != _sum_of(content, found["files"]):
+        raise UserError(f"{path}: was changed after it was written", remedy)
+    for name, expected in found["files"].items():
+        file = path.parent / name
+        if not file.is_file() or sha256_of(file) != expected:
+            problem = "was changed" if file.is_file() else "is missing"
+            raise UserError(f"{file}: {problem}; {path.name} has its SHA-256 ({str(expected)[:16]}…)", remedy)
+    return _validated(kind, content, f"{path}: not {what}", remedy)
+
+
+def _sum_of(content: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([content, files], sort_keys=True).encode()).hexdigest()
 
 
 class _UniqueKeyConstructor(yaml.constructor.BaseConstructor):

@@ -80,7 +80,7 @@ def read_without_context(
             f"{source}: no such file; the rule needs what the model answers without the context",
             remedy=f"{command_without_context(run)}\n  or name a judge: --judge openai or local",
         )
-    answers = {(p.dataset, p.id): p for p in read_predictions(source)}
+    answers = {(p.dataset, p.id): p for p in read_predictions(source, foreign=file is not None)}
     lacking = [p for p in samples if p.context.strip() and (p.dataset, p.id) not in answers]
     if lacking:
         raise UserError(

@@ -22,7 +22,7 @@ from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import read_json_as, write_json
+from d2e_sft.util.files import read_results, with_checksums, write_json
 from eval.compare.runs import ScoredRun
 from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
@@ -160,7 +160,7 @@ def write_patterns(
         "errors": listed,
         "relations": count_patterns(wrong, errors),
     }
-    write_json(run.folder / PATTERNS_FILE, content)
+    write_json(run.folder / PATTERNS_FILE, with_checksums(content))
     return run.folder / PATTERNS_FILE
 
 
@@ -170,7 +170,7 @@ def read_patterns(run: ScoredRun) -> RunPatterns | None:
     if not path.is_file():
         return None
     again = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
-    content = read_json_as(_Content, path, "error patterns", again)
+    content = read_results(_Content, path, "error patterns", again)
     found = {(one.dataset, one.id): JudgedError(one.pattern, one.reason) for one in content.errors}
     wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
     strangers = sorted(found.keys() ^ set(wrong))

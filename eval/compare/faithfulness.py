@@ -18,7 +18,7 @@ from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import read_json_as, write_json
+from d2e_sft.util.files import read_results, with_checksums, write_json
 from eval.compare.paired import ComparedRun, changes_to_first, paired_change
 from eval.compare.runs import ScoredRun
 from eval.score.faithfulness import has_free_answer, word_shares
@@ -74,7 +74,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
             for p, verdict in zip(free, verdicts, strict=True)
         ],
     )
-    write_json(run.folder / JUDGED_FILE, content.model_dump())
+    write_json(run.folder / JUDGED_FILE, with_checksums(content.model_dump()))
     return verdicts
 
 
@@ -84,7 +84,7 @@ def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
     if not path.is_file():
         return None
     again = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
-    judged = read_json_as(_Content, path, "verdicts on answers", again).answers
+    judged = read_results(_Content, path, "verdicts on answers", again).answers
     about = {(one.dataset, one.id): one.output_sha256 for one in judged}
     held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
     changed = [key for key, digest in held.items() if about.get(key) != digest]

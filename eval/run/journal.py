@@ -136,7 +136,7 @@ class DecodingPass:
     def _finish(self, completed: CompletedPass, write: Callable[[CompletedPass], T]) -> T:
         if completed.record.pop(DIGEST, None) is not None:
             # Scored again, perhaps to other lines: a kill between the two files must not look like an edit.
-            write_json(self.files.record, completed.record)
+            write_json(self.files.record, {**completed.record, DIGEST: None})
         result = write(completed)
         write_json(self.files.record, {**completed.record, DIGEST: sha256_of(self.files.predictions)})
         for path in self.files.partials():

@@ -21,7 +21,7 @@ from eval.run.journal_files import (
     read_journal,
     read_record,
 )
-from eval.score.predictions import SampleKey, refuse_edited
+from eval.score.predictions import DIGEST, SampleKey, refuse_edited
 
 
 @dataclass
@@ -66,7 +66,8 @@ def find_resume_state(
     elif record is not None:
         check_fingerprint(record["fingerprint"], fingerprint, files.predictions)
         try:
-            refuse_edited(files.predictions)
+            if record.get(DIGEST, "missing") is not None:  # None: a kill interrupted its scoring
+                refuse_edited(files.predictions)
         except UserError:
             if not accept_edited:
                 raise

@@ -10,7 +10,7 @@ from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import read_samples
-from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
 from eval.run.demonstrations import load_demonstrations
@@ -20,7 +20,7 @@ from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.sample_pass import SamplePass
 from eval.score.predictions import write_predictions
-from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, score_predictions
+from eval.score.scores import RunScores, ScoredBenchmark, score_predictions, write_scores
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _write(evaluation: Evaluation, completed: CompletedPass) -> RunScores:
     scores = RunScores(**_facts(evaluation, completed.record), **parts)
     write_predictions(predictions, files.predictions)
     if files.stem == WITH_CONTEXT:
-        write_json(files.folder / SCORES_FILE, scores.content())
+        write_scores(files.folder, scores.content(), [files.predictions.name])
     return scores
 
 

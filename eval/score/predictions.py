@@ -5,15 +5,15 @@ Raw outputs are kept with the extracted answers, so another extractor can score 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from d2e_sft.data.sample import Format, Relation, Subset
 from d2e_sft.util.errors import UserError, describe_validation_error
-from d2e_sft.util.files import replacing, sha256_of
+from d2e_sft.util.files import read_json_as, replacing, sha256_of
 from eval.score.extract import Mode
 from eval.score.metrics import EventScores, normalise
 
@@ -105,8 +105,11 @@ def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> No
             out.write(prediction.model_dump_json(exclude=left_out) + "\n")
 
 
-def read_predictions(path: str | Path) -> list[Prediction]:
+def read_predictions(path: str | Path, *, foreign: bool = False) -> list[Prediction]:
     """Read predictions from JSONL, in file order.
+
+    Args:
+        foreign: As for `refuse_edited`.
 
     Raises:
         UserError: the file is missing, empty, or changed since `d2e eval` wrote it, or a line is damaged; names file
@@ -115,7 +118,7 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; expected predictions (.jsonl)", remedy="d2e eval RUN --bench BENCH")
-    refuse_edited(path)
+    refuse_edited(path, foreign=foreign)
     predictions = []
     with path.open("rb") as source:
         for line, raw in enumerate(source, start=1):
@@ -133,17 +136,27 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return predictions
 
 
-def refuse_edited(path: Path) -> None:
-    """Compare a file of predictions with the checksum in its record, if any; UserError if it was changed."""
-    try:
-        expected = json.loads(path.with_suffix(".decoding.json").read_bytes()).get(DIGEST)
-    except (OSError, ValueError, AttributeError):
-        return  # no record, or a damaged one, which its readers report
-    found = sha256_of(path)
-    if expected not in (None, found):
+def refuse_edited(path: Path, *, foreign: bool = False) -> None:
+    """Compare a file of predictions with the checksum in its record; UserError if it was changed or has none.
+
+    Args:
+        foreign: They may have been decoded elsewhere, and then have no record.
+    """
+    record = path.with_suffix(".decoding.json")
+    if foreign and not record.is_file():
+        return
+    remedy = (
+        "restore the file, decode again with d2e eval … --overwrite, or keep it with d2e eval … --accept-edited, "
+        "which scores it again and records that"
+    )
+    content = read_json_as(dict[str, Any], record, "the record of a decoding", remedy)
+    if DIGEST not in content:
+        raise UserError(f"{record}: has no {DIGEST}, so {path.name} may have been edited", remedy)
+    if content[DIGEST] is None:
+        raise UserError(f"{path}: its scoring was interrupted", "repeat the same d2e eval, which decodes nothing")
+    if content[DIGEST] != (found := sha256_of(path)):
         raise UserError(
-            f"{path}: was changed after it was written (its SHA-256 is {found[:16]}…; {path.stem}.decoding.json says "
-            f"{str(expected)[:16]}…)",
-            remedy="restore the file, decode again with d2e eval … --overwrite, or keep it with d2e eval … "
-            "--accept-edited, which scores it again and records that",
+            f"{path}: was changed after it was written (its SHA-256 is {found[:16]}…; {record.name} says "
+            f"{str(content[DIGEST])[:16]}…)",
+            remedy,
         )

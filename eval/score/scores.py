@@ -6,16 +6,17 @@ are the content of `scores.json`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from d2e_sft.config.decoding import RECORDED
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS
-from d2e_sft.util.errors import UserError, describe_validation_error
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_results, with_checksums, write_json
 from eval.score.extract import Mode
 from eval.score.faithfulness import FaithfulnessScores, score_faithfulness
 from eval.score.metrics import EventScores
@@ -24,6 +25,10 @@ from eval.score.statistics import Interval, bootstrap_average
 from eval.score.subsets import DatasetSubsets, score_subsets
 
 SCORES_FILE = "scores.json"
+SCORE_AGAIN = (
+    "restore the file, or score the run again with the same d2e eval, which decodes nothing twice; --accept-edited "
+    "uses edited predictions"
+)
 GroupKey = tuple[str, str, str]  # dataset, relation, format
 ALL: GroupKey = ("all", "all", "all")
 METRICS = ("mean", "exact_match", "f1")
@@ -116,7 +121,8 @@ class EvaluationFacts(BaseModel):
         alpha: The debias ratio; None with another decoder than `d2e`.
         decoder: Another decoder, with its options; None: `d2e`, or plain if α is 0.
         plausibility: The cut-off; 0 allows all tokens and is not written.
-        engine: Name of the engine, or several names if the run was resumed with another one.
+        engine: Name of the engine, or several names if the run was resumed with another one; None for answers that
+            were not decoded here but only scored.
         prompt_set_given: Name of the prompt set, or the file of a custom one.
         lacking: Datasets of the suite that its build could not read.
         subset: `per_group`, `seed` and `of`, if only some samples were drawn.
@@ -158,15 +164,14 @@ class RunScores(Scores, EvaluationFacts):
     """The content of `scores.json`; pydantic puts the last base's fields first, so facts precede scores."""
 
 
+def write_scores(folder: Path, content: Mapping[str, Any], files: Iterable[str]) -> None:
+    """Write `FOLDER/scores.json`, with the checksums of its content and of the folder's files that belong to it."""
+    write_json(folder / SCORES_FILE, with_checksums(content, [folder / name for name in files]))
+
+
 def read_scores(path: Path) -> RunScores:
-    """Read a `scores.json`; UserError if it is damaged."""
-    try:
-        return RunScores.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(
-            f"{path}: not the scores of a run ({describe_validation_error(error)})",
-            remedy="the file is damaged or was edited; score the run again with d2e eval",
-        ) from None
+    """Read a `scores.json` of rows; UserError if it, or its predictions, are damaged or were edited."""
+    return read_results(RunScores, path, "the scores of a run", SCORE_AGAIN)
 
 
 def group_of(prediction: Prediction) -> GroupKey:

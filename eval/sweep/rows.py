@@ -17,7 +17,7 @@ import yaml
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import load_yaml, read_json_as, write_whole
+from d2e_sft.util.files import CHECKSUMS, load_yaml, read_results, with_checksums, write_whole
 
 Row = dict[str, Any]
 WITHOUT_CONTEXT = "without_context"
@@ -56,11 +56,11 @@ def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """Return the rows of the probe, none without a file; UserError if it is not a list of rows."""
+    """Return the rows of the probe, none without a file; UserError if it holds no rows, or was edited."""
     if not file.is_file():
         return []
-    rows = read_json_as(list[Row], file, "a list of rows", "restore it, or name another file as `results`")
-    return [row for row in rows if "step" in row]
+    content = read_results(dict[str, list[Row]], file, "the rows of a sweep", "restore it, or name another: --results")
+    return [row for row in content.get("rows", []) if "step" in row]
 
 
 def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: Path) -> None:
@@ -78,9 +78,10 @@ def refuse_other_overrides(rows: Iterable[Row], asked: Mapping[str, str], file: 
 
 
 def write_rows(rows: Sequence[Row], file: Path) -> None:
-    """Write all rows, one per line."""
+    """Write all rows, one per line, and their checksum."""
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    write_whole(file, f"[\n{lines}\n]\n")
+    sums = json.dumps(with_checksums({"rows": rows})[CHECKSUMS])
+    write_whole(file, f'{{"rows": [\n{lines}\n],\n"{CHECKSUMS}": {sums}}}\n')
 
 
 def rows_of(rows: Iterable[Row], values: Mapping[str, str]) -> list[Row]:

@@ -17,7 +17,7 @@ from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import Setting, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from eval.compare.measures.measure import Measure, digest, shares
 from eval.compare.runs import ScoredRun
@@ -25,7 +25,7 @@ from eval.compare.subset_tables import subset_tables
 from eval.compare.tables import score_tables
 from eval.run.benchmark import Benchmark, locate_benchmark
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
-from eval.score.scores import SCORES_FILE, RunScores, ScoredBenchmark, group_of, score_predictions
+from eval.score.scores import RunScores, ScoredBenchmark, group_of, score_predictions, write_scores
 from eval.score.scoring import score_output
 from eval.systems.files import Text, file_in
 from eval.systems.flat.lines import FlatRow, read_lines, refuse_unfilled
@@ -63,7 +63,7 @@ class RowsResult(SystemResult):
         """Leave them as `d2e eval` does, for `d2e compare` and the others; returns the folder RUN/eval/BENCH."""
         folder = run / "eval" / self.run.bench.name
         write_predictions(self.predictions, folder / "predictions.jsonl")
-        write_json(folder / SCORES_FILE, self.scores)
+        write_scores(folder, self.scores, ["predictions.jsonl"])
         return folder
 
 
@@ -88,7 +88,7 @@ class Rows(System[list[EventSample], dict[SampleKey, str]]):
         names = (f"{benchmark.name}/predictions.jsonl", "predictions.jsonl")
         outputs = file_in(predictions, names, "--predictions", "the outputs of a run")
         try:
-            refuse_edited(outputs)
+            refuse_edited(outputs, foreign=True)
         except UserError as error:  # anybody's outputs are scored here, a changed copy of a run's among them
             warn(error.message)
         samples = read_samples(benchmark.file)

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json, write_whole
-from eval.compare.measures.measure import write_measures
+from d2e_sft.util.files import write_whole
+from eval.compare.measures.measure import MEASURES_FILE, write_measures
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.processes import join_processes
-from eval.score.scores import SCORES_FILE
+from eval.score.scores import write_scores
 from eval.systems.asker import Asker
 from eval.systems.registry import SYSTEM_NAMES, load_system
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
 
 RAW_ROOT = Path("data/raw")
+TABLES_FILE = "tables.md"
 _RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # of each pass
 
 
@@ -97,6 +98,6 @@ def write_result(folder: Path, scores: dict[str, Any], result: SystemResult) -> 
     for name, text in result.files.items():
         write_whole(folder / name, text)
     tables = "\n\n".join(table.markdown() for table in result.tables)
-    write_whole(folder / "tables.md", tables + "\n")
+    write_whole(folder / TABLES_FILE, tables + "\n")
     write_measures(result.measures, folder)
-    write_json(folder / SCORES_FILE, scores)
+    write_scores(folder, scores, [*result.files, TABLES_FILE, MEASURES_FILE])

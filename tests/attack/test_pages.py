@@ -12,6 +12,7 @@ import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.files import with_checksums, write_json
 from data_builders.build.card import render_card
 from data_builders.dataset.manifest import read_manifest
 from data_builders.dataset.sample_sets import SampleSet
@@ -70,7 +71,7 @@ def _report(folder: Path, plant: Plant) -> Path:
     wrong = [{"dataset": rows["dataset"], "id": rows["id"], "pattern": _NEGLECT, "reason": plant()}]
     wrong += [{"dataset": "habit", "id": f"s{n}", "pattern": _NEGLECT, "reason": plant()} for n in (1, 2)]
     written = {"judge": {"backend": "openai", "model": plant.line()}, "estimated_by_rule": False, "errors": wrong}
-    (paths[1] / "eval/mini/error_patterns.json").write_text(json.dumps(written))
+    write_json(paths[1] / "eval/mini/error_patterns.json", with_checksums(written))
     write_report(load_runs(paths), folder / "report.html")
     return folder / "report.html"
 

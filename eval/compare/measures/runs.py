@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import read_json_as
+from d2e_sft.util.files import read_json_as, read_results
 from eval.compare.measures.measure import Measure, MeasureComparison, compare_measures, digest, read_measures, shares
 from eval.compare.runs import RunResult, distinct_labels, row_benches
-from eval.score.scores import SCORES_FILE
+from eval.score.scores import SCORE_AGAIN, SCORES_FILE
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d{2}-\d{2}T[\d\-.:]+)\.jsonl")
 _REMEDY = "write it again: lm-eval … --log_samples --output_path FOLDER"
@@ -151,7 +151,8 @@ def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[Measu
         if bench == "lm-eval" and holds_samples(folder):
             measures, scores = read_samples_folder(folder)
         else:
-            measures, scores = read_measures(folder), _content(folder / SCORES_FILE)
+            scores = read_results(dict[str, Any], folder / SCORES_FILE, "scores", SCORE_AGAIN)
+            measures = read_measures(folder)
         runs.append(MeasuredRun(path, label, folder, bench, measures, scores))
     return runs
 
@@ -172,11 +173,7 @@ def _measured_benches(path: Path) -> dict[str, Path]:
         return {"lm-eval": path}
     found = {}
     for file in (path / SCORES_FILE, *sorted(path.glob(f"eval/*/{SCORES_FILE}"))):
-        system = _content(file).get("system") if file.is_file() else None
+        system = read_json_as(dict[str, Any], file, "scores", SCORE_AGAIN).get("system") if file.is_file() else None
         if isinstance(system, str):  # scores of rows have none
             found[system if file.parent == path else file.parent.name] = file.parent
     return found
-
-
-def _content(file: Path) -> dict[str, Any]:
-    return read_json_as(dict[str, Any], file, "scores", "score the run again")

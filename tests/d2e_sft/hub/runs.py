@@ -17,7 +17,7 @@ from d2e_sft.config.recipe import DataSection, Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
 from d2e_sft.hub.card import model_card
-from d2e_sft.util.files import sha256_of
+from d2e_sft.util.files import sha256_of, with_checksums, write_json
 from tests.factories import seal_run
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
@@ -107,9 +107,7 @@ def write_scores(run: Path, name: str = "mini", **changes: Any) -> None:
         ],
         **changes,
     }
-    path = run / "eval" / name / "scores.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(scores))
+    write_json(run / "eval" / name / "scores.json", with_checksums(scores))
 
 
 def card_code(folder: Path, name: str | None = None) -> str:

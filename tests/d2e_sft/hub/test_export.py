@@ -67,8 +67,7 @@ def test_a_checkpoint_of_a_run_is_exported_with_the_runs_recipe_and_its_own_scor
 
 def test_a_failure_leaves_no_folder_behind(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    write_scores(run)
-    (run / "eval" / "mini" / "scores.json").write_text('{"groups": 1}')
+    write_scores(run, groups=1)
     before = sorted(tmp_path.iterdir())
     assert "scores.json: not the scores of `d2e eval`" in refusal_of("export", run, tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == before

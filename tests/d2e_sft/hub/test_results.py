@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of
+from d2e_sft.util.files import with_checksums, write_json
+from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of, write_scores
 
 
 def test_results_stand_by_relation_with_their_intervals(run: Path) -> None:
@@ -26,8 +26,7 @@ def test_results_stand_by_relation_with_their_intervals(run: Path) -> None:
 def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     folder = run / "eval" / "boxes"
-    folder.mkdir(parents=True)
-    (folder / "scores.json").write_text(json.dumps({"system": "boxes", "alpha": None, "max_samples": None}))
+    write_json(folder / "scores.json", with_checksums({"system": "boxes", "alpha": None, "max_samples": None}))
     (folder / "tables.md").write_text("Boxes\n\n| what | accuracy |\n|---|---|\n| all | 12.0 |\n")
     results = section_of(card_of(run), "Results")
     assert "### boxes\n\ndecoded plainly.\n\nBoxes" in results
@@ -35,8 +34,7 @@ def test_a_related_systems_benchmark_keeps_its_own_tables(tmp_path: Path) -> Non
 
 
 def test_answers_by_likelihood_are_marked(run: Path) -> None:
-    [file] = run.glob("eval/*/scores.json")
-    file.write_text(json.dumps({**json.loads(file.read_text()), "answer": "likelihood"}))
+    write_scores(run, answer="likelihood")
     assert "α = 0.5; the likeliest option, nothing generated" in section_of(card_of(run), "Results")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from eval.score.predictions import write_predictions
 from tests.command import output_of, refusal_of
-from tests.factories import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction, write_recorded
 from tests.judge_server import JudgeServer
 
 
@@ -48,13 +48,13 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
     assert _written(run)["counts"] == {"neglect_context": 1, "inaccurate_position": 0, "other": 0, "undecided": 2}
     # What d2e eval left beside the predictions is found.
     blind = [prediction(1, False), prediction(2, False), choice(1, True)]
-    write_predictions(blind, run / "eval" / "mini" / "without_context.jsonl")
+    write_recorded(blind, run / "eval" / "mini" / "without_context.jsonl")
     output_of("errors", run)
     written = _written(run)
     assert written["estimated_by_rule"] is True
     assert written["counts"]["neglect_context"] == 2
     assert written["relations"]["causal"]["undecided"] == 1
-    write_predictions([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
+    write_recorded([prediction(1, False)], run / "eval" / "mini" / "without_context.jsonl")
     error = refusal_of("errors", run)
     assert "holds no answer for 2 of 3 wrong predictions, such as 's2' of 'stories'" in error
 
@@ -88,8 +88,7 @@ def test_rules_compare_with_the_answers_without_the_context(tmp_path: Path) -> N
 def test_without_them_the_remedy_is_the_command_with_all_options_of_the_first_pass(
     tmp_path: Path, scores: dict[str, Any], fingerprint: dict[str, Any], options: str
 ) -> None:
-    run = make_run(tmp_path / "run", [prediction(1, False)], model="some/model", **scores)
-    (run / "eval/mini/predictions.decoding.json").write_text(json.dumps({"fingerprint": fingerprint}))
+    run = make_run(tmp_path / "run", [prediction(1, False)], model="some/model", fingerprint=fingerprint, **scores)
     error = refusal_of("errors", run)
     command = f"d2e eval some/model --bench data/mini {options} --out {run} --without-context"
     assert f"remedy: {command}" in error

@@ -13,14 +13,14 @@ from eval.compare.context_use import context_use
 from eval.compare.runs import load_runs
 from eval.compare.tables import context_table
 from eval.pages.report.page import render_page
-from eval.score.predictions import Prediction, write_predictions
+from eval.score.predictions import Prediction
 from eval.score.statistics import holm
-from tests.factories import make_run, prediction
+from tests.factories import make_run, prediction, write_recorded
 
 
 def run_with(folder: Path, rows: list[Prediction], without: list[Prediction]) -> Path:
     run = make_run(folder, rows)
-    write_predictions(without, run / "eval" / "mini" / "without_context.jsonl")
+    write_recorded(without, run / "eval" / "mini" / "without_context.jsonl")
     return run
 
 

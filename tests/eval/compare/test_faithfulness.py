@@ -9,6 +9,7 @@ import pytest
 
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import with_checksums, write_json
 from eval.compare.compare import compare_runs
 from eval.compare.faithfulness import (
     JUDGED_FILE,
@@ -165,6 +166,6 @@ def test_verdicts_on_other_answers_are_refused(tmp_path: Path, server: JudgeServ
     other = scored(tmp_path / "run", "Within 30 days.", "Yes.")
     with pytest.raises(UserError, match=r"1 of the 2 answers .* not those that were judged, such as 's1' of returns"):
         read_judged(other)
-    (run.folder / JUDGED_FILE).write_text(json.dumps({"judge": {}, "answers": [{"id": "s0"}]}))
+    write_json(run.folder / JUDGED_FILE, with_checksums({"judge": {}, "answers": [{"id": "s0"}]}))
     with pytest.raises(UserError, match="not verdicts on answers"):
         read_judged(run)

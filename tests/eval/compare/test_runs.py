@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs, only_subset, reference_first
-from eval.score.scores import score_predictions
-from tests.factories import choice, make_run, prediction, story
+from tests.factories import make_run, prediction, story
 
 
 def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
@@ -58,15 +56,12 @@ def test_the_benchmark_is_the_only_shared_one_or_the_chosen_one(tmp_path: Path) 
 
 def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [prediction(1, True), prediction(2, True)])
-    file = run / "eval" / "mini" / "scores.json"
-    whole = json.loads(file.read_text())
-    for other in ([choice(1, True), choice(2, True)], [prediction(1, True)]):
-        file.write_text(json.dumps({**whole, **score_predictions(other).content()}))
-        with pytest.raises(UserError, match="is not about"):
-            load_runs([run])
-    file.write_text(json.dumps({**whole, "model": None}))
-    with pytest.raises(UserError, match=r"scores\.json.*model"):
+    other = make_run(tmp_path / "other", [prediction(1, True)])
+    (run / "eval/mini/scores.json").write_bytes((other / "eval/mini/scores.json").read_bytes())
+    with pytest.raises(UserError, match=r"predictions\.jsonl: was changed; scores\.json has its SHA-256"):
         load_runs([run])
+    with pytest.raises(UserError, match=r"scores\.json.*model"):
+        load_runs([one(tmp_path, "third", model=None)])
 
 
 def test_the_reference_is_named_by_label_or_path_and_stands_first(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.runs import load_runs
 from eval.compare.subset_comparison import RunSubsets, SubsetComparison, compare_subsets
-from eval.score.predictions import Prediction, write_predictions
+from eval.score.predictions import Prediction
 from eval.score.statistics import Difference, paired_average
 from eval.score.subsets import AVERAGE, DatasetSubsets, SubsetScores
 from tests.command import output_of
-from tests.factories import make_run, prediction, story
+from tests.factories import make_run, prediction, story, write_recorded
 
 
 def habit_rows(aligned: int, conflict: int, *, dataset: str = "habit", of: int = 40) -> list[Prediction]:
@@ -91,11 +91,11 @@ def test_the_models_own_habit_is_measured_without_the_contexts(tmp_path: Path) -
     unread = {100: "kitchen", 101: "attic", 102: "kitchen", 103: "kitchen"}
     run = make_run(tmp_path / "run", rows)
     without = [row for row in rows if row.subset == "aligned"] + [story(n, "conflict", s) for n, s in unread.items()]
-    write_predictions(without, run / "eval" / "mini" / "without_context.jsonl")
+    write_recorded(without, run / "eval" / "mini" / "without_context.jsonl")
     assert re.search(r"^run +75\.0 \[.*\] +3 +33\.3 \[", output_of("compare", run), flags=re.MULTILINE)
     right = habit_rows(2, 2, of=2)
     never = make_run(tmp_path / "never", right)
-    write_predictions(right, never / "eval" / "mini" / "without_context.jsonl")
+    write_recorded(right, never / "eval" / "mini" / "without_context.jsonl")
     for folder, expected in ((run, (0.75, 3, pytest.approx(1 / 3))), (never, (0.0, 0, None))):
         comparison = compare_subsets(load_runs([folder]))
         assert comparison is not None

@@ -67,7 +67,7 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
     assert without_the_clock(scores_of(run, bench)) == expected
 
 
-@pytest.mark.parametrize("function", ["runner:write_predictions", "runner:write_json", "journal:write_json"])
+@pytest.mark.parametrize("function", ["runner:write_predictions", "runner:write_scores", "journal:write_json"])
 def test_a_kill_while_the_results_are_written_costs_no_answer(
     world: Path, tmp_path: Path, decoded: list[Any], function: str
 ) -> None:

@@ -47,10 +47,12 @@ def test_the_file_has_a_row_a_line_and_a_broken_one_is_refused(tmp_path: Path) -
     assert read_rows(file) == []
     write_rows(rows, file)
     assert read_rows(file) == rows
-    assert len(file.read_text().splitlines()) == 4
-    for text in ("[1, 2]", "["):
+    whole = file.read_text()
+    assert len(whole.splitlines()) == 5
+    edited = {"was changed": whole.replace('"step": 1', '"step": 2'), "has no checksums": '{"rows": []}'}
+    for said, text in {**edited, "not the rows of a sweep": "[1, 2]", "Invalid JSON": "["}.items():
         file.write_text(text)
-        with pytest.raises(UserError, match="not a list of rows"):
+        with pytest.raises(UserError, match=said):
             read_rows(file)
 
 
@@ -84,6 +86,6 @@ def test_rows_with_subsets_have_conflict_and_aligned_side_by_side(tmp_path: Path
         ["50.0", "100.0", "50.0", "50.0"],
     ]
     write_results(sweep, results)
-    written = json.loads((sweep.out / "results.json").read_text())
+    written = json.loads((sweep.out / "results.json").read_text())["rows"]
     assert "subsets" not in written[0]
     assert written[2]["subsets"]["gap"]["mean"] == 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from eval.run.options import EvalOptions
 from eval.systems.run import evaluate_system
 from tests.eval.systems.files import save
 from tests.eval.systems.riddles import GOLD, RIDDLES
+from tests.factories import scores_of
 
 
 def evaluate(model: Path, run: Path, data: Path | None, *given: str, **options: Any) -> tuple[dict[str, Any], Path]:
@@ -30,7 +30,7 @@ def data(tmp_path: Path) -> Path:
 def test_results_are_kept_with_what_they_came_from(model: Path, tmp_path: Path, data: Path) -> None:
     scores, folder = evaluate(model, tmp_path / "run", data, "level=2", max_samples=2, seed=4)
     assert folder == tmp_path / "run" / "eval" / "riddles-level=2"
-    assert json.loads((folder / "scores.json").read_text()) == scores
+    assert scores_of(tmp_path / "run", folder.name) == scores
     assert (scores["system"], scores["counts"]["questions"], scores["max_samples"]) == ("riddles", 2, 2)
     assert (scores["options"], scores["without_context"], scores["seed"]) == (
         {"file": "test.jsonl", "level": 2},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from eval.compare.measures.measure import Measure, digest, shares, write_measures
+from eval.compare.measures.measure import MEASURES_FILE, Measure, digest, shares, write_measures
+from eval.score.scores import write_scores
+from eval.systems.run import TABLES_FILE
 
 GOLD = digest({"q": "more"})
 
@@ -19,6 +20,7 @@ def save_result(run: Path, measures: Sequence[Measure], bench: str = "wiqa", **s
     folder = run / "eval" / bench
     folder.mkdir(parents=True)
     content: Mapping[str, object] = {"system": bench.split("-", maxsplit=1)[0], "model": "m", **scores}
-    (folder / "scores.json").write_text(json.dumps(content))
     write_measures(measures, folder)
+    (folder / TABLES_FILE).write_text("| what | score |\n|---|---|\n")
+    write_scores(folder, content, [MEASURES_FILE, TABLES_FILE])
     return run

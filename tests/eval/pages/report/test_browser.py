@@ -210,9 +210,8 @@ def test_cards_have_the_instruction_that_the_model_was_given_unless_it_has_chang
     of_scq = [card for card in cards(after_scripts(page)) if "· scq ·" in card]
     assert of_scq
     assert all(html.escape(system, quote=False) in card for card in of_scq)
-    run = make_run(tmp_path / "run", [choice(1, True)])
-    record = {"fingerprint": {"prompt_set": "default, sha256 " + "0" * 64}}
-    (run / "eval/mini/predictions.decoding.json").write_text(json.dumps(record))
+    changed = {"prompt_set": "default, sha256 " + "0" * 64}
+    run = make_run(tmp_path / "run", [choice(1, True)], fingerprint=changed)
     assert data_of(render_page(load_runs([run])))["instructions"] == []
 
 

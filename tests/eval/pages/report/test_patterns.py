@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import with_checksums, write_json
 from eval.compare.error_patterns import read_patterns
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
@@ -18,6 +19,11 @@ from tests.command import d2e
 from tests.factories import choice, make_run, prediction
 
 NEGLECT, PLACE, OTHER = "neglect_context", "inaccurate_position", "other"
+
+
+def sealed(errors: list[dict[str, Any]]) -> str:
+    """The text of a file of patterns."""
+    return json.dumps(with_checksums({"judge": {"backend": "x"}, "estimated_by_rule": True, "errors": errors}))
 
 
 def run_with(folder: Path, found: dict[str, str] | None, *, by_rule: bool = False, **content: Any) -> Path:
@@ -31,7 +37,7 @@ def run_with(folder: Path, found: dict[str, str] | None, *, by_rule: bool = Fals
         ]
         judge = {"backend": "rules", "model": None} if by_rule else {"backend": "openai", "model": "judge-1"}
         written = {"judge": judge, "estimated_by_rule": by_rule, "errors": errors, **content}
-        (run / "eval/mini/error_patterns.json").write_text(json.dumps(written))
+        write_json(run / "eval/mini/error_patterns.json", with_checksums(written))
     return run
 
 
@@ -81,7 +87,7 @@ def test_without_patterns_there_is_no_such_part_and_without_wrong_answers_no_cha
     assert "#errors" not in page
     run = make_run(tmp_path / "run", [prediction(0, True)])
     content = {"judge": {"backend": "rules"}, "estimated_by_rule": True, "errors": []}
-    (run / "eval/mini/error_patterns.json").write_text(json.dumps(content))
+    write_json(run / "eval/mini/error_patterns.json", with_checksums(content))
     page = render_page(load_runs([run]))
     assert "error patterns by relation of" not in page
     assert "estimated by rule" in page
@@ -92,8 +98,10 @@ def test_without_patterns_there_is_no_such_part_and_without_wrong_answers_no_cha
     [
         ("{", "not error patterns"),
         ("[]", "not error patterns"),
-        ('{"judge": {"backend": "x"}, "estimated_by_rule": true, "errors": [{}]}', "errors.0.dataset: missing"),
-        ('{"judge": {"backend": "x"}, "estimated_by_rule": true, "errors": []}', "about 0 wrong answers, .* holds 3"),
+        ("{}", "has no checksums"),
+        (sealed([{}]), "errors.0.dataset: missing"),
+        (sealed([]), "about 0 wrong answers, .* holds 3"),
+        (sealed([]).replace("true", "false"), "was changed after it was written"),
     ],
 )
 def test_a_damaged_file_or_one_of_other_answers_is_refused(tmp_path: Path, text: str, problem: str) -> None:
