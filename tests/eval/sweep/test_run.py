@@ -57,7 +57,7 @@ def sweep(world: Path, out: Path, *words: str | Path) -> list[str | Path]:
 
 
 def results(out: Path) -> dict[str, dict[str, Any]]:
-    rows = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    rows = json.loads((out / "results.json").read_text(encoding="utf-8"))["rows"]
     return {row["name"]: row for row in rows if "name" in row}
 
 
@@ -253,7 +253,7 @@ def test_a_probe_measures_each_training_once_and_compares_it(world: Path, tmp_pa
     printed = output_of("sweep", file, "seed=0", "--jobs", "2")
     assert "4 points in" in printed
     assert "left: 2 trainings and 0 evaluations" in printed
-    found = json.loads(rows.read_text())
+    found = json.loads(rows.read_text())["rows"]
     # Before the first step and after each of two; plain, debiased and without context.
     assert len(found) == 2 * 3 * 3
     assert {row["step"] for row in found} == {0, 1, 2}
@@ -263,7 +263,7 @@ def test_a_probe_measures_each_training_once_and_compares_it(world: Path, tmp_pa
     assert "reference" in (out / "results.md").read_text()
     again = output_of("sweep", file, "seed=0", "objective=sft")
     assert "0,sft: already done" in again
-    assert json.loads(rows.read_text()) == found
+    assert json.loads(rows.read_text())["rows"] == found
     assert "--results FILE" in refusal_of("sweep", file, "seed=0", "train.learning_rate=0.5")
 
 
@@ -274,7 +274,7 @@ def test_a_probe_whose_training_fails_keeps_the_others(world: Path, tmp_path: Pa
     assert called.status == 1
     assert "0,d2e: FAILED" in called.out
     assert "1 of 2 points failed" in called.err
-    assert {row["objective"] for row in json.loads((tmp_path / "rows.json").read_text())} == {"sft"}
+    assert {row["objective"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]} == {"sft"}
 
 
 def test_the_sweep_of_the_evidence_trains_and_scores_what_the_page_says(
