@@ -87,10 +87,8 @@ def draw_scenarios(
     """Yield scenarios until every split has what it needs; the caller increases `taken` for each scenario.
 
     A signature belongs to the split that lacks most, by share, when the signature first occurs. So all splits get
-    common and rare signatures, and each fills up exactly. No initial state is used twice.
-
-    Raises:
-        UserError: The world is too small for the needs.
+    common and rare signatures, and each fills up exactly. No initial state is used twice. UserError if the world is
+    too small for the needs.
     """
     owner: dict[tuple[int, ...], Split] = {}
     seen: set[State] = set()

@@ -36,11 +36,8 @@ class Benchmark:
         """Return the entry of the manifest; None without a benchmark."""
         if not self.sets:
             return None
-        return {
-            "kept_apart_from": {test.name: len(test.samples) for test in self.sets},
-            "not_read": self.unread,
-            "bad_rows": self.bad_rows,
-        }
+        sizes = {test.name: len(test.samples) for test in self.sets}
+        return {"kept_apart_from": sizes, "not_read": self.unread, "bad_rows": self.bad_rows}
 
 
 def read_benchmark(options: BuildOptions) -> Benchmark:

@@ -78,13 +78,11 @@ def draw(
         if not short:
             break
         if not allow_shortfall:
-            lines = [
-                f"{len(short)} of {len(pools)} datasets have too few training samples for {size:,} in the ratios:"
-            ]
+            rows = [f"{len(short)} of {len(pools)} datasets have too few training samples for {size:,} in the ratios:"]
             for name, found in short.items():
                 counts = f"wanted {asked[name]:>5,}, found {found:>5,}, short {asked[name] - found:>5,}"
-                lines.append(f"  {name:{max(map(len, short))}}  {counts}: {pools[name].why_small()}")
-            raise UserError("\n".join(lines), remedy=_REMEDY)
+                rows.append(f"  {name:{max(map(len, short))}}  {counts}: {pools[name].why_small()}")
+            raise UserError("\n".join(rows), remedy=_REMEDY)
         limits.update(short)
         quotas = allot(size, ratios, limits)
     samples = [sample for name, pool in pools.items() for sample in pool.kept[: quotas[name]]]

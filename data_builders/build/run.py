@@ -104,10 +104,7 @@ def estimate_judge(options: BuildOptions) -> str:
     """Return the requests and costs of the judge, one line per job; reads the raw files, and writes nothing.
 
     For a suite with ratios it counts the samples that are judged first. Each one that the judge rejects is replaced by
-    another, so the true number is larger by the rejected share.
-
-    Raises:
-        UserError: no judge is named, or nothing can be read.
+    another, so the true number is larger by the rejected share. UserError without a judge, or if nothing can be read.
     """
     if options.judge is None:
         raise UserError("--estimate without a judge; rules cost nothing", "name one, for example --judge openai")

@@ -18,9 +18,7 @@ def swap_rows(options: BuildOptions, composition: Composition, split: Literal["t
 
     Training rows are replaced (`options.swap`). Test rows get a swapped twin (`options.swap_test`). The original's
     answer is then the habit: a model that uses the context answers the twin differently (Longpre et al. 2021).
-
-    Raises:
-        UserError: no row can be swapped.
+    UserError if no row can be swapped.
     """
     option, share = ("swap", options.swap) if split == "train" else ("swap-test", options.swap_test)
     if not share:

@@ -67,16 +67,14 @@ def restricted(manifest: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def describe_build(
-    options: Mapping[str, Any], seed: int, datasets: Mapping[str, Any], **sections: Any
-) -> dict[str, Any]:
-    """Return the manifest without its `outputs`, which are added after writing; empty sections are left out."""
+def describe_build(options: Mapping[str, Any], seed: int, datasets: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
+    """Return the manifest without its `outputs`, which are added after writing; empty parts are left out."""
     return {
         "project": _PROJECT,
         "version": __version__,
         "seed": seed,
         "options": dict(options),
-        **{name: section for name, section in sections.items() if section},
+        **{name: part for name, part in parts.items() if part},
         "datasets": dict(datasets),
     }
 

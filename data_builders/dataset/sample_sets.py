@@ -22,8 +22,7 @@ class SampleSet:
 def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
     """Return all rows of a `.parquet` or `.jsonl` file, or those of the wanted splits of a build folder.
 
-    Raises:
-        UserError: the path does not exist, the folder has none of the splits, or a row is bad.
+    UserError if the path does not exist, the folder has none of the splits, or a row is bad.
     """
     if not path.is_dir():
         return SampleSet(path.stem, read_samples(path))

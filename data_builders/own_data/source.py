@@ -26,8 +26,7 @@ def how_to_describe(name: str) -> str | None:
     """Return the remedy for a file of rows given instead of its description; None for other names."""
     if Path(name).suffix.lower() not in ENDINGS:
         return None
-    text = EXAMPLE.replace("mine.csv", name)
-    return f"describe it in a file such as mine.yaml, and name that:\n{text}"
+    return f"describe it in a file such as mine.yaml, and name that:\n{EXAMPLE.replace('mine.csv', name)}"
 
 
 def own_source(name: str) -> Source | None:

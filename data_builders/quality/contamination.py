@@ -143,9 +143,8 @@ def find_overlap(
 ) -> Overlap:
     """Return exact and near overlap of a training set with each benchmark set.
 
-    Args:
-        threshold: lowest Jaccard similarity of a near-duplicate.
-        train_templates: set aside templates of the training set, too, not only those of the benchmark.
+    Near-duplicates have a Jaccard similarity of at least `threshold`. With `train_templates`, templates of the
+    training set are set aside, too, not only those of the benchmark.
     """
     rows = [KeyedRow(sample) for sample in train]
     result = Overlap(len(rows), threshold)

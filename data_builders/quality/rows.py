@@ -17,8 +17,7 @@ from data_builders.text.sentences import sentence_spans
 
 def draw(samples: Sequence[EventSample], rows: int, seed: int) -> list[EventSample]:
     """Return at most `rows` rows, drawn with the seed, in the data's order."""
-    places = range(len(samples))
-    return [samples[i] for i in sorted(random.Random(seed).sample(places, min(rows, len(samples))))]
+    return [samples[i] for i in sorted(random.Random(seed).sample(range(len(samples)), min(rows, len(samples))))]
 
 
 def pick(samples: Sequence[EventSample], ids: Sequence[str]) -> list[EventSample]:

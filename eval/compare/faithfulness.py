@@ -31,12 +31,7 @@ _CORRECT = {"correct": True, "incorrect": False}
 
 
 class Verdict(BaseModel):
-    """The judge's verdict on one answer.
-
-    Attributes:
-        supported: the context supports everything in the answer.
-        correct: the answer agrees with the gold answer.
-    """
+    """The judge's verdict: does the context support all of an answer, and does it agree with the gold answer?"""
 
     supported: bool
     correct: bool
@@ -58,10 +53,8 @@ class _Content(BaseModel):
 def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
     """Ask a judge about a run's free answers to contexts, and write the verdicts to the run's folder.
 
-    Returns a verdict for each answer in order; None where the judge named none, twice.
-
-    Raises:
-        UserError: the judge cannot be asked, or not any more.
+    Returns a verdict for each answer in order; None where the judge named none, twice. UserError if the judge cannot
+    be asked, or not any more.
     """
     free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
     templates = load_templates(Path(__file__).with_name("answer_prompts.yaml"), "free_answer")

@@ -26,11 +26,9 @@ class ComparedRun:
 def changes_to_first(
     runs: Sequence[Mapping[Name, _Value]], difference: Callable[[_Value, _Value], Difference | None]
 ) -> list[dict[Name, Difference]]:
-    """Return each run's differences to the first run, in what both have; empty for the first.
+    """Return each run's differences to the first run, in the measures that both have; empty for the first.
 
-    Args:
-        runs: measure → value of each run.
-        difference: from the first run's value to the other's; None if they cannot be compared.
+    `difference` is from the first run's value to the other's; None if they cannot be compared.
     """
     first, *others = runs
     pairs = [{name: difference(value, own[name]) for name, value in first.items() if name in own} for own in others]

@@ -119,8 +119,7 @@ class MeasureComparison:
 def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> MeasureComparison:
     """Compare results of one scorer, given by label.
 
-    Raises:
-        UserError: a result has no measure, the results have none in common, or their items or gold answers differ.
+    UserError if a result has no measure, they have none in common, or their items or gold answers differ.
     """
     for label, measures in results.items():
         if not measures:
@@ -139,8 +138,12 @@ def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Me
     _check_same_items(bench, {label: own[names[0]] for label, own in by_label.items()})
     same_items = [name for name in names if len({frozenset(own[name].counts) for own in by_label.values()}) == 1]
     changes: dict[str, list[Difference]] = {}
+
+    def change(one: Measure, other: Measure) -> Difference:
+        return paired_counts(one.form, *([own.counts[item] for item in one.counts] for own in (one, other)))
+
     for family in (same_items[:1], same_items[1:]):
-        found = changes_to_first([{name: own[name] for name in family} for own in by_label.values()], _change)
+        found = changes_to_first([{name: own[name] for name in family} for own in by_label.values()], change)
         changes |= {name: [own[name] for own in found[1:]] for name in family}
     rows = [
         MeasureRow(
@@ -171,8 +174,3 @@ def _check_same_items(bench: str, headlines: Mapping[str, Measure]) -> None:
                 f"{bench}: {first} and {label} were scored against different gold answers to the same {one.unit}",
                 remedy="score both against the same file",
             )
-
-
-def _change(first: Measure, other: Measure) -> Difference:
-    counts = [[own.counts[item] for item in first.counts] for own in (first, other)]
-    return paired_counts(first.form, *counts)

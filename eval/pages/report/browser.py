@@ -43,11 +43,9 @@ def browser_data(
     instructions: Sequence[Instruction],
     limit: int | None = None,
 ) -> dict[str, Any]:
-    """The data for the browser's script, whose comment explains the lists.
+    """The data for the browser's script, whose comment explains the lists; `patterns` are by label of the run.
 
-    Args:
-        patterns: by label of the run.
-        limit: maximum number of samples, drawn from outcomes and groups in turns; None means all.
+    At most `limit` samples are drawn from outcomes and groups in turns; None means all.
     """
     texts: dict[str, int] = {}
 

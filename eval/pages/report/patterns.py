@@ -96,10 +96,8 @@ def write_error_report(
 ) -> list[Path]:
     """Write `error_patterns.html` and, if there are errors, `error_patterns.png` to the run's folder.
 
-    Args:
-        without: answers without the contexts, if known.
-        method: a sentence on how the patterns were found.
-        samples: number of answers to show in full.
+    `without` has the answers without the contexts, if known. `method` is a sentence on how the patterns were found.
+    The page shows `samples` answers in full.
     """
     groups: dict[tuple[str, str], list[WrongAnswer]] = {}
     for key, error in patterns.errors.items():
