@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.conversation import Conversation
+from d2e_sft.data.row_files import AS_JSON, MOST_CHARACTERS, jsonl_rows, parquet_rows
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
-from d2e_sft.util.files import object_with_unique_keys, replacing
+from d2e_sft.util.files import replacing
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
 Format = Literal["nli", "scq", "mcq", "qa", "chat"]
@@ -28,7 +29,6 @@ NLI_LABELS = ("positive", "negative")
 
 NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
 
-_AS_JSON = ("meta", "conversation")  # text in Parquet: a struct column would force one shape on all rows
 _TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
 _COLUMNS = {
     **dict.fromkeys(("id", "dataset", "split", "relation", "format"), _TEXT),
@@ -88,6 +88,14 @@ class EventSample(BaseModel):
     habit: list[NonEmptyText] = Field(default_factory=list)
     weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     conversation: Conversation | None = None
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        texts = [self.context, self.refined_context or "", self.question, *self.options, *self.answers, *self.habit]
+        texts += [turn.content for turn in self.conversation.turns] if self.conversation else []
+        if (length := sum(map(len, texts))) > MOST_CHARACTERS:
+            raise ValueError(f"the row's texts have {length:,} characters; expected at most {MOST_CHARACTERS:,}")
+        return self
 
     @model_validator(mode="after")
     def _answers_fit_format(self) -> Self:
@@ -150,7 +158,7 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
     samples: list[EventSample] = []
     first_line: dict[tuple[str, str, str], int] = {}
     refused = 0
-    rows = _iter_parquet(path) if path.suffix == ".parquet" else _iter_jsonl(path)
+    rows = parquet_rows(path) if path.suffix == ".parquet" else jsonl_rows(path)
     for line, row, unparsed in rows:
         checked = unparsed or check_row(row)
         if isinstance(checked, EventSample):
@@ -200,44 +208,10 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
     with replacing(path) as partial:
         if path.suffix == ".parquet":
             for row in rows:
-                for name in _AS_JSON:
+                for name in AS_JSON:
                     if row.get(name) is not None:
                         row[name] = json.dumps(row[name], ensure_ascii=False, sort_keys=True)
             pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(columns)), partial, compression="zstd")
         else:
             with partial.open("w", encoding="utf-8") as out:
                 out.writelines(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
-
-
-def _iter_parquet(path: Path) -> Iterator[tuple[int, Any, str | None]]:
-    """Yield (line, row, problem) for each row; `problem` is set if the row could not be parsed."""
-    try:
-        rows = pq.ParquetFile(path).read().to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path}: not a readable Parquet file ({path.stat().st_size:,} bytes: {error})",
-            remedy="the file is truncated or not Parquet; build or copy it again",
-        ) from None
-    for line, row in enumerate(rows, start=1):
-        problem = None
-        for name in _AS_JSON:
-            if isinstance(row.get(name), str):
-                try:
-                    row[name] = json.loads(row[name])
-                except (ValueError, RecursionError) as error:
-                    problem = f"{name}: got {shortened(row[name])}; expected a JSON object ({error})"
-        yield line, row, problem
-
-
-def _iter_jsonl(path: Path) -> Iterator[tuple[int, Any, str | None]]:
-    with path.open("rb") as source:
-        for line, raw in enumerate(source, start=1):
-            if not raw.strip():
-                continue
-            try:
-                row = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=object_with_unique_keys)
-            except (ValueError, RecursionError) as error:
-                yield line, raw.decode("utf-8", errors="replace"), f"not a JSON object in UTF-8 ({error})"
-                continue
-            problem = None if isinstance(row, dict) else f"got {shortened(row)}; expected a JSON object"
-            yield line, row, problem

@@ -134,20 +134,21 @@ class RawInput(FileContents):
         yield from self._checked(enumerate(self._parquet(columns, optional), start=1))
 
     def parse(self, rows: Iterable[AnyRow], parser: Callable[[AnyRow], Parsed]) -> list[Parsed]:
-        """Apply the parser to each row, and reject rows for which it raises BadRowError."""
+        """Apply the parser to each row, and reject rows for which it raises BadRowError, or EventSample an error."""
         parsed = []
         for row in rows:
             try:
                 parsed.append(parser(row))
-            except BadRowError as problem:
+            except (BadRowError, ValidationError) as error:
+                problem = describe_validation_error(error) if isinstance(error, ValidationError) else str(error)
                 content: object = row.text if isinstance(row, Line) else repr(row)
                 if isinstance(row, Row):
                     content = (row.key, row.fields) if row.key else row.fields
-                self.reject(row.number, content, str(problem))
+                self.reject(row.number, content, problem)
         return parsed
 
     def sample(self, draft: Draft) -> EventSample:
-        """Return the draft as a sample, with texts decoded; BadRowError if EventSample rejects it."""
+        """Return the draft as a sample, with texts decoded; ValidationError if EventSample rejects it."""
         assert draft.relation is not None, "a filter leaves out rows without a relation"
         assert draft.context is not None, "a filter leaves out rows without a context"
         names = ("context", "refined_context", "question", "options", "answers", "habit")
@@ -158,26 +159,23 @@ class RawInput(FileContents):
         # Other entries of meta stay as the file has them, so that they can be found in it.
         quotes, _ = decode_all_texts({name: value for name, value in draft.meta.items() if name in QUOTING})
         decoded |= set(cast(Iterable[str], draft.meta.get(DECODED, ())))
-        try:
-            return EventSample(
-                id=f"{self.dataset}-{self.split}-{draft.id or draft.number}",
-                dataset=self.dataset,
-                split=self.split,
-                relation=draft.relation,
-                format=self.format,
-                subset=draft.subset,
-                **texts,
-                meta={
-                    "source": self.name,
-                    **({self.unit: draft.number} if draft.record_number else {}),
-                    **{name: value for name, value in draft.meta.items() if name != DECODED},
-                    **quotes,
-                    **({DECODED: sorted(decoded)} if decoded else {}),
-                    "licence": self.licence,
-                },
-            )
-        except ValidationError as error:
-            raise BadRowError(describe_validation_error(error)) from None
+        return EventSample(
+            id=f"{self.dataset}-{self.split}-{draft.id or draft.number}",
+            dataset=self.dataset,
+            split=self.split,
+            relation=draft.relation,
+            format=self.format,
+            subset=draft.subset,
+            **texts,
+            meta={
+                "source": self.name,
+                **({self.unit: draft.number} if draft.record_number else {}),
+                **{name: value for name, value in draft.meta.items() if name != DECODED},
+                **quotes,
+                **({DECODED: sorted(decoded)} if decoded else {}),
+                "licence": self.licence,
+            },
+        )
 
     def reject(self, number: int, row: object, problem: str) -> None:
         """Record a bad row, numbered in `unit`; UserError if bad rows are not skipped."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from d2e_sft.data.bad_rows import write_bad_rows
+from d2e_sft.data.row_files import MOST_CHARACTERS
 from d2e_sft.data.sample import read_samples, write_samples
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
@@ -111,6 +113,38 @@ def test_bad_rows_can_be_collected_and_written(tmp_path: Path) -> None:
     assert bad[4]["error"] == "id: got 's0', which line 1 has too; expected a unique id"
     write_bad_rows([], side)
     assert not side.exists(), "a clean file must not seem to have had bad rows"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+@pytest.mark.parametrize("field", ["context", "refined_context", "question", "answers"])
+def test_a_row_longer_than_any_model_reads_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, field: str
+) -> None:
+    long = "é" * (MOST_CHARACTERS + 1)
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr("d2e_sft.data.sample.MOST_CHARACTERS", 10**9)
+        rows = [make_sample(0), make_sample(1, **{field: [long] if field == "answers" else long}), make_sample(2)]
+        write_samples(rows, tmp_path / f"rows.{ending}")
+    with pytest.raises(UserError, match=r"line 2: the row's texts have 4,000,\d+ characters; expected at most 4,0"):
+        read_samples(tmp_path / f"rows.{ending}")
+    assert len(read_samples(tmp_path / f"rows.{ending}", bad_rows=[])) == 2
+
+
+def test_a_line_longer_than_any_row_is_not_read_whole(tmp_path: Path) -> None:
+    file, good = tmp_path / "rows.jsonl", [json.dumps(make_sample(n).model_dump()).encode() + b"\n" for n in range(2)]
+    with file.open("wb") as out:
+        out.write(good[0] + b'{"id": "')
+        out.truncate(600_000_000)  # zeros, which take no room on the disk
+        out.seek(0, 2)
+        out.write(b'"}\n' + good[1])
+    bad: list[dict[str, Any]] = []
+    tracemalloc.start()
+    assert [sample.id for sample in read_samples(file, bad_rows=bad)] == ["s0", "s1"]
+    assert tracemalloc.get_traced_memory()[1] < 200_000_000
+    tracemalloc.stop()
+    assert bad[0]["line"] == 2
+    assert "has more than 48,000,000 bytes; expected at most 4,000,000 characters" in bad[0]["error"]
+    assert len(bad[0]["row"]) <= 1000
 
 
 @pytest.mark.parametrize(

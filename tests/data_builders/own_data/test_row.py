@@ -36,6 +36,7 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending:
     [
         (QA, QA_ROWS + "  ,Why?,so\n", "line 4: context: got '  '; expected text that is not empty"),
         (QA, QA_ROWS + "It rained.,Why?,\n", "line 4: answer: got ''; expected text that is not empty"),
+        (QA, QA_ROWS + f"{'It rained. ' * 400_000},Why?,so\n", "line 4: the row's texts have 4,400,005 characters"),
         (QA, QA_ROWS + "It rained.,Why?\n", "line 4: got 2 columns; expected 3: context, question, answer"),
         (QA, QA_ROWS + '"It rained.,Why?,so\n', "line 4: the CSV row that begins here breaks"),
         (QA.replace("relation: causal\n", ""), "context,question,answer,relation\nA b.,Why?,a,casual\n",
