@@ -31,7 +31,7 @@ UserPath = Annotated[str, AfterValidator(os.path.expanduser)]
 class LoraSection(Section):
     """Low-rank adapters, trained instead of the full weights (peft's LoraConfig)."""
 
-    r: int = Field(default=16, ge=1)
+    r: int = Field(default=16, ge=1, le=4096)
     """The rank of each adapter."""
     lora_alpha: int = Field(default=32, ge=1)
     """Scaling: an adapter's output is multiplied by lora_alpha / r (by lora_alpha / √r with `use_rslora`)."""

@@ -24,7 +24,7 @@ from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, 
 from data_builders.boxes.wording import refined_context
 from data_builders.boxes.world import OBJECTS, Scenario, World
 from data_builders.raw.facts import source
-from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
+from data_builders.raw.source import MOST_SAMPLES, Job, SourceOptions, SplitRows, SplitSamples
 
 
 class BoxesOptions(SourceOptions):
@@ -48,14 +48,14 @@ class BoxesOptions(SourceOptions):
     boxes: int = Field(7, ge=1, le=100)
     max_objects: int = Field(3, ge=1)
     expected_objects: float = Field(2.0, gt=0, le=100)
-    operations: int = Field(12, ge=0)
-    train_samples: int = Field(2_000, ge=0)
-    dev_samples: int = Field(0, ge=0)
-    test_samples: int = Field(500, ge=0)
+    operations: int = Field(12, ge=0, le=1_000)
+    train_samples: int = Field(2_000, ge=0, le=MOST_SAMPLES)
+    dev_samples: int = Field(0, ge=0, le=MOST_SAMPLES)
+    test_samples: int = Field(500, ge=0, le=MOST_SAMPLES)
     questions_per_scenario: int = Field(1, ge=1)
     min_numops: int = Field(0, ge=0)
     changed_share: float | None = Field(None, ge=0, le=1)
-    scenarios: int | None = Field(None, ge=1)
+    scenarios: int | None = Field(None, ge=1, le=10_000)
     variant: Variant = "base"
     seed: int | None = None
 

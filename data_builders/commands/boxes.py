@@ -20,7 +20,7 @@ from data_builders.commands.shared import PATH
     "--variant", type=click.Choice(VARIANTS), default="base", show_default=True, help="What training leaves out."
 )
 @click.option(
-    "--scenarios", type=click.IntRange(min=3), default=2_200, show_default=True, help="Scenarios in all splits."
+    "--scenarios", type=click.IntRange(3, 10_000), default=2_200, show_default=True, help="Scenarios in all splits."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every draw.")
 @click.option(

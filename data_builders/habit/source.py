@@ -23,7 +23,7 @@ from d2e_sft.data.sample import EventSample, Split, Subset
 from d2e_sft.util.errors import UserError
 from data_builders.habit.stories import KNOWN_HABITS, PLACES, THINGS, Habits, draw_story
 from data_builders.raw.facts import source
-from data_builders.raw.source import SPLITS, Job, SourceOptions, SplitRows, SplitSamples
+from data_builders.raw.source import MOST_SAMPLES, SPLITS, Job, SourceOptions, SplitRows, SplitSamples
 
 # Repeated stories in a row before the generator gives up.
 _PATIENCE = 2_000
@@ -51,15 +51,15 @@ class HabitOptions(SourceOptions):
     things: int = Field(6, ge=2)
     places: int = Field(10, ge=2)
     things_per_story: int = Field(4, ge=2)
-    moves: int = Field(6, ge=0)
+    moves: int = Field(6, ge=0, le=1_000)
     strength: float = Field(0.95, ge=0, le=1)
     prior: Literal["new", "pretrained"] = "new"
-    train_samples: int = Field(320, ge=0)
-    dev_samples: int = Field(0, ge=0)
-    test_samples: int = Field(100, ge=0)
-    train_unanswerable: int = Field(0, ge=0)
-    test_unanswerable: int = Field(0, ge=0)
-    test_irrelevant: int = Field(0, ge=0)
+    train_samples: int = Field(320, ge=0, le=MOST_SAMPLES)
+    dev_samples: int = Field(0, ge=0, le=MOST_SAMPLES)
+    test_samples: int = Field(100, ge=0, le=MOST_SAMPLES)
+    train_unanswerable: int = Field(0, ge=0, le=MOST_SAMPLES)
+    test_unanswerable: int = Field(0, ge=0, le=MOST_SAMPLES)
+    test_irrelevant: int = Field(0, ge=0, le=MOST_SAMPLES)
     seed: int | None = None
 
     @model_validator(mode="after")

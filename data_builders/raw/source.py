@@ -21,6 +21,7 @@ RowT = TypeVar("RowT")
 Other = TypeVar("Other")
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+MOST_SAMPLES = 1_000_000  # to generate for a split and subset; all are in memory, a few kilobytes each
 
 
 class SourceOptions(BaseModel):

@@ -74,7 +74,7 @@ class CrepeOptions(SystemOptions):
         "first", description="which they are: the first ones, or drawn with --seed"
     )
     parse: Parse = Field("official", description="of code: official ends at a blank line, lenient reads over them")
-    chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
+    chance_draws: int = Field(1_000, ge=1, le=100_000, description="how often the chance baseline is drawn")
     scoring: ClassVar[frozenset[str]] = frozenset(("parse", "chance_draws"))
     choosing: ClassVar[Mapping[str, Any] | None] = {"prompt": "yes_no"}
 
@@ -118,7 +118,7 @@ class CrepeScoreOptions(SystemOptions):
     )
     missing: Missing = Field("error", description="procedures without predictions: error, or leave_out")
     eoi: Path | None = Field(None, description="data_dev_v2_eoi.json: also score by entity of interest, as in Table 6")
-    chance_draws: int = Field(1_000, ge=1, description="how often the chance baseline is drawn")
+    chance_draws: int = Field(1_000, ge=1, le=100_000, description="how often the chance baseline is drawn")
     seed: int = Field(0, ge=0, description="seed of the chance baseline and the bootstrap")
 
 

@@ -22,7 +22,9 @@ PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_c
 # How to score, which is no part of what is asked: answers are kept when it changes.
 ScorerModel = Annotated[str | None, Field(exclude=True, description="BERTScore's model; none is computed without")]
 ScorerLayers = Annotated[int | None, Field(ge=1, exclude=True, description="the layer compared, where not known")]
-PlannerSeconds = Annotated[float, Field(gt=0, exclude=True, description="for task=pddl: time for one problem")]
+PlannerSeconds = Annotated[
+    float, Field(gt=0, le=86_400, exclude=True, description="for task=pddl: time for one problem")
+]
 
 
 class ScorerOptions(SystemOptions):
@@ -46,13 +48,13 @@ class OpenPIOptions(SystemOptions):
     temperature: float = Field(0.0, ge=0, description="for all tasks but clusters and expansion, which take 0.7")
     bertscore_model: ScorerModel = None
     bertscore_layers: ScorerLayers = None
-    entity_runs: int = Field(default=5, ge=1, description="answers that make one clustering of entities")
-    attribute_runs: int = Field(default=3, ge=1, description="answers that make one clustering of attributes")
+    entity_runs: int = Field(default=5, ge=1, le=100, description="answers that make one clustering of entities")
+    attribute_runs: int = Field(default=3, ge=1, le=100, description="answers that make one clustering of attributes")
     attribute_form: AttributeForm = Field(
         default="vanilla", description="how attributes are shown for clustering: concise is ATTRIBUTE of ENTITY"
     )
-    repeats: int = Field(default=5, ge=1, description="clusterings of entities, whose scores are averaged")
-    expansion_runs: int = Field(default=3, ge=1, description="answers whose paraphrases are joined")
+    repeats: int = Field(default=5, ge=1, le=1_000, description="clusterings of entities, whose scores are averaged")
+    expansion_runs: int = Field(default=3, ge=1, le=100, description="answers whose paraphrases are joined")
     crepe_file: Path | None = Field(default=None, description="CREPE's data file, for task=crepe")
     salient: int = Field(default=5, ge=0, le=5, description="least local salience of salient entities")
     entities: Literal["none", "all", "salient"] = Field(

@@ -50,6 +50,7 @@ def test_an_empty_section_means_its_defaults(recipe_file: Path, more: str) -> No
         ("train.compile=true", r"Did you mean 'compile_layers'\?"),
         ("train.liger_kernel=true", r"Did you mean 'use_liger_kernel'\?"),
         ("model.lora.rank=1", r"unknown key 'model.lora.rank' .*; model.lora has r, lora_alpha"),
+        ("model.lora.r=1000000", r"model.lora.r: got 1000000; Input should be less than or equal to 4096"),
         ("d2e.alpha=-1", r"d2e.alpha: got -1; Input should be greater than or equal to 0"),
         ("d2e.alpha=true", r"d2e.alpha: got True; expected no truth value"),
         ("train.max_steps=false", r"train.max_steps: got False; expected no truth value"),
