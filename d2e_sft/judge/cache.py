@@ -19,6 +19,8 @@ from d2e_sft.judge.messages import Prompt, Reply
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
 
+_LARGEST = 32 << 20  # bytes; an answer of an endpoint has at most half as many
+
 
 class _Kept(BaseModel):
     """A file of the cache."""
@@ -47,7 +49,8 @@ class ReplyCache:
         """Return the reply to a prompt asked for the `asking`-th time, if any; damaged files go to `damaged`."""
         path = self._path(prompt, asking)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                content = file.read(_LARGEST)
         except OSError:
             return None
         try:

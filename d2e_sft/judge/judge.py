@@ -21,6 +21,7 @@ from d2e_sft.judge.usage import Usage
 from d2e_sft.util.errors import UserError
 
 T = TypeVar("T")
+_Read = Callable[[Prompt, Reply], None]
 _LOG_EVERY = 100  # replies, without a terminal for a progress bar
 
 
@@ -105,20 +106,29 @@ class Judge:
     def _read(
         self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], asking: int, what: str
     ) -> list[T | None]:
-        replies = self._replies(list(dict.fromkeys(prompts)), asking, what)
-        read = {prompt: None if reply is None else parse(reply.text) for prompt, reply in replies.items()}
-        return [read[prompt] for prompt in prompts]
+        readings: dict[Prompt, T | None] = {}
 
-    def _replies(self, prompts: Sequence[Prompt], asking: int, what: str) -> dict[Prompt, Reply | None]:
-        replies: dict[Prompt, Reply | None] = {prompt: self.cache.get(prompt, asking) for prompt in prompts}
-        missing = [prompt for prompt, reply in replies.items() if reply is None]
+        def read(prompt: Prompt, reply: Reply) -> None:
+            readings[prompt] = parse(reply.text)  # the replies themselves may not fit in memory
+
+        self._get_replies(list(dict.fromkeys(prompts)), asking, what, read)
+        return [readings.get(prompt) for prompt in prompts]
+
+    def _get_replies(self, prompts: Sequence[Prompt], asking: int, what: str, read: _Read) -> None:
+        missing = []
+        for prompt in prompts:
+            reply = self.cache.get(prompt, asking)
+            if reply is None:
+                missing.append(prompt)
+            else:
+                read(prompt, reply)
         if damaged := self.cache.damaged:
             files = "1 kept reply is" if len(damaged) == 1 else f"{len(damaged):,} kept replies are"
             tqdm.write(f"{files} damaged, such as {min(damaged)}; their prompts are asked again", sys.stderr)
             damaged.clear()
         self.usage.cached += len(prompts) - len(missing)
         if not missing:
-            return replies
+            return
         self.cache.prepare()  # before anything is paid for
         with tqdm(
             desc=f"{what} ({self._backend.model})",
@@ -128,18 +138,18 @@ class Judge:
             disable=None,
             leave=False,
         ) as bar:
+            keeper = _Keeper(self, missing, read, asking, bar, what)
             try:
-                self._backend.answer(missing, _Keeper(self, missing, replies, asking, bar, what))
+                self._backend.answer(missing, keeper)
             except UserError as error:
-                raise UserError(f"{error.message}; {self._kept(replies)}", error.remedy) from error
+                raise UserError(f"{error.message}; {self._kept(keeper, len(prompts))}", error.remedy) from error
             except KeyboardInterrupt:
-                tqdm.write(f"{what}: stopped; {self._kept(replies)}", file=sys.stderr)
+                tqdm.write(f"{what}: stopped; {self._kept(keeper, len(prompts))}", file=sys.stderr)
                 raise
-        return replies
 
-    def _kept(self, replies: dict[Prompt, Reply | None]) -> str:
-        kept = sum(reply is not None for reply in replies.values())
-        return f"{kept:,} of {len(replies):,} replies are kept in {self.cache.folder}, and the next run resumes there"
+    def _kept(self, keeper: _Keeper, total: int) -> str:
+        kept = total - len(keeper.prompts) + keeper.kept
+        return f"{kept:,} of {total:,} replies are kept in {self.cache.folder}, and the next run resumes there"
 
 
 @dataclass
@@ -148,10 +158,11 @@ class _Keeper:
 
     judge: Judge
     prompts: Sequence[Prompt]
-    replies: dict[Prompt, Reply | None]
+    read: _Read
     asking: int
     bar: Any
     what: str
+    kept: int = 0
     done: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -162,7 +173,8 @@ class _Keeper:
         with self.lock:
             if reply is not None:
                 judge.usage.add(prompt, reply)
-                self.replies[prompt] = reply
+                self.read(prompt, reply)
+                self.kept += 1
             self.done += 1
             self._show()
             self.bar.update()

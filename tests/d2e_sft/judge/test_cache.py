@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,33 @@ def test_a_damaged_reply_is_asked_for_again_and_rewritten(
     assert ask(judge(), prompts(1)) == words(1)
     assert kept.read_bytes() == whole
     assert f"1 kept reply is damaged, such as {kept}; their prompts are asked again" in capsys.readouterr().err
+
+
+def test_a_kept_reply_of_gigabytes_is_damaged_and_not_read_whole(
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(judge(), prompts(1))
+    (kept,) = (tmp_path / "cache" / "judge").rglob("*.json")
+    os.truncate(kept, 3 << 30)  # zeros, which take no room on the disk
+    tracemalloc.start()
+    assert ask(judge(), prompts(1)) == words(1)
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+    assert "1 kept reply is damaged" in capsys.readouterr().err
+    assert kept.stat().st_size < 1000
+
+
+def test_of_kept_replies_only_the_readings_are_collected(
+    server: JudgeServer, judge: MakeJudge, tmp_path: Path
+) -> None:
+    server.reply = lambda user: f"echo: {user}" + " " * (1 << 19)
+    for _ in ("asked", "kept"):
+        tracemalloc.start()
+        read = judge(concurrency=1).ask(prompts(160), lambda reply: reply.split()[-1], what="echo", reminder="")
+        assert read == [str(number) for number in range(160)]
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20  # of 80 in all
+        tracemalloc.stop()
+    assert len(server.requests) == 160
 
 
 def test_a_reply_that_was_changed_or_lies_in_anothers_place_is_no_reply(
