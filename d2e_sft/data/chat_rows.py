@@ -35,12 +35,8 @@ class ChatRow:
 def read_turns(value: object, name: str = "messages") -> list[Turn]:
     """Read a conversation in the shape of OpenAI and TRL (role, content) or ShareGPT (from, value).
 
-    Args:
-        value: a list of turns; the content of a turn is text, or a list of text parts.
-        name: the name of the column, for messages.
-
-    Raises:
-        ValueError: it is no such list, or a turn is not text: a tool call, an image, an unknown role.
+    `value` is a list of turns, whose content is text or a list of text parts; `name` is its column, for messages.
+    Raises ValueError if it is no such list, or a turn is not text: a tool call, an image, an unknown role.
     """
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name}: got {shortened(value)}; expected a list of turns, each with `role` and `content`")

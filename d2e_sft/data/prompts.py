@@ -74,14 +74,10 @@ class PromptSet(BaseModel):
     _demonstrations: Demonstrate | None = PrivateAttr(None)
 
     def in_setting(self, setting: Setting, demonstrations: Demonstrate | None = None) -> PromptSet:
-        """Return the same set in another setting.
+        """Return the same set in another setting; UserError if the set has no wording for it.
 
-        Args:
-            demonstrations: gives the solved samples that are shown before a sample, as turns of the conversation. They
-                keep their contexts in every view: the imagined view only removes the context of the sample itself.
-
-        Raises:
-            UserError: the set has no wording for the setting.
+        `demonstrations` gives the solved samples that are shown before a sample, as turns of the conversation. They
+        keep their contexts in every view: the imagined view only removes the context of the sample itself.
         """
         if setting == "cot" and self.cot is None:
             raise UserError(

@@ -26,12 +26,9 @@ _USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "
 def samples_of(rows: Any, name: str) -> list[EventSample]:
     """Check rows and complete them to samples.
 
-    Args:
-        rows: a `datasets.Dataset`, a list of dicts or of EventSamples, or a `.parquet` or `.jsonl` file of the latter.
-        name: their name in messages. Rows of `eval_dataset` and `probe_dataset` are of the split dev.
-
-    Raises:
-        UserError: other rows or none, or a row that is not a sample; reports its number and columns.
+    They are a `datasets.Dataset`, a list of dicts or of EventSamples, or a `.parquet` or `.jsonl` file of the latter.
+    `name` is for messages; rows of `eval_dataset` and `probe_dataset` are of the split dev. Raises UserError for other
+    rows or none, or, with number and columns, for a row that is not a sample.
     """
     if isinstance(rows, str | Path):
         return read_samples(rows)

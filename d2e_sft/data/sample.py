@@ -144,13 +144,9 @@ def check_row(row: Any) -> EventSample | str:
 def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> list[EventSample]:
     """Read and check EventSample rows from a `.parquet` or `.jsonl` file.
 
-    Args:
-        bad_rows: collects the rows that fail the check, with their error (see `write_bad_rows`); None makes the
-            first bad row an error.
-
-    Raises:
-        UserError: the file is missing, unreadable or has no good row, or there is a bad row; names file, line, field,
-            value and expectation.
+    Rows that fail the check are added to `bad_rows` with their error (see `write_bad_rows`), if it is given. Otherwise
+    the first raises UserError with file, line, field, value and expectation. So does a missing or unreadable file, or
+    one without good rows.
     """
     path = Path(path)
     check_readable(path)

@@ -107,12 +107,8 @@ class ChosenDecoder:
     def __call__(self, original: Tensor, imagined: Tensor, alpha: Tensor | None = None) -> Tensor:
         """The scores (P, V) of the next token; in float32 or better.
 
-        Args:
-            original, imagined: (P, V) logits of both views, or hidden states for a linear decoder.
-            alpha: (P, 1) each pair's own ratio, for `d2e`.
-
-        Raises:
-            UserError: a custom function failed, or did not return scores of this shape.
+        `original` and `imagined` are logits (P, V), or hidden states for a linear decoder; `alpha` (P, 1) is each
+        pair's ratio, for `d2e`. Raises UserError if a custom function failed, or did not return scores of this shape.
         """
         if self.name in FUNCTIONS:
             options = self.options if alpha is None or self.name != "d2e" else {"alpha": alpha}

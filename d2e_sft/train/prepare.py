@@ -185,12 +185,8 @@ def adapter_config(recipe: Recipe) -> Any:
 def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) -> Any:
     """Wrap a model in an adapter to train, as peft's PeftModel; without a config return it as it is.
 
-    Args:
-        config: peft's; a missing task type is taken from the model.
-        name: of the model as the user gave it, kept with the adapter.
-
-    Raises:
-        UserError: the adapter does not fit the model.
+    `config` is peft's; a missing task type is taken from the model. The adapter keeps `name`, by which the user called
+    the model. Raises UserError if the adapter does not fit the model.
     """
     if config is None:
         return model

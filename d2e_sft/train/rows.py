@@ -54,15 +54,9 @@ class TokenRows:
 def read_rows(
     recipe: Recipe, split: Literal["training", "dev"], loaded: LoadedModel, *, progress: bool, refuse: bool = True
 ) -> TokenRows:
-    """The recipe's rows of `data.train` or `data.dev` as token views.
+    """The recipe's rows of `data.train` or `data.dev` as token views of the `loaded` model.
 
-    Args:
-        loaded: the model that they are for, with its tokenizer.
-        progress: show it.
-        refuse: as for `encode_samples`.
-
-    Raises:
-        UserError: as `read_samples`, `encode_samples` and `check_positions`.
+    `refuse` is as for `encode_samples`. Errors are those of `read_samples`, `encode_samples` and `check_positions`.
     """
     data, bad_rows = recipe.data, list[BadRow]()
     file, limit = (data.train, data.max_samples) if split == "training" else (data.dev, data.max_dev_samples)
@@ -86,16 +80,12 @@ def encode_rows(
     refuse: bool = True,
     progress: bool = True,
 ) -> TokenRows:
-    """Encode samples as token views of a model.
+    """Encode samples as token views of a model; errors are as in `encode_samples` and `check_positions`.
 
     Args:
         settings: A `Recipe` or a `D2EConfig` with the views, the wording and the length rule.
         name: Name of the rows in error messages.
         refuse: See `encode_samples`.
-        progress: Show a progress bar.
-
-    Raises:
-        UserError: as `encode_samples` and `check_positions`.
     """
     config, data = loaded.model.config, getattr(settings, "data", settings)
     wording, encoder_decoder = load_prompt_set(data.prompt_set), config.is_encoder_decoder

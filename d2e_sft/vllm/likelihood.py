@@ -19,14 +19,10 @@ _AT_ONCE = 256
 def score(
     llm: Any, pairs: Sequence[TokenPair], *, on_batch: OnScored = lambda scores: None
 ) -> list[list[OptionScore]]:
-    """The plain log-probability of each pair's options, after its original prompt.
+    """The plain log-probability of each pair's options, in order, after its original prompt.
 
-    Args:
-        llm: a vLLM engine; see `d2e_sft.vllm.offline.load_llm`.
-        on_batch: called with the scores of the options of some pairs, by index, as they come.
-
-    Returns:
-        the scores of each pair's options, in order.
+    `llm` comes from `d2e_sft.vllm.offline.load_llm`. `on_batch` is called with the scores of the options of some
+    pairs, by index, as they come.
     """
     from vllm import SamplingParams
 

@@ -118,14 +118,9 @@ def check_decoder(decoder: Any) -> None:
 
 
 def check_sampling(parameters: Any, *, row: bool = False) -> None:
-    """Reject options that vLLM would apply to each row separately.
+    """Raise ValueError, with its name, for an option that vLLM would apply to each row separately.
 
-    Args:
-        parameters: vLLM's SamplingParams.
-        row: of one request of the pair; False: of the pair as the user sent it.
-
-    Raises:
-        ValueError: names the option.
+    `row` is of one request of the pair; False: `parameters` are of the pair as the user sent it.
     """
     for name, neutral in (_NEUTRAL | _NEUTRAL_ROW if row else _NEUTRAL).items():
         value = getattr(parameters, name, neutral)
@@ -165,12 +160,7 @@ def match(rows: Iterable[InBatch]) -> tuple[list[Matched], list[InBatch]]:
 def debias_rows(logits: Tensor, rows: Iterable[InBatch]) -> Tensor:
     """Write the debiased logits of each pair to both its rows, and the sentinel to rows without a partner.
 
-    Args:
-        logits: (all rows, V) of the step, changed in place; rows of other requests stay as they are.
-        rows: the paired rows of the step.
-
-    Returns:
-        `logits`.
+    `logits` (all rows, V) are changed in place and returned; rows of other requests than `rows` stay as they are.
     """
     pairs, unpaired = match(rows)
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):

@@ -79,15 +79,11 @@ class Demonstrations:
 def load_demonstrations(
     benchmark: Benchmark, asked: Sequence[EventSample], tests: Sequence[EventSample], *, given: Path | None, seed: int
 ) -> Demonstrations:
-    """Choose the demonstrations of every group.
+    """Choose the demonstrations of every group; UserError if no training rows were found, or too few for a group.
 
-    Args:
-        tests: every row of the benchmark; rows with the context and question of one of them are not shown.
-        given: a file or folder of training rows; None: the benchmark's own training split, else the instruction set
-            next to it or in `data`.
-
-    Raises:
-        UserError: no training rows were found, or too few for a group.
+    Rows with the context and question of one of the `tests`, every row of the benchmark, are not shown. `given` is a
+    file or folder of training rows. None means the benchmark's own training split, else the instruction set next to it
+    or in `data`.
     """
     file = _locate(benchmark, given)
     rows = [row for row in read_samples(file) if row.split == "train"]

@@ -70,18 +70,11 @@ class DecodingPass:
     accept_edited: bool = False
 
     def run(self, write: Callable[[CompletedPass], T]) -> T:
-        """Decode what earlier sessions have not, and write the results.
+        """Decode what earlier sessions have not and write the results; every process returns the result of `write`.
 
-        Args:
-            write: writes the predictions and everything derived from them, in the main process. The record, which
-                makes the pass a finished one, is written after it.
-
-        Returns:
-            what `write` returned, in every process.
-
-        Raises:
-            UserError: there are answers of another model or with other options, a file is damaged, or the engine
-                stopped; the answers so far are kept.
+        `write` writes the predictions and everything derived from them, in the main process. The record, which makes
+        the pass a finished one, is written after it. Raises UserError for answers of another model or with other
+        options, a damaged file, or an engine that stopped; the answers so far are kept.
         """
         remedy = "wait for its end, or choose another --out"
         with only_one(self.files.folder, "another evaluation", remedy, self.processes.decided_by_main):

@@ -68,16 +68,11 @@ def join_processes(engine: str) -> Processes:
 def share(
     lengths: Sequence[int], groups: Sequence[Hashable], batch_size: int, done: AbstractSet[int], processes: Processes
 ) -> list[int]:
-    """The places of the prompts that this process decodes.
+    """The places of the prompts that this process decodes, by length and group of all prompts, without those `done`.
 
     Prompts are ordered as one process would decode them, by group and longest first, and cut into its batches; whole
     batches are then dealt out. So every process gets long and short prompts, and batches, with their rounding, do not
     depend on the number of processes.
-
-    Args:
-        lengths: of all prompts.
-        groups: of all prompts; prompts in a group share batches.
-        done: places of prompts that are decoded already.
     """
     members: dict[Hashable, list[int]] = {}
     for place in sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True):

@@ -25,18 +25,10 @@ _RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # 
 def evaluate_system(
     model: str, system: System[Any, Any], *, run: Path, data: Path | None, given: Sequence[str], options: EvalOptions
 ) -> tuple[dict[str, Any], SystemResult, Path]:
-    """Decode and score a system's benchmark, and keep answers, official predictions and scores.
+    """Decode and score a system's benchmark; return the content of `scores.json`, the result, and their folder.
 
-    Args:
-        run: the run folder that keeps the results.
-        data: the folder with the official files; None is `data/raw/SYSTEM`.
-        given: `NAME=VALUE` options of the system.
-
-    Returns:
-        the content of `scores.json`, the result with its tables, and the folder of both.
-
-    Raises:
-        UserError: as `System.run`, or options that do not fit.
+    The `run` folder keeps answers, official predictions and scores. `data` is the folder with the official files; None
+    is `data/raw/SYSTEM`. `given` are `NAME=VALUE` options. Raises UserError as `System.run`, or if options do not fit.
     """
     own = parse_options(system.options, given, system.name)
     by_likelihood = options.answer == "likelihood"

@@ -129,14 +129,10 @@ class D2EConfig(_Keys):
 
     @classmethod
     def from_recipe(cls, recipe: Recipe | str | Path, overrides: Iterable[str] = ()) -> Self:
-        """The recipe's sections as arguments.
+        """The sections of a recipe, its file, or the name of a bundled one (`qwen3-0.6b/d2e-lora`), as arguments.
 
-        Args:
-            recipe: a recipe, its file, or the name of a bundled one (`qwen3-0.6b/d2e-lora`).
-            overrides: `section.key=value`, as on the command line.
-
-        Raises:
-            UserError: as `load_recipe`, or processes that cannot share the batch.
+        `overrides` are `section.key=value`, as on the command line. Raises UserError as `load_recipe`, or if the
+        processes cannot share the batch.
         """
         recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
         content = recipe.model_dump()

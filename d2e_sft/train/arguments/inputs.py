@@ -71,10 +71,7 @@ class UserInputs:
 
         That is expressed in steps: an epoch ends after its last checkpoint, so a resumed run would miss an evaluation.
         Without held-out rows `args.eval_strategy` becomes "no", since the Trainer would refuse to be built; the caller
-        sets it once the Trainer is there.
-
-        Raises:
-            UserError: a probe, with training rows that are tokens.
+        sets it once the Trainer is there. Raises UserError for a probe with training rows that are tokens.
         """
         args = self.args
         if probe is not None and self.training is None:

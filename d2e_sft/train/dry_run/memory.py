@@ -188,8 +188,7 @@ def _move(model: nn.Module, device: torch.device) -> None:
 
 def _largest_layer(model: nn.Module) -> int:
     """Bytes of the largest repeated block, or of the largest parameter outside, usually the embedding."""
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    blocks = [block for blocks in lists for block in blocks]
+    blocks = [block for module in model.modules() if isinstance(module, nn.ModuleList) for block in module]
     inside = {id(parameter) for block in blocks for parameter in block.parameters()}
     sizes = [sum(_bytes(parameter) for parameter in block.parameters()) for block in blocks]
     sizes += [_bytes(parameter) for parameter in model.parameters() if id(parameter) not in inside]

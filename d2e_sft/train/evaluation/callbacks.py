@@ -33,13 +33,8 @@ _MODULES = {"tensorboard": ("tensorboard", "tensorboardX")}
 def trackers(names: Sequence[str], project: str) -> Iterator[None]:
     """Check that the trackers of `train.report_to` are installed, and set wandb's project inside the block.
 
-    transformers reads wandb's project from the environment, which is restored after the block.
-
-    Args:
-        project: overridden by the environment variable WANDB_PROJECT.
-
-    Raises:
-        UserError: the package of a tracker is not installed.
+    transformers reads it from the environment, which is restored after the block; WANDB_PROJECT overrides `project`.
+    Raises UserError if the package of a tracker is not installed.
     """
     for name in names:
         if not any(find_spec(module) for module in _MODULES.get(name, (name,))):
@@ -132,17 +127,12 @@ class SamplePredictions:
         log_table(self.trainer, "held_out_predictions", rows)
 
     def _decode(self, decoding: DecodingConfig) -> list[str]:
-        model = self.trainer.model
+        model, tokenizer, data = self.trainer.model, self.trainer.processing_class, self.recipe.data
         training = model.training
         model.eval()
         with self.trainer.compute_loss_context_manager():
             answers = answer_samples(
-                model,
-                self.trainer.processing_class,
-                self.samples,
-                decoding,
-                prompt_set=self.recipe.data.prompt_set,
-                max_length=self.recipe.data.max_length,
+                model, tokenizer, self.samples, decoding, prompt_set=data.prompt_set, max_length=data.max_length
             )
         model.train(training)
         # ZeRO-3 keeps weights that it prefetched for a next token.

@@ -42,14 +42,9 @@ def probe_samples(recipe: Recipe) -> list[EventSample]:
 def of_both_subsets(
     samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
 ) -> list[EventSample]:
-    """The samples that are aligned, then those that are conflict.
+    """The samples that are aligned, then those that are conflict, at most `each` per subset, drawn with the seed.
 
-    Args:
-        name: of the samples, for the error message.
-        each: maximum number per subset, drawn with the seed.
-
-    Raises:
-        UserError: one of the two subsets is missing.
+    Raises UserError, with the `name` of the samples, if one of the two subsets is missing.
     """
     found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
     for subset, of_subset in found.items():

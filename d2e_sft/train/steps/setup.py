@@ -122,7 +122,7 @@ class StepActions(TrainerCallback):
 
 
 def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: float) -> dict[str, float]:
-    """The values that a log adds to the Trainer's own, over the steps since the last one.
+    """The values that a log adds to the Trainer's own, with `values` of `ObjectiveMetrics` since the last one.
 
     - the objective's terms (`ce`, `kl`, …, nats per token; `loss` is their sum, with `kl` times kl_weight);
     - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
@@ -133,9 +133,6 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
       the peak so far of this device, or of this process on a CPU;
     - shares of the time: `time_in_model` (forward and backward), `time_in_optimizer` (clipping included),
       `time_in_data` (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation).
-
-    Args:
-        values: of `ObjectiveMetrics`.
     """
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     if trainer.args.device.type == "cuda":
@@ -162,14 +159,9 @@ def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
             f"{larger} of {len(costs.tokens)} samples have more than micro_batch_tokens={budget} tokens; each of them "
             "is a micro-batch by itself"
         )
-    steps = TokenBudgetSteps(
-        costs,
-        args.per_device_train_batch_size * accelerator.num_processes,
-        budget,
-        seed=args.data_seed,
-        rank=accelerator.process_index,
-        processes=accelerator.num_processes,
-    )
+    rank, processes = accelerator.process_index, accelerator.num_processes
+    size = args.per_device_train_batch_size * processes
+    steps = TokenBudgetSteps(costs, size, budget, seed=args.data_seed, rank=rank, processes=processes)
     loader = DataLoader(
         MicroBatchRows(trainer.train_dataset),
         batch_sampler=steps,

@@ -25,15 +25,10 @@ from eval.run.task import Task, encode
 
 
 class InProcessEngine:
-    """Loads a model and decodes with it.
+    """Loads a model, named as for `d2e_sft.model.loading.load_model`, and decodes with it.
 
-    Args:
-        model: as for `d2e_sft.model.loading.load_model`.
-        config: dtype, attention, and whether the decoding step is compiled.
-        kept: hidden states of scored options, for later tasks with the same prompts; None: none are kept.
-
-    Raises:
-        UserError: the model cannot be loaded.
+    `config` gives dtype and attention, and whether the decoding step is compiled. `kept` are hidden states of scored
+    options, for later tasks with the same prompts, or None. Raises UserError if the model cannot be loaded.
     """
 
     name = "transformers"

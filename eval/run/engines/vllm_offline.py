@@ -24,12 +24,8 @@ _WRITTEN_TOGETHER = 16
 class VllmEngine:
     """Loads a model into vLLM at the first prompt, and decodes pairs of requests with it.
 
-    Args:
-        model: as for `d2e_sft.model.loading.load_model`.
-        options: dtype, and vLLM's own options.
-
-    Raises:
-        UserError: vLLM is not installed, or does not support the model.
+    The model is named as for `d2e_sft.model.loading.load_model`. Raises UserError if vLLM is not installed, or does
+    not support the model.
     """
 
     name = "vllm"

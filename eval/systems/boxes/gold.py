@@ -91,12 +91,8 @@ class Question(Row):
 def read_questions(path: Path, *, split: str, password: str = PASSWORD) -> list[Question]:
     """Read a JSONL file of the published format, from a folder or zip archive.
 
-    Args:
-        split: the beginning of the file's name in a folder or archive. In an archive its folder may come first, as in
-            `few_shot/test`.
-
-    Raises:
-        UserError: there is no such file, or a row does not have the format; names file and line.
+    `split` is the beginning of the file's name there; in an archive its folder may come first, as in `few_shot/test`.
+    Raises UserError, with file and line, if there is no such file, or a row does not have the format.
     """
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.name.startswith(split) and p.suffix == ".jsonl")
