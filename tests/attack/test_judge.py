@@ -79,7 +79,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     tries=12,
 )
 def test_killed(given: Attempt) -> None:
-    """After a kill only the requests in progress are repeated."""
     _run(given.folder)
     lost = 0
     with _server() as server:
@@ -102,7 +101,6 @@ def test_killed(given: Attempt) -> None:
 
 @attack("flip a bit of ten kept replies", "judge", "asked again; the result of an uninterrupted run")
 def test_flip_a_bit(given: Attempt) -> None:
-    """A damaged reply is asked for again, unless its content is unchanged."""
     _run(given.folder)
     with _server() as server:
         assert d2e("errors", *_arguments(given.folder, server)) == 0

@@ -208,7 +208,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @attack("scripts in names, rows, answers and recipes, ten pages", "pages", NOTHING, tries=20)
 def test_pages(given: Attempt) -> None:
-    """Make every kind of page with new payloads."""
     count = 0
     with browser_tab(given.folder) as tab:
         for make in PAGES:
@@ -228,7 +227,6 @@ def test_pages(given: Attempt) -> None:
 
 @attack("scripts in questions and answers of the demo", "pages", NOTHING, tries=8)
 def test_demo(given: Attempt) -> None:
-    """Ask one question on the page of `d2e demo`."""
     pytest.importorskip("gradio")
     plant = Planter(given.random)
     asked = [Question("qa", plant(), plant(), expected=plant()) for _ in range(2)]

@@ -96,7 +96,6 @@ def _one_value(content: Any, numbers: random.Random) -> Any:
 
 @attack("right raw files with one thing changed, each dataset", "bad files", SOON, tries=20)
 def test_one_thing_changed(given: Attempt) -> None:
-    """Change each file of each dataset, and read it."""
     count = 0
     for name, source in SOURCES.items():
         for file in sorted((given.world / source.raw_folder).rglob("*")) if source.inputs else ():

@@ -74,7 +74,6 @@ class _Session:
 
 @attack("keys around build, training, evaluation, judge, report, export", "secrets", NOWHERE, tries=10)
 def test_everything_written(given: Attempt) -> None:
-    """Build, train, evaluate, judge, report and export with an endpoint that echoes its key."""
     with _planted(given) as (secrets, server, _):
         session = _Session(given, secrets, server)
         folder, key = given.folder, secrets["JUDGE_KEY"]
@@ -100,7 +99,6 @@ def test_everything_written(given: Attempt) -> None:
 
 @attack("keys in recipes, addresses, names and options", "secrets", NOWHERE, tries=10)
 def test_misplaced(given: Attempt) -> None:
-    """Put a key where it does not belong: the message does not repeat it."""
     with _planted(given) as (secrets, server, stack):
         session = _Session(given, secrets, server)
         key, address = secrets["JUDGE_KEY"], server.url.removeprefix("http://")
@@ -141,7 +139,6 @@ class _Server(LocalServer):
 
 @attack("keys around a download that is redirected", "secrets", NOWHERE, tries=10)
 def test_downloads(given: Attempt) -> None:
-    """Redirect a download to another host, which gets neither a token nor the content of .netrc."""
     with _planted(given) as (secrets, _, stack):
         other = stack.enter_context(_Server())
         first = stack.enter_context(_Server(other.url))

@@ -130,7 +130,6 @@ def _leave(world: World, body: dict[str, Any], draw: random.Random) -> None:
     quick=0,
 )
 def test_crowd(given: Attempt) -> None:
-    """100 clients at once: each answer equals that of a single request, and nothing remains in the server."""
     with _world() as world:
         counts: Counter[str] = Counter()
         began = time.monotonic()
@@ -161,7 +160,6 @@ def test_crowd(given: Attempt) -> None:
     quick=0,
 )
 def test_hostile(given: Attempt) -> None:
-    """Each request is rejected with a 4xx status and one message; the next valid one is answered."""
     with serving(_python(), QUEUE) as (address, process):
         body = _body(1)
         alone = _text(_post(address, json.dumps(body)))

@@ -66,7 +66,6 @@ def test_second_training(given: Attempt) -> None:
 
 @attack("the launcher's parent killed", "training", "its workers end within a second", tries=5, quick=0)
 def test_orphaned(given: Attempt) -> None:
-    """SIGKILL to `d2e train --launch`: nothing that it started is there a moment later."""
     arguments = training_arguments(given.world, given.folder / "run", "train.num_train_epochs=4000")
     first = start(given.folder, [*arguments, "--launch", "ddp", "--processes", "2"], None)
     try:

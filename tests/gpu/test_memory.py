@@ -50,10 +50,8 @@ def test_the_chunked_loss_is_the_whole_one_at_262k_words_in_less_memory(
     head = leaves(VOCABULARY, width) / width**0.5
     start = [leaves(rows, width) for _ in range(3)]
     d2e = D2ESection()
-    objective, tokens = (
-        Objective.of(d2e, VOCABULARY),
-        AnswerTokens(targets, torch.ones_like(targets, dtype=torch.bool)),
-    )
+    objective = Objective.of(d2e, VOCABULARY)
+    tokens = AnswerTokens(targets, torch.ones_like(targets, dtype=torch.bool))
     results: dict[str, list[torch.Tensor]] = {}
 
     def run(name: str, chunk_rows: int) -> None:

@@ -101,21 +101,11 @@ def test_a_prompt_without_context_loses_the_paragraph_or_line_of_it(prompt: str,
         ([{"role": "user", "content": [{"type": "image_url"}]}], "without images"),
         ([{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}], "a tool call; only text turns"),
         ([{"role": "user", "content": None}], "got None; expected text"),
-    ],
-)
-def test_other_data_than_a_conversation_is_an_error(value: object, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        read_turns(value)
-
-
-@pytest.mark.parametrize(
-    ("turns", "problem"),
-    [
         (CONVERSATION[:1], "no assistant turn among user"),
         (CONVERSATION[1:2], "begins with an assistant turn"),
         ([CONVERSATION[0], {"role": "assistant", "content": " "}], "turn 2: an assistant turn without text"),
     ],
 )
-def test_a_conversation_without_an_answer_is_an_error(turns: list[dict[str, str]], problem: str) -> None:
+def test_other_data_than_a_conversation_with_an_answer_are_an_error(value: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        chat_rows(read_turns(turns), ContextRule(), "last")
+        chat_rows(read_turns(value), ContextRule(), "last")

@@ -47,6 +47,7 @@ LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
 # divisor or a lost sample would show as a percent of the loss. Adam's step is the learning rate (1e-3) whatever the
 # gradient's size, so where a gradient is almost zero, rounding moves a weight by a part of it: a hundredth is allowed.
 LOSS_RTOL = 1e-5
+RAN_UNDER = ("distributed_type", "engine", "zero_stage")
 WEIGHT_ATOL = 1e-5
 
 
@@ -133,33 +134,37 @@ def zero3(world: Path) -> dict[str, Trained]:
     return two_processes(world, "zero3", trainings)
 
 
-def assert_trained_alike(records: list[dict[str, Any]], run: Path, one: Path) -> None:
-    expected = logs(one)
-    assert len(expected) == STEPS
+def assert_trained_alike(
+    records: list[dict[str, Any]], run: Path, one: Path, terms: tuple[str, ...] = ("ce", "kl")
+) -> None:
+    """Each step, the weights, and after each epoch: each held-out row counted once, and the same text decoded."""
+    assert len(logs(one)) == STEPS
     for record in records:
-        assert record["world_size"] == 2
-        assert record["backend"] == "gloo"
-        assert len(record["logs"]) == STEPS
-        for ours, theirs in zip(record["logs"], expected, strict=True):
-            assert theirs["kl"] > 1e-4, "both terms must be there to be compared"
-            for key in ("loss", "ce", "grad_norm"):
-                assert ours[key] == pytest.approx(theirs[key], rel=LOSS_RTOL), (ours["step"], key)
-            assert ours["kl"] == pytest.approx(theirs["kl"], abs=LOSS_RTOL * theirs["loss"]), ours["step"]
+        assert (record["world_size"], record["backend"]) == (2, "gloo")
+        assert_same_values(record["logs"], logs(one), ("grad_norm", "debiased_accuracy"), terms)
     assert_same_weights(run / "model.safetensors", one / "model.safetensors")
-    assert_evaluated_alike(run, one)
-
-
-def assert_evaluated_alike(run: Path, one: Path) -> None:
-    """After each epoch: each held-out row counted once, and the same text decoded."""
-    expected = logs(one, "eval_loss")
-    assert [entry["step"] for entry in expected] == [3, 6]
-    for ours, theirs in zip(logs(run, "eval_loss"), expected, strict=True):
-        for key in ("eval_loss", "eval_ce", "eval_debiased_accuracy", "eval_plain_accuracy", "eval_bias_share"):
-            assert ours[key] == pytest.approx(theirs[key], rel=LOSS_RTOL), (ours["step"], key)
-        assert ours["eval_kl"] == pytest.approx(theirs["eval_kl"], abs=LOSS_RTOL * theirs["eval_loss"]), ours["step"]
+    assert [entry["step"] for entry in logs(one, "eval_loss")] == [3, 6]
+    shares = ("eval_debiased_accuracy", "eval_plain_accuracy", "eval_bias_share")
+    evaluated = tuple(f"eval_{term}" for term in terms)
+    assert_same_values(logs(run, "eval_loss"), logs(one, "eval_loss"), shares, evaluated, "eval_loss")
     texts = [(folder / "held_out_predictions.jsonl").read_text() for folder in (run, one)]
     assert len(texts[0].splitlines()) == 4
     assert texts[0] == texts[1]
+
+
+def assert_same_values(
+    ours: list[dict[str, Any]],
+    theirs: list[dict[str, Any]],
+    values: tuple[str, ...],
+    terms: tuple[str, ...],
+    loss: str = "loss",
+) -> None:
+    """Values relative to themselves, terms of the loss, which may be small, relative to it too."""
+    for one, other in zip(ours, theirs, strict=True):
+        for key in (loss, *values, *terms):
+            rounding = LOSS_RTOL * other[loss] if key in terms else 0
+            assert one[key] == pytest.approx(other[key], rel=LOSS_RTOL, abs=rounding), (one["step"], key)
+            assert key not in terms or other[key] > 1e-4, "each term must be there to be compared"
 
 
 def assert_same_weights(ours: Path, theirs: Path) -> None:
@@ -174,8 +179,7 @@ def assert_same_weights(ours: Path, theirs: Path) -> None:
 def test_ddp_trains_as_one_process(ddp: dict[str, Trained], one: Path) -> None:
     run, records = ddp["ddp"]
     for record in records:
-        assert record["distributed_type"] == "MULTI_CPU"
-        assert record["engine"] == "DistributedDataParallel"
+        assert (record["distributed_type"], record["engine"]) == ("MULTI_CPU", "DistributedDataParallel")
     assert_trained_alike(records, run, one)
 
 
@@ -193,24 +197,13 @@ def test_other_objectives_train_as_on_one_process(
 ) -> None:
     alone = one_process(world, world / f"{objective}-alone", *OTHERS[objective])
     run, records = request.getfixturevalue(launcher)[f"{launcher}-{objective}"]
-    expected = logs(alone)
-    for record in records:
-        assert record["world_size"] == 2
-        for ours, theirs in zip(record["logs"], expected, strict=True):
-            for key in ("loss", *TERMS[objective], "grad_norm", "debiased_accuracy"):
-                rounding = LOSS_RTOL * theirs["loss"]
-                assert ours[key] == pytest.approx(theirs[key], rel=LOSS_RTOL, abs=rounding), (ours["step"], key)
-    for ours, theirs in zip(logs(run, "eval_loss"), logs(alone, "eval_loss"), strict=True):
-        assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], rel=LOSS_RTOL)
-    assert_same_weights(run / "model.safetensors", alone / "model.safetensors")
+    assert_trained_alike(records, run, alone, TERMS[objective])
 
 
 def test_zero2_trains_as_one_process_and_parts_the_optimizer(world: Path, one: Path) -> None:
     run, records = two_processes(world, "zero2", {"zero2": []})["zero2"]
     for record in records:
-        assert record["distributed_type"] == "DEEPSPEED"
-        assert record["engine"] == "DeepSpeedEngine"
-        assert record["zero_stage"] == 2
+        assert [record[name] for name in RAN_UNDER] == ["DEEPSPEED", "DeepSpeedEngine", 2]
         # Shares are padded to whole alignment units, by a few numbers.
         assert record["trained"] / 2 <= record["optimizer_share"] <= record["trained"] / 2 + 64
     assert_trained_alike(records, run, one)
@@ -219,9 +212,7 @@ def test_zero2_trains_as_one_process_and_parts_the_optimizer(world: Path, one: P
 def test_zero3_trains_as_one_process_and_parts_the_parameters(one: Path, zero3: dict[str, Trained]) -> None:
     run, records = zero3["zero3"]
     for record in records:
-        assert record["distributed_type"] == "DEEPSPEED"
-        assert record["engine"] == "DeepSpeedEngine"
-        assert record["zero_stage"] == 3
+        assert [record[name] for name in RAN_UNDER] == ["DEEPSPEED", "DeepSpeedEngine", 3]
         assert record["optimizer_share"] == sum(p["share"] for p in record["parameters"].values())
         assert sum(p["whole"] for p in record["parameters"].values()) == record["trained"]
         large = [name for name, p in record["parameters"].items() if p["whole"] > KEPT_WHOLE]

@@ -8,40 +8,30 @@ from d2e_sft.judge.templates import closing_value, without_closing
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "value"),
     [
-        "Verdict: supported",
-        "The text says so.\nVerdict: supported",
-        "The text says so.\n\n**Verdict: supported**\n\n",
-        "**Verdict:** Supported.",
-        "```\nverdict :  SUPPORTED\n```",
-        "Verdict: unsupported? No:\nVerdict: supported",
+        ("Verdict: supported", "supported"),
+        ("The text says so.\nVerdict: supported", "supported"),
+        ("The text says so.\n\n**Verdict: supported**\n\n", "supported"),
+        ("**Verdict:** Supported.", "supported"),
+        ("```\nverdict :  SUPPORTED\n```", "supported"),
+        ("Verdict: unsupported? No:\nVerdict: supported", "supported"),
+        ("Verdict: supported, or unsupported", "supported, or unsupported"),
+        ("Verdict: supported!", "supported!"),
+        ("Verdict: not supported", "not supported"),
+        ("Verdict: supported (mostly)", "supported (mostly)"),
+        ("", None),
+        ("\n \n", None),
+        ("supported", None),
+        ("The answer is supported.", None),
+        ("Verdict: supported\nI hope that helps.", None),
+        ("So my Verdict: supported", None),
+        ("Verdict supported", None),
+        ("My verdict: supported", None),
     ],
 )
-def test_the_closing_form_is_read(reply: str) -> None:
-    assert closing_value(reply, "Verdict") == "supported"
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "",
-        "\n \n",
-        "supported",
-        "The answer is supported.",
-        "Verdict: supported\nI hope that helps.",
-        "So my Verdict: supported",
-        "Verdict supported",
-        "My verdict: supported",
-    ],
-)
-def test_another_form_is_not(reply: str) -> None:
-    assert closing_value(reply, "Verdict") is None
-
-
-@pytest.mark.parametrize("value", ["supported, or unsupported", "supported!", "not supported", "supported (mostly)"])
-def test_a_value_is_taken_whole(value: str) -> None:
-    assert closing_value(f"Verdict: {value}", "Verdict") == value
+def test_the_whole_value_of_a_closing_line_in_its_form_is_read(reply: str, value: str | None) -> None:
+    assert closing_value(reply, "Verdict") == value
 
 
 def test_the_reasoning_is_what_stands_above() -> None:
