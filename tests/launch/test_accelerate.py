@@ -62,6 +62,7 @@ def test_accelerate_launch_takes_the_command_that_a_shape_shows(shape: str, monk
     assert (arguments.num_machines, arguments.num_processes) == (machines, gpus)
     if machines == 2:
         assert (arguments.machine_rank, arguments.main_process_ip, arguments.main_process_port) == (1, "node-1", 29500)
+    assert arguments.multi_gpu is shape.endswith("ddp")
     assert arguments.use_fsdp is shape.endswith("fsdp2")
     assert arguments.use_deepspeed is ("zero" in shape)
 

@@ -30,7 +30,7 @@ def test_answers_do_not_depend_on_batch_size_order_and_groups(kind: str) -> None
 def test_each_pair_has_its_alpha_and_those_without_context_no_imagined_row() -> None:
     model, pairs, stops = prefixed_case("llama")
     pairs[2] = replace(pairs[2], imagined=list(pairs[2].original))  # no context to remove
-    alphas = [0.0, 0.5, 0.9, 2.0, 0.0, 0.3, 1.0, 0.5]
+    alphas = [0.0, 0.5, 1.5, 2.0, 0.0, 0.3, 1.0, 0.5]
     pairs = [replace(pair, alpha=alpha) for pair, alpha in zip(pairs, alphas, strict=True)]
     shapes = watch_inputs(model)
     generate(model, pairs, replace(DECODING, max_new_tokens=2), stop_ids=[])

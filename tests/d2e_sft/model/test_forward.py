@@ -1,0 +1,19 @@
+"""A language model called in parts gives what its own forward gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from d2e_sft.model.forward import head_of, hidden_states
+from tests.tiny import tiny_model
+
+
+# A soft cap, a scale, a bias: only plain and scaled heads are linear.
+@pytest.mark.parametrize(("kind", "linear"), [("llama", True), ("granite", True), ("gemma3", False), ("phi", False)])
+@torch.no_grad()
+def test_the_head_of_the_hidden_states_is_the_logits(kind: str, linear: bool) -> None:
+    model, ids = tiny_model(kind), torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
+    project, is_linear = head_of(model)
+    assert is_linear == linear
+    torch.testing.assert_close(project(hidden_states(model, input_ids=ids)), model(input_ids=ids).logits)
