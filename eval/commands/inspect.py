@@ -11,6 +11,7 @@ from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
+from eval.run.options import OVERLONG_RULES
 
 
 @click.command()
@@ -39,6 +40,13 @@ from d2e_sft.util.errors import UserError
     help="Show the tokens of the model's own answer, or of the gold one.",
 )
 @click.option("--max-new-tokens", type=click.IntRange(1, 512), default=48, show_default=True, help="Longest answer.")
+@click.option(
+    "--overlong",
+    type=click.Choice(OVERLONG_RULES),
+    default="error",
+    show_default=True,
+    help="What to do with contexts beyond the model's length.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("inspect.html"), show_default=True
 )
@@ -76,5 +84,5 @@ def inspect(
         from eval.run.benchmark import choose_samples, locate_benchmark
 
         samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
-    inspect_samples(model, samples, out, InspectOptions(**options, graded=bench is not None))
-    click.echo(f"wrote {out}")
+    cut = inspect_samples(model, samples, out, InspectOptions(**options, graded=bench is not None))
+    click.echo(f"wrote {out}" + (f"; contexts cut to fit the model: {cut}" if cut else ""))

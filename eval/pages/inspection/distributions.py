@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.model.finite import non_finite_output
+
 _DIGITS = 5
 
 
@@ -46,21 +49,20 @@ class AnswerPosition:
 def answer_positions(
     model: Any,
     tokenizer: Any,
-    prompts: tuple[Sequence[int], Sequence[int]],
+    pair: TokenPair,
     answer: Sequence[int],
     *,
     alphas: Sequence[float],
     top: int = 8,
 ) -> list[AnswerPosition]:
-    """Compute the positions of one answer.
+    """Compute the positions of one answer by a model in eval mode; UserError if a probability is NaN.
 
-    Args:
-        model: A causal or an encoder-decoder model in eval mode.
-        prompts: Token ids of the original and imagined prompts.
-        answer: Token ids of the answer, with the end token.
-        top: Number of likeliest tokens to keep.
+    `answer` ends with the end token; `top` is the number of likeliest tokens to keep.
     """
+    prompts = (pair.original, pair.imagined or pair.original)
     both = [_log_probabilities(model, prompt, answer) for prompt in prompts]  # (A, V) each
+    if any(view.isnan().any() for view in both):
+        raise non_finite_output(pair.name, "the probabilities of its answer contain NaN", model)
     rows = zip(answer, *both, strict=True)
     return [_position(tokenizer, token, own, other, alphas, top) for token, own, other in rows]
 

@@ -15,11 +15,15 @@ from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, generate, stop_token_ids
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import load_model
+from d2e_sft.model.positions import position_limit
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import render_page
 from eval.pages.inspection.distributions import AnswerPosition, answer_positions
+from eval.run.options import OverlongRule
+from eval.run.task import encode, sample_task
 from eval.score.scoring import score_output
 
 Along = Literal["decoded", "gold"]
@@ -36,6 +40,7 @@ class InspectOptions:
     max_new_tokens: int = 48
     top: int = 8
     graded: bool = True
+    overlong: OverlongRule = "error"
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,11 @@ class Inspected:
         return max(range(len(self.positions)), key=difference)
 
 
-def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, options: InspectOptions) -> None:
-    """Write the page about some samples; UserError if the model cannot be loaded, or has no chat template."""
+def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, options: InspectOptions) -> int:
+    """Write the page about some samples, and return how many contexts were cut to fit the model.
+
+    Raises UserError if the model cannot be loaded, has no chat template, or is too short for a prompt and its answer.
+    """
     recipe = recipe_of(model)
     alpha, prompt_set = (0.5, "default") if recipe is None else (recipe.decoding.alpha, recipe.data.prompt_set)
     alpha = alpha if options.alpha is None else options.alpha
@@ -79,9 +87,10 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
     network = loaded.model.eval()
     seq2seq = network.config.is_encoder_decoder
     encoder = ViewEncoder(loaded.tokenizer, wording, ("original", "imagined"), encoder_decoder=seq2seq)
-    alphas = alpha_grid(alpha)
-    inspected = [_inspect(network, encoder, sample, alphas, options) for sample in samples]
+    pairs = _prompts(network, encoder, samples, options)
+    inspected = [_inspect(network, encoder, *each, options) for each in zip(samples, pairs, strict=True)]
     whose = "the gold ones" if options.along == "gold" else f"decoded with α = {alpha:g}"
+    alphas = alpha_grid(alpha)
     data = {
         "ratios": [round(alpha, 4) for alpha in alphas],
         "start": alphas.index(alpha),
@@ -90,6 +99,7 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
     }
     template = Path(__file__).with_name("inspect.html")
     write_whole(file, render_page(template, model=model, alpha=alpha, inspected=inspected, whose=whose, data=data))
+    return sum(pair.truncated for pair in pairs)
 
 
 def alpha_grid(alpha: float) -> list[float]:
@@ -98,21 +108,35 @@ def alpha_grid(alpha: float) -> list[float]:
     return sorted({*(round(step * _STEP, 4) for step in range(steps + 1)), alpha})
 
 
+def _prompts(
+    model: Any, encoder: ViewEncoder, samples: Sequence[EventSample], options: InspectOptions
+) -> Sequence[TokenPair]:
+    """Encode both prompts of each sample, within the model's context as for `d2e eval`."""
+    new_tokens = options.max_new_tokens
+    if options.along == "gold":
+        new_tokens = max(len(encoder.answer_ids(sample)) for sample in samples)
+    decoding = DecodingConfig(alpha=1.0, max_new_tokens=new_tokens)  # the imagined prompt is shown at any α
+    task = sample_task(samples, encoder.prompt_set, decoding, truncate=options.overlong == "truncate_context")
+    limit, seq2seq = position_limit(model.config), model.config.is_encoder_decoder
+    return encode(task, encoder.tokenizer, encoder_decoder=seq2seq, limit=limit)[0]
+
+
 def _inspect(
-    model: Any, encoder: ViewEncoder, sample: EventSample, alphas: Sequence[float], options: InspectOptions
+    model: Any, encoder: ViewEncoder, sample: EventSample, pair: TokenPair, options: InspectOptions
 ) -> Inspected:
-    original, imagined = (encoder.prompt_ids(sample, view) for view in encoder.views)
+    alpha = options.alpha or 0.0
     if options.along == "gold":
         answer = encoder.answer_ids(sample)
     else:
-        decoding = DecodingConfig(alpha=options.alpha or 0.0, max_new_tokens=options.max_new_tokens)
+        decoding = DecodingConfig(alpha=alpha, max_new_tokens=options.max_new_tokens)
         stop_ids = stop_token_ids(model, encoder.end_of_turn)
         with torch.no_grad():
-            [answer] = generate_debiased(model, [original], [imagined], decoding, stop_ids=stop_ids)
+            [answer] = generate(model, [pair], decoding, stop_ids=stop_ids)
         if len(answer) < options.max_new_tokens:  # the answer is complete
             answer = [*answer, encoder.end_of_turn]
-    found = answer_positions(model, encoder.tokenizer, (original, imagined), answer, alphas=alphas, top=options.top)
-    prompts = encoder.tokenizer.decode(original), encoder.tokenizer.decode(imagined)
+    alphas = alpha_grid(alpha)
+    found = answer_positions(model, encoder.tokenizer, pair, answer, alphas=alphas, top=options.top)
+    prompts = encoder.tokenizer.decode(pair.original), encoder.tokenizer.decode(pair.imagined or ())
     text = encoder.tokenizer.decode(answer, skip_special_tokens=True)
     right, marks = None, [""] * len(answer)
     if options.graded and options.along == "decoded":

@@ -15,11 +15,12 @@ import torch
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import load_model
 from eval.pages.inspection.distributions import answer_positions
 from eval.pages.inspection.inspect import alpha_grid, token_marks
 from tests.browser import after_scripts
-from tests.command import d2e
+from tests.command import d2e, output_of, refusal_of
 from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
 
@@ -59,6 +60,22 @@ def test_a_page_shows_the_samples_asked_for_and_stands_alone(world: Path, tmp_pa
     )
     assert "Rain &lt;b&gt;fell&lt;/b&gt;." in out.read_text(encoding="utf-8")
     assert data["ratios"][data["start"]] == 0.37
+
+
+@pytest.mark.parametrize("along", ["decoded", "gold"])
+def test_a_prompt_beyond_the_models_context_is_refused_or_cut(world: Path, tmp_path: Path, along: str) -> None:
+    save_bench(tmp_path / "bench", [make_sample(1), make_sample(2, context="Rain fell on the hills. " * 60)])
+    arguments = ("--bench", tmp_path / "bench", "--samples", 2, "--along", along)
+    error = refusal_of("inspect", world / "model", "--out", tmp_path / "no.html", *arguments)
+    assert "1 of 2 prompts exceed the model's context" in error
+    assert "sample 's2' of 'made-up'" in error
+    assert "--overlong truncate_context" in error.replace("\n     ", "")
+    assert not (tmp_path / "no.html").exists()
+    cutting = ("--overlong", "truncate_context", "--max-new-tokens", 6)
+    printed = output_of("inspect", world / "model", "--out", tmp_path / "page.html", *arguments, *cutting)
+    assert "contexts cut to fit the model: 1" in printed
+    shown = (tmp_path / "page.html").read_text().count("Rain fell on the hills.")
+    assert 60 < shown < 110, "the sample's context as it is, and the prompt with what fits of it"
 
 
 def marked(said: str, answers: list[str], *, right: bool = False) -> list[tuple[str, str]]:
@@ -123,7 +140,7 @@ def test_probabilities_are_the_softmax_of_the_subtracted_logits(tmp_path: Path, 
     )
     encoded = encoder.encode(make_sample(2))
     original, imagined, answer = encoded.prompts["original"], encoded.prompts["imagined"], encoded.answer
-    positions = answer_positions(model, loaded.tokenizer, (original, imagined), answer, alphas=ALPHAS, top=5)
+    positions = answer_positions(model, loaded.tokenizer, PromptPair(original, imagined), answer, alphas=ALPHAS, top=5)
     assert [position.candidates[position.chosen].token for position in positions] == answer
     for i, position in enumerate(positions):
         with torch.no_grad():
