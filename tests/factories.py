@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.storage.seal import SEAL_FILE, seal
 from d2e_sft.util.files import read_results, sha256_of
@@ -140,8 +141,17 @@ def save_bench(
     if trains:
         write_samples(trains, folder / "train.parquet")
     if manifest is not None:
-        (folder / "manifest.json").write_text(json.dumps({"project": "d2e-sft", **manifest}))
+        save_manifest(folder, **manifest)
     return folder
+
+
+def save_manifest(folder: Path, **changes: Any) -> None:
+    """Write the manifest of a folder's Parquet files, with other entries where `changes` names them."""
+    outputs = {
+        file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in folder.glob("*.parquet")
+    }
+    content = {"project": "d2e-sft", "version": "0.1.0", "outputs": outputs, "datasets": {}, **changes}
+    (folder / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
 
 
 def evaluation(world: Path, run: Path, *arguments: str | Path | float) -> list[Any]:

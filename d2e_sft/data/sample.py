@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.built import manifest_of
 from d2e_sft.data.conversation import Conversation
 from d2e_sft.data.row_files import AS_JSON, MOST_CHARACTERS, jsonl_rows, parquet_rows
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
@@ -145,12 +146,13 @@ def read_samples(path: str | Path, *, bad_rows: list[BadRow] | None = None) -> l
     """Read and check EventSample rows from a `.parquet` or `.jsonl` file.
 
     Rows that fail the check are added to `bad_rows` with their error (see `write_bad_rows`), if it is given. Otherwise
-    the first raises UserError with file, line, field, value and expectation. So does a missing or unreadable file, or
-    one without good rows.
+    the first raises UserError with file, line, field, value and expectation. So does a missing or unreadable file, one
+    without good rows, or a damaged manifest of its build.
     """
     path = Path(path)
     check_readable(path)
     check_ending(path, "read")
+    manifest_of(path)  # raises if it is damaged
     samples: list[EventSample] = []
     first_line: dict[tuple[str, str, str], int] = {}
     refused = 0

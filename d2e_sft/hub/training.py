@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.built import manifest_of
 from d2e_sft.train.data_record import DATA_FILE
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.markup import one_line
 from d2e_sft.util.table import Table
 
-MANIFEST_NAME = "manifest.json"
 _COLUMNS = ("dataset", "relations", "rows", "licence", "publishing its rows again")
 
 
@@ -38,7 +38,7 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
     count = "Samples" if samples is None else f"{samples:,} samples"
     of_rows = f" of {rows:,} rows" if samples is not None and rows not in (None, samples) else ""
     begin = f"{count}{of_rows} of `{'/'.join(train.parts[-2:])}`."
-    manifest = _json(train.parent / MANIFEST_NAME)
+    manifest = manifest_of(train)
     entries = {}
     for name, entry in (manifest or {}).get("datasets", {}).items():
         split = entry.get("splits", {}).get(train.stem, {})
@@ -46,7 +46,7 @@ def training_data(run: Path, recipe: Recipe) -> TrainingData:
             entries[name] = {**entry, **split}
     unknown = None
     if manifest is None:
-        unknown = "there was no manifest next to the file"
+        unknown = "no manifest of a build next to the file"
     elif sha256 is None or manifest.get("outputs", {}).get(train.name, {}).get("sha256") != sha256:
         unknown = "the manifest next to the file describes other rows"
     elif not entries:

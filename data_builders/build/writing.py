@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
+from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.sample import EventSample, Split, write_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
@@ -22,7 +23,7 @@ from data_builders.dataset import manifest
 from data_builders.raw.source import SPLITS
 
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
-_FILES = (*_ROWS, manifest.MANIFEST_NAME, CARD_NAME)
+_FILES = (*_ROWS, MANIFEST, CARD_NAME)
 
 
 def check_target(out: Path) -> None:
@@ -55,20 +56,20 @@ def write_build(
                 write_bad_rows(bad, staging / BAD_ROWS_FILE)
             outputs = sorted(staging.iterdir())
             described = {**description, "outputs": manifest.describe_outputs(outputs)}
-            write_json(staging / manifest.MANIFEST_NAME, described)
+            write_json(staging / MANIFEST, described)
             (staging / CARD_NAME).write_text(render_card(described), encoding="utf-8")
             rows_files = [path.name for path in outputs]
             # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
-            for name in {manifest.MANIFEST_NAME, *_ROWS}.difference(rows_files):
+            for name in {MANIFEST, *_ROWS}.difference(rows_files):
                 (out / name).unlink(missing_ok=True)
-            for name in (*rows_files, CARD_NAME, manifest.MANIFEST_NAME):
+            for name in (*rows_files, CARD_NAME, MANIFEST):
                 os.replace(staging / name, out / name)
     except OSError as error:
         raise UserError(
             f"{error.filename or out}: cannot be written ({error.strerror or error})",
             remedy="make room, or name another folder with --out; replies of a judge are kept in its cache",
         ) from None
-    return [out / name for name in (*rows_files, manifest.MANIFEST_NAME, CARD_NAME)]
+    return [out / name for name in (*rows_files, MANIFEST, CARD_NAME)]
 
 
 def _is_leftover(folder: Path) -> bool:

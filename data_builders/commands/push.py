@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
+from d2e_sft.data.built import MANIFEST, read_manifest
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from data_builders.build.card import CARD_NAME, render_card
 from data_builders.commands.shared import PATH
-from data_builders.dataset.manifest import MANIFEST_NAME, read_manifest, restricted
+from data_builders.dataset.manifest import restricted
 
 
 @click.command()
@@ -67,11 +68,11 @@ def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     files = [name for name in manifest["outputs"] if name.endswith(".parquet")]
     for path in (folder / name for name in files):
         if not path.is_file():
-            raise UserError(f"{path}: no such file, but {MANIFEST_NAME} lists it", remedy="build the data again")
+            raise UserError(f"{path}: no such file, but {MANIFEST} lists it", remedy="build the data again")
         expected = manifest["outputs"][path.name]["sha256"]
         if (found := sha256_of(path)) != expected:
             raise UserError(
-                f"{path}: has sha256 {found}; expected {expected}, as {MANIFEST_NAME} says",
+                f"{path}: has sha256 {found}; expected {expected}, as {MANIFEST} says",
                 remedy="the file was changed after the build: build the data again",
             )
-    return [*files, MANIFEST_NAME]
+    return [*files, MANIFEST]

@@ -5,7 +5,6 @@ It has no time stamp and no absolute path, so the same inputs, options and seed 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft import __version__
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
 
-MANIFEST_NAME = "manifest.json"
 _PROJECT = "d2e-sft"
 CHECKSUM_EQUAL = "equals the published file"
 CHECKSUM_UNKNOWN = "no published checksum is known"
@@ -30,27 +29,11 @@ _REDISTRIBUTION_ALLOWED = "allowed by the licence"
 
 def is_ours(out: Path) -> bool:
     """Return whether the folder has the manifest of a build."""
-    return _read(out) is not None
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a build; UserError if the folder has none."""
-    content = _read(folder)
-    if content is None:
-        what = f"has no {MANIFEST_NAME} of a build" if folder.is_dir() else "no such folder"
-        raise UserError(
-            f"{folder}: {what}; expected an output of `d2e data build`",
-            remedy="name the folder that was given to `d2e data build --out`",
-        )
-    return content
-
-
-def _read(folder: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and content.get("project") == _PROJECT else None
+        read_manifest(out)
+    except UserError:
+        return False
+    return True
 
 
 def rows_of(dataset: Mapping[str, Any]) -> int:

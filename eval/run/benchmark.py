@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.built import MANIFEST, read_manifest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
 
@@ -81,13 +80,13 @@ def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
     not been built, or the folder holds another one.
     """
     root = DATA_ROOT if data is None else data
-    own = data is not None and (root / "manifest.json").is_file()
+    own = data is not None and (root / MANIFEST).is_file()
     folder = root if own else root / suite
     try:
-        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        manifest = read_manifest(folder)
+    except UserError as error:
         raise UserError(
-            f"suite {suite!r}: no readable manifest in {folder} ({error})",
+            f"suite {suite!r}: no readable manifest in {folder} ({error.message})",
             f"build it: d2e data build --suite {suite} --out {folder}",
         ) from None
     found = manifest.get("suite")

@@ -65,8 +65,7 @@ class SamplePass:
                     remedy="drop --decoder, or evaluate on samples with contexts",
                 )
         processes = join_processes(config.engine)
-        if processes.is_main:
-            self.warn()
+        processes.decided_by_main(self.warn)
         task = sample_task(
             self.rows.chosen,
             self.wording,

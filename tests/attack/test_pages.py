@@ -10,11 +10,11 @@ from pathlib import Path
 import markdown
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.files import with_checksums, write_json
 from data_builders.build.card import render_card
-from data_builders.dataset.manifest import read_manifest
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.rows import write_rows_page
 from data_builders.quality.stats import compute_stats

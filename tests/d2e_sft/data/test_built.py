@@ -8,21 +8,26 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.built import warn_if_changed
-from d2e_sft.data.sample import write_samples
+from d2e_sft.data.sample import read_samples, write_samples
 from d2e_sft.util.files import sha256_of
-from data_builders.dataset.manifest import describe_outputs
-from tests.command import d2e
-from tests.factories import bench_rows, evaluate, save_bench, train_rows, write_recipe
+from tests.command import d2e, refusal_of
+from tests.d2e_sft.hub.runs import make_run
+from tests.factories import (
+    bench_rows,
+    evaluate,
+    evaluation,
+    save_bench,
+    save_manifest,
+    train_rows,
+    write_recipe,
+)
 from tests.tiny import save_tiny_model
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
     """A build whose files are as its manifest says."""
-    build = save_bench(tmp_path / "bench", bench_rows(4), train_rows(4))
-    outputs = describe_outputs([build / "train.parquet", build / "test.parquet"])
-    (build / "manifest.json").write_text(json.dumps({"project": "d2e-sft", "outputs": outputs}))
-    return build
+    return save_bench(tmp_path / "bench", bench_rows(4), train_rows(4), manifest={})
 
 
 def test_training_and_evaluation_warn_of_an_edited_file(
@@ -40,11 +45,46 @@ def test_training_and_evaluation_warn_of_an_edited_file(
     assert f"warning: {build / 'test.parquet'}: changed after it was built" in capsys.readouterr().err
 
 
-def test_a_file_that_no_manifest_lists_is_not_judged(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, manifest = build / "test.parquet", build / "manifest.json"
-    content = json.loads(manifest.read_text())
+DAMAGED = {
+    "empty": "",
+    "cut": '{"project": "d2e-sft", "version": "0.1.0", "outputs": {"test.parq',
+    "a list": "[]",
+    "without outputs": '{"files": null}',
+    "no checksum": json.dumps({"project": "d2e-sft", "version": "1", "outputs": {"test.parquet": {}}, "datasets": {}}),
+    "other project": json.dumps({"project": "x", "version": "1", "outputs": {}, "datasets": {}}),
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+def test_rows_next_to_a_damaged_manifest_are_neither_trained_on_nor_evaluated_nor_described(
+    tmp_path: Path, build: Path, text: str
+) -> None:
+    save_tiny_model(tmp_path / "model", seed=3)
+    recipe = write_recipe(tmp_path, tmp_path / "run", f"data.train={build / 'train.parquet'}")
+    (build / "manifest.json").write_text(text)
+    run = make_run(tmp_path / "trained", "llama", f"data.train={build / 'train.parquet'}")
+    said = f"{build / 'manifest.json'}: not the manifest of a build"
+    for call in (
+        ("train", recipe),
+        ("train", recipe, "--dry-run"),
+        evaluation(tmp_path, tmp_path / "scores"),
+        ("eval", tmp_path / "model", "--suite", "piper", "--data", build),
+        ("data", "push", "a/b", "--data", build),
+        ("export", run, tmp_path / "out"),
+    ):
+        assert said in refusal_of(*call)
+
+
+def test_only_rows_that_have_the_name_of_a_builds_are_judged(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = build / "test.parquet"
     warn_if_changed(file, sha256_of(file))
-    for other in ({**content, "project": "x"}, {**content, "outputs": {}}, [], {"outputs": 3}, None):
-        manifest.write_text("{" if other is None else json.dumps(other))
-        warn_if_changed(file, "0" * 64)
     assert not capsys.readouterr().err
+    own = file.with_name("own.parquet")
+    own.write_bytes(file.read_bytes())
+    warn_if_changed(own, "0" * 64)
+    (build / "manifest.json").write_text("{")
+    assert len(read_samples(own)) == 4
+    assert not capsys.readouterr().err
+    save_manifest(build, outputs={})
+    warn_if_changed(file, sha256_of(file))
+    assert "manifest.json says nothing" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -18,7 +17,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
 from d2e_sft.hub.card import model_card
 from d2e_sft.util.files import sha256_of, with_checksums, write_json
-from tests.factories import seal_run
+from tests.factories import save_manifest, seal_run
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
 
 WITHOUT_THIS_PACKAGE = """
@@ -74,8 +73,7 @@ def write_manifest(run: Path, *, sha256: str | None = None) -> None:
     }
     only_test = {**entry, "splits": {"test": {"rows_written": 5}}}
     outputs = {"train.parquet": {"bytes": 1, "sha256": sha256 or sha256_of(train)}}
-    manifest = {"project": "d2e-sft", "outputs": outputs, "datasets": {"made-up": entry, "unseen": only_test}}
-    (train.parent / "manifest.json").write_text(json.dumps(manifest))
+    save_manifest(train.parent, outputs=outputs, datasets={"made-up": entry, "unseen": only_test})
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -83,13 +81,14 @@ def interval(mean: float) -> dict[str, float]:
     return {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
 
 
+def group(dataset: str, relation: str, fmt: str, n: int, mean: float) -> dict[str, Any]:
+    """The scores of a group of samples."""
+    scores = {"mean": interval(mean), "exact_match": interval(mean - 0.1), "f1": interval(mean + 0.1)}
+    return {"dataset": dataset, "relation": relation, "format": fmt, "n": n, **scores}
+
+
 def write_scores(run: Path, name: str = "mini", **changes: Any) -> None:
     """`RUN/eval/NAME/scores.json` as `d2e eval` writes it."""
-
-    def group(dataset: str, relation: str, fmt: str, n: int, mean: float) -> dict[str, Any]:
-        scores = {"mean": interval(mean), "exact_match": interval(mean - 0.1), "f1": interval(mean + 0.1)}
-        return {"dataset": dataset, "relation": relation, "format": fmt, "n": n, **scores}
-
     relation = {"relation": "temporal", "groups": 2, "mean": 0.55, "exact_match": 0.45, "f1": 0.65}
     scores = {
         "model": str(run),

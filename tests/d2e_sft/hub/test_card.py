@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoTokenizer
 
 from d2e_sft.hub.card import PAPER
-from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of, write_manifest, write_scores
+from tests.d2e_sft.hub.runs import card_of, group, make_run, rows_of, section_of, write_manifest, write_scores
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAIN, TWO = ("d2e.debias=false", "d2e.distill=false"), "original, imagined"
@@ -40,9 +40,7 @@ def test_the_front_matter_is_read_back_by_the_hubs_client(run: Path) -> None:
 def test_names_and_licences_put_no_html_into_the_front_matter(tmp_path: Path) -> None:
     name, licence = "tiny<script>alert(1)<!--", "<img src=x onerror=alert(1)>"
     run = make_run(tmp_path)
-    write_scores(run)
-    scores = run / "eval/mini/scores.json"
-    scores.write_text(scores.read_text().replace('"ecare"', '"e<svg/onload=alert(1)>"'))
+    write_scores(run, groups=[group("e<svg/onload=alert(1)>", "causal", "qa", 40, 0.7)])
     card = card_of(run.rename(run.with_name(name)), licence=licence)
     assert "<" not in card.split("\n---\n")[0]
     data = ModelCard(card).data

@@ -22,7 +22,7 @@ def test_licences_are_the_manifests(tmp_path: Path) -> None:
 
 def test_licences_are_unknown_where_no_manifest_vouches_for_the_rows(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    assert "Licences: unknown (there was no manifest next to the file)" in section_of(card_of(run), "Training data")
+    assert "Licences: unknown (no manifest of a build next to the file)" in section_of(card_of(run), "Training data")
     write_manifest(run, sha256="0")
     assert "Licences: unknown (the manifest next to the file describes other rows)" in card_of(run)
     assert "licences of its training data are unknown" in section_of(card_of(run), "Limits")

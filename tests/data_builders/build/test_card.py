@@ -11,12 +11,12 @@ import pytest
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import read_samples
 from data_builders.build.card import render_card
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands import data
-from data_builders.dataset.manifest import read_manifest
 
 
 def _built(raw: Path, out: Path, *datasets: str, **options: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import EventSample, read_samples
-from data_builders.dataset.manifest import read_manifest
 from tests.command import call
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from d2e_sft.data.built import read_manifest
 from data_builders.build.suites import SUITES
-from data_builders.dataset.manifest import read_manifest
 from tests.command import call
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import read_samples
 from data_builders.build.suites import PIPER_10K, SUITES
-from data_builders.dataset.manifest import read_manifest
 from tests.command import Called, call
 from tests.data_builders.reading import use_substitutes
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import read_samples, write_samples
 from data_builders.build.card import render_card
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.dataset.manifest import read_manifest
 from tests.command import Called, call, refusal_of
 from tests.hub_server import TOKEN, HubServer
 

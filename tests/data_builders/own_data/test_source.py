@@ -9,10 +9,10 @@ import datasets
 import pandas as pd
 import pytest
 
+from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import read_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.dataset.manifest import read_manifest
 from tests.chat_samples import TURNS
 from tests.command import output_of
 from tests.data_builders.own_rows import QA, QA_ROWS, rows_of, write
