@@ -12,7 +12,7 @@ from pathlib import Path
 
 from d2e_sft.chat.conversation import Conversation
 from d2e_sft.config.decoding import describe
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, did_you_mean, path_error
 
 HELP = """\
 /context [TEXT]  show the context, or set another one
@@ -159,8 +159,9 @@ def read_context(path: Path) -> str:
     """
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"context {str(path)!r}: not a text file in UTF-8 ({error})", "give another path") from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with NUL
+        unreadable = UserError(f"context {str(path)!r}: not a text file in UTF-8 ({error})", "give another path")
+        raise path_error(error) or unreadable from None
     if not text:
         raise UserError(f"context {str(path)!r}: empty; expected a text")
     return text

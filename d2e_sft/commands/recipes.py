@@ -90,9 +90,8 @@ def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None
     if target.is_dir():
         target /= own_name
     text = _text(source, resolved=resolved)
-    if target.exists() and not overwrite:
+    if target.is_file() and not overwrite:
         raise UserError(f"{target}: already exists", remedy="give another name, or add --overwrite")
-    target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, text)
     click.echo(f"wrote {target}; train it with: d2e train {target}")
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.util.files import replacing
+
 BAD_ROWS_FILE = "bad_rows.jsonl"
 # `file`, `line` (or `item` of a JSON array), `error`, and `row`, its content as read.
 BadRow = dict[str, Any]
@@ -17,6 +19,5 @@ def write_bad_rows(bad: Sequence[BadRow], target: Path) -> None:
     if not bad:
         target.unlink(missing_ok=True)
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("w", encoding="utf-8", errors="backslashreplace") as out:
+    with replacing(target) as partial, partial.open("w", encoding="utf-8", errors="backslashreplace") as out:
         out.writelines(json.dumps(entry, ensure_ascii=False, default=str) + "\n" for entry in bad)

@@ -13,7 +13,7 @@ import torch
 from d2e_sft.model.finite import refuse_non_finite
 from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed, resolve_name
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, path_error
 
 _SHOWN_KEYS = 3
 
@@ -140,6 +140,8 @@ def _loading(name: str) -> Iterator[None]:
                 f"model {name!r}: needs Python code from its repository; expected an architecture of transformers",
                 remedy="code from the Hub is not run here; convert the model, or use another one",
             ) from error
+        if isinstance(error, OSError) and error.filename:  # no permission, too long
+            raise path_error(error) or error from error
         reason = str(error).strip().split("\n")[0].rstrip(".")
         remedy = f"check the spelling; without a network, give a folder or use {BUILTIN} ({INSTALL_BUILTIN})"
         if name == BUILTIN:

@@ -54,6 +54,8 @@ def read_questions(
     elif mapping is not None:
         spec = read_spec(mapping, with_files=False)
     else:
+        if not file.name:
+            raise UserError(f"{file}: is a folder; expected a file with questions", "name the file")
         spec = OwnSpec(train=file.name, format="qa", relation=relation)
     if mapping is not None and fmt is not None:
         raise UserError(f"--format {fmt}: {mapping} has the format; expected one of the two", "drop it")

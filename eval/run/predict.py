@@ -113,7 +113,7 @@ def _check_out(out: Path, file: Path, files: PassFiles, options: EvalOptions) ->
     if out.is_dir() or out.resolve() == file.resolve():
         what = "a folder" if out.is_dir() else "the file with the questions"
         raise UserError(f"--out {out}: is {what}; expected a file for the answers", "name another one")
-    if out.exists() and not files.record.is_file() and not files.partials() and not options.overwrite:
+    if out.is_file() and not files.record.is_file() and not files.partials() and not options.overwrite:
         raise UserError(
             f"--out {out}: exists already, but {files.folder} does not, so the origin of its answers is unknown",
             remedy="name another file, or replace it with --overwrite",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_whole
+from d2e_sft.util.files import replacing, write_whole
 from d2e_sft.util.table import Table
 from eval.compare.compare import compare_runs
 from eval.compare.measures.measure import MeasureComparison, compare_measures
@@ -36,9 +36,9 @@ class ScoredFile:
         if isinstance(self.result, RowsResult):
             return self.result.write(run)
         folder = run / "eval" / self.system
-        folder.mkdir(parents=True, exist_ok=True)
         if self.file.is_file() and self.file.parent.resolve() != folder.resolve():
-            shutil.copyfile(self.file, folder / self.file.name)
+            with replacing(folder / self.file.name) as partial:
+                shutil.copyfile(self.file, partial)
         write_result(folder, {"system": self.system, **self.result.scores, "model": str(self.file)}, self.result)
         return folder
 
@@ -90,7 +90,7 @@ def write_template(system: str, gold: Path, given: Sequence[str], file: Path) ->
     """
     if not is_flat(file):
         raise UserError(f"--template {file}: expected a name that ends in .jsonl or .csv", "name another file")
-    if file.exists():
+    if file.is_file():
         raise UserError(f"--template {file}: exists, and may hold answers", "name another file, or remove it")
     chosen = load_system(system)
     options = parse_options(chosen.score_options, given, system)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
+
+from d2e_sft.util.files import replacing
 
 INK = "#222222"  # not black, SVG's default: matplotlib omits that, so a page could not change it
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", INK)
@@ -62,3 +65,11 @@ def inline_svg(figure: Figure, description: str) -> Markup:
         body = re.sub(rf"(fill|stroke): ({'|'.join(colours)})(?=[;\"])", rf"\1: var({name}, \2)", body)
     view_box = re.findall(r'viewBox="[^"]*"', opening)[0]
     return Markup('<svg role="img" aria-label="{}" {}>{}').format(description, Markup(view_box), Markup(body))
+
+
+def write_figure(figure: Figure, file: Path, *, dpi: int, salt: str | None = None) -> None:
+    """Write the figure atomically, in the format that the file's name ends in; `salt` makes ids of an SVG constant."""
+    ending = file.suffix.removeprefix(".").lower()
+    metadata = {"Date": None} if ending == "svg" else None
+    with replacing(file) as partial, mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+        figure.savefig(partial, format=ending, dpi=dpi, metadata=metadata)

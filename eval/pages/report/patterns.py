@@ -12,7 +12,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, styled
+from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, write_figure
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.context_use import WITHOUT_CONTEXT_FILE, command_without_context
@@ -122,5 +122,5 @@ def write_error_report(
     write_whole(page, text)
     if figure is None:
         return [page]
-    styled(figure.savefig)(picture, dpi=150)
+    write_figure(figure, picture, dpi=150)
     return [page, picture]

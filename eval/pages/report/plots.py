@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, STYLE, WIDTH, inline_svg, legend_name, styled
+from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
 from eval.compare.compare import Comparison
 from eval.compare.figures import LABELS
 from eval.compare.measures.measure import MeasureComparison
@@ -43,10 +42,7 @@ def check_plot(file: Path) -> None:
 
 def write_plot(comparison: MeasureComparison, file: Path) -> None:
     """Write a comparison by measures as a picture, in the format that the file's name ends in."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context({**STYLE, "svg.hashsalt": comparison.bench}):
-        metadata = {"Date": None} if file.suffix.lower() == ".svg" else None
-        measures_figure(comparison).savefig(file, dpi=200, metadata=metadata)
+    write_figure(measures_figure(comparison), file, dpi=200, salt=comparison.bench)
 
 
 def measures_figure(comparison: MeasureComparison) -> Figure:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled
+from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
 from d2e_sft.util.html.pages import render_page
 from eval.compare.runs import load_runs
 from eval.pages.report.page import ReportOptions, write_report
@@ -189,7 +189,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
     if any(result.scores is not None for result in results):
         figure = scores_chart(sweep, results)
         chart = inline_svg(figure, f"{main_score_name(results)} against {drawn_axis(sweep)} with 95 % intervals")
-        styled(figure.savefig)(picture, dpi=150)
+        write_figure(figure, picture, dpi=150)
         written.append(picture)
     html = render_page(
         Path(__file__).with_name("sweep.html"),

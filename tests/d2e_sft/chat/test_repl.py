@@ -100,7 +100,7 @@ def test_without_a_context_or_with_an_alpha_of_0_the_one_answer_says_why(convers
         (["/alpha much"], "/alpha much: expected a number, 0 or more"),
         (["/alpha -1"], "alpha=-1.0: not a debias ratio"),
         (["/alpha"], "expected a number"),
-        (["/file nowhere.txt"], "context 'nowhere.txt': not a text file in UTF-8 ([Errno 2]"),
+        (["/file nowhere.txt"], "nowhere.txt: does not exist"),
         (["/paste", "half a text"], "/paste: the input ended before a line with /end"),
         (["/paste", "/end"], "/paste: no text before /end"),
         (["x" * 2000], "expected at most 1,018, as the model has 1,024"),

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.sample import write_samples
 from d2e_sft.util.errors import path_error
 from d2e_sft.util.files import replacing_folder, write_whole
 from tests.command import refusal_of
 from tests.factories import write_recipe
+from tests.tiny import make_samples
 
 
 @pytest.fixture
@@ -61,6 +63,25 @@ def test_what_the_system_refuses(place: Path, monkeypatch: pytest.MonkeyPatch, n
 
     monkeypatch.setattr(Path, "write_text", refuse)  # no permission stops the user root
     message = " ".join(refusal_of("data", "list", "--json", place / "folder" / "out.json").split())
+    assert said in message
+    assert "Errno" not in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["recipes", "show", "c" * 300], "is too long"),
+        (["data", "stats", "rows.jsonl", "--tokenizer", "/" + "d" * 300], "is too long"),
+        (["chat", "no-model", "--context", "folder"], "folder: is a folder; expected a file"),
+        (["predict", "no-model", "", "--out", "a.csv"], ".: is a folder; expected a file with questions"),
+    ],
+)
+def test_an_input_that_cannot_be_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    write_samples(make_samples(1), place / "rows.jsonl")
+    monkeypatch.chdir(place)
+    message = refusal_of(*arguments)
     assert said in message
     assert "Errno" not in message
 
