@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -9,10 +12,12 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
+from d2e_sft.train.checkpoints import checkpoints_of, seal_checkpoint
 from tests.attack.frame import Attempt, attack
 from tests.attack.interrupted import prepare_training, same_weights, training_arguments, until_done
-from tests.command import finish, start, train
+from tests.command import finish, refusal_of, start, train
 
 SAME = "resumes to the weights of an uninterrupted run, bit for bit"
 
@@ -62,6 +67,42 @@ def test_second_training(given: Attempt) -> None:
     ended = train(given.folder, training_arguments(given.world, given.folder / "run", "--overwrite"))
     assert ended.status == 0, f"a lock was left behind\n{ended.printed}"
     same_weights(given.folder / "run", given.world / "whole")
+
+
+class _Command:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@attack(
+    "code in the states of a sealed checkpoint", "training", "rejected with the file's name; nothing runs", tries=12
+)
+def test_malicious_states(given: Attempt) -> None:
+    run, executed = given.folder / "run", given.folder / "executed"
+    shutil.copytree(given.world / "whole", run)
+    checkpoint = checkpoints_of(run)[0]
+    function, *arguments = given.random.choice(
+        [(os.system, f"touch {executed}"), (exec, f"open({str(executed)!r}, 'w')"), (os.mkdir, str(executed))]
+    )
+    state = {"state": _Command(function, *arguments), "param_groups": []}
+    name = given.random.choice(
+        ["optimizer.pt", "scheduler.pt", "rng_state.pth", "global_step2/rank_0_optim_states.pt"]
+    )
+    (checkpoint / name).parent.mkdir(exist_ok=True)
+    if given.random.random() < 0.3:
+        (checkpoint / name).write_bytes(pickle.dumps(state, given.random.randint(0, 5)))
+    else:
+        new = given.random.random() < 0.7
+        torch.save(state, checkpoint / name, _use_new_zipfile_serialization=new)
+    seal_checkpoint(checkpoint, {})
+    message = " ".join(refusal_of("train", *training_arguments(given.world, run, "--resume")).split())
+    assert f"{checkpoint.name}/{name}: is not a state that d2e train wrote" in message
+    assert not executed.exists()
 
 
 @attack("the launcher's parent killed", "training", "its workers end within a second", tries=5, quick=0)
