@@ -10,19 +10,6 @@ from data_builders.dataset.sample_sets import read_set
 from data_builders.quality.stats import Stats, compute_stats
 from tests.tiny import make_sample
 
-
-def nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
-    fields: dict[str, Any] = {
-        "id": str(number),
-        "dataset": "own",
-        "split": "test",
-        "format": "nli",
-        "refined_context": None,
-    }
-    fields |= {"relation": "causal", "context": context, "question": hypothesis, "answers": [label]}
-    return make_sample(number, **{**fields, **changes})
-
-
 PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
 
 
@@ -38,6 +25,11 @@ def own_row(split: str, number: int = 1, **changes: Any) -> EventSample:
         "answers": ["to keep the wind out"],
     }
     return make_sample(number, **{**fields, **changes})
+
+
+def nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) -> EventSample:
+    fields: dict[str, Any] = {"context": context, "question": hypothesis, "answers": [label], "format": "nli"}
+    return own_row("test", number, **{"id": str(number), "relation": "causal", **fields, **changes})
 
 
 def stats_in_words(path: Path) -> Stats:

@@ -29,15 +29,11 @@ def planned(folder: Path, *words: str, text: str = "", **changes: Any) -> Sweep:
 
 
 def make_sweep(folder: Path, *, tagged: bool = False) -> tuple[Sweep, list[PointResult]]:
-    """Score all but the first point of α 0.1 and 1.0, with and without debiasing; without, both are the same.
-
-    Args:
-        tagged: rows have subsets; the first scored point has both conflict rows right, the others one.
-    """
+    """Score all but the first point of α 0.1 and 1.0, with and without debiasing; without, both are the same."""
     sweep = planned(folder, "d2e.debias=true,false", "d2e.alpha=0.1,1.0")
     for number, point in enumerate(sweep.work[1:]):
         rows = [prediction(1, True), prediction(2, number == 0), choice(3, True, relation="causal")]
-        if tagged:
+        if tagged:  # the first scored point has both conflict rows right, the others one
             rows = [story(n, "aligned", "garage", habit="garage") for n in range(2)]
             rows += [story(2 + n, "conflict", "garage" if number == 0 or n else "kitchen") for n in range(2)]
         make_run(sweep.out / point.name, rows)

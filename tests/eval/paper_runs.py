@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
 from d2e_sft.config.recipe import load_recipe
-from eval.commands.table import table
 from eval.score.predictions import Prediction
+from tests.command import output_of
 from tests.factories import choice, make_run
 
 # The paper's Table 4, row "Qwen1.5-7b (D²E-SFT)", with the averages that it prints.
@@ -55,9 +53,7 @@ def printed(*arguments: object) -> str:
     """What is printed, as Markdown where nothing else is asked for."""
     given = [str(argument) for argument in arguments]
     form = [] if {"--format", "--out"} & set(given) else ["--format", "markdown"]
-    result = CliRunner().invoke(table, [*given, *form], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return output_of("table", *given, *form)
 
 
 def cells(markdown: str) -> list[list[str]]:

@@ -29,14 +29,7 @@ def things_in(text: str) -> set[str]:
 
 
 def contents_by_text(text: str, *, strict: bool = False) -> dict[str, set[str]]:
-    """The contents of each box after all sentences, starting from the clauses that there are.
-
-    A noun without its modifier must be the only one of its kind in the box from which it is taken.
-
-    Args:
-        text: of the context.
-        strict: also assert that each operation is possible.
-    """
+    """The contents of each box after all sentences of a context; `strict` also asserts that each step is possible."""
     opening, *operations = text.removesuffix(".").split(". ")
     found = [re.fullmatch(r"Box (\d+) contains (.+)", clause) for clause in opening.split(", ")]
     world = {match[1]: things_in(match[2]) for match in found if match}
@@ -51,6 +44,7 @@ def contents_by_text(text: str, *, strict: bool = False) -> dict[str, set[str]]:
             assert len(set(boxes)) == len(boxes)
         if not sentence.startswith("Put"):
             if boxes[0] in known:
+                # A noun without its modifier must be the only one of its kind in the box from which it is taken.
                 moved = _resolve(moved, world[boxes[0]], whole="the contents of" in sentence)
             world.setdefault(boxes[0], set()).difference_update(moved)
         if not sentence.startswith("Remove"):

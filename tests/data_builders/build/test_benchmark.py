@@ -11,22 +11,17 @@ import pytest
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.contamination import exclude_overlap, find_overlap
-from tests.command import call
+from tests.command import call, output_of
 from tests.tiny import make_sample
 
 STORY = "Omar plants a long row of trees early in the year. The rain comes down."
 
 
-def _leak(raw: Path) -> None:
-    """A story of the test file among the training stories."""
+def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_path: Path) -> None:
     row = f"event: Omar rests starts before The rain comes down story: {STORY}\tanswer: positive\n"
     for name in ("train", "test"):
         with (raw / f"tracie/iid/tracie_{name}.txt").open("a") as file:
             file.write(row)
-
-
-def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_path: Path) -> None:
-    _leak(raw)
     out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 30]
     assert call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).status == 0
     assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
@@ -35,8 +30,7 @@ def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_pat
     steps = {step["name"]: step for step in manifest["datasets"]["tracie"]["splits"]["train"]["filters"]}
     assert steps["overlap with the benchmark"]["rows_in"] - steps["overlap with the benchmark"]["rows_out"] == 1
     assert call("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "piper").status == 0
-    check = call("data", "check", out, "--against", tmp_path / "piper")
-    assert check.status == 0, check.out
+    output_of("data", "check", out, "--against", tmp_path / "piper")
 
 
 def test_a_benchmark_that_cannot_be_read_is_named(raw: Path, tmp_path: Path) -> None:

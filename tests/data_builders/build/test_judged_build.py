@@ -10,7 +10,7 @@ from pathlib import Path
 
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.text.sentences import split_sentences
-from tests.command import call, refusal_of, start
+from tests.command import call, output_of, refusal_of, start
 from tests.judge_server import KEY, JudgeServer, Misbehave
 
 
@@ -45,8 +45,7 @@ def _train(out: Path) -> list[EventSample]:
 def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 6)
     server.reply = _reply
-    result = call("data", *_arguments(raw, tmp_path / "out", server.url))
-    assert result.status == 0, result.out
+    printed = output_of("data", *_arguments(raw, tmp_path / "out", server.url))
     samples = _train(tmp_path / "out")
     assert len(samples) == 5
     assert not any("four trees" in sample.context for sample in samples)
@@ -57,7 +56,7 @@ def test_the_judge_refuses_and_refines_training_samples_alone(raw: Path, tmp_pat
     assert len(test) == 10
     assert not any("refiner" in sample.meta for sample in test)
     assert len(server.requests) == 6 + 5  # a verdict for each, a choice for each that stays
-    assert "refined train: 5 judge" in result.out
+    assert "refined train: 5 judge" in printed
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["judge"]["model"] == "m"
     assert manifest["refining"] == {"train": {"judge": 5}}
@@ -73,10 +72,9 @@ def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: J
     _stories(raw, 6)
     server.reply = _reply
     flags = ["--judge-price", "2,10", "--estimate"]
-    result = call("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
-    assert result.status == 0, result.out
-    assert re.search(r"quality: 6 requests \(0 replies already cached\), .* at most \$0\.\d+", result.out)
-    assert re.search(r"refine: 6 requests", result.out)
+    printed = output_of("data", *_arguments(raw, tmp_path / "out", server.url, *flags))
+    assert re.search(r"quality: 6 requests \(0 replies already cached\), .* at most \$0\.\d+", printed)
+    assert re.search(r"refine: 6 requests", printed)
     assert server.requests == []
     assert not (tmp_path / "out").exists()
     assert call("data", *_arguments(raw, tmp_path / "out", server.url)).status == 0
@@ -88,13 +86,12 @@ def test_the_estimate_is_what_is_then_asked(raw: Path, tmp_path: Path, server: J
 def test_the_instruction_set_judges_no_more_than_it_draws(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
     _stories(raw, 12)
     server.reply = _reply
-    result = call(
+    output_of(
         "data",
         *("build", "--suite", "piper-10k", "--size", "20", "--allow-shortfall", "--raw", str(raw)),
         *("--out", str(tmp_path / "out"), "--judge", "openai", "--judge-model", "m", "--judge-url", server.url),
         *("--judge-jobs", "quality"),
     )
-    assert result.status == 0, result.out
     mixture = json.loads((tmp_path / "out" / "manifest.json").read_text())["mixture"]["datasets"]
     assert len(server.requests) == sum(entry["judged"] for entry in mixture.values())
     tracie = mixture["tracie"]

@@ -39,5 +39,7 @@ def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp
         file.write("{}\n")
     (raw / "ecare/train.jsonl").unlink()
     out = tmp_path / "out"
-    call("data", "build", "--datasets", "ecare,tracie", "--skip-bad", "--raw", raw, "--out", out)
+    result = call("data", "build", "--datasets", "ecare,tracie", "--skip-bad", "--raw", raw, "--out", out)
+    assert "bad rows put aside: 1" in result.out
+    assert "bad_rows.jsonl" in result.out
     assert len((out / "bad_rows.jsonl").read_text().splitlines()) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import call, refusal_of
+from tests.command import call, output_of
 
 
 def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path) -> None:
@@ -27,23 +27,7 @@ def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> 
     assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.out
 
 
-def test_build_counts_skipped_rows(raw: Path, tmp_path: Path) -> None:
-    with (raw / "tracie/iid/tracie_train.txt").open("a") as file:
-        file.write("bad\n")
-    result = call("data", "build", "--datasets", "tracie", "--raw", raw, "--out", tmp_path / "out", "--skip-bad")
-    assert "bad rows put aside: 1" in result.out
-    assert "bad_rows.jsonl" in result.out
-
-
-def test_a_users_error_is_one_message_without_traceback(raw: Path, tmp_path: Path) -> None:
-    message = refusal_of("data", "build", "--datasets", "tracie", "--raw", tmp_path / "no", "--out", tmp_path)
-    assert message.startswith("d2e: error: ")
-    assert "no: no such folder; expected a folder with raw files as DATASET/FILE" in message
-    assert "Traceback" not in message
-
-
 @pytest.mark.parametrize("arguments", [[], ["build"], ["check"], ["convert"], ["push"], ["stats"]])
 def test_help_ends_with_the_options_and_shows_an_example(arguments: list[str]) -> None:
-    result = call("data", *arguments, "--help")
-    assert result.status == 0
-    assert re.search(r"Examples?:\s+d2e data", result.out)
+    printed = output_of("data", *arguments, "--help")
+    assert re.search(r"Examples?:\s+d2e data", printed)

@@ -8,7 +8,7 @@ from pathlib import Path
 from d2e_sft.data.sample import EventSample, write_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from tests.command import call, refusal_of
+from tests.command import call, output_of, refusal_of
 from tests.data_builders.nli_rows import PASSAGE, own_row
 
 
@@ -33,10 +33,9 @@ def test_check_names_the_pairs_and_the_remedy(tmp_path: Path) -> None:
 def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path) -> None:
     train = _file(tmp_path / "train.jsonl", own_row("train", context=PASSAGE + " Nobody was hurt."))
     test = _file(tmp_path / "bench.jsonl", own_row("test", context=PASSAGE))
-    result = call("data", "check", train, "--against", test)
-    assert result.status == 0, result.out
-    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in result.out
-    assert "context 0.85: own-train-1 = own-test-1" in result.out
+    printed = output_of("data", "check", train, "--against", test)
+    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in printed
+    assert "context 0.85: own-train-1 = own-test-1" in printed
     assert "1 of 1 training rows have a near-duplicate" in refusal_of(
         "data", "check", train, "--against", test, "--fail-on-near"
     )
@@ -45,9 +44,8 @@ def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path)
 
 def test_check_of_a_build_compares_its_own_two_splits(raw: Path, tmp_path: Path) -> None:
     build(BuildOptions(["mctaco", "tracie"], tmp_path / "out", raw))
-    result = call("data", "check", tmp_path / "out")
-    assert result.status == 0, result.out
-    assert " 0 overlap exactly" in result.out
+    printed = output_of("data", "check", tmp_path / "out")
+    assert " 0 overlap exactly" in printed
 
 
 def test_a_file_needs_a_benchmark_to_compare_with(tmp_path: Path) -> None:

@@ -22,13 +22,6 @@ def built(raw: Path, tmp_path: Path) -> Path:
     return tmp_path / "open"
 
 
-@pytest.fixture
-def closed(raw: Path, tmp_path: Path) -> Path:
-    """A build with a source whose licence allows nothing."""
-    build(BuildOptions(["tracie", "mctaco"], tmp_path / "closed", raw))
-    return tmp_path / "closed"
-
-
 def _push(built: Path, *arguments: str) -> Called:
     return call("data", "push", *(arguments or ["team/rows"]), "--data", built)
 
@@ -64,7 +57,9 @@ def test_a_missing_card_is_written_from_the_manifest(hub: HubServer, built: Path
     assert hub.files["team/rows"]["README.md"].decode() == render_card(read_manifest(built))
 
 
-def test_closed_sources_go_to_a_private_repository_only(hub: HubServer, closed: Path) -> None:
+def test_closed_sources_go_to_a_private_repository_only(hub: HubServer, raw: Path, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    build(BuildOptions(["tracie", "mctaco"], closed, raw))
     message = refusal_of("data", "push", "team/rows", "--data", closed, "--public")
     assert "rows of 1 datasets must not be published: mctaco (the publishers state no licence)" in message
     assert "--private" in message
@@ -94,31 +89,20 @@ def test_files_must_be_those_of_the_manifest(hub: HubServer, built: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "message"),
+    ("name", "folder", "refused", "message"),
     [
-        ("team/rows", "missing", "no such folder"),
-        ("team/rows", ".", "has no manifest.json"),
-        ("a/b/c", "open", "'a/b/c': not the name of a repository; expected OWNER/NAME"),
+        ("team/rows", "missing", {}, "no such folder"),
+        ("team/rows", ".", {}, "has no manifest.json"),
+        ("a/b/c", "open", {}, "'a/b/c': not the name of a repository; expected OWNER/NAME"),
+        ("team/rows", "open", {"/api/repos/create": 400}, "answered 400: refused by the test"),
+        ("team/rows", "open", {"/api/repos/create": 500}, "answered 500: server error"),
+        ("team/rows", "open", {"/api/datasets/team/rows/commit": 404}, "answered 404: there is no such account or"),
     ],
 )
-def test_a_wrong_folder_or_name_is_one_message(
-    hub: HubServer, built: Path, name: str, folder: str, message: str
+def test_a_wrong_folder_or_name_and_a_refusal_of_the_hub_are_one_message(
+    hub: HubServer, built: Path, name: str, folder: str, refused: dict[str, int], message: str
 ) -> None:
+    hub.refuse.update(refused)
     assert message in refusal_of("data", "push", name, "--data", built.parent / folder)
-    assert not hub.requests
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "message"),
-    [
-        ("/api/repos/create", 400, "answered 400: refused by the test"),
-        ("/api/repos/create", 500, "answered 500: server error"),
-        ("/api/datasets/team/rows/commit", 404, "answered 404: there is no such account or repository"),
-    ],
-)
-def test_a_refusal_of_the_hub_is_one_message(
-    hub: HubServer, built: Path, path: str, status: int, message: str
-) -> None:
-    hub.refuse[path] = status
-    assert message in refusal_of("data", "push", "team/rows", "--data", built)
+    assert bool(hub.requests) == bool(refused)
     assert not hub.messages

@@ -9,17 +9,16 @@ import pytest
 
 from d2e_sft.data.sample import write_samples
 from data_builders.quality.stats_page import render_page
-from tests.command import call, refusal_of
+from tests.command import output_of, refusal_of
 from tests.data_builders.nli_rows import nli, stats_in_words
 
 
 def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: Path) -> None:
     html, numbers = tmp_path / "a/stats.html", tmp_path / "b/stats.json"
-    result = call("data", "stats", built, "--tokenizer", "words", "--html", html, "--json", numbers)
-    assert result.status == 0, result.out
+    printed = output_of("data", "stats", built, "--tokenizer", "words", "--html", html, "--json", numbers)
     written = json.loads(numbers.read_text("utf-8"))
     assert written == stats_in_words(built).to_json()
-    lines = [line.split() for line in result.out.splitlines()]
+    lines = [line.split() for line in printed.splitlines()]
     for group in written["groups"]:
         for kind in group["counts"]:
             assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines

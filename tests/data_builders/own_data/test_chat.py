@@ -44,7 +44,6 @@ def test_each_turn_gives_a_row_and_parquet_reads_as_jsonl_does(tmp_path: Path) -
 
 def test_trained_on_in_all_turns_the_refined_context_serves_all_answers(tmp_path: Path) -> None:
     (row,) = rows_of(write(tmp_path, mine_yaml=SPEC + "loss: all\n", mine_jsonl=lines(TURNS)))
-    assert row.conversation is not None
     assert row.conversation.loss == "all"
     assert row.refined_context == row.context
 
@@ -63,7 +62,6 @@ def test_own_wording_is_all_that_the_model_sees(tmp_path: Path) -> None:
     )
     rows = "context,question,answer\nGoods go back within 30 days.,How long?,30 days\n"
     (row,) = rows_of(write(tmp_path, mine_yaml=spec, mine_csv=rows))
-    assert row.conversation is not None
     assert row.conversation.turns == [
         Turn(role="system", content="You help customers."),
         Turn(role="user", content="Customer: How long?"),

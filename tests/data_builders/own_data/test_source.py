@@ -131,13 +131,9 @@ def test_relation_id_and_refined_context_are_read_from_columns(tmp_path: Path) -
     ]
 
 
-def _stories(contexts: int, questions: int) -> str:
-    lines = [f"Story {c} is told.,Question {q}?,told" for c in range(contexts) for q in range(questions)]
-    return "\n".join(["context,question,answer", *lines]) + "\n"
-
-
 def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: Path) -> None:
-    spec = write(tmp_path, mine_yaml=QA + "dev: 0.1\ntest: 0.25\n", mine_csv=_stories(40, 2))
+    stories = "".join(f"Story {c} is told.,Question {q}?,told\n" for c in range(40) for q in range(2))
+    spec = write(tmp_path, mine_yaml=QA + "dev: 0.1\ntest: 0.25\n", mine_csv="context,question,answer\n" + stories)
     drawn = []
     for seed in (0, 0, 1):
         build(BuildOptions([str(spec)], tmp_path / "out", seed=seed))

@@ -31,12 +31,8 @@ def _hypotheses(tell: str, seed: int = 1) -> list[EventSample]:
 
 def test_a_give_away_word_is_found_chance_is_chance_and_premises_are_new() -> None:
     leaking, clean, premise = (hypothesis_alone(_hypotheses(tell)) for tell in ("hypothesis", "nothing", "premise"))
-    assert leaking.accuracy is not None
-    assert clean.accuracy is not None
-    assert clean.standard_error is not None
     assert leaking.accuracy > 0.99
     # Each premise has a word of its own that tells its label: it helps only where the premise was trained on.
-    assert premise.accuracy is not None
     assert (premise.contexts, premise.accuracy < 0.7) == (50, True)
     assert abs(clean.accuracy - 0.5) < 4 * clean.standard_error
     assert clean.standard_error == pytest.approx((clean.accuracy * (1 - clean.accuracy) / 200) ** 0.5, abs=1e-4)
@@ -71,22 +67,14 @@ def test_without_scikit_learn_nli_rows_name_the_extra_and_others_need_none(monke
 FILLER = "They walked on and said little while the day went by."
 
 
-def _ordered(seed: int = 2) -> list[EventSample]:
-    """400 stories in which it rains early or late; the hypothesis says that it rained early."""
-    random_ = random.Random(seed)
-    rows = []
+def test_with_the_places_of_words_it_tells_the_order_unless_the_deciding_sentence_is_cut() -> None:
+    random_, rows = random.Random(2), []  # stories in which it rains early or late
     for number in range(400):
         early = random_.random() < 0.5
         parts = [f"Story {number}. It rained.", FILLER, FILLER]
         context = " ".join(parts if early else [f"Story {number}.", FILLER, FILLER, "It rained."])
         rows.append(nli(number, context, "It rained at the beginning.", "positive" if early else "negative"))
-    return rows
-
-
-def test_with_the_places_of_words_it_tells_the_order_unless_the_deciding_sentence_is_cut() -> None:
-    rows = _ordered()
     assert accuracy_by_places(rows, [row.context for row in rows]) == 1.0
     cut = accuracy_by_places(rows, [FILLER] * len(rows))
-    assert cut is not None
     assert 0.4 < cut < 0.6
     assert accuracy_by_places(rows[:12], [FILLER] * 12) is None

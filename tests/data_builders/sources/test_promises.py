@@ -1,7 +1,4 @@
-"""Promises of all rows of all sources, from the small raw files and, if they are available, the published ones.
-
-All published files are read here, once, since reading them is slow.
-"""
+"""Promises of all rows of all sources, from the small raw files and, if available, the published ones (read once)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ def test_the_events_of_matres_are_marked_in_order_in_both_contexts(published_raw
     rows = published_rows(published_raw, "matres", "dev")
     for one in rows:
         assert one.context.index("<e1>") < one.context.index("<e2>")
-        assert one.refined_context is not None
         assert one.refined_context.count("<e1>") == one.refined_context.count("<e2>") == 1
     priors = Counter(prior for one in rows for prior in one.meta["conflicts_with"])
     assert priors == {"narrative": 3_171, "tense": 1_093, "roberta_erp": 3_862}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.build.suites import SUITES
 from data_builders.raw.reader import BadRows
@@ -21,17 +20,14 @@ def _table(name: str) -> list[dict[str, Any]]:
     return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-def _field(sample: EventSample, name: str) -> Any:
-    return sample.meta[name.removeprefix("meta.")] if name.startswith("meta.") else getattr(sample, name)
-
-
 @pytest.mark.parametrize("case", _table("samples.yaml"), ids=lambda case: f"{case['dataset']}: {case['what']}")
 def test_raw_rows_become_these_samples(raw: Path, case: dict[str, Any]) -> None:
     name, split = case["dataset"], case["split"]
     if case.get("substitutes"):
         use_substitutes(raw, name)
     rows = read(raw, name, (split,), *case.get("settings", ()))[split].rows
-    assert [{field: _field(row, field) for field in case["samples"][0]} for row in rows] == case["samples"]
+    found = [row.model_dump() | {f"meta.{key}": value for key, value in row.meta.items()} for row in rows]
+    assert [{field: row[field] for field in case["samples"][0]} for row in found] == case["samples"]
 
 
 _BAD_ROWS = [(table, *row) for table in _table("bad_rows.yaml") for row in table["rows"]]

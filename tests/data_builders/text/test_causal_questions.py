@@ -8,17 +8,7 @@ import pytest
 import yaml
 
 from data_builders.text.causal_questions import Link, ask_for_cause, ask_for_effect
-from data_builders.text.phrases import Cases, Phrase, phrase_at
-
-
-def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
-    cases = Cases(["the firm, of prices and sales"])
-    first = phrase_at(passage, passage.index(cause), passage.index(cause) + len(cause), cases)
-    assert first is not None
-    at = passage.index(effect)
-    second = phrase_at(passage, at, at + len(effect), cases, first.end if first.kind == "noun" else None)
-    assert second is not None
-    return first, second
+from data_builders.text.phrases import Cases, phrase_at
 
 
 @pytest.mark.parametrize(
@@ -28,7 +18,10 @@ def pair(passage: str, cause: str, effect: str) -> tuple[Phrase, Phrase]:
 def test_questions_fit_their_phrases(
     passage: str, cause: str, effect: str, link: Link, for_cause: str | None, for_effect: str | None
 ) -> None:
-    phrases = pair(passage, cause, effect)
+    cases, start, at = Cases(["the firm, of prices and sales"]), passage.index(cause), passage.index(effect)
+    first = phrase_at(passage, start, start + len(cause), cases)
+    subject = first.end if first.kind == "noun" else None
+    phrases = (first, phrase_at(passage, at, at + len(effect), cases, subject))
     asked = [ask(*phrases, link) for ask in (ask_for_cause, ask_for_effect)]
     assert [question and question.text for question in asked] == [for_cause, for_effect]
     for question, answer in zip(asked, phrases, strict=True):

@@ -28,7 +28,6 @@ def test_the_nearest_pair_in_order_is_found(
     events: tuple[str, str], near: tuple[float, float], found: tuple[str, str]
 ) -> None:
     spans = find_events(_TEXT, events, near)
-    assert spans is not None
     assert tuple(_TEXT[start:end] for start, end in spans) == found
     assert spans[0][0] < spans[1][0]
 

@@ -97,6 +97,4 @@ def test_a_sentence_start_is_lowered_unless_it_is_a_name() -> None:
 
 def test_a_phrase_with_it_does_not_stand_alone_and_a_condition_is_marked() -> None:
     found, condition = phrase("We wait because |it has many users|."), phrase("They leave if |the fees are raised|.")
-    assert found is not None
-    assert condition is not None
     assert (found.stands_alone, condition.hypothetical) == (False, True)

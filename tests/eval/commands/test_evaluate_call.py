@@ -9,25 +9,20 @@ import pytest
 
 from d2e_sft.data.sample import write_samples
 from tests.chat_samples import chat_sample
-from tests.command import d2e, refusal_of
+from tests.command import call, output_of, refusal_of
 from tests.factories import bench_rows, save_bench
 from tests.judge_server import JudgeServer
 
 GIVEN = ("--judge", "openai", "--judge-model", "m")
 
 
-def test_finished_results_are_judged_without_decoding(
-    tmp_path: Path, world: Path, server: JudgeServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_results_are_judged_without_decoding(tmp_path: Path, world: Path, server: JudgeServer) -> None:
     rows = [chat_sample(id=f"c{n}", split="test", answers=["The receipt."]) for n in range(3)]
     write_samples(rows, tmp_path / "bench" / "test.jsonl")
-    call = ["eval", world / "model", "--bench", tmp_path / "bench" / "test.jsonl", "--out", tmp_path / "run"]
-    call += ["--max-new-tokens", "4"]
+    common = ("--bench", tmp_path / "bench" / "test.jsonl", "--out", tmp_path / "run", "--max-new-tokens", 4)
     server.reply = lambda user: "It says so.\nVerdict: unsupported, correct"
-    assert d2e(*call) == 0, capsys.readouterr().err
-    capsys.readouterr()
-    assert d2e(*call, *GIVEN, "--judge-url", server.url) == 0
-    printed = capsys.readouterr()
+    output_of("eval", world / "model", *common)
+    printed = call("eval", world / "model", *common, *GIVEN, "--judge-url", server.url)
     assert "decoded before, and only scored again" in printed.err
     assert "chats (3) run 0.0 [0.0, 0.0] 100.0 [100.0, 100.0]" in " ".join(printed.out.split())
     (file,) = (tmp_path / "run" / "eval").glob("*/judged_answers.json")
@@ -51,8 +46,8 @@ def test_what_leaves_nothing_to_judge_is_refused_before_a_model_is_loaded(
     more: tuple[str, ...], said: str, tmp_path: Path, server: JudgeServer
 ) -> None:
     save_bench(tmp_path / "bench", bench_rows(2))
-    call = ["eval", "no/model", "--bench", tmp_path / "bench", "--out", tmp_path / "run", *GIVEN]
-    assert said in refusal_of(*call, "--judge-url", server.url, *more)
+    common = ("--bench", tmp_path / "bench", "--out", tmp_path / "run", *GIVEN, "--judge-url", server.url)
+    assert said in refusal_of("eval", "no/model", *common, *more)
     assert not (tmp_path / "run").exists()
     error = refusal_of("eval", "no/model", "--bench", "wiqa", *GIVEN, "--judge-url", server.url)
     assert "--judge with --bench wiqa" in error

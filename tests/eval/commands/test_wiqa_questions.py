@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.command import d2e, output_of, refusal_of
+from tests.command import output_of, refusal_of
 from tests.eval.systems.files import save
 from tests.eval.systems.wiqa.files import GRAPH, OTHER
 
 
-def test_the_command_writes_questions_with_explanations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_questions_with_explanations(tmp_path: Path) -> None:
     file = save(tmp_path / "graphs.jsonl", [GRAPH, OTHER])
     (tmp_path / "a.json").write_text(json.dumps({"7": {"x": 0, "y": 1, "d_x": "more"}}))
     out = tmp_path / "new" / "questions.jsonl"
     call = ("data", "wiqa-questions", "--graphs", file, "--out", out, "--no-effect", 2)
-    assert d2e(*call, "--alignments", tmp_path / "a.json") == 0
+    printed = output_of(*call, "--alignments", tmp_path / "a.json")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     explained = [row for row in rows if "explanation" in row]
-    assert f"{len(rows)} questions of 2 graphs" in capsys.readouterr().out
+    assert f"{len(rows)} questions of 2 graphs" in printed
     assert explained
     assert {row["metadata"]["graph_id"] for row in explained} == {"7"}
     for row in explained:

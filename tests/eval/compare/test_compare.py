@@ -80,6 +80,7 @@ def test_set_accuracy_stands_beside_exact_match_for_mcq_alone(tmp_path: Path) ->
         return [*sets, prediction(1, True)]
 
     runs = [make_run(tmp_path / "first", rows(False)), make_run(tmp_path / "second", rows(True))]
+    assert "sets" in comparison_tables(compare_runs(load_runs(runs)))[0].frame.columns
     scores, gains = lines_of(runs, "kitchen")
     assert [(row[2], row[4]) for row in scores] == [("0.0", "0.0"), ("0.0", "100.0")]  # EM, set accuracy
     assert gains[0][7] == "+100.0"

@@ -40,7 +40,6 @@ def balanced(latex: str) -> bool:
         elif open_environments.pop() != name:
             return False
     specification = re.search(r"\\begin\{tabular\}\{([lcr ]*)\}", latex)
-    assert specification is not None
     width = len(specification[1].replace(" ", ""))
     body = latex.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
     for line in (line for line in body.splitlines() if line.endswith(r"\\")):

@@ -29,7 +29,6 @@ def habit_rows(aligned: int, conflict: int, *, dataset: str = "habit", of: int =
 
 def compared(folder: Path, **runs: list[Prediction]) -> SubsetComparison:
     comparison = compare_subsets(load_runs([make_run(folder / name, rows) for name, rows in runs.items()]))
-    assert comparison is not None
     return comparison
 
 
@@ -98,9 +97,7 @@ def test_the_models_own_habit_is_measured_without_the_contexts(tmp_path: Path) -
     write_recorded(right, never / "eval" / "mini" / "without_context.jsonl")
     for folder, expected in ((run, (0.75, 3, pytest.approx(1 / 3))), (never, (0.0, 0, None))):
         comparison = compare_subsets(load_runs([folder]))
-        assert comparison is not None
         own = comparison.headline.runs[0].own_habit
-        assert own is not None
         assert (own.rate.mean, own.n, own.accuracy and own.accuracy.mean) == expected
 
 

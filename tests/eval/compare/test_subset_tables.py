@@ -24,7 +24,6 @@ def runs(tmp_path: Path) -> list[Path]:
 
 def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path]) -> None:
     comparison = compare_subsets(load_runs(runs))
-    assert comparison is not None
     scores, answers, changes = (table.rows()[-1] for table in subset_comparison_tables(comparison))
     assert [cell.split()[0] for cell in scores[1:]] == ["97.5", "75.0", "22.5"]
     assert [cell.split()[0] for cell in answers[1:]] == ["25.0", "25.0", "75.0", "25.0", "0.0", "0.0"]

@@ -9,7 +9,7 @@ import pytest
 from eval.compare.compare import Comparison, compare_runs
 from eval.compare.figures import collapse_warning, share_bar, shares_in_percent, with_interval
 from eval.compare.runs import load_runs
-from eval.compare.tables import comparison_tables, score_tables
+from eval.compare.tables import score_tables
 from eval.compare.verdicts import markdown_text, mean_verdicts, terminal_text
 from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction
@@ -59,13 +59,6 @@ def test_markdown_has_the_intervals_and_differences_of_every_metric(tmp_path: Pa
     assert "Δset accuracy" not in text
     assert "(<0.001)" in text, "p is followed by the corrected one"
     assert r"| a\|b " in text
-
-
-def test_set_accuracy_has_a_column_where_there_are_sets(tmp_path: Path) -> None:
-    rows = [choice(n, n % 2 == 0, format="mcq", set_accuracy=float(n % 2 == 0)) for n in range(40)]
-    comparison = compare_runs(load_runs([make_run(tmp_path / name, rows) for name in ("one", "two")]))
-    assert "sets" in comparison_tables(comparison)[0].frame.columns
-    assert "Δset accuracy" in comparison_tables(comparison, detail=True)[1].frame.columns
 
 
 def test_compare_names_the_run_that_collapsed(tmp_path: Path) -> None:
@@ -129,7 +122,6 @@ def test_shares_are_in_percent_and_gold_has_no_third() -> None:
 def test_one_label_for_nearly_all_is_a_warning_unless_it_is_the_gold_one() -> None:
     collapsed = {"positive": 0.02, "negative": 0.96, "other": 0.02}
     warning = collapse_warning("tracie (temporal)", collapsed, GOLD, 1_000)
-    assert warning is not None
     assert warning.startswith(
         "WARNING tracie (temporal): collapsed to one label: 96.0 % of 1,000 answers are 'negative'"
     )

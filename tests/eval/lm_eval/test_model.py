@@ -47,7 +47,6 @@ def _evaluate(model: D2ELM, data: Path, tasks: list[str], **options: Any) -> dic
         bootstrap_iters=0,
         **options,
     )
-    assert results is not None
     return results
 
 

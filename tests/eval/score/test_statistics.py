@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from eval.score import statistics
-from eval.score.statistics import bootstrap_average, paired_average
+from eval.score.statistics import bootstrap_average, bootstrap_gap, bootstrap_ratio, paired_average
 
 
-def test_the_interval_of_a_share_agrees_with_the_normal_approximation() -> None:
-    interval = bootstrap_average([[1.0] * 300 + [0.0] * 700], resamples=20_000)
-    half = 1.96 * math.sqrt(0.3 * 0.7 / 1000)
-    assert interval.mean == pytest.approx(0.3)
-    assert interval.low == pytest.approx(0.3 - half, abs=0.003)
-    assert interval.high == pytest.approx(0.3 + half, abs=0.003)
+def share(right: int, of: int) -> list[float]:
+    return [1.0] * right + [0.0] * (of - right)
+
+
+# Each sample has one of the two or neither; of the 200 that have one, 50 have the part: as a share of 50 in 200.
+PART, REST = share(50, 300), [0.0] * 50 + share(150, 250)
+
+
+@pytest.mark.parametrize(
+    ("resample", "scores", "mean", "variance"),
+    [
+        (bootstrap_average, [[share(300, 1000)]], 0.3, 0.3 * 0.7 / 1000),
+        # An average weighs groups alike, and its variance is that of their means.
+        (bootstrap_average, [[share(30, 100), share(600, 1000)]], 0.45, (0.3 * 0.7 / 100 + 0.6 * 0.4 / 1000) / 4),
+        (bootstrap_gap, [[share(270, 300)], [share(250, 500)]], 0.4, 0.9 * 0.1 / 300 + 0.5 * 0.5 / 500),
+        (bootstrap_ratio, [[PART], [REST]], 0.25, 0.25 * 0.75 / 200),
+    ],
+)
+def test_intervals_agree_with_the_normal_approximation(
+    resample: Any, scores: list[list[list[float]]], mean: float, variance: float
+) -> None:
+    found, half = resample(*scores, resamples=20_000), 1.96 * math.sqrt(variance)
+    assert found.mean == pytest.approx(mean)
+    assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=0.004)
 
 
 def test_counting_distinct_values_equals_resampling_one_by_one() -> None:
@@ -91,17 +110,12 @@ def test_the_p_value_agrees_with_all_sign_flips_counted(change: list[float], exa
 def test_scores_that_cannot_be_averaged_or_paired_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(0,\)"):
         bootstrap_average([[]])
+    with pytest.raises(ValueError, match="no group"):
+        bootstrap_average([])
     with pytest.raises(ValueError, match="2 and 3"):
         paired_average([[0, 1]], [[0, 1, 1]])
-
-
-def test_an_average_weighs_groups_alike_and_its_variance_is_that_of_their_means() -> None:
-    groups = [[1.0] * 30 + [0.0] * 70, [1.0] * 600 + [0.0] * 400]
-    interval = bootstrap_average(groups, resamples=20_000)
-    half = 1.96 * math.sqrt(0.3 * 0.7 / 100 + 0.6 * 0.4 / 1000) / 2
-    assert interval.mean == pytest.approx(0.45)
-    assert interval.low == pytest.approx(0.45 - half, abs=0.004)
-    assert interval.high == pytest.approx(0.45 + half, abs=0.004)
+    with pytest.raises(ValueError, match="longer"):
+        paired_average([[1.0]], [[1.0], [0.0]])
 
 
 def test_the_p_value_of_an_average_agrees_with_all_sign_flips_counted() -> None:
@@ -125,39 +139,14 @@ def test_holm_multiplies_by_the_number_of_hypotheses_left_and_keeps_the_order() 
     assert statistics.holm([]) == []
 
 
-def test_groups_that_do_not_pair_are_refused() -> None:
-    with pytest.raises(ValueError, match="no group"):
-        bootstrap_average([])
-    with pytest.raises(ValueError, match="longer"):
-        paired_average([[1.0]], [[1.0], [0.0]])
-
-
-def test_the_interval_of_a_gap_agrees_with_the_normal_approximation() -> None:
-    gap = statistics.bootstrap_gap([[1.0] * 270 + [0.0] * 30], [[1.0] * 250 + [0.0] * 250], resamples=20_000)
-    half = 1.96 * math.sqrt(0.9 * 0.1 / 300 + 0.5 * 0.5 / 500)
-    assert gap.mean == pytest.approx(0.4)
-    assert gap.low == pytest.approx(0.4 - half, abs=0.003)
-    assert gap.high == pytest.approx(0.4 + half, abs=0.003)
-
-
 def test_a_gap_of_groups_is_the_plain_mean_of_their_gaps() -> None:
-    gap = statistics.bootstrap_gap([[1.0] * 4, [1.0, 0.0]], [[0.0] * 9, [1.0, 1.0, 0.0]])
+    gap = bootstrap_gap([[1.0] * 4, [1.0, 0.0]], [[0.0] * 9, [1.0, 1.0, 0.0]])
     assert gap.mean == pytest.approx(((1 - 0) + (1 / 2 - 2 / 3)) / 2)
     with pytest.raises(ValueError, match="shorter"):
-        statistics.bootstrap_gap([[1.0], [1.0]], [[1.0]])
-
-
-def test_a_ratio_is_resampled_with_its_samples_together() -> None:
-    # Each sample has one of the two or neither; of the 200 that have one, 50 have the part: as a share of 50 in 200.
-    part, rest = [1.0] * 50 + [0.0] * 250, [0.0] * 50 + [1.0] * 150 + [0.0] * 100
-    ratio = statistics.bootstrap_ratio([part], [rest], resamples=20_000)
-    half = 1.96 * math.sqrt(0.25 * 0.75 / 200)
-    assert ratio.mean == 0.25
-    assert ratio.low == pytest.approx(0.25 - half, abs=0.005)
-    assert ratio.high == pytest.approx(0.25 + half, abs=0.005)
+        bootstrap_gap([[1.0], [1.0]], [[1.0]])
 
 
 def test_a_ratio_of_nothing_is_none_and_resamples_without_either_are_left_out() -> None:
-    assert statistics.bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
-    ratio = statistics.bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
+    assert bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
+    ratio = bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
     assert (ratio.mean, ratio.low, ratio.high) == (1.0, 1.0, 1.0)

@@ -1,7 +1,4 @@
-"""One table of all systems: small gold files, and the right answer to each line of a template.
-
-The tests that go through all systems take their cases from it, and `test_registry.py` says so if one has none.
-"""
+"""One table of all systems, for the tests that go through them: small gold files, and an answer to each line."""
 
 from __future__ import annotations
 
@@ -29,13 +26,7 @@ ATTRIBUTES = {"1": {"entity_attr_dict": {"water": ["heat | temperature", "place 
 
 @dataclass(frozen=True)
 class Case:
-    """A scorer's example.
-
-    Attributes:
-        file: Official name of the gold file, and its content.
-        answers: Returns the cells that answer a line of the template.
-        perfect: Whether these are the gold answers, so that all scores are perfect.
-    """
+    """A gold file, and the cells that answer a line of the template; `perfect` if these are the gold answers."""
 
     file: str
     gold: Any

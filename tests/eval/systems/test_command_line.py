@@ -11,7 +11,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.crepe.system import CrepeOptions
 from eval.systems.system import parse_options
-from tests.command import d2e
+from tests.command import call, output_of, refusal_of
 from tests.eval.systems.cases import save_data
 from tests.eval.systems.crepe.procedures import DARK, GOLD, event, with_predictions
 from tests.eval.systems.files import save
@@ -21,8 +21,8 @@ from tests.tiny import save_tiny_model
 class Bench:
     """A system's data and run folder; calls commands and reads what they leave."""
 
-    def __init__(self, folder: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self.model, self.capsys, self.system = folder, model, capsys, ""
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder, self.model, self.system = folder, model, ""
 
     def of(self, system: str) -> Bench:
         """Use this system."""
@@ -32,22 +32,20 @@ class Bench:
     def evaluate(self, *options: str, status: int = 0) -> str:
         """Run `d2e eval` with options (`NAME=VALUE` for `--set`), and return what it prints."""
         where = ("--bench", self.system, "--data", self.data, "--out", self.folder / "run", "--max-new-tokens", "4")
-        assert d2e("eval", self.model, *where, *_set(options)) == status
-        said = self.capsys.readouterr()
-        return said.out + said.err
+        called = call("eval", self.model, *where, *_set(options))
+        assert called.status == status, called.err
+        return called.out + called.err
 
     def score(self, *options: str, predictions: Path | None = None) -> tuple[dict[str, Any], str]:
         """Run `d2e score` and return the scores and what it prints to stderr."""
-        call = ("--predictions", predictions or self.folder / "run", "--gold", self.data, "--json", "-")
-        assert d2e("score", self.system, *call, *_set(options)) == 0
-        said = self.capsys.readouterr()
-        return json.loads(said.out), said.err
+        files = ("--predictions", predictions or self.folder / "run", "--gold", self.data)
+        called = call("score", self.system, *files, "--json", "-", *_set(options))
+        return json.loads(called.out), called.err
 
     def refusal(self, *options: str) -> str:
         """Return the error of `d2e score`."""
-        call = ("--predictions", self.folder / "run", "--gold", self.data)
-        assert d2e("score", self.system, *call, *_set(options)) == 1
-        return self.capsys.readouterr().err
+        files = ("--predictions", self.folder / "run", "--gold", self.data)
+        return refusal_of("score", self.system, *files, *_set(options))
 
     def results(self, variant: str = "") -> Path:
         """Return the folder of results."""
@@ -55,8 +53,7 @@ class Bench:
 
     def scores(self, variant: str = "") -> dict[str, Any]:
         """Return the content of `scores.json`."""
-        content: dict[str, Any] = json.loads((self.results(variant) / "scores.json").read_text(encoding="utf-8"))
-        return content
+        return json.loads((self.results(variant) / "scores.json").read_text(encoding="utf-8"))
 
     def answers(self, variant: str = "") -> list[dict[str, Any]]:
         """Return the lines of the pass `answers`."""
@@ -68,8 +65,8 @@ def _set(options: tuple[str, ...]) -> list[str]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
-    return Bench(tmp_path, model, capsys)
+def bench(tmp_path: Path, model: Path) -> Bench:
+    return Bench(tmp_path, model)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +163,7 @@ def test_another_subset_is_refused_and_a_subset_is_scored_by_its_own_procedures(
 
 def test_yes_and_no_are_scored_by_likelihood(bench: Bench) -> None:
     where = ("--bench", "crepe", "--data", bench.of("crepe").data, "--out", bench.folder / "run")
-    options = ("--answer", "likelihood", "--set", "prompt=yes_no", "--alpha", "0.5")
-    assert d2e("eval", bench.model, *where, *options) == 0
+    output_of("eval", bench.model, *where, "--answer", "likelihood", "--set", "prompt=yes_no", "--alpha", "0.5")
     assert bench.scores("-prompt=yes_no-likelihood")["unparsed"]["pairs"] == 0
     rows = bench.answers("-prompt=yes_no-likelihood")
     assert len(rows) == 8

@@ -10,7 +10,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.systems.rows import ROWS_SYSTEM, RowsOptions
-from tests.command import d2e
+from tests.command import output_of
 from tests.eval.systems.files import save
 from tests.factories import predictions, save_bench, scores_of
 from tests.tiny import make_sample
@@ -40,40 +40,32 @@ def test_outputs_are_extracted_and_scored_by_subset(bench: Path, tmp_path: Path)
     assert [p.answer for p in scored.predictions] == [["the garage"], ["the kitchen"], ["the attic"], []]
     (own,) = scored.run.subsets
     assert {name: one.accuracy.mean for name, one in own.subsets.items()} == {"aligned": 1.0, "conflict": 0.0}
-    rate = own.subsets["conflict"].habit_rate
-    assert rate.mean == 0.5
+    assert own.subsets["conflict"].habit_rate.mean == 0.5
 
 
-def test_the_results_are_a_run_that_can_be_compared(
-    bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_results_are_a_run_that_can_be_compared(bench: Path, tmp_path: Path) -> None:
+    def score(outputs: Path, *more: str | Path) -> str:
+        return output_of("score", "rows", "--predictions", outputs, "--gold", bench, *more)
+
     for name, texts in (("theirs", SAID), ("perfect", ["garage"] * 4)):
-        outputs = save_outputs(tmp_path / f"{name}.jsonl", texts)
-        arguments = ("--predictions", outputs, "--gold", bench, "--out", tmp_path / name)
-        assert d2e("score", "rows", *arguments) == 0
-    printed = capsys.readouterr().out
-    assert "By subset" in printed
-    assert f"scores and predictions: {tmp_path / 'perfect' / 'eval' / 'bench'}" in printed
-    assert d2e("compare", tmp_path / "theirs", tmp_path / "perfect") == 0
-    assert "perfect against theirs: conflict +100.0" in capsys.readouterr().out
-    perfect = ("--predictions", tmp_path / "perfect", "--gold", bench, "--json", "-")
-    assert d2e("score", "rows", *perfect) == 0, "a run's folder will do"
-    assert json.loads(capsys.readouterr().out)["overall"]["exact_match"]["mean"] == 1
-    again = tmp_path / "theirs" / "eval" / "bench" / "predictions.jsonl"
-    assert d2e("score", "rows", "--predictions", again, "--gold", bench, "--out", tmp_path / "again") == 0
+        printed = score(save_outputs(tmp_path / f"{name}.jsonl", texts), "--out", tmp_path / name)
+        assert "By subset" in printed
+        assert f"scores and predictions: {tmp_path / name / 'eval' / 'bench'}" in printed
+    compared = output_of("compare", tmp_path / "theirs", tmp_path / "perfect")
+    assert "perfect against theirs: conflict +100.0" in compared
+    found = json.loads(score(tmp_path / "perfect", "--json", "-"))  # a run's folder will do
+    assert found["overall"]["exact_match"]["mean"] == 1
+    score(tmp_path / "theirs" / "eval" / "bench" / "predictions.jsonl", "--out", tmp_path / "again")
     assert predictions(tmp_path / "again") == predictions(tmp_path / "theirs")
     assert scores_of(tmp_path / "again")["subsets"] == scores_of(tmp_path / "theirs")["subsets"]
 
 
-def test_rows_without_an_output_are_refused_or_left_out_and_counted(
-    bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_without_an_output_are_refused_or_left_out_and_counted(bench: Path, tmp_path: Path) -> None:
     outputs = save_outputs(tmp_path / "theirs.jsonl", SAID[:3])
     with pytest.raises(UserError, match=r"no output for 1 of 4 rows of .*, such as 's3' of keys"):
         ROWS_SYSTEM.score(outputs, bench, RowsOptions())
     arguments = ("--predictions", outputs, "--gold", bench, "--set", "missing=leave_out")
-    assert d2e("score", "rows", *arguments) == 0
-    assert "rows without an output, left out: 1" in capsys.readouterr().out
+    assert "rows without an output, left out: 1" in output_of("score", "rows", *arguments)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ def test_results_without_measures_get_them_from_the_kept_answers(
     [measure] = read_measures(folder)
     assert (measure.name, len(measure.counts)) == ("accuracy", 3)
     (folder / "measures.json").unlink()
-    capsys.readouterr()
     evaluate(model, tmp_path / "run", data)
     assert read_measures(folder) == [measure]
     assert "decoded before, and only scored again" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_measures_that_not_all_have_are_named() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (accuracy(B[:70]), r"different questions: 10 are in one only, such as 'q70'"),
+        (accuracy(B[:70]), r"a \(80 questions\) and b \(70\) are about different questions: 10 are"),
         (accuracy(B, gold="another"), "against different gold answers"),
         (accuracy(B, name="F1"), "no measure in common"),
         ([], "none item by item"),

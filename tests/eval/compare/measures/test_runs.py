@@ -23,7 +23,6 @@ def runs(tmp_path: Path) -> list[Path]:
 def test_the_only_system_that_all_runs_share_is_taken(runs: list[Path]) -> None:
     save_result(runs[0].parent / "sft2", accuracy([1, 0, 0]), bench="crepe")
     loaded = load_measured(runs)
-    assert loaded is not None
     assert [(run.label, run.bench) for run in loaded] == [("sft", "wiqa"), ("d2e", "wiqa")]
     assert compare_runs_by_measures(loaded).rows[0].changes[0].mean == pytest.approx(1 / 3)
     assert [run.label for run in reference_first(loaded, "d2e")] == ["d2e", "sft"]
@@ -35,10 +34,8 @@ def test_several_shared_ones_must_be_chosen_from(runs: list[Path], tmp_path: Pat
     with pytest.raises(UserError, match="share 2 benchmarks: wiqa, wiqa-paragraph=no"):
         load_measured(runs)
     loaded = load_measured(runs, "wiqa-paragraph=no")
-    assert loaded is not None
     assert loaded[0].measures[0].interval.mean == 1
     variants = load_measured([runs[0] / "eval" / "wiqa", runs[0] / "eval" / "wiqa-paragraph=no"])
-    assert variants is not None
     assert [run.label for run in variants] == ["wiqa", "wiqa-paragraph=no"], "folders of results"
 
 
@@ -89,11 +86,9 @@ def test_two_folders_are_compared_document_by_document(tmp_path: Path) -> None:
     one = save(tmp_path / "sft", {"arc_easy": arc([1, 0, 0, 0])}, {})
     other = save(tmp_path / "d2e", {"arc_easy": arc([1, 1, 1, 0])}, {})
     runs = load_measured([one, other])
-    assert runs is not None
     row = compare_runs_by_measures(runs).rows[0]
     assert (row.name, row.unit, row.n, row.changes[0].mean) == ("arc_easy, acc", "documents", 4, 0.5)
     hashed = load_measured([one, save(tmp_path / "other", {"arc_easy": arc([1, 1, 1, 0], hashed="u")}, {})])
-    assert hashed is not None
     with pytest.raises(UserError, match="different gold answers"):
         compare_runs_by_measures(hashed)
 

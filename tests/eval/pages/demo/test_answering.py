@@ -1,10 +1,8 @@
-"""`d2e demo` answers as `d2e eval` does, token by token, and stops when nobody listens."""
+"""`d2e demo` answers as `d2e eval` does, token by token."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,27 +77,6 @@ def test_answers_grow_token_by_token_and_end_complete(world: Path) -> None:
     for earlier, later in pairwise(states):
         # Bytes of a character that is not whole yet are shown as replacement characters.
         assert later.debiased.startswith(earlier.debiased.rstrip("\ufffd"))
-
-
-def test_decoding_ends_when_nobody_takes_the_next_token(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answerer = Answerer(load(world))
-    ended = threading.Event()
-
-    def endless(*_: object, **__: object) -> Iterator[tuple[int, int]]:
-        try:
-            while True:
-                yield 1, 70
-        finally:
-            ended.set()
-
-    with monkeypatch.context() as patched:
-        patched.setattr("eval.pages.demo.answering.stream", endless)
-        stream = answerer.stream(ASKED, ALPHA, TOKENS)
-        assert not next(stream).done
-        assert not ended.is_set()
-        stream.close()  # type: ignore[attr-defined]
-        assert ended.is_set()
-    assert answerer.answer(ASKED, ALPHA, TOKENS).done, "the next question is answered"
 
 
 def test_a_long_context_is_cut_and_a_long_question_refused(world: Path) -> None:

@@ -82,7 +82,6 @@ def opening(*answers: tuple[str, str] | None, patience: float = 60.0) -> Opening
 def test_the_first_example_with_two_answers_is_shown() -> None:
     found = opening(("barn", "barn"), ("barn", "garage"), ("a", "b"))
     assert (found.place, found.told) == (1, "The first of 2 examples tried whose two answers differ at α = 0.5.")
-    assert found.answers is not None
     assert found.answers.debiased == "The answer is: garage"
     assert opening(("a", "b"), None, None).told == "The first example tried whose two answers differ at α = 0.5."
 

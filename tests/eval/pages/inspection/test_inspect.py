@@ -45,7 +45,6 @@ def page_of(world: Path, folder: Path, *arguments: str | int) -> tuple[Path, dic
     assert d2e("inspect", world / "model", "--out", out, "--max-new-tokens", 6, *arguments) == 0
     text = out.read_text(encoding="utf-8")
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, flags=re.DOTALL)
-    assert data is not None
     return out, json.loads(data[1])
 
 

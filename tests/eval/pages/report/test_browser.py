@@ -61,7 +61,6 @@ def recounted(first: str, other: str) -> Counter[str]:
 
 def data_of(text: str) -> dict[str, Any]:
     found = re.search(r'<script id="data" type="application/(json|gzip)">(.*?)</script>', text, flags=re.DOTALL)
-    assert found is not None
     text_of = {"json": lambda text: text, "gzip": lambda text: gzip.decompress(base64.b64decode(text))}
     content: dict[str, Any] = json.loads(text_of[found[1]](found[2]))
     return content
@@ -92,7 +91,6 @@ def test_the_table_counts_what_was_fixed_and_broken(page: Path) -> None:
     table = text[text.index("from base to") : text.index('<div id="browser"')]
     for name in ("sft", "d2e"):
         found = re.search(rf"<td>{name}</td>(.*?)</tr>", table, flags=re.DOTALL)
-        assert found is not None
         counts = recounted("base", name)
         assert [int(n) for n in re.findall(r">(\d+)</td>", found[1])] == [
             counts[kind] for kind in ("fixed", "broken", "both right", "both wrong")

@@ -160,7 +160,6 @@ def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
         save_result(tmp_path / "<b>d2e", [*accuracy([0, 1, 1, 1]), *accuracy([1, 0, 1, 1], name="second")], alpha=0.5),
     ]
     runs = load_measured(paths)
-    assert runs is not None
     [changed] = changed_items(runs, compare_runs_by_measures(runs))
     assert (changed.better, changed.worse) == (2, 1)
     assert sorted(changed.listed) == [("q0", 1, 0), ("q1", 0, 1), ("q2", 0, 1)]

@@ -15,7 +15,7 @@ from eval.compare.error_patterns import read_patterns
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.patterns import pattern_table
-from tests.command import d2e
+from tests.command import output_of
 from tests.factories import choice, make_run, prediction
 
 NEGLECT, PLACE, OTHER = "neglect_context", "inaccurate_position", "other"
@@ -66,15 +66,12 @@ def test_patterns_are_counted_by_relation_and_run(tmp_path: Path) -> None:
     assert "do not compare them" in page
 
 
-def test_a_run_without_patterns_is_named_and_the_command_says_how_to_get_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_patterns_is_named_and_the_command_says_how_to_get_them(tmp_path: Path) -> None:
     paths = [run_with(tmp_path / "a", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}), run_with(tmp_path / "b", None)]
-    assert d2e("report", *paths, "--out", tmp_path / "report.html") == 0
+    lines = output_of("report", *paths, "--out", tmp_path / "report.html").splitlines()
     page = (tmp_path / "report.html").read_text()
     assert "Not known for b." in page
     assert "d2e errors" not in page, "what is to be done stands in the terminal, not on a page to pass on"
-    lines = capsys.readouterr().out.splitlines()
     told = lines.index("without error patterns of b; to find them by rule first:")
     without, find = lines[told + 1 : told + 3]
     assert re.fullmatch(rf"  d2e eval .* --out {tmp_path}/b --without-context", without)

@@ -22,7 +22,6 @@ def logged(folder: Path, log: list[dict[str, Any]]) -> Training:
     folder.mkdir(exist_ok=True)
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
     training = read_training(folder)
-    assert training is not None
     return training
 
 
@@ -30,10 +29,6 @@ def trained(folder: Path, d2e: str, **changes: float) -> Training:
     folder.mkdir()
     (folder / "recipe.yaml").write_text(f"data: {{train: x}}\ntrain: {{output_dir: x}}\nd2e: {{{d2e}}}\n")
     return logged(folder, [{**entry, **{key: entry[key] + more for key, more in changes.items()}} for entry in LOG])
-
-
-def titles(charts: list[object]) -> list[str]:
-    return [str(chart).partition("over training steps: ")[2].partition('"')[0] for chart in charts]
 
 
 def test_scores_have_one_chart_with_a_row_a_group(tmp_path: Path) -> None:
@@ -47,7 +42,8 @@ def test_losses_of_other_terms_are_drawn_apart(tmp_path: Path) -> None:
     d2e, same = (trained(tmp_path / name, "objective: d2e, alpha: 0.5") for name in ("d2e", "same"))
     weak = trained(tmp_path / "weak", "objective: d2e, alpha: 0.2")
     assert [one.terms for one in (sft, d2e, weak)][:2] == ["sft", "d2e, alpha 0.5, kl_weight 1.0"]
-    found = titles(list(curves(["sft", "d2e", "same", "weak"], [sft, d2e, same, weak])))
+    charts = curves(["sft", "d2e", "same", "weak"], [sft, d2e, same, weak])
+    found = [str(chart).partition("over training steps: ")[2].partition('"')[0] for chart in charts]
     assert [title.rpartition(" of ")[2] for title in found] == [
         "sft", "d2e, same", "weak",  # loss
         "sft", "d2e, same", "weak",  # cross-entropy

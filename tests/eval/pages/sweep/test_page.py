@@ -28,7 +28,6 @@ def test_scores_are_shown_as_plot_and_table(tmp_path: Path) -> None:
 def test_rows_with_subsets_are_shown_as_conflict_against_aligned(tmp_path: Path) -> None:
     sweep, results = make_sweep(tmp_path, tagged=True)
     points = reading_points(results)
-    assert points is not None
     assert [(p.label, p.conflict.mean, p.aligned.mean) for p in points] == [
         ("debias=true,alpha=1.0", 1.0, 1.0),
         ("debias=false,alpha=0.1", 0.5, 1.0),

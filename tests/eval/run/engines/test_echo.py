@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from d2e_sft.model.loading import load_model
-from tests.command import d2e, refusal_of
+from tests.command import d2e, output_of, refusal_of
 from tests.factories import ScriptedServer, bench_row, make_world, predictions, scores_of
 from tests.tiny import save_tiny_model
 
@@ -58,14 +58,10 @@ def evaluation(world: Path, run: Path, server: CompletionServer, *more: Any) -> 
     return ["eval", "remote-7b", *common, "--answer", "likelihood", "--tokenizer", world / "model", *more]
 
 
-def evaluate(world: Path, run: Path, server: CompletionServer, *more: Any) -> int:
-    return d2e(*evaluation(world, run, server, *more))
-
-
 def test_an_endpoint_that_echoes_scores_options_as_the_model_in_process(
     world: Path, tmp_path: Path, server: CompletionServer
 ) -> None:
-    assert evaluate(world, tmp_path / "there", server) == 0
+    output_of(*evaluation(world, tmp_path / "there", server))
     here = ("--bench", world / "bench", "--out", tmp_path / "here", "--answer", "likelihood")
     assert d2e("eval", world / "model", *here) == 0
     there, at_home = (predictions(tmp_path / name, FOLDER) for name in ("there", "here"))
@@ -85,7 +81,7 @@ def test_what_came_is_kept_and_the_same_command_goes_on(world: Path, tmp_path: P
     one_by_one = evaluation(world, tmp_path, server, "--attempts", 1, "--concurrency", 1)
     assert "4 of 6 answers are kept" in refusal_of(*one_by_one)
     server.plan = []
-    assert evaluate(world, tmp_path, server) == 0
+    output_of(*evaluation(world, tmp_path, server))
     assert len(server.requests) == 5 + 2
 
 
@@ -118,5 +114,5 @@ def test_the_tokenizer_is_part_of_what_results_depend_on(
     world: Path, tmp_path: Path, server: CompletionServer
 ) -> None:
     save_tiny_model(tmp_path / "other", seed=4)
-    assert evaluate(world, tmp_path, server) == 0
+    output_of(*evaluation(world, tmp_path, server))
     assert "--tokenizer: " in refusal_of(*evaluation(world, tmp_path, server, "--tokenizer", tmp_path / "other"))

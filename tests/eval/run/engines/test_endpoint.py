@@ -14,7 +14,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.judge.options import EndpointOptions
 from eval.run.engines.endpoint import EndpointEngine
 from eval.run.task import Conversation, Task
-from tests.command import d2e, refusal_of
+from tests.command import d2e, output_of, refusal_of
 from tests.factories import ScriptedServer, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave, completion
 
@@ -29,17 +29,13 @@ def evaluation(bench: Path, server: JudgeServer, *arguments: str | int) -> list[
     return ["eval", "remote-7b", *common, *arguments]
 
 
-def evaluate(bench: Path, server: JudgeServer, *arguments: str | int) -> int:
-    return d2e(*evaluation(bench, server, *arguments))
-
-
 def outputs(bench: Path) -> list[str]:
     return [row["output"] for row in predictions(bench.parent / "run")]
 
 
 def test_each_sample_is_asked_once_greedily_and_answered_in_file_order(bench: Path, server: JudgeServer) -> None:
     server.reply = lambda user: f"The answer is: {user[:20]}"
-    assert evaluate(bench, server, "--max-new-tokens", 9) == 0
+    output_of(*evaluation(bench, server, "--max-new-tokens", 9))
     prompts = load_prompt_set("default")
     asked = [prompts.messages(sample, "original") for sample in bench_rows(8)]
     assert sorted(str(request["messages"]) for request in server.requests) == sorted(map(str, asked))
@@ -56,7 +52,7 @@ def test_each_sample_is_asked_once_greedily_and_answered_in_file_order(bench: Pa
 def test_demonstrations_are_sent_as_turns_and_no_temperature_if_it_is_the_servers(
     bench: Path, server: JudgeServer
 ) -> None:
-    assert evaluate(bench, server, "--setting", "few_shot", "--temperature", "default") == 0
+    output_of(*evaluation(bench, server, "--setting", "few_shot", "--temperature", "default"))
     for request in server.requests:
         assert "temperature" not in request
         assert [turn["role"] for turn in request["messages"]] == ["system", *["user", "assistant"] * 3, "user"]
@@ -64,7 +60,7 @@ def test_demonstrations_are_sent_as_turns_and_no_temperature_if_it_is_the_server
 
 def test_a_throttled_request_is_sent_again(bench: Path, server: JudgeServer) -> None:
     server.plan = [None, Misbehave(429, {"retry-after-ms": "5"}), Misbehave(503, {"retry-after-ms": "5"})]
-    assert evaluate(bench, server, "--attempts", 2) == 0
+    output_of(*evaluation(bench, server, "--attempts", 2))
     assert len(server.requests) == 10
     assert scores_of(bench.parent / "run")["engine_counts"] == {"retried": 2}
     assert len(outputs(bench)) == 8
@@ -82,7 +78,7 @@ def test_an_endpoint_that_dies_midway_leaves_what_came_and_the_same_command_goes
     answered = set(server.users[:5])
     server.plan.clear()
     server.requests.clear()
-    assert evaluate(bench, server, "--attempts", 1) == 0
+    output_of(*evaluation(bench, server, "--attempts", 1))
     assert len(server.requests) == 3
     assert not answered & set(server.users)
     assert len(outputs(bench)) == 8
@@ -91,7 +87,7 @@ def test_an_endpoint_that_dies_midway_leaves_what_came_and_the_same_command_goes
 
 def test_a_reply_that_is_none_is_asked_for_again(bench: Path, server: JudgeServer) -> None:
     server.plan = [Misbehave(body=b"<html>wait</html>"), None, Misbehave(body=b"{}")]
-    assert evaluate(bench, server) == 0
+    output_of(*evaluation(bench, server))
     assert len(server.requests) == 10
     assert len(outputs(bench)) == 8
 
@@ -105,7 +101,7 @@ def test_a_refusal_names_the_sample(bench: Path, server: JudgeServer) -> None:
 
 
 def test_answers_of_another_endpoint_or_model_are_refused(bench: Path, server: JudgeServer) -> None:
-    assert evaluate(bench, server) == 0
+    output_of(*evaluation(bench, server))
     out = ("--bench", bench, "--out", bench.parent / "run")
     error = refusal_of("eval", "remote-8b", *out, "--base-url", server.url)
     assert f"the model: remote-7b at {server.url} → remote-8b at {server.url}" in error
@@ -116,7 +112,7 @@ def test_answers_of_another_endpoint_or_model_are_refused(bench: Path, server: J
 
 def test_a_cut_off_answer_is_an_answer(bench: Path, server: JudgeServer) -> None:
     server.plan = [Misbehave(body=completion("The answer", finish_reason="length"))]
-    assert evaluate(bench, server, "--concurrency", 1) == 0
+    output_of(*evaluation(bench, server, "--concurrency", 1))
     assert "The answer" in outputs(bench)
 
 

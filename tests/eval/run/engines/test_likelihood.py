@@ -13,7 +13,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
 from eval.run.engines import in_process
-from tests.command import call, d2e
+from tests.command import call, d2e, output_of
 from tests.factories import bench_row, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.tiny import save_tiny_model
 
@@ -56,10 +56,6 @@ def evaluation(world: Path, run: Path, *more: Any) -> list[Any]:
     return ["eval", world / "model", *common, *more]
 
 
-def evaluate(world: Path, run: Path, *more: Any) -> int:
-    return d2e(*evaluation(world, run, *more))
-
-
 def logprob(
     model: Any, original: list[int], imagined: list[int], option: list[int], given: int, alpha: float
 ) -> float:
@@ -76,7 +72,7 @@ def logprob(
 def test_predictions_hold_each_options_log_probability_behind_the_response_form(
     world: Path, tmp_path: Path, alpha: float
 ) -> None:
-    assert evaluate(world, tmp_path, "--alpha", alpha) == 0
+    output_of(*evaluation(world, tmp_path, "--alpha", alpha))
     rows = predictions(tmp_path, FOLDER)
     assert [row["id"] for row in rows] == [sample.id for sample in ROWS]
     texts = [[option["option"] for option in row["likelihoods"]] for row in rows]
@@ -98,7 +94,7 @@ def test_predictions_hold_each_options_log_probability_behind_the_response_form(
 def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_model_again(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert evaluate(world, tmp_path) == 0
+    output_of(*evaluation(world, tmp_path))
     by_sum = predictions(tmp_path, FOLDER)
     monkeypatch.setattr(in_process, "score", lambda *_, **__: pytest.fail("asked again"))
     again = call(*evaluation(world, tmp_path, "--normalise", "characters"))
@@ -110,7 +106,7 @@ def test_the_length_to_normalise_by_can_be_chosen_afterwards_without_asking_the_
 
 
 def test_generated_answers_keep_a_folder_and_a_form_of_their_own(world: Path, tmp_path: Path) -> None:
-    assert evaluate(world, tmp_path) == 0
+    output_of(*evaluation(world, tmp_path))
     assert d2e("eval", world / "model", "--bench", world / "bench", "--out", tmp_path, "--max-new-tokens", 4) == 0
     assert "likelihoods" not in predictions(tmp_path)[0]
     assert not {"answer", "normalise", "without_options"} & scores_of(tmp_path).keys()
@@ -122,10 +118,10 @@ def test_few_shot_and_the_pass_without_context_and_an_encoder_decoder_score_opti
 ) -> None:
     model = save_tiny_model(tmp_path / "t5", "t5")
     assert d2e("eval", model, "--bench", world / "bench", "--answer", "likelihood", "--alpha", 0.5) == 0
-    assert evaluate(world, tmp_path, "--setting", "few_shot", "--alpha", 0.5) == 0
+    output_of(*evaluation(world, tmp_path, "--setting", "few_shot", "--alpha", 0.5))
     assert scores_of(tmp_path, "bench-few_shot-likelihood")["demonstrations"] is not None
-    assert evaluate(world, tmp_path, "--alpha", 0.5) == 0
-    assert evaluate(world, tmp_path, "--alpha", 0.5, "--without-context") == 0
+    output_of(*evaluation(world, tmp_path, "--alpha", 0.5))
+    output_of(*evaluation(world, tmp_path, "--alpha", 0.5, "--without-context"))
     unread = predictions(tmp_path, FOLDER, "without_context")
     assert [row["likelihoods"] for row in unread] != [row["likelihoods"] for row in predictions(tmp_path, FOLDER)]
 

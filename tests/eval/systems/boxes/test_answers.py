@@ -6,8 +6,8 @@ import pytest
 
 from eval.systems.boxes.answers import contents_of, in_words_of_t5, read_all, read_one, right, right_officially
 
-# (prediction, gold, official, corrected); the third is what the official script says with --zero_shot.
-_FEW_SHOT = [
+# Prediction, gold, right officially, right by the corrected rule; officially: what the script says with --zero_shot.
+FEW_SHOT = [
     ("the cup and the hat", "the cup and the hat", True, True),
     ("the hat and the cup", "the cup and the hat", True, True),
     ("the hat, the cup", "the cup and the hat", True, True),
@@ -50,32 +50,25 @@ _FEW_SHOT = [
     ("the car", "the big car", False, False),
     ("the biscuit in Container A", "the biscuit in Box A", True, False),
 ]
-
-
-@pytest.mark.parametrize(("prediction", "gold", "official", "corrected"), _FEW_SHOT)
-def test_the_two_rules(prediction: str | None, gold: str, official: bool, corrected: bool) -> None:
-    assert right_officially(prediction, gold) is official
-    assert right(prediction, gold) is corrected
+T5 = [
+    ("contains the cup and the hat", "contains the cup and the hat", True, True),
+    ("contains the hat, the cup", "contains the cup and the hat", True, True),
+    ("contains thecup", "contains the cup", True, True),
+    ("the cup", "contains the cup", True, True),
+    ("contains the cup.", "contains the cup", False, True),  # here no full stop is taken away
+    ("is empty", "is empty", True, True),
+    ("contains nothing", "is empty", False, True),
+    ("nothing", "is empty", False, True),
+    ("is empty", "contains the cup", False, False),
+]
 
 
 @pytest.mark.parametrize(
-    ("prediction", "gold", "official", "corrected"),
-    [
-        ("contains the cup and the hat", "contains the cup and the hat", True, True),
-        ("contains the hat, the cup", "contains the cup and the hat", True, True),
-        ("contains thecup", "contains the cup", True, True),
-        ("the cup", "contains the cup", True, True),
-        ("contains the cup.", "contains the cup", False, True),  # here no full stop is taken away
-        ("is empty", "is empty", True, True),
-        ("contains nothing", "is empty", False, True),
-        ("nothing", "is empty", False, True),
-        ("is empty", "contains the cup", False, False),
-    ],
+    ("prediction", "gold", "official", "corrected", "t5"),
+    [*((*case, False) for case in FEW_SHOT), *((*case, True) for case in T5)],
 )
-def test_the_two_rules_in_the_form_for_fine_tuning(
-    prediction: str, gold: str, official: bool, corrected: bool
-) -> None:
-    assert right_officially(prediction, gold, t5=True) is official
+def test_the_two_rules(prediction: str | None, gold: str, official: bool, corrected: bool, t5: bool) -> None:
+    assert right_officially(prediction, gold, t5=t5) is official
     assert right(prediction, gold) is corrected
 
 

@@ -20,10 +20,6 @@ def questions(tmp_path: Path) -> list[Question]:
     return read_questions(save(tmp_path / "test.jsonl", ROWS), split="test")
 
 
-def table(path: Path, *lines: str) -> Path:
-    return save(path, "".join(f"{line}\n" for line in lines))
-
-
 def test_json_lines_keep_whatever_the_model_wrote(tmp_path: Path, questions: list[Question]) -> None:
     odd = ["the cup\u2028and more", "a\nb", None, "nothing", "", "the hat"]
     path = save(tmp_path / "p.jsonl", write_predictions(questions, odd))
@@ -52,13 +48,12 @@ def test_an_input_may_be_a_whole_prompt_and_the_number_may_be_missing(
     tmp_path: Path, questions: list[Question]
 ) -> None:
     shown = "Say what is in the boxes. Description: Box 0 contains the saw.\\nStatement: Box 0 contains the saw.\\n"
-    path = table(
-        tmp_path / "p.tsv",
+    lines = (
         HEADER,
         f'7\tthe pen.\tthe pen\t"{shown}Description: {MOVED}\\nStatement: Box 1 contains"',
         f"the cup\tthe hat\tComplete the sentence. It is about boxes. {START} Box 0 contains",
         f"3\tnothing\t\t{MOVED} Box 0 contains .",
     )
-    chosen, texts = read_predictions(path, questions)
+    chosen, texts = read_predictions(save(tmp_path / "p.tsv", "\n".join(lines) + "\n"), questions)
     assert [question.line for question in chosen] == [1, 4, 5]
     assert texts == ["the hat", None, "the pen"]

@@ -108,17 +108,12 @@ def test_published_labels_scored_against_themselves(published_raw: Path) -> None
 def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path) -> None:
     base = {"goal": "Fry", "steps": ["Heat the pan."]}
     names = ["pan", "skillet", "the pan", "egg"]
+    attributes = {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}
     files = {
         ENTITY_INPUT: {"1": base | {"entities": [], "entities_flattened": names}},
         ENTITY_GOLD: {"1": base | {"entities": [["pan", "the pan", "skillet"], ["egg"]]}},
-        ATTRIBUTE_INPUT: {
-            "1": base
-            | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}}
-        },
-        ATTRIBUTE_GOLD: {
-            "1": base
-            | {"entity_attr_dict": {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}}
-        },
+        ATTRIBUTE_INPUT: {"1": base | {"entity_attr_dict": attributes}},
+        ATTRIBUTE_GOLD: {"1": base | {"entity_attr_dict": attributes}},
     }
     for name, content in files.items():
         save(tmp_path / "cluster_mini" / name, content)

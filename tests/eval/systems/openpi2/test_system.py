@@ -14,7 +14,7 @@ from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED
 from eval.systems.openpi2.system import OPENPI2, TASKS
 from eval.systems.openpi2.task import PredictionKind, TaskName
 from eval.systems.system import parse_options
-from tests.command import d2e
+from tests.command import call, output_of, refusal_of
 from tests.eval.systems.files import save
 from tests.eval.systems.openpi2.procedures import clustered, rescored, run, save_official
 
@@ -73,36 +73,29 @@ def test_without_paraphrases_nothing_is_scored_with_expansion(tmp_path: Path) ->
         run(tmp_path, tracked, "task=states")
 
 
-def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_others(tmp_path: Path) -> None:
     data = save_official(tmp_path / "raw")
     result, _ = run(data, tracked, "task=schemata")
     written = json.loads(result.files["schemata.json"])
     moved = save(tmp_path / "moved.json", {"2": written["2"], "1": written["1"]})
     part = save(tmp_path / "part.json", {"1": written["1"]})
     for path, warning in ((moved, "2 procedures are not at the same place"), (part, "")):
-        call = ("score", "openpi2", "--predictions", path, "--gold", data, "--json", "-")
-        assert d2e(*call) == 0
-        said = capsys.readouterr()
+        said = call("score", "openpi2", "--predictions", path, "--gold", data, "--json", "-")
         if path is moved:
             assert json.loads(said.out)["schemata_global_f1"] == result.scores["schemata_global_f1"]
         assert warning in said.err
         assert bool(warning) == ("the official script pairs them by position" in said.err)
 
 
-def test_the_runs_folder_and_the_folder_of_official_files_will_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_runs_folder_and_the_folder_of_official_files_will_do(tmp_path: Path) -> None:
     data = save_official(tmp_path / "raw")
     result, _ = run(data, tracked, "task=states")
     folder = tmp_path / "run" / "eval" / "openpi2-task=states"
     save(folder / "states.json", json.loads(result.files["states.json"]))
-    call = ("score", "openpi2", "--predictions", tmp_path / "run", "--gold", data, "--json", "-")
-    assert d2e(*call, "--set", "task=states") == 0
-    assert json.loads(capsys.readouterr().out)["states_accuracy"] == result.scores["states_accuracy"]
-    assert d2e(*call, "--set", "task=complete") == 1
-    assert "holds no complete.json" in capsys.readouterr().err
+    score = ("score", "openpi2", "--predictions", tmp_path / "run", "--gold", data, "--json", "-")
+    scores = json.loads(output_of(*score, "--set", "task=states"))
+    assert scores["states_accuracy"] == result.scores["states_accuracy"]
+    assert "holds no complete.json" in refusal_of(*score, "--set", "task=complete")
 
 
 def test_how_to_score_is_no_part_of_what_was_asked() -> None:
