@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2.exceptions import TemplateError
 
+from d2e_sft.data.template_trial import try_template
 from d2e_sft.util.errors import UserError
 
 Messages = list[dict[str, str]]
@@ -77,18 +78,28 @@ def pad_id(tokenizer: Any) -> int:
 
 def rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:
     """Render the messages by the chat template, as text or as tokens by the options; UserError if it rejects them."""
-    # enable_thinking: hybrid models (Qwen3) are to answer directly; other templates ignore the name.
-    options = {"tokenize": False, "enable_thinking": False, **options}
+    check_template(tokenizer)
     try:
-        return tokenizer.apply_chat_template(messages, **options)
-    except TemplateError:
         try:
-            return tokenizer.apply_chat_template(merged_system(messages), **options)
-        except TemplateError as error:
-            raise UserError(
-                f"tokenizer of {tokenizer.name_or_path!r}: its chat template rejects the messages ({error})",
-                remedy="use a chat template that supports user and assistant messages",
-            ) from None
+            return _rendered(tokenizer, messages, **options)
+        except TemplateError:
+            return _rendered(tokenizer, merged_system(messages), **options)
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"tokenizer of {tokenizer.name_or_path!r}: its chat template rejects the messages ({error})",
+            remedy="use a chat template that supports user and assistant messages",
+        ) from None
+
+
+def check_template(tokenizer: Any) -> None:
+    """Raise a UserError if the chat template takes too much time or memory; only its first use costs anything."""
+    render = partial(_rendered, tokenizer)
+    try_template(str(tokenizer.chat_template), render, tokenizer.name_or_path)
+
+
+def _rendered(tokenizer: Any, messages: Messages, **options: Any) -> Any:
+    # enable_thinking: hybrid models (Qwen3) are to answer directly; other templates ignore the name.
+    return tokenizer.apply_chat_template(messages, **{"tokenize": False, "enable_thinking": False, **options})
 
 
 def merged_system(messages: Messages) -> Messages:

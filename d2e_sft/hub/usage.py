@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jinja2
 
-from d2e_sft.data.chat_template import merged_system
+from d2e_sft.data.chat_template import check_template, merged_system
 from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample, Format
@@ -70,6 +70,7 @@ def style_of(tokenizer: Any) -> Style:
     """Return how `d2e_sft.data.chat_template` turns a conversation into this tokenizer's prompt."""
     if not getattr(tokenizer, "chat_template", None):
         return "plain"
+    check_template(tokenizer)
     turns = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "question"}]
     try:
         tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=False)

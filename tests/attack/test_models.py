@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.util.errors import UserError
 from tests.attack.frame import Attempt, attack, flip_a_bit
 from tests.command import output_of
 from tests.factories import make_world, write_recipe
-from tests.tiny import save_tiny_model
+from tests.tiny import CHAT_TEMPLATE, save_tiny_model, tiny_tokenizer
 
 REFUSED = "not loaded; the message names the file"
 RUNS = ("whole", "adapter", "whole/checkpoint-2", "adapter/checkpoint-2", "export")
@@ -109,3 +111,24 @@ def test_small_files(given: Attempt) -> None:
         (folder / "model.safetensors.index.json").write_text(text)
         with pytest.raises(UserError):
             check_model_files(folder)
+
+
+LOOP, END = "{% for i in range(99999) %}", "{% endfor %}"
+LARGE = ("'a' * 10 ** 10", "'a'.ljust(10 ** 10)", "'a'|center(10 ** 10)", "'%9999999999d'|format(1)", "[1] * 10 ** 10")
+ENDLESS = (LOOP * 2 + END * 2, LOOP * 3 + "a" + END * 3, "{{ 9 ** (9 ** 9) }}", "{{ lipsum(n=10 ** 9) }}")
+DOUBLED = "{% set a = namespace(t='a') %}{% for i in range(60) %}{% set a.t = a.t ~ a.t %}{% endfor %}"
+CALLED = "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}"
+TURNS = ("true", "add_generation_prompt", "messages|length > 3", "messages[0].role == 'system'")
+
+
+@attack("chat templates that never end or fill the memory", "models", "rejected within seconds", tries=40)
+def test_templates(given: Attempt) -> None:
+    large = [f"{{{{ {each} }}}}" for each in LARGE]
+    harm = given.random.choice([*ENDLESS, *large, DOUBLED, CALLED])
+    when = given.random.choice(TURNS)
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = f"{{% if {when} %}}{harm}{{% endif %}}{{# {given.number} #}}" + CHAT_TEMPLATE
+    started = time.process_time()
+    with pytest.raises(UserError, match="its chat template takes more than"):
+        ChatEncoder(tokenizer)
+    assert time.process_time() - started < 1

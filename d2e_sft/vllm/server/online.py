@@ -19,6 +19,7 @@ from vllm.exceptions import GenerationError, GracefulHTTPError
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import RequestOutput
 
+from d2e_sft.data.chat_template import check_template
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel
 from d2e_sft.vllm.pairing import RowView
@@ -52,7 +53,10 @@ class PairingEngine:
         self._gate = RowGate(config.scheduler_config.max_num_seqs * ranks)
         self._holding = asyncio.Lock()
         stops = with_end_of_text(engine, SamplingParams()).all_stop_token_ids
-        self.sentinel = choose_sentinel(engine.get_tokenizer(), config.model_config.get_vocab_size(), stops)
+        tokenizer = engine.get_tokenizer()
+        if getattr(tokenizer, "chat_template", None):
+            check_template(tokenizer)  # vLLM renders it in this process
+        self.sentinel = choose_sentinel(tokenizer, config.model_config.get_vocab_size(), stops)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
