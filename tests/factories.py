@@ -372,3 +372,13 @@ class _ScriptedHandler(QuietHandler):
         answer = self.server.reply(self.path, request)
         status, content = answer if isinstance(answer, tuple) else (200, answer)
         self.reply(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+
+class Unpickled:
+    """A call that is made when the object is unpickled."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call

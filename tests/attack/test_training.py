@@ -18,6 +18,7 @@ from d2e_sft.train.checkpoints import checkpoints_of, seal_checkpoint
 from tests.attack.frame import Attempt, attack
 from tests.attack.interrupted import prepare_training, same_weights, training_arguments, until_done
 from tests.command import finish, refusal_of, start, train
+from tests.factories import Unpickled
 
 SAME = "resumes to the weights of an uninterrupted run, bit for bit"
 
@@ -69,16 +70,6 @@ def test_second_training(given: Attempt) -> None:
     same_weights(given.folder / "run", given.world / "whole")
 
 
-class _Command:
-    """Runs a command when it is unpickled."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self) -> Any:
-        return self.call
-
-
 @attack(
     "code in the states of a sealed checkpoint", "training", "rejected with the file's name; nothing runs", tries=12
 )
@@ -89,7 +80,7 @@ def test_malicious_states(given: Attempt) -> None:
     function, *arguments = given.random.choice(
         [(os.system, f"touch {executed}"), (exec, f"open({str(executed)!r}, 'w')"), (os.mkdir, str(executed))]
     )
-    state = {"state": _Command(function, *arguments), "param_groups": []}
+    state = {"state": Unpickled(function, *arguments), "param_groups": []}
     name = given.random.choice(
         ["optimizer.pt", "scheduler.pt", "rng_state.pth", "global_step2/rank_0_optim_states.pt"]
     )

@@ -19,7 +19,7 @@ from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.checkpoints import checkpoints_of, seal_checkpoint
 from tests.command import Ended, Kill, after_step, finish, output_of, refusal_of, start, train
-from tests.factories import log_history, make_world, write_recipe
+from tests.factories import Unpickled, log_history, make_world, write_recipe
 from tests.servers import free_port
 from tests.tiny import make_sample, make_samples
 
@@ -193,16 +193,6 @@ def _write_other_wording(run: Path) -> None:
     (run.parent / "other.yaml").write_text(wording.replace("{question}", "{question} Think."), encoding="utf-8")
 
 
-class _Command:
-    """Runs a command when it is unpickled."""
-
-    def __init__(self, target: Path) -> None:
-        self.command = f"touch {target}"
-
-    def __reduce__(self) -> Any:
-        return os.system, (self.command,)
-
-
 def _old_form(state: Any, path: Path) -> None:
     torch.save(state, path, _use_new_zipfile_serialization=False)
 
@@ -233,7 +223,7 @@ def test_a_sealed_state_that_no_training_wrote_is_named_and_not_loaded(
 ) -> None:
     checkpoint, executed = finished.parent / "run" / "checkpoint-6", finished.parent / "executed"
     (checkpoint / name).parent.mkdir(exist_ok=True)
-    write({"state": _Command(executed)}, checkpoint / name)
+    write({"state": Unpickled(os.system, f"touch {executed}")}, checkpoint / name)
     seal_checkpoint(checkpoint, {})
     message = " ".join(refusal_of("train", finished, "--resume").split())
     assert f"checkpoint-6/{name}: is not a state that d2e train wrote" in message
