@@ -16,13 +16,13 @@ from d2e_sft.train.arguments import config
 ROOT = Path(__file__).resolve().parents[3]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PACKAGES = ("d2e_sft", "data_builders", "eval")
-NAMED_TUPLES = {"_asdict", "_fields", "_replace"}  # public, in spite of the underscore
+UNDERSCORED = {"_asdict", "_exit", "_fields", "_replace"}  # public, in spite of the underscore
 PUBLIC = {"vllm", "vllm.exceptions", "vllm.outputs", "vllm.sampling_params"}
 SUBCLASSES = ((trainer, Trainer), (config, TrainingArguments))
 
 
 def _is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith(("__", "_d2e")) and name not in NAMED_TUPLES
+    return name.startswith("_") and not name.startswith(("__", "_d2e")) and name not in UNDERSCORED
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
