@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import read_json_as
 from eval.score.predictions import Prediction, SampleKey, read_predictions
-from eval.score.scores import SCORES_FILE, RunScores, read_scores, score_predictions
+from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores, score_predictions
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,13 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
 
 def row_benches(path: Path) -> list[str]:
     """List the benchmarks of rows with complete results in a run folder."""
-    scored = path.glob(f"eval/*/{SCORES_FILE}")
-    return sorted(file.parent.name for file in scored if file.with_name("predictions.jsonl").is_file())
+    return sorted(file.parent.name for file in path.glob(f"eval/*/{SCORES_FILE}") if system_of(file) is None)
+
+
+def system_of(file: Path) -> str | None:
+    """Return the related system whose scores a file holds, None for scores of rows; the checksums are not compared."""
+    system = read_json_as(dict[str, Any], file, "scores", SCORE_AGAIN).get("system")
+    return system if isinstance(system, str) else None
 
 
 def reference_first(runs: Sequence[Run], name: str | None) -> list[Run]:

@@ -19,7 +19,7 @@ from typing import Any
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as, read_results
 from eval.compare.measures.measure import Measure, MeasureComparison, compare_measures, digest, read_measures, shares
-from eval.compare.runs import RunResult, distinct_labels, row_benches
+from eval.compare.runs import RunResult, distinct_labels, row_benches, system_of
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d{2}-\d{2}T[\d\-.:]+)\.jsonl")
@@ -173,7 +173,7 @@ def _measured_benches(path: Path) -> dict[str, Path]:
         return {"lm-eval": path}
     found = {}
     for file in (path / SCORES_FILE, *sorted(path.glob(f"eval/*/{SCORES_FILE}"))):
-        system = read_json_as(dict[str, Any], file, "scores", SCORE_AGAIN).get("system") if file.is_file() else None
-        if isinstance(system, str):  # scores of rows have none
+        system = system_of(file) if file.is_file() else None
+        if system is not None:
             found[system if file.parent == path else file.parent.name] = file.parent
     return found

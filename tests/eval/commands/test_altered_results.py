@@ -60,6 +60,7 @@ ROWS: dict[str, tuple[Alter, str]] = {
     "an empty file": (overwrite(SCORES, ""), SCORES),
     "null": (overwrite(SCORES, "null"), SCORES),
     "a part": (lambda folder: (folder / SCORES).write_bytes((folder / SCORES).read_bytes()[:200]), SCORES),
+    "no predictions": (remove("predictions.jsonl"), "predictions.jsonl: is missing; scores.json has its SHA-256"),
     "edited predictions": (without_record, "predictions.jsonl: was changed; scores.json has its SHA-256"),
 }
 SYSTEM: dict[str, tuple[Alter, str]] = {
@@ -69,6 +70,7 @@ SYSTEM: dict[str, tuple[Alter, str]] = {
         "measures.json: was changed; scores.json has its SHA-256",
     ),
     "other tables": (overwrite("tables.md", "| 98.8 |"), "tables.md: was changed; scores.json has its SHA-256"),
+    "no measures": (remove("measures.json"), "measures.json: is missing; scores.json has its SHA-256"),
     "no tables": (remove("tables.md"), "tables.md: is missing; scores.json has its SHA-256"),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.util.errors import UserError
-from eval.sweep.results import results_table, write_results
+from eval.sweep.results import collect, results_table, write_results
 from eval.sweep.rows import Row, read_rows, refuse_other_overrides, rows_of, rows_of_run, write_rows
 from tests.eval.fake_sweeps import make_sweep
 
@@ -71,6 +71,15 @@ def test_the_table_has_a_row_for_each_point(tmp_path: Path) -> None:
         ("–", False), ("100.0", True), ("66.7", False), ("66.7", False)
     ]  # fmt: skip
     assert list(table.frame.columns)[:2] == ["debias", "alpha"]
+
+
+def test_a_point_whose_scores_were_edited_is_in_no_table(tmp_path: Path) -> None:
+    sweep, results = make_sweep(tmp_path)
+    write_results(sweep, results)
+    file = sweep.out / sweep.work[1].name / "eval/mini/scores.json"
+    file.write_text(file.read_text().replace('"mean": 1.0', '"mean": 0.9876', 1))
+    with pytest.raises(UserError, match=r"scores\.json: was changed after it was written"):
+        collect(sweep)
 
 
 def test_rows_with_subsets_have_conflict_and_aligned_side_by_side(tmp_path: Path) -> None:
