@@ -35,7 +35,7 @@ def try_template(template: str, render: Callable[..., str], owner: str) -> None:
     if template in _passed:
         return
     mark = cache_dir() / "templates" / hashlib.sha256(template.encode(errors="surrogatepass")).hexdigest()
-    if not mark.exists():
+    if not os.access(mark, os.F_OK):  # False, too, in a folder that cannot be read
         if status := _in_child(lambda: _render_all(render)):
             took = {
                 -signal.SIGXCPU: f"takes more than {_SECONDS} s of CPU time",
