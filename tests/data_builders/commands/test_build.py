@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-import pytest
-
-from tests.command import call, output_of
+from tests.command import call
 
 
 def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path) -> None:
@@ -25,9 +22,3 @@ def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> 
     result = call("data", "build", "--datasets", "habit", "--out", tmp_path, *settings)
     assert "subsets of habit train: 38 aligned, 2 conflict\n" in result.out
     assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.out
-
-
-@pytest.mark.parametrize("arguments", [[], ["build"], ["check"], ["convert"], ["push"], ["stats"]])
-def test_help_ends_with_the_options_and_shows_an_example(arguments: list[str]) -> None:
-    printed = output_of("data", *arguments, "--help")
-    assert re.search(r"Examples?:\s+d2e data", printed)

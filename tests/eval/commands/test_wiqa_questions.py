@@ -24,6 +24,5 @@ def test_the_command_writes_questions_with_explanations(tmp_path: Path) -> None:
     for row in explained:
         answer = {"RESULTS_IN": "more", "NOT_RESULTS_IN": "less"}[row["explanation"]["de"]]
         assert answer == row["question"]["answer_label"]
-    assert "Example: d2e data wiqa-questions" in output_of("data", "wiqa-questions", "--help")
     error = refusal_of("data", "wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out)
     assert "none.jsonl: cannot be read" in error

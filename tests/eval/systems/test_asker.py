@@ -21,15 +21,10 @@ from eval.score.predictions import read_predictions
 from eval.systems.asker import Asker
 from eval.systems.files import read_json_lines
 from tests.command import d2e
-from tests.factories import bench_rows, make_world
+from tests.factories import bench_rows
 from tests.tiny import save_tiny_model
 
-ROWS = bench_rows(10)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("world"), bench=ROWS, seed=3)
+ROWS = bench_rows()
 
 
 @pytest.fixture

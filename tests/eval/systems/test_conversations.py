@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from eval.run.task import Conversation
 from eval.systems.conversations import ask_by_turns, assistant, turns
+from tests.factories import ScriptedAsker
 
 
 def test_turns_begin_with_the_user_and_an_empty_answer_is_an_ellipsis() -> None:
@@ -19,14 +19,7 @@ def test_turns_begin_with_the_user_and_an_empty_answer_is_an_ellipsis() -> None:
 
 
 def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> None:
-    asked: dict[str, Any] = {}
-
-    class Asker:
-        def ask(self, name: str, conversations: Sequence[Conversation], *, seed: int) -> list[str]:
-            asked[name] = [chat.messages for chat in conversations]
-            return [f" {name} {chat.id}, seed {seed} " for chat in conversations]
-
-    asker: Any = Asker()
+    asker: Any = ScriptedAsker(lambda name, chat: f" {name} {chat.id} ")
     replies = ask_by_turns(
         asker,
         "turn-{:02}",
@@ -34,9 +27,7 @@ def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> Non
         lambda key, said: Conversation("d", key, turns("go", *said), []),
         seed=3,
     )
-    assert replies == {
-        "long": ["turn-01 long, seed 3", "turn-02 long, seed 3"],
-        "short": ["turn-01 short, seed 3"],
-        "none": [],
-    }
-    assert asked == {"turn-01": [turns("go"), turns("go")], "turn-02": [turns("go", "turn-01 long, seed 3")]}
+    assert replies == {"long": ["turn-01 long", "turn-02 long"], "short": ["turn-01 short"], "none": []}
+    asked = {name: [chat.messages for chat in chats] for name, chats in asker.asked.items()}
+    assert asked == {"turn-01": [turns("go"), turns("go")], "turn-02": [turns("go", "turn-01 long")]}
+    assert asker.sampling == {"turn-01": (0.0, 3), "turn-02": (0.0, 3)}

@@ -21,16 +21,8 @@ from eval.pages.inspection.distributions import answer_positions
 from eval.pages.inspection.inspect import alpha_grid, token_marks
 from tests.browser import after_scripts
 from tests.command import d2e, output_of, refusal_of
-from tests.factories import bench_rows, save_bench
+from tests.factories import save_bench
 from tests.tiny import make_sample, save_tiny_model, tiny_tokenizer
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("world")
-    save_tiny_model(folder / "model", seed=3)
-    save_bench(folder / "bench", bench_rows(6))
-    return folder
 
 
 def test_the_grid_holds_the_ratio_of_the_model() -> None:

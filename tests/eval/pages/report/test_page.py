@@ -133,7 +133,6 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     page = out.read_text(encoding="utf-8")
     assert "<h1>A &lt; B</h1>" in page
     assert page.count('<p class="quiet">stories') == 1
-    assert "Example: d2e report" in output_of("report", "--help")
 
 
 def test_a_phone_shows_the_page_without_sideways_scrolling_in_its_own_colours(page: str, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from eval.run.task import Conversation
 from eval.systems.crepe.family import load_demonstrations
 from eval.systems.crepe.gold import LABELS
 from eval.systems.crepe.text_families import clause
@@ -16,12 +15,6 @@ from tests.eval.systems.crepe import perfect
 from tests.eval.systems.crepe.procedures import BURN, last, run
 
 INDEPENDENT = {"structure": "independent"}
-
-
-def assert_gold_states_follow_steps(chat: Conversation, name: str) -> None:
-    shown = "Boil the water. (the kettle: hot) Pour it on the leaves. Wait an hour. (the kettle: not hot; "
-    assert f"{name}: {shown}the tea: not hot)\n" in last(chat)
-    assert "(the lantern: glowing)" in str(chat.messages), "demonstrations show theirs"
 
 
 def test_text_asks_for_each_event_after_each_step_as_figure_2_does(tmp_path: Path) -> None:
@@ -93,12 +86,18 @@ def test_independent_likelihoods_are_asked_for_before_the_first_step_too(tmp_pat
     assert "Done so far: Boil the water. Pour it on the leaves.\n" in last(chats[2])
 
 
-def test_an_independent_chain_of_thought_sees_no_earlier_answer(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, perfect.say_change, prompt="cot", entities="gold", shots=1, **INDEPENDENT)
-    ((_, asked),) = asker.passes
-    chat = next(chat for chat in asked if chat.id == "3/event0/step3")
-    assert_gold_states_follow_steps(chat, "Done so far")
-    assert "Boil the water." not in str(chat.messages[:-1])
+def test_gold_states_follow_their_steps_and_an_independent_chain_of_thought_sees_no_earlier_answer(
+    tmp_path: Path,
+) -> None:
+    how = {"prompt": "cot", "entities": "gold", "shots": 1}
+    _, dialogue = run(tmp_path, lambda _: "", **how)
+    ((_, asked),) = run(tmp_path, perfect.say_change, **how, **INDEPENDENT)[1].passes
+    alone = next(chat for chat in asked if chat.id == "3/event0/step3")
+    shown = "Boil the water. (the kettle: hot) Pour it on the leaves. Wait an hour. (the kettle: not hot; "
+    for chat, name in ((dialogue.passes[2][1][0], "Context"), (alone, "Done so far")):
+        assert f"{name}: {shown}the tea: not hot)\n" in last(chat)
+        assert "(the lantern: glowing)" in str(chat.messages), "demonstrations show theirs"
+    assert "Boil the water." not in str(alone.messages[:-1])
 
 
 @pytest.mark.parametrize(
@@ -146,11 +145,6 @@ def test_demonstrations_go_through_all_steps_of_an_event(tmp_path: Path, prompt:
     found = [re.findall(r'"(.*)"\.?$', reply) for reply in replies]
     assert found == [[text] for text in expected]
     assert all(("At this point" in reply) == (prompt == "cot") for reply in replies)
-
-
-def test_gold_states_follow_their_steps(tmp_path: Path) -> None:
-    _, asker = run(tmp_path, lambda _: "", prompt="cot", entities="gold", shots=1)
-    assert_gold_states_follow_steps(asker.passes[2][1][0], "Context")
 
 
 def test_a_chat_tells_the_steps_turn_by_turn_and_keeps_the_replies(tmp_path: Path) -> None:
