@@ -12,7 +12,6 @@ import pytest
 
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from tests.data_builders.reading import use_substitutes
 from tests.hub_server import hub
 from tests.judge_server import judge, judge_environment, server
 
@@ -38,14 +37,6 @@ def copy_raw_files(place: Path) -> Path:
     rows = json.loads((folder / "conflict/nq-swap/rows.json").read_text(encoding="utf-8"))
     pq.write_table(pa.Table.from_pylist(rows), folder / "conflict/nq-swap/dev-00000-of-00001.parquet")
     return folder
-
-
-@pytest.fixture
-def raw_with_substitutes(raw: Path) -> Path:
-    """The same folder with substitutes instead of the official files that have one."""
-    for name in ("tempreason", "timeqa", "cosmosqa"):
-        use_substitutes(raw, name)
-    return raw
 
 
 @pytest.fixture

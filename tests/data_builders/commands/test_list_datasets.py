@@ -39,15 +39,11 @@ def test_files_in_the_cache_are_counted() -> None:
     assert listed()["ecare"]["raw_in_cache"] == 1
 
 
-def test_rows_are_the_papers() -> None:
+def test_rows_are_the_papers_and_suites_shares_and_sizes_are_said() -> None:
     found = listed()
     assert found["cider"]["test_rows"] == {"temporal": 136, "causal": 1_469, "subevent_conditional": 356}
     assert found["ester"]["test_rows"] == {"causal": 1_617, "counterfactual": 1_957, "subevent_conditional": 108}
     assert found["boxes"]["test_rows"] == {}
-
-
-def test_suites_shares_and_sizes_are_said() -> None:
-    found = listed()
     for suite in SUITES.values():
         assert [name for name, item in found.items() if suite.name in item["suites"]] == [
             name for name in SOURCES if name in suite.datasets

@@ -20,8 +20,7 @@ def _run_folder(tmp_path: Path) -> Path:
 
 
 def _written(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "eval/mini/error_patterns.json").read_text())
-    return content
+    return json.loads((run / "eval/mini/error_patterns.json").read_text())
 
 
 def test_a_judge_sorts_the_wrong_answers_alone(tmp_path: Path, server: JudgeServer) -> None:

@@ -28,8 +28,7 @@ def habit_rows(aligned: int, conflict: int, *, dataset: str = "habit", of: int =
 
 
 def compared(folder: Path, **runs: list[Prediction]) -> SubsetComparison:
-    comparison = compare_subsets(load_runs([make_run(folder / name, rows) for name, rows in runs.items()]))
-    return comparison
+    return compare_subsets(load_runs([make_run(folder / name, rows) for name, rows in runs.items()]))
 
 
 def test_runs_without_tags_have_no_measures_by_subset(tmp_path: Path) -> None:
@@ -67,13 +66,6 @@ def test_the_average_is_the_headline_and_weighs_datasets_alike(tmp_path: Path) -
     assert comparison.headline.dataset == AVERAGE
     assert comparison.headline.sizes == {"aligned": 50, "conflict": 50}
     assert comparison.headline.runs[1].changes["conflict"].mean == pytest.approx((20 / 40 + 0) / 2)
-
-
-def test_without_an_average_the_headline_is_what_has_both_subsets(tmp_path: Path) -> None:
-    lone = [story(n, "conflict", "garage", dataset="proverbs") for n in range(5)]
-    assert compared(tmp_path / "a", run=[*habit_rows(1, 1), *lone]).headline.dataset == "habit"
-    gold = [story(n, "gold", "garage", dataset="a third", habit=[]) for n in range(5)]
-    assert compared(tmp_path / "b", run=[*lone, *gold]).headline.dataset == "proverbs"
 
 
 def test_a_run_scored_before_rows_had_tags_is_refused_by_name(tmp_path: Path) -> None:

@@ -132,5 +132,3 @@ def test_a_decoder_is_named_as_for_d2e_eval_its_options_apart_by_colons(folder: 
     assert D2ELM(folder, alpha=0.2, decoder="d2e").how == DecodingConfig(alpha=0.2)
     with pytest.raises(UserError, match=r"alpha 0\.5 with the decoder cad"):
         D2ELM(folder, alpha=0.5, decoder="cad")
-    with pytest.raises(UserError, match="Did you mean 'adacad'"):
-        D2ELM(folder, decoder="adcad")

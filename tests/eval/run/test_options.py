@@ -18,11 +18,8 @@ def test_a_model_without_a_recipe_is_decoded_plainly_in_process() -> None:
     assert config.decoding.max_new_tokens < resolve_options("m", EvalOptions(setting="cot")).decoding.max_new_tokens
 
 
-def test_a_compiled_step_is_one_of_decoding() -> None:
+def test_options_of_decoding_and_of_the_engine_reach_it() -> None:
     assert resolve_options("m", EvalOptions(compiled=True)).decoding.compiled
-
-
-def test_an_address_makes_it_an_endpoint_unless_an_engine_is_named() -> None:
     assert resolve_options("m", ENDPOINT).engine == "openai"
     assert resolve_options("m", replace(ENDPOINT, engine="vllm")).engine == "vllm"
 

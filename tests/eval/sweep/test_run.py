@@ -151,7 +151,6 @@ def test_a_dry_run_lists_the_commands_and_writes_nothing(world: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["d2e.aplha=1,2"], "unknown key 'd2e.aplha'"),
         (["d2e.alpha=1,2", "--suite", "piper"], "either --bench or --suite"),
         (["d2e.alpha=1,2", "--eval-args", "--max-sample 5"], "--eval-args: No such option"),
         (["d2e.alpha=1,2", "--eval-args", "--out 'a"], "No closing quotation"),

@@ -89,14 +89,6 @@ def save_gold(folder: Path, name: str) -> Path:
     return save(folder / name.split(maxsplit=1)[0] / CASES[name].file, CASES[name].gold)
 
 
-def save_data(folder: Path, system: str) -> Path:
-    """Save the gold files of a system's cases in one folder."""
-    for name in CASES:
-        if name.split()[0] == system:
-            save_gold(folder, name)
-    return folder / system
-
-
 def save_answers(file: Path, name: str, gold: Path) -> Path:
     """Save the template of a case with its answers."""
     system, *given = name.split()

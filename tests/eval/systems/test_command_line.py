@@ -12,7 +12,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.crepe.system import CrepeOptions
 from eval.systems.system import parse_options
 from tests.command import call, output_of, refusal_of
-from tests.eval.systems.cases import save_data
+from tests.eval.systems.cases import CASES, save_gold
 from tests.eval.systems.crepe.procedures import DARK, GOLD, event, with_predictions
 from tests.eval.systems.files import save
 from tests.tiny import save_tiny_model
@@ -26,7 +26,10 @@ class Bench:
 
     def of(self, system: str) -> Bench:
         """Use this system."""
-        self.system, self.data = system, save_data(self.folder / "data", system)
+        self.system, self.data = system, self.folder / "data" / system
+        for name in CASES:
+            if name.split()[0] == system:
+                save_gold(self.folder / "data", name)
         return self
 
     def evaluate(self, *options: str, status: int = 0) -> str:

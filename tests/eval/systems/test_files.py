@@ -8,6 +8,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.systems.files import file_in, json_lines, read_json, read_json_lines
+from tests.eval.systems.files import save
 
 
 def test_lines_are_read_back_with_their_places(tmp_path: Path) -> None:
@@ -30,35 +31,29 @@ def test_values_are_checked_with_their_key(tmp_path: Path) -> None:
 NAMES = ("best.json", "good.json")
 
 
-def put(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
-
-
 def find(path: Path) -> Path:
     return file_in(path, NAMES, "--gold", "gold")
 
 
 def test_a_file_is_itself_and_a_folder_the_best_name_in_it_or_below(tmp_path: Path) -> None:
-    other = put(tmp_path / "other.json")
+    other = save(tmp_path / "other.json", "")
     assert find(other) == other
-    deep = put(tmp_path / "v2.0" / "mini" / "good.json")
+    deep = save(tmp_path / "v2.0" / "mini" / "good.json", "")
     assert find(tmp_path) == deep
-    shallow = put(tmp_path / "v2.0" / "good.json")
+    shallow = save(tmp_path / "v2.0" / "good.json", "")
     assert find(tmp_path) == shallow, "what lies less deep"
-    best = put(tmp_path / "a" / "b" / "c" / "best.json")
+    best = save(tmp_path / "a" / "b" / "c" / "best.json", "")
     assert find(tmp_path) == best, "a better name before a nearer place"
 
 
 def test_what_is_not_there_or_there_twice_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--gold .*none: no such file or folder\n  remedy: expected gold: best.json"):
         find(tmp_path / "none")
-    put(tmp_path / "readme.md")
-    put(tmp_path / "one" / "x")
+    save(tmp_path / "readme.md", "")
+    save(tmp_path / "one" / "x", "")
     with pytest.raises(UserError, match=r"holds no best.json or good.json; there is one/, readme.md"):
         find(tmp_path)
-    put(tmp_path / "one" / "good.json")
-    put(tmp_path / "two" / "good.json")
+    save(tmp_path / "one" / "good.json", "")
+    save(tmp_path / "two" / "good.json", "")
     with pytest.raises(UserError, match=r"has 2 files good.json: one/good.json, two/good.json"):
         find(tmp_path)

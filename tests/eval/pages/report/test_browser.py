@@ -62,8 +62,7 @@ def recounted(first: str, other: str) -> Counter[str]:
 def data_of(text: str) -> dict[str, Any]:
     found = re.search(r'<script id="data" type="application/(json|gzip)">(.*?)</script>', text, flags=re.DOTALL)
     text_of = {"json": lambda text: text, "gzip": lambda text: gzip.decompress(base64.b64decode(text))}
-    content: dict[str, Any] = json.loads(text_of[found[1]](found[2]))
-    return content
+    return json.loads(text_of[found[1]](found[2]))
 
 
 def status(document: str) -> str:

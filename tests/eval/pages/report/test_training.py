@@ -21,8 +21,7 @@ LOG = [{"step": step, "loss": 2.0 / step, "ce": 1.0 / step, "plain_accuracy": st
 def logged(folder: Path, log: list[dict[str, Any]]) -> Training:
     folder.mkdir(exist_ok=True)
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
-    training = read_training(folder)
-    return training
+    return read_training(folder)
 
 
 def trained(folder: Path, d2e: str, **changes: float) -> Training:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.model.storage.identity import model_identity
-from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import identity_of, make_engine
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.processes import Processes, join_processes
@@ -29,9 +26,3 @@ def test_the_engine_is_the_one_that_was_asked_for(world: Path) -> None:
     config = resolve_options(str(world / "model"), EvalOptions(dtype="bfloat16"))
     engine = make_engine(str(world / "model"), config, join_processes("transformers"))
     assert (engine.name, engine.counts, engine.environment()["dtype"]) == ("transformers", {}, "bfloat16")
-
-
-def test_a_malformed_address_is_refused() -> None:
-    nowhere = resolve_options("gpt", EvalOptions(engine="openai", endpoint=EndpointOptions(base_url="nowhere")))
-    with pytest.raises(UserError, match="expected http:// or https://"):
-        identity_of("gpt", nowhere)

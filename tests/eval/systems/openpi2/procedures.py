@@ -126,5 +126,4 @@ def scores_by(task: Any, scorer: Any, gold: Any, predicted: Any, monkeypatch: py
     """Return a task's scores with this function as BERTScore; None computes none."""
     monkeypatch.setattr("eval.systems.openpi2.task.bert_scorer", lambda *_: scorer)
     options = ScorerOptions(bertscore_model="any" if scorer else None)
-    scores: dict[str, Any] = task.evaluate(gold, predicted, options, 0).scores
-    return scores
+    return task.evaluate(gold, predicted, options, 0).scores
