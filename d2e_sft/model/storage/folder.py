@@ -44,7 +44,7 @@ def _named_base(folder: Path) -> str | None:
         content = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: not readable as JSON ({error})", "copy the adapter again") from None
-    base = content.get("base_model_name_or_path") if isinstance(content, dict) else content
+    base = content.get("base_model_name_or_path") if isinstance(content, dict) else None
     if not isinstance(base, str) or not base:
         raise UserError(
             f"{file}: got {shortened(base)} for base_model_name_or_path; expected a Hub name or a folder",
@@ -82,7 +82,7 @@ def resolve_name(name: str) -> str:
         if not any((folder / file).is_file() for file in ("config.json", ADAPTER_CONFIG)):
             checkpoints = ", ".join(sorted(child.name for child in folder.glob("checkpoint-*")))
             raise UserError(
-                f"model {name!r}: the folder contains no model (no config.json)",
+                f"model {name!r}: the folder contains no model (no config.json or adapter_config.json)",
                 f"its training has not finished; use one of its checkpoints: {checkpoints}"
                 if checkpoints
                 else "give a folder that `d2e train` has finished, or a Hub name owner/model",
