@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.recipe import load_recipe
-from eval.score.predictions import Prediction
 from tests.command import output_of
 from tests.factories import choice, make_run
 
@@ -26,19 +25,16 @@ AVERAGES = {"temporal": 70.3, "causal": 78.9, "counterfactual": 72.9, "subevent_
 SFT = {**PAPER, ("tracie", "temporal"): 50.0, ("cider", "temporal"): 50.7, ("timeqa", "temporal"): 68.54}
 
 
-def rows(scores: Mapping[tuple[str, str], float]) -> list[Prediction]:
-    """Two samples a row whose EM and F1 have the given mean, in percent."""
-    return [
+def run(folder: Path, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
+    """A run with two samples a row, whose EM and F1 have the given mean, in percent."""
+    rows = [
         choice(n, False, id=f"{relation}{n}", dataset=dataset, relation=relation, exact_match=0.0, f1=2 * value / 100)
         if value <= 50
         else choice(n, True, id=f"{relation}{n}", dataset=dataset, relation=relation, f1=2 * value / 100 - 1)
         for (dataset, relation), value in scores.items()
         for n in range(2)
     ]
-
-
-def run(folder: Path, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:
-    return make_run(folder, rows(scores), **{"bench": "piper", **changes})
+    return make_run(folder, rows, **{"bench": "piper", **changes})
 
 
 def trained(folder: Path, d2e: str, scores: Mapping[tuple[str, str], float] = PAPER, **changes: Any) -> Path:

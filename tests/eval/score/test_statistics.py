@@ -59,12 +59,9 @@ def test_scores_that_repeat_are_resampled_as_those_that_do_not() -> None:
     assert gains[0].p_value == pytest.approx(gains[1].p_value, abs=0.03)
 
 
-def test_two_samples_can_only_resample_to_three_means() -> None:
+def test_two_samples_can_only_resample_to_three_means_and_equal_ones_to_one() -> None:
     interval = bootstrap_average([[0.0, 1.0]])  # means 0, ½, 1 with probability ¼, ½, ¼
     assert (interval.mean, interval.low, interval.high) == (0.5, 0.0, 1.0)
-
-
-def test_equal_scores_have_an_interval_without_width() -> None:
     assert bootstrap_average([[1.0, 1.0, 1.0]]) == bootstrap_average([[1.0]])
 
 
@@ -84,11 +81,8 @@ def test_pairing_finds_a_small_gain_that_separate_intervals_hide() -> None:
     assert bootstrap_average([first]).high > bootstrap_average([second]).low
 
 
-def test_a_loss_has_the_sign_of_second_minus_first() -> None:
+def test_a_loss_has_the_sign_of_second_minus_first_and_no_change_is_not_significant() -> None:
     assert paired_average([[1.0, 1.0]], [[0.0, 0.0]]).mean == -1.0
-
-
-def test_no_change_is_not_significant() -> None:
     same = paired_average([[1.0, 0.0, 1.0]], [[1.0, 0.0, 1.0]])
     assert (same.mean, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
     assert not same.significant
