@@ -32,7 +32,7 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
 )
 from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml, write_whole
-from d2e_sft.util.secrets import names_a_secret
+from d2e_sft.util.secrets import names_a_secret, secret_in
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -69,6 +69,15 @@ class Recipe(Section):
             raise ValueError(
                 f"train.load_best_model_at_end with train.eval_steps={evaluated} and train.save_steps={saved}: what "
                 "is best must be evaluated and saved; expected both, save_steps a multiple of eval_steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _contains_no_key(self) -> Self:
+        name = secret_in([str(self.model_dump())])
+        if name is not None:
+            raise ValueError(
+                f"a value contains that of ${name}; expected no key or token, since runs keep their recipe"
             )
         return self
 

@@ -99,3 +99,10 @@ def test_a_checkpoint_has_its_runs_recipe_and_another_folder_has_none(recipe_fil
         assert found.d2e.alpha == 0.7
     assert recipe_of(str(run / "checkpoint-7" / "merged")) is None
     assert recipe_of("someone/a-model") is None
+
+
+def test_a_key_in_a_recipe_is_refused_and_not_shown(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789abcdef")
+    with pytest.raises(UserError, match=r"a value contains that of \$HF_TOKEN") as refused:
+        load_recipe(recipe_file, ["train.output_dir=runs/hf_0123456789abcdef"])
+    assert "0123456789" not in str(refused.value)
