@@ -84,6 +84,9 @@ def test_the_list_of_an_export_names_no_file_outside_of_it(hub: HubServer, run: 
     for name in ("../private", str(tmp_path / "private")):
         record.write_text(json.dumps({**content, "files": [*content["files"], name]}))
         assert "that leads out of" in refusal_of("push", tmp_path / "out", NAME)
+    for text in ("", "null", "{}", '{"files": 3}'):
+        record.write_text(text)
+        assert "is not readable as the list of an export" in refusal_of("push", tmp_path / "out", NAME)
     assert not hub.files
 
 
