@@ -14,7 +14,6 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
-from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.positions import check_answer_fits
 from d2e_sft.util.errors import UserError
 from eval.run.journal_files import Answer
@@ -92,6 +91,8 @@ class Task:
         for option, score in zip(conversation.options, found, strict=True):
             if not math.isfinite(score.logprob):
                 what = f"the log-probability of option {option!r} is {score.logprob}"
+                from d2e_sft.model.finite import non_finite_output  # imports torch, which scoring does not need
+
                 raise non_finite_output(conversation.label, what)
         return Answer(place, "", truncated, scores=[(score.logprob, score.tokens) for score in found])
 

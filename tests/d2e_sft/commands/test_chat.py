@@ -32,6 +32,6 @@ def test_lines_from_a_pipe_are_answered_and_a_bad_one_is_an_exit_status(
 def test_a_context_that_cannot_be_read_is_told_before_a_model_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "empty.txt").touch()
-    messages = {"no.txt": "No such file", "latin.txt": "not a text file in UTF-8", "empty.txt": "empty"}
+    messages = {"no.txt": "does not exist", "latin.txt": "not a text file in UTF-8", "empty.txt": "empty"}
     for name, message in messages.items():
         assert message in refusal_of("chat", tmp_path / "no-model", "--context", tmp_path / name)
