@@ -67,9 +67,9 @@ class RecordRun(TrainerCallback):
         run.mkdir(parents=True, exist_ok=True)
         for name, samples in self._written.items():
             write_samples(samples, run / name)
-        recipe.save(run)
         data = record_data(recipe, inputs.training.dataset, processes=args.world_size)
         write_whole(run / DATA_FILE, data.model_dump_json(indent=2) + "\n")
+        recipe.save(run)  # last: a folder with a recipe is a run that can be resumed
         self._announce(len(inputs.training.dataset), args.world_size)
         if self.unsaid:
             print(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}", flush=True)
