@@ -24,7 +24,7 @@ from transformers import (
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
 
-# In place of a token whose scores contain NaN or infinity.
+# Stands for a token whose scores contain NaN or infinity.
 NO_TOKEN = -1
 
 

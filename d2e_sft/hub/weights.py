@@ -52,8 +52,8 @@ AS_TRAINED = ExportOptions()
 def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) -> None:
     """Write weights, configuration, tokenizer and generation config.
 
-    Raises UserError if the run contains no model, cannot be loaded or has a link to outside, a dtype is given for an
-    unmerged adapter, a whole model is to be merged, or merging changes the logits.
+    Raises UserError if the run contains no model, cannot be loaded or has a link to outside. Also if a dtype is given
+    for an unmerged adapter, a whole model is to be merged, or merging changes the logits.
     """
     resolve_name(str(run))
     base, dtype = base_of_adapter(run), options.dtype or recipe.model.dtype
