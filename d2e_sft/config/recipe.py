@@ -140,10 +140,14 @@ def is_begun(recipe: Recipe) -> bool:
 
 def recipe_of(model: str) -> Recipe | None:
     """The recipe that a run folder, or one of its `checkpoint-N` folders, was trained with; None for other models."""
-    folder = Path(model)
+    file = recipe_file_of(Path(model))
+    return None if file is None else load_recipe(file)
+
+
+def recipe_file_of(folder: Path) -> Path | None:
+    """The file of that recipe: in the folder, or for a checkpoint else in its run's."""
     holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
-    files = [holder / RECIPE_FILE for holder in holders]
-    return next((load_recipe(file) for file in files if file.is_file()), None)
+    return next((holder / RECIPE_FILE for holder in holders if (holder / RECIPE_FILE).is_file()), None)
 
 
 def _apply_override(content: dict[str, Any], override: str) -> tuple[str, ...]:

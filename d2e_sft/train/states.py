@@ -21,12 +21,14 @@ from d2e_sft.util.errors import UserError
 
 TRAINER_STATE = "trainer_state.json"
 _LATEST = "latest"  # names the folder of DeepSpeed's states
-_DEEPSPEED = {
-    "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
-    "deepspeed.runtime.fp16.loss_scaler.LossScaler",
-    "deepspeed.runtime.zero.config.ZeroStageEnum",
-    "deepspeed.utils.tensor_fragment.fragment_address",
-}
+_DEEPSPEED = frozenset(
+    {
+        "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
+        "deepspeed.runtime.fp16.loss_scaler.LossScaler",
+        "deepspeed.runtime.zero.config.ZeroStageEnum",
+        "deepspeed.utils.tensor_fragment.fragment_address",
+    }
+)
 
 
 def check_states(checkpoint: Path) -> None:
@@ -86,7 +88,7 @@ def _check_random(path: Path) -> None:
 
 
 def _check_deepspeed(path: Path) -> None:
-    _check_pickle(path, frozenset(_DEEPSPEED))
+    _check_pickle(path, _DEEPSPEED)
 
 
 def _check_latest(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options of `d2e eval` for some engines only; other engines reject them."""
+"""Options that commands share: `--overlong`, and those for some engines only, which other engines reject."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from d2e_sft.config.options import Number, reject_unused
 from d2e_sft.judge.cli_options import endpoint_flags
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError, describe_validation_error
+from eval.run.options import OVERLONG_RULES
 
+overlong_option = click.option(
+    "--overlong",
+    type=click.Choice(OVERLONG_RULES),
+    default="error",
+    show_default=True,
+    help="What to do with contexts beyond the model's length.",
+)
 _ENDPOINT = endpoint_flags(EndpointOptions())
 _OPTIONS = (
     click.option("--batch-size", type=click.IntRange(min=1), help="Samples decoded together."),

@@ -16,11 +16,11 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.signals import on_sigterm
-from eval.commands.engine_options import engine_options
+from eval.commands.engine_options import engine_options, overlong_option
 from eval.commands.evaluate_call import check_call, check_free_answers, check_judge_call, judge_run, launch_if_asked
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.decoder_passes import check_single_decoder_options, decoder_passes, scored_passes
-from eval.run.options import ANSWER_RULES, ENGINES, OVERLONG_RULES, EvalOptions
+from eval.run.options import ANSWER_RULES, ENGINES, EvalOptions
 from eval.score.scoring import NORMALISATIONS
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
@@ -94,13 +94,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="For the subset, the demonstrations and the bootstrap.",
 )
-@click.option(
-    "--overlong",
-    type=click.Choice(OVERLONG_RULES),
-    default="error",
-    show_default=True,
-    help="What to do with contexts beyond the model's length.",
-)
+@overlong_option
 @click.option(
     "--without-context", is_flag=True, help="Decode the prompts without context, for `d2e errors` and `d2e compare`."
 )

@@ -11,7 +11,7 @@ from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
-from eval.run.options import OVERLONG_RULES
+from eval.commands.engine_options import overlong_option
 
 
 @click.command()
@@ -40,13 +40,7 @@ from eval.run.options import OVERLONG_RULES
     help="Show the tokens of the model's own answer, or of the gold one.",
 )
 @click.option("--max-new-tokens", type=click.IntRange(1, 512), default=48, show_default=True, help="Longest answer.")
-@click.option(
-    "--overlong",
-    type=click.Choice(OVERLONG_RULES),
-    default="error",
-    show_default=True,
-    help="What to do with contexts beyond the model's length.",
-)
+@overlong_option
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("inspect.html"), show_default=True
 )

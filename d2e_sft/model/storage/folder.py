@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.config.recipe import recipe_file_of
 from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder
 from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, read_seal, weight_sums
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
@@ -58,13 +58,10 @@ def weights_folder(name: str) -> Path | None:
     source = resolve_name(name)
     if Path(source).is_dir():
         return Path(source)
-    from transformers.utils import cached_file
+    from huggingface_hub import try_to_load_from_cache
 
-    file = cached_file(
-        source, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )  # fmt: skip
-    return None if file is None else Path(file).parent
+    file = try_to_load_from_cache(source, "config.json")
+    return Path(file).parent if isinstance(file, str) else None
 
 
 def resolve_name(name: str) -> str:
@@ -102,8 +99,8 @@ def check_model_files(folder: Path) -> None:
     """Check a model's folder before anything in it is loaded; a Hub name, which is no folder, passes.
 
     Raises:
-        UserError: the weights are pickles, whose reading may run code from their author; an index names files outside
-            of the folder; or the folder is a run that differs from its checksums or its base.
+        UserError: the weights are pickles, which may run code of their author. An index names files outside of the
+            folder. The folder is a run that differs from its checksums or its base.
     """
     if not folder.is_dir():
         return
@@ -116,7 +113,8 @@ def check_model_files(folder: Path) -> None:
             remedy="save it with `save_pretrained(..., safe_serialization=True)`; for a file whose author you trust "
             f"set {_ALLOW_PICKLES}=1",
         )
-    if is_sealed(folder):
+    # A run of `d2e train`, one of its checkpoints, or an export.
+    if (folder / SEAL_FILE).exists() or recipe_file_of(folder) is not None:
         check_seal(folder)
         check_dependencies(folder, [base_of_adapter(folder)])
 
@@ -134,12 +132,6 @@ def check_dependencies(folder: Path, names: Collection[str | None] | None = None
         place = weights_folder(name) if names is None or name in names else None
         if place is not None:
             check_same_weights(folder, name, expected, weight_sums(place))
-
-
-def is_sealed(folder: Path) -> bool:
-    """Whether a model's folder must have checksums: a run of `d2e train`, one of its checkpoints, or an export."""
-    holders = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
-    return (folder / SEAL_FILE).exists() or any((holder / RECIPE_FILE).is_file() for holder in holders)
 
 
 def _check_index(index: Path) -> None:

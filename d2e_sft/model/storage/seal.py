@@ -107,7 +107,7 @@ def damage(folder: Path, *, cached: bool) -> str | None:
     found = _sums([folder / name for name in expected], cached=cached)
     for (name, one), now in zip(expected.items(), found, strict=True):
         if now != one:
-            return f"{name} has SHA-256 {now.sha256[:16]}…; expected {one.sha256[:16]}…"
+            return f"{name} {_difference(one, now)}"
     return None
 
 
