@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import cache_dir
 
-_SECONDS, _MEGABYTES = 2, 1024
+_SECONDS, _MEGABYTES = 2, 256
 _TOO_LARGE, _WORDS = 3, "Rain fell on the hills. " * 40
 _TURNS = [{"role": role, "content": _WORDS} for role in ("system", *("user", "assistant") * 3, "user")]
 # With and without a system message, up to an answer and with it.
@@ -39,7 +39,7 @@ def try_template(template: str, render: Callable[..., str], owner: str) -> None:
         if status := _in_child(lambda: _render_all(render)):
             took = {
                 -signal.SIGXCPU: f"takes more than {_SECONDS} s of CPU time",
-                _TOO_LARGE: f"takes more than {_MEGABYTES:,} MB of memory",
+                _TOO_LARGE: f"takes more than {_MEGABYTES} MB of memory",
             }.get(status, f"ends its process with status {status}")
             raise UserError(
                 f"tokenizer of {owner!r}: its chat template {took} for a short conversation; expected milliseconds",
