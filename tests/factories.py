@@ -177,7 +177,7 @@ def scores_of(run: Path, bench: str = "bench") -> dict[str, Any]:
 
 def without_the_clock(scores: dict[str, Any]) -> dict[str, Any]:
     """Leave out the scores' fields that may differ between machines."""
-    return {key: value for key, value in scores.items() if key not in ("seconds", "environment")}
+    return {key: value for key, value in scores.items() if key not in ("seconds", "timed", "environment")}
 
 
 # Predictions and run folders without a model ------------------------------------------------------------------------

@@ -79,10 +79,11 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _cell(cell: Styled) -> str:
-    """A cell's text; the best value is bold, and text after a number is small."""
+    """A cell's text; the best value is bold, the second best underlined, and text after a number is small."""
     number, space, rest = cell.partition(" ") if is_number(cell) else (str(cell), "", "")
     value = latex_text(number.rstrip("†"))
-    text = (rf"\textbf{{{value}}}" if cell.best else value) + latex_text("†" * number.endswith("†"))
+    command = "textbf" if cell.best else "underline" if cell.second else ""
+    text = (rf"\{command}{{{value}}}" if command else value) + latex_text("†" * number.endswith("†"))
     text += rf" {{\scriptsize {latex_text(rest)}}}" if space else ""
     return text + (rf"\textsubscript{{{latex_text(cell.note)}}}" if cell.note else "")
 

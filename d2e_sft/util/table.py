@@ -26,18 +26,19 @@ _GAP = 2  # spaces between columns, and indent of a block
 
 
 class Styled(str):
-    """A cell with a style: `best` marks the best value of its block, `note` is small print after the text."""
+    """A cell with a style: `best` and `second` mark values of a block, `note` is small print after the text."""
 
     best: bool = False
+    second: bool = False
     note: str = ""
 
     @classmethod
-    def of(cls, text: str, *, best: bool = False, note: str = "") -> Styled:
+    def of(cls, text: str, *, best: bool = False, second: bool = False, note: str = "") -> Styled:
         """The text with a style; text that has one keeps it."""
         if isinstance(text, Styled):
             return text
         made = cls(text)
-        made.best, made.note = best, note
+        made.best, made.second, made.note = best, second, note
         return made
 
 
@@ -151,8 +152,10 @@ class Table:
         """
         room = width or terminal_width()
         parts = [self._part(places, room) for places in self._parts(room)]
-        marks = ["* best"] if any(cell.best for row in self.rows() for cell in row) else []
-        caption, *notes = (filled(text, room) for text in (self.caption, *marks, *self.notes))
+        cells = [cell for row in self.rows() for cell in row]
+        kinds = {"* best": any(cell.best for cell in cells), "_ second best": any(cell.second for cell in cells)}
+        marks = ", ".join(mark for mark, used in kinds.items() if used)
+        caption, *notes = (filled(text, room) for text in (self.caption, *filter(None, [marks]), *self.notes))
         return "\n\n".join(filter(None, [caption, *parts, "\n".join(notes)]))
 
     def numeric(self) -> list[bool]:
@@ -217,13 +220,16 @@ def percent_interval(mean: float, low: float, high: float) -> str:
 
 def _plain(row: Sequence[Styled]) -> list[str]:
     """Cells with their style in characters."""
-    return [_styled(cell, cell, "{}*", " ({})") for cell in row]
+    return [_styled(cell, cell, ("{}*", "{}_"), " ({})") for cell in row]
 
 
-def _styled(cell: Styled, text: str, best: str, note: str) -> str:
-    """The text in the cell's style: `best` is the format of its number, `note` of its note."""
+def _styled(cell: Styled, text: str, marks: tuple[str, str], note: str) -> str:
+    """The text in the cell's style: `marks` are the formats of a best and a second-best number, `note` of its note."""
     number, space, small = text.partition(" ") if is_number(cell) else (text, "", "")
-    shown = best.format(number.rstrip("†")) + "†" * number.endswith("†") + space + small if cell.best else str(text)
+    shown = str(text)
+    if cell.best or cell.second:
+        mark = marks[0 if cell.best else 1]
+        shown = mark.format(number.rstrip("†")) + "†" * number.endswith("†") + space + small
     return shown + note.format(cell.note) if cell.note else shown
 
 
@@ -247,4 +253,4 @@ def _markdown(cell: Styled, escape: bool) -> str:
     text = re.sub(r"(?<!\\)\|", r"\|", " ".join(cell.split()))
     if escape:
         text = re.sub(r"([*`<\[]|(?<!\w)_|_(?!\w))", r"\\\1", text)
-    return _styled(cell, text, "**{}**", " <sub>{}</sub>")
+    return _styled(cell, text, ("**{}**", "<ins>{}</ins>"), " <sub>{}</sub>")

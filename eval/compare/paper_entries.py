@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, load_recipe
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_json_as
 from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
 from eval.compare.paper_tables import Entry, PaperTable
 from eval.compare.runs import distinct_labels, scored_benches
@@ -19,15 +22,20 @@ _FULL = "D²E-SFT"
 _VARIANTS = (_FULL, "w/o DIE", "w/o DEE", "w/o BOTH")
 
 
+class _State(BaseModel):
+    log_history: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Result:
-    """One run's scores on one benchmark; models that were not trained here have no `recipe`."""
+    """One run's scores on one benchmark; models that were not trained here have no `recipe` and no `minutes`."""
 
     label: str
     run: Path
     bench: str
     scores: RunScores
     recipe: Recipe | None
+    minutes: float | None = None
 
     @property
     def model(self) -> str:
@@ -62,7 +70,10 @@ def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
     named = [(*name(result), result) for result in results]
     blocks = list(dict.fromkeys(entry.block for entry, _, _ in named))
     named.sort(key=lambda row: (blocks.index(row[0].block), row[1]))
-    rows = [(replace(entry, note=_SETTINGS[result.scores.setting]), result) for entry, _, result in named]
+    rows = [
+        (replace(entry, note=_SETTINGS[result.scores.setting], minutes=result.minutes), result)
+        for entry, _, result in named
+    ]
     return PaperTable(layout, _distinct(rows))
 
 
@@ -86,8 +97,19 @@ def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
 def _read_result(path: Path, label: str, bench: str) -> Result:
     scores = read_scores(path / "eval" / bench / SCORES_FILE)
     # Results may be outside their run (`d2e eval RUN --out FOLDER`), and a run may have moved since it was scored.
-    recipes = [folder / RECIPE_FILE for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
-    return Result(label, path, bench, scores, load_recipe(recipes[0]) if recipes else None)
+    folders = [folder for folder in (Path(scores.model), path) if (folder / RECIPE_FILE).is_file()]
+    if not folders:
+        return Result(label, path, bench, scores, None)
+    return Result(label, path, bench, scores, load_recipe(folders[0] / RECIPE_FILE), _minutes(folders[0]))
+
+
+def _minutes(run: Path) -> float | None:
+    """How long the training took, of a resumed one its last session; None if the run has no such log."""
+    path = run / "trainer_state.json"
+    remedy = "copy it again from the run's last checkpoint, or remove it"
+    history = read_json_as(_State, path, "a trainer state", remedy).log_history if path.is_file() else []
+    seconds = [entry["train_runtime"] for entry in history if "train_runtime" in entry]
+    return seconds[-1] / 60 if seconds else None
 
 
 def _fitting(path: Path, results: Sequence[Result], layout: Layout) -> list[Result]:

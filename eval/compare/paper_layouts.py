@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Layout = Literal["piper", "ablation", "sensitivity", "ood"]
+Layout = Literal["piper", "ablation", "sensitivity", "ood", "cost"]
 Source = tuple[str, str]  # dataset, relation
+ANY, TRAINING = "*", "training"  # sources of times: any dataset, and no evaluation
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,17 @@ LAYOUTS: Mapping[Layout, tuple[Column, ...]] = {
         Column("socialiqa", "SocialIQA", (("socialiqa", "*"),)),
         Column("alphanli", "αNLI", (("alphanli", "*"),)),
     ),
+    # Not scores: minutes of training, and milliseconds a sample of each relation.
+    "cost": (
+        Column("train", "Train, min", ((TRAINING, "*"),)),
+        *(Column(f"{relation}/ms", f"{short}, ms", ((ANY, relation),)) for relation, (_, short, _) in _PIPER.items()),
+    ),
 }
 
 
 def datasets_of(layout: Layout) -> set[str]:
-    """The datasets that a layout has a column for."""
-    return {dataset for column in LAYOUTS[layout] for dataset, _ in column.sources}
+    """The datasets that a layout has a column for; those of the scored results for times."""
+    return {dataset for column in LAYOUTS["piper" if layout == "cost" else layout] for dataset, _ in column.sources}
 
 
 def own_datasets(layout: Layout) -> set[str]:

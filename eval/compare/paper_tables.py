@@ -17,7 +17,7 @@ from typing import Any
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import NONE, Styled, Table
-from eval.compare.paper_layouts import LAYOUTS, Column, Layout, Source, datasets_of
+from eval.compare.paper_layouts import ANY, LAYOUTS, TRAINING, Column, Layout, Source, datasets_of
 from eval.score.scores import RunScores
 
 ENDINGS = {"markdown": "md", "latex": "tex", "json": "json"}  # format → ending of a file
@@ -26,12 +26,13 @@ _TITLES: dict[Layout, str] = {
     "ablation": "Ablation on PIPER: DIE is distillation, DEE debiasing.",
     "sensitivity": "Sensitivity to the debias ratio α: averages over the datasets of a relation.",
     "ood": "Out of distribution; CIDER is averaged over its relations.",
+    "cost": "Computational costs.",
 }
 
 
 @dataclass(frozen=True)
 class Value:
-    """A score in percent, None where nothing was scored; it is `partial` if the column has more sources."""
+    """A score in percent or a time, None if missing; it is `partial` if the column has more sources."""
 
     percent: float | None
     sources: tuple[Source, ...] = ()
@@ -45,7 +46,8 @@ class Value:
 class Entry:
     """One row: the scores of a run in one setting on one benchmark.
 
-    The best value of a `block` is marked. `note` is small print after the label, `facts` are fields in JSON.
+    The best value of a `block` is marked. `note` is small print after the label, `facts` are fields in JSON, `minutes`
+    are those of the training.
     """
 
     label: str
@@ -53,11 +55,18 @@ class Entry:
     block: str = ""
     note: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    minutes: float | None = None
 
     def values(self, layout: Layout) -> list[Value]:
         """The value of each column."""
-        scores = source_scores(self.scores)
+        scores = self._times() if layout == "cost" else source_scores(self.scores)
         return [_value(column, scores) for column in LAYOUTS[layout]]
+
+    def _times(self) -> dict[Source, float]:
+        """Minutes of training, and milliseconds a sample by relation."""
+        found = {} if self.minutes is None else {(TRAINING, ANY): self.minutes}
+        timed = self.scores.timed.items()
+        return found | {(ANY, relation): 1000 * one.seconds / one.samples for relation, one in timed}
 
 
 @dataclass(frozen=True)
@@ -74,28 +83,33 @@ class PaperTable:
         header: list[Any] = [first, *(column.header for column in columns)]
         if columns[0].over:
             header = [("", first), *((column.over, column.header) for column in columns)]
-        best, values = self.best(), self._values()
-        rows = []
-        for row, (entry, own) in enumerate(zip(self.entries, values, strict=True)):
-            cells = [Styled.of(str(value), best=(row, place) in best) for place, value in enumerate(own)]
+        ranks, rows = self.ranks(), []
+        for row, (entry, own) in enumerate(zip(self.entries, self._values(), strict=True)):
+            marks = [ranks.get((row, place)) for place in range(len(own))]
+            cells = [
+                Styled.of(str(value), best=rank == 1, second=rank == 2) for value, rank in zip(own, marks, strict=True)
+            ]
             rows.append((entry.block, [Styled.of(entry.label, note=entry.note), *cells]))
         return Table.in_blocks("", header, rows, _TITLES[self.layout], notes=list(self._notes()))
 
-    def best(self) -> set[tuple[int, int]]:
-        """(row, column) of the best values: ties share the mark, a block of one row has none."""
-        found: set[tuple[int, int]] = set()
+    def ranks(self) -> dict[tuple[int, int], int]:
+        """(row, column) → 1 for the best values, 2 for the second best; ties share a rank.
+
+        A block of one row has no best, one of two rows no second, and times have neither.
+        """
+        found: dict[tuple[int, int], int] = {}
         values = self._values()
         for _, block in groupby(range(len(self.entries)), key=lambda row: self.entries[row].block):
             rows = list(block)
             for column in range(len(LAYOUTS[self.layout])):
-                rivals = _rivals({row: values[row][column] for row in rows})
-                best = max(rivals.values(), default=0.0)
-                found |= {(row, column) for row, value in rivals.items() if len(rivals) > 1 and value == best}
+                rivals = {} if self.layout == "cost" else _rivals({row: values[row][column] for row in rows})
+                order = sorted(set(rivals.values()), reverse=True)[: min(2, len(rivals) - 1)]
+                found |= {(row, column): 1 + order.index(value) for row, value in rivals.items() if value in order}
         return found
 
     def to_json(self) -> str:
-        """Values in percent, not rounded, by the columns' keys; null where nothing was scored."""
-        best, keys = self.best(), [column.key for column in LAYOUTS[self.layout]]
+        """Values in percent, or times, not rounded, by the columns' keys; null if missing."""
+        ranks, keys = self.ranks(), [column.key for column in LAYOUTS[self.layout]]
         rows = [
             {
                 "label": entry.label,
@@ -106,7 +120,10 @@ class PaperTable:
                 **entry.facts,
                 "values": {key: value.percent for key, value in zip(keys, values, strict=True)},
                 "partial": [key for key, value in zip(keys, values, strict=True) if value.partial],
-                "best": [key for place, key in enumerate(keys) if (row, place) in best],
+                **{
+                    name: [key for place, key in enumerate(keys) if ranks.get((row, place)) == rank]
+                    for rank, name in enumerate(("best", "second"), start=1)
+                },
             }
             for row, (entry, values) in enumerate(zip(self.entries, self._values(), strict=True))
         ]
@@ -133,6 +150,10 @@ class PaperTable:
 
     def _notes(self) -> Iterator[str]:
         subsets: dict[str, None] = {}
+        if self.layout == "cost":
+            yield "Milliseconds a sample of each relation in one process, its share of its batch's time."
+            yield "Compare runs on one machine with one batch size. – not recorded, as with vLLM and endpoints."
+            return
         yield "Mean of exact match and token-level F1, in percent."
         values = [value for own in self._values() for value in own]
         if any(value.percent is None for value in values):

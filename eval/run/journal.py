@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -36,7 +36,7 @@ class CompletedPass:
     Attributes:
         answers: Answers in the order of the prompts.
         record: Fingerprint and engine; environment, counts and seconds of the last session. It also has the numbers of
-            answers `resumed` from earlier sessions and `truncated`.
+            answers `resumed` from earlier sessions and `truncated`, and by relation the samples that were `timed`.
     """
 
     answers: list[Answer]
@@ -103,14 +103,19 @@ class DecodingPass:
         lengths, groups = [prompt_length(pair) for pair in pairs], [one.group for one in task.conversations]
         places = share(lengths, groups, task.decoding.batch_size, resumed.answers.keys(), processes)
         path = self.files.partial(processes.index)
-        started = time.perf_counter()
+        started = before = time.perf_counter()
         bar = tqdm(total=len(places), desc=f"decoding ({task.title})", unit="sample", disable=not processes.is_main)
         with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
 
             def on_answers(found: Mapping[int, str | list[OptionScore]]) -> None:
+                nonlocal before
+                now = time.perf_counter()
+                seconds = round((now - before) / len(found), 6) if engine.in_turn else None
                 said = [(places[index], answer) for index, answer in found.items()]
-                writer.write([task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in said])
+                answers = [task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in said]
+                writer.write([replace(answer, seconds=seconds) for answer in answers])
                 bar.update(len(said))
+                before = time.perf_counter()
 
             try:
                 decode = engine.score if task.likelihood else engine.generate
@@ -150,5 +155,17 @@ class DecodingPass:
             **(session or last),
             "resumed": len(resumed.answers),
             "truncated": sum(answer.truncated for answer in answers),
+            "timed": _timed(self.task, answers),
         }
         return CompletedPass(answers, record)
+
+
+def _timed(task: Task, answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+    """The number of samples and the seconds that they took, by relation; those of several processes are added."""
+    found: dict[str, dict[str, float]] = {}
+    for conversation, answer in zip(task.conversations, answers, strict=True):
+        if conversation.relation and answer.seconds is not None:
+            own = found.setdefault(conversation.relation, {"samples": 0, "seconds": 0.0})
+            own["samples"] += 1
+            own["seconds"] += answer.seconds
+    return found

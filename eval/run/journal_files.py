@@ -36,16 +36,18 @@ class Answer:
     """The output for the sample at `index`; `truncated` if its context was cut to fit.
 
     `scores` are log-probability and number of tokens of each option, if these were scored and nothing was generated.
+    `seconds` are its share of its batch's time, if batches were decoded one after another.
     """
 
     index: int
     output: str
     truncated: bool = False
     scores: list[tuple[float, int]] | None = None
+    seconds: float | None = None
 
     def line(self) -> dict[str, Any]:
-        """The answer as JSON, without empty scores."""
-        return {name: value for name, value in vars(self).items() if name != "scores" or value is not None}
+        """The answer as JSON, without empty scores or seconds."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

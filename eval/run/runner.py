@@ -133,4 +133,5 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
         "bad_rows": len(rows.bad),
         "empty_contexts": evaluation.empty_contexts,
         **{key: record[key] for key in ("engine", "engine_counts", "truncated", "resumed", "seconds", "environment")},
+        "timed": record.get("timed", {}),  # records of earlier versions have none
     }

@@ -29,6 +29,7 @@ class Conversation:
         imagined: The same turns without the context.
         group: Conversations in a group share a prefix.
         options: Possible answers, where options are scored.
+        relation: Times are recorded by relation; empty for none.
     """
 
     dataset: str
@@ -37,6 +38,7 @@ class Conversation:
     imagined: Messages
     group: Hashable = ""
     options: tuple[str, ...] = ()
+    relation: str = ""
 
     @property
     def label(self) -> str:
@@ -116,6 +118,7 @@ def sample_task(
             wording.messages(sample, "imagined") if needs_imagined else [],
             group=(sample.format, sample.dataset, sample.relation),
             options=tuple(sample.candidates),
+            relation=sample.relation,
         )
         for sample in samples
     ]

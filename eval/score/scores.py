@@ -112,6 +112,13 @@ class ScoredBenchmark(BaseModel):
     suite: str | None = None
 
 
+class Timed(BaseModel):
+    """How many samples were timed, and the seconds that they took together in one process."""
+
+    samples: int
+    seconds: float
+
+
 class EvaluationFacts(BaseModel):
     """What was decoded and how.
 
@@ -128,6 +135,7 @@ class EvaluationFacts(BaseModel):
         subset: `per_group`, `seed` and `of`, if only some samples were drawn.
         truncated: Contexts that were cut to fit the model.
         resumed: Answers of earlier runs; `seconds` and `environment` are of the last one.
+        timed: By relation; empty if batches were not decoded one after another, as with vLLM.
     """
 
     model: str
@@ -152,6 +160,7 @@ class EvaluationFacts(BaseModel):
     truncated: int = 0
     resumed: int = 0
     seconds: float | None = None
+    timed: dict[str, Timed] = Field(default_factory=dict)
     environment: dict[str, Any] = Field(default_factory=dict)
 
     @property

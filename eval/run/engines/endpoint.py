@@ -59,6 +59,7 @@ class EndpointEngine:
     """
 
     name = "openai"
+    in_turn = False
 
     def __init__(self, options: EndpointOptions, tokenizer: str | None = None, *, likelihood: bool = False) -> None:
         self._options = options

@@ -16,9 +16,13 @@ OnAnswers = Callable[[Mapping[int, str | list[OptionScore]]], None]
 
 
 class Engine(Protocol):
-    """Decodes and scores prompts with one model, task after task; `counts` is what this engine counts in a task."""
+    """Decodes and scores prompts with one model, task after task; `counts` is what this engine counts in a task.
+
+    `in_turn` engines decode one batch after another, each of one group, so that the time of a batch can be measured.
+    """
 
     name: str
+    in_turn: bool
     counts: dict[str, int]
 
     def prepare(self, task: Task) -> Sequence[PromptPair[Any]]:

@@ -32,6 +32,7 @@ class InProcessEngine:
     """
 
     name = "transformers"
+    in_turn = True
 
     def __init__(
         self, model: str, config: EvalConfig, device: torch.device, *, kept: KeptStates | None = None

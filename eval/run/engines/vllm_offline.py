@@ -29,6 +29,7 @@ class VllmEngine:
     """
 
     name = "vllm"
+    in_turn = False
 
     def __init__(self, model: str, options: EvalOptions) -> None:
         tokenizer, encoder_decoder = load_tokenizer(model)

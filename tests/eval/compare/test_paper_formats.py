@@ -20,6 +20,33 @@ def test_the_best_is_bold_and_what_prints_alike_ties(tmp_path: Path) -> None:
     assert "**" not in cells(printed(tmp_path / "sft"))[-1][3], "one row has no best"
 
 
+def test_the_second_best_is_underlined_in_blocks_of_three(tmp_path: Path) -> None:
+    base = {**SFT, ("tracie", "temporal"): 40.0, ("timeqa", "temporal"): 60.0}
+    runs = [run(tmp_path / name, scores) for name, scores in (("base", base), ("sft", SFT), ("d2e", PAPER))]
+    assert [row[3] for row in cells(printed(*runs))[3:]] == ["40.0", "<ins>50.0</ins>", "**76.0**"]
+    assert [row[2] for row in cells(printed(*runs))[3:]] == ["<ins>60.0</ins>", "**68.5**", "**68.5**"]
+    assert r"\underline{50.0}" in printed(*runs, "--format", "latex")
+    text = printed(*runs, "--format", "text")
+    assert " 50.0_ " in text
+    assert "* best, _ second best" in text
+    marks = [row["second"] for row in json.loads(printed(*runs, "--format", "json"))["rows"]]
+    assert "temporal/tracie" in marks[1]
+    assert "temporal/tracie" not in marks[2]
+    assert "<ins>" not in printed(*runs[1:]), "the worse of two is no second best"
+
+
+def test_costs_are_minutes_of_training_and_milliseconds_by_relation(tmp_path: Path) -> None:
+    timed = {"temporal": {"samples": 4, "seconds": 0.6}, "causal": {"samples": 1, "seconds": 0.11}}
+    history = [{"step": 1, "loss": 2.0}, {"step": 2, "train_runtime": 5160.0}]
+    runs = [trained(tmp_path / "d2e", "{}", timed=timed, history=history), run(tmp_path / "vllm")]
+    header, _, *body = cells(printed(*runs, "--layout", "cost"))
+    assert header == ["Methods", "Train, min", "T, ms", "Ca, ms", "Co, ms", "S&C, ms"]
+    assert body == [
+        ["d2e <sub>ZS</sub>", "86.0", "150.0", "110.0", "–", "–"],
+        ["vllm <sub>ZS</sub>", "–", "–", "–", "–", "–"],
+    ]
+
+
 def test_json_has_the_numbers_unrounded_with_where_they_come_from(tmp_path: Path) -> None:
     content = json.loads(printed(run(tmp_path / "run", SFT), "--format", "json"))
     assert content["columns"] == [column.key for column in LAYOUTS["piper"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ def test_a_finished_evaluation_is_scored_again_without_decoding_unless_it_is_ove
     (folder / "scores.json").unlink()
     assert "decoded before, and only scored again" in call(*evaluation(world, tmp_path)).err
     assert len(decoded) == 8
+    results = json.loads((folder / "scores.json").read_text())
+    relations = Counter(row["relation"] for row in predictions(tmp_path))
+    assert {name: own["samples"] for name, own in results["timed"].items()} == relations
+    assert 0 < sum(own["seconds"] for own in results["timed"].values()) <= results["seconds"] + 0.01
     assert (folder / "predictions.jsonl").read_bytes() == before
     assert scores_of(tmp_path) == scores
     assert evaluate(world, tmp_path, "--overwrite") == 0
