@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_model
-from tests.command import d2e, output_of
+from tests.command import d2e, output_of, refusal_of
 from tests.factories import losses, make_world, scores_of, write_recipe
 from tests.tiny import make_sample, tiny_t5_tokenizer
 
@@ -56,6 +56,21 @@ def test_a_run_lowers_the_loss_and_is_evaluated_debiased(world: Path) -> None:
     scores = scores_of(world / "run")
     assert scores["alpha"] == 0.5
     assert scores["overall"]["n"] == 4
+
+
+def test_boxes_are_trained_and_asked_with_a_mask_and_decoded_with_beams(world: Path, tmp_path: Path) -> None:
+    small = ("boxes.boxes=2", "boxes.operations=1", "boxes.train_samples=8", "boxes.test_samples=1")
+    assert d2e("data", "build", "--datasets", "boxes", "--out", tmp_path / "rows", "boxes.form=t5", *small) == 0
+    rows, run = tmp_path / "rows" / "train.parquet", tmp_path / "run"
+    assert d2e("train", world / "run.yaml", "d2e.objective=sft", f"data.train={rows}", f"train.output_dir={run}") == 0
+    files = tmp_path / "files"
+    assert d2e("data", "boxes", files, "--format", "t5", "--plain", "--scenarios", 3) == 0
+    asked = ("--data", files, "--set", "prompt=masked", "--num-beams", 3, "--max-samples", 1)
+    assert "accuracy" in output_of("eval", run, "--bench", "boxes", *asked)
+    scores = json.loads((run / "eval" / "boxes-prompt=masked" / "scores.json").read_text())
+    assert (scores["num_beams"], scores["questions"]) == (3, 7)
+    refused = refusal_of("eval", run, "--bench", "boxes", *asked[:-4], "--num-beams", 2, "--max-samples", 1)
+    assert "--num-beams: 3 → 2" in refused
 
 
 def test_resuming_ends_where_the_whole_run_does(world: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class DecodingConfig:
             likeliest token (Li et al. 2023, contrastive decoding); 0 allows all.
         seed: Seed of the draws. Each prompt has its own draws, so its batch does not matter.
         stop_strings: Strings that end an answer and stay in it, as in transformers.
-        num_beams: Beam search is not supported; anything but 1 is an error.
+        num_beams: Beams of transformers' beam search: plain decoding of an encoder-decoder model, in process.
         batch_size: Prompts that are decoded together, in process.
         compiled: Compile the step (torch.compile) with static shapes; pays off on a GPU, from some hundred prompts on.
 
@@ -77,13 +77,15 @@ class DecodingConfig:
         texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
         object.__setattr__(self, "decoder", f"{name}:{','.join(texts)}" if texts else name)
         check_alpha(self.alpha)
-        if self.num_beams != 1:
+        if self.num_beams > 1 and (self.needs_imagined or self.temperature or self.stop_strings):
+            other = "debiased decoding" if self.needs_imagined else "a temperature or stop strings"
             raise UserError(
-                f"num_beams={self.num_beams}: debiased decoding has no beam search, whose hypotheses would each need "
-                "an imagined row of their own",
-                "use num_beams=1 with temperature=0 (greedy), or sample with temperature > 0",
+                f"num_beams={self.num_beams} with {other}: beam search is for plain greedy decoding; debiased, each "
+                "hypothesis would need an imagined row of its own",
+                "decode plainly (--decoder plain, or alpha=0), or use num_beams=1",
             )
         ranges = {
+            "num_beams": (self.num_beams >= 1, "1 or more"),
             "max_new_tokens": (self.max_new_tokens >= 1, "1 or more"),
             "temperature": (0 <= self.temperature < math.inf, "0 or more"),
             "top_k": (self.top_k >= 0, "0 (all tokens) or more"),
@@ -109,6 +111,7 @@ class DecodingConfig:
             "alpha": None if other else self.alpha,
             **({"decoder": self.decoder} if other else {}),
             **({"plausibility": self.plausibility} if self.plausibility > 0 else {}),
+            **({"num_beams": self.num_beams} if self.num_beams > 1 else {}),
         }
 
 
@@ -131,7 +134,7 @@ def describe(record: Mapping[str, Any]) -> str:
     """Describe a record of decoding in words that follow "decoded"; other keys of the record are ignored."""
     alpha, decoder = record.get("alpha"), record.get("decoder")
     if not alpha and not decoder:
-        return "plainly"
+        return "plainly" + (f" with {record['num_beams']} beams" if record.get("num_beams") else "")
     how = f"with {decoder}" if decoder else f"debiased with α = {alpha:g}"
     return how + (f" and a plausibility cut-off of {record['plausibility']:g}" if record.get("plausibility") else "")
 

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers import LogitsProcessorList
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
 from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, batches_of, resolved, token_pairs
 from d2e_sft.decoding.rows import no_gradients, rows_of
+from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.util.errors import UserError
 
@@ -46,8 +50,9 @@ def generate(
         the new token ids of each pair, in order.
 
     Raises:
-        UserError: an α is out of range or the decoder has none, a custom decoder fails, or there are stop strings and
-            no tokenizer. The scores of a token are NaN or infinite, as where float16 overflows.
+        UserError: an α is out of range or the decoder has none, a custom decoder fails, there are stop strings and
+            no tokenizer, or beams and no encoder-decoder model. The scores of a token are NaN or infinite, as where
+            float16 overflows.
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
@@ -120,6 +125,9 @@ def _decoded(
     model: Any, pairs: dict[int, TokenPair], decoding: DecodingConfig, stops: _Stops, prefix: Prefix
 ) -> Iterator[tuple[int, int]]:
     """Decode one batch. A pair's random draws depend on its index and the seed only."""
+    if decoding.num_beams > 1:
+        yield from _by_beams(model, pairs, decoding, stops)
+        return
     choose = TokenChoice(decoding, pairs)
     answers: dict[int, list[int]] = {index: [] for index in pairs}
     ended: set[int] = set()
@@ -152,3 +160,33 @@ def _decoded(
                     order = rows.keep(running)
                     active, chosen = [active[place] for place in order], chosen[order]
                 rows.append(chosen.clamp(min=0) if decoding.compiled else chosen)  # ended pairs may have no token
+
+
+def _by_beams(
+    model: Any, pairs: Mapping[int, TokenPair], decoding: DecodingConfig, stops: _Stops
+) -> Iterator[tuple[int, int]]:
+    """Decode one batch by transformers' beam search; yields each answer as a whole."""
+    if not model.config.is_encoder_decoder:
+        raise UserError(
+            f"num_beams={decoding.num_beams}: this model has only a decoder; expected an encoder-decoder such as T5",
+            "use num_beams=1 (drop --num-beams)",
+        )
+
+    def checked(_: Tensor, scores: Tensor) -> Tensor:
+        if scores.isnan().any():
+            what = "the scores of the next token contain NaN or infinity"
+            raise non_finite_output(f"a batch of {len(pairs)} prompts", what, model)
+        return scores
+
+    inputs = encoder_inputs([pair.original for pair in pairs.values()], 0)
+    with no_gradients(model):
+        found = model.generate(
+            **{name: tensor.to(model.device) for name, tensor in inputs.items()},
+            num_beams=decoding.num_beams,
+            do_sample=False,
+            max_new_tokens=decoding.max_new_tokens,
+            eos_token_id=sorted(stops.ids) or None,
+            logits_processor=LogitsProcessorList([checked]),
+        )
+    for index, (_, *tokens) in zip(pairs, found.tolist(), strict=True):  # without the decoder's start
+        yield from ((index, token) for token in takewhile(lambda token: token not in stops.ids, tokens))

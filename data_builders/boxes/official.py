@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from d2e_sft.data.sample import Split
 from data_builders.boxes.scenarios import Drawn, Variant, draw_scenarios, scenario_random, whole_scenarios
+from data_builders.boxes.wording import MASK, in_words_of_t5
 from data_builders.boxes.world import OBJECTS, World
 
 RowFormat = Literal["few_shot", "t5"]
-_MASK = "<extra_id_0>"
 _WORLD = World(boxes=7, max_objects=3, expected_objects=2.0, operations=12, objects=OBJECTS)
 
 
@@ -40,7 +40,7 @@ def _rows(drawn: Drawn, row_format: RowFormat) -> Iterator[dict[str, Any]]:
     scenario, wording = drawn.scenario, drawn.wording
     text = wording.state(enumerate(scenario.states[0]))
     if row_format == "t5":
-        text = text.replace("contains nothing", "is empty")
+        text = in_words_of_t5(text)
     kinds: list[Counter[str]] = [Counter(move=0, remove=0, put=0) for _ in scenario.states[0]]
     sentences = ["", *wording.sentences(scenario)]
     for after, state in enumerate(scenario.states):
@@ -53,11 +53,11 @@ def _rows(drawn: Drawn, row_format: RowFormat) -> Iterator[dict[str, Any]]:
             begin, answer = f"{text} {wording.name(box)} contains", wording.say(contents)
             if row_format == "t5":
                 begin = f"{text} {wording.name(box)}"
-                answer = f"contains {answer}" if contents else "is empty"
+                answer = wording.clause(contents)
             yield {
                 "sentence": f"{begin} {answer}.",
-                "sentence_masked": f"{begin} {_MASK} .",
-                "masked_content": f"{_MASK} {answer}",
+                "sentence_masked": f"{begin} {MASK} .",
+                "masked_content": f"{MASK} {answer}",
                 "sample_id": drawn.number,
                 "numops": kinds[box].total(),
                 "numops_by_op": dict(kinds[box]),

@@ -15,13 +15,14 @@ import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from d2e_sft.data.conversation import CONTEXT, Conversation, Turn
 from d2e_sft.data.sample import EventSample, Split
 from data_builders.boxes.scenarios import Drawn, Need, Variant, draw_scenarios, needs, scenario_random, whole_scenarios
-from data_builders.boxes.wording import refined_context
+from data_builders.boxes.wording import MASK, in_words_of_t5, refined_context
 from data_builders.boxes.world import OBJECTS, Scenario, World
 from data_builders.raw.facts import source
 from data_builders.raw.source import MOST_SAMPLES, Job, SourceOptions, SplitRows, SplitSamples
@@ -41,6 +42,8 @@ class BoxesOptions(SourceOptions):
         changed_share: Share of the drawn questions whose box was changed at least once; None draws uniformly
             over numbers of operations and boxes, which leaves many boxes unchanged.
         scenarios: Ask everything about this many scenarios instead of drawing questions.
+        form: `question` asks `What does Box 0 contain?`. `t5` is the form in which the paper fine-tunes T5, as in the
+            files of `d2e data boxes --format t5`: the prompt ends in a masked statement, and the answer fills it in.
         variant: A published way to separate training from evaluation; see `data_builders.boxes.scenarios`.
         seed: Overrides the build's seed.
     """
@@ -56,6 +59,7 @@ class BoxesOptions(SourceOptions):
     min_numops: int = Field(0, ge=0)
     changed_share: float | None = Field(None, ge=0, le=1)
     scenarios: int | None = Field(None, ge=1, le=10_000)
+    form: Literal["question", "t5"] = "question"
     variant: Variant = "base"
     seed: int | None = None
 
@@ -111,7 +115,7 @@ def read(job: Job) -> SplitSamples:
             left = min(options.questions_per_scenario, need.total - need.taken)
             asked = _draw(asked, options, need.taken, left, rng)
         need.taken += 1 if options.scenarios is not None else len(asked)
-        samples[drawn.split] += _samples(drawn, asked, job.source.licence)
+        samples[drawn.split] += _samples(drawn, asked, job.source.licence, options.form)
     return {split: SplitRows(rows) for split, rows in samples.items()}
 
 
@@ -148,22 +152,28 @@ def _draw(
     return drawn
 
 
-def _samples(drawn: Drawn, asked: list[_Question], licence: str) -> Iterator[EventSample]:
+def _samples(drawn: Drawn, asked: list[_Question], licence: str, form: str) -> Iterator[EventSample]:
     scenario, wording = drawn.scenario, drawn.wording
     opening = wording.state(enumerate(scenario.states[0]))
     sentences = wording.sentences(scenario)
     signature = "-".join(map(str, scenario.signature))
     for question in asked:
+        contents = scenario.states[question.after][question.box]
+        parts = {
+            "format": "qa",
+            "context": " ".join([opening, *sentences[: question.after]]),
+            "refined_context": refined_context(scenario, wording, question.box, question.after),
+            "question": f"What does {wording.name(question.box)} contain?",
+            "answers": [wording.say(contents)],
+        }
+        if form == "t5":
+            parts = _for_t5(parts, wording.name(question.box), wording.clause(contents))
         yield EventSample(
             id=f"boxes-{drawn.split}-{drawn.number}-{question.after}-{question.box}",
             dataset="boxes",
             split=drawn.split,
             relation="temporal",
-            format="qa",
-            context=" ".join([opening, *sentences[: question.after]]),
-            refined_context=refined_context(scenario, wording, question.box, question.after),
-            question=f"What does {wording.name(question.box)} contain?",
-            answers=[wording.say(scenario.states[question.after][question.box])],
+            **parts,
             meta={
                 "scenario": drawn.number,
                 "box": question.box,
@@ -173,6 +183,20 @@ def _samples(drawn: Drawn, asked: list[_Question], licence: str) -> Iterator[Eve
                 "licence": licence,
             },
         )
+
+
+def _for_t5(parts: dict[str, Any], box: str, answer: str) -> dict[str, Any]:
+    """Return the fields of a question in the form for fine-tuning T5: the answer fills in a masked statement."""
+    masked = f"{box} {MASK} ."
+    turns = [Turn(role="user", content=masked)]
+    return {
+        "format": "chat",
+        "context": in_words_of_t5(parts["context"]),
+        "refined_context": in_words_of_t5(parts["refined_context"]),
+        "question": masked,
+        "answers": [f"{MASK} {answer}"],
+        "conversation": Conversation(turns=turns, context_turn=0, context_block=f"{CONTEXT} "),
+    }
 
 
 BOXES = source(Path(__file__).with_name("boxes"), read, BoxesOptions)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 from data_builders.boxes.world import Operation, Scenario, State
 
+MASK = "<extra_id_0>"  # of T5
+EMPTY = "is empty"  # `contains nothing` in the form for fine-tuning T5
 MODIFIERS = ("big", "small", "blue", "green", "red", "yellow")
 # Kind of operation → its sentence in the plain and in the other wording.
 _SENTENCES = {
@@ -77,6 +79,10 @@ class Wording:
         called = [(self.names.get(thing, thing), thing in short) for thing in sorted(things)]
         return " and ".join(f"the {name.split()[-1] if noun else name}" for name, noun in called) or "nothing"
 
+    def clause(self, things: frozenset[str]) -> str:
+        """Return what the form for fine-tuning T5 says of a box: `contains the a and the b`, or `is empty`."""
+        return f"contains {self.say(things)}" if things else EMPTY
+
     def operation(self, operation: Operation, before: State) -> str:
         """Return an operation as a sentence; `before` is the state that it changes."""
         whole = self._says_contents(operation, before)
@@ -105,6 +111,11 @@ class Wording:
             return frozenset()
         nouns = Counter(self.names[thing].split()[-1] for thing in before[operation.source])
         return frozenset(thing for thing in operation.things if nouns[self.names[thing].split()[-1]] == 1)
+
+
+def in_words_of_t5(text: str) -> str:
+    """Return a description in the words of the form for fine-tuning T5, in which an empty box `is empty`."""
+    return text.replace("contains nothing", EMPTY)
 
 
 def ambiguous_names(things: Sequence[str], rng: random.Random) -> dict[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 
 from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
-from d2e_sft.data.conversation import CONTEXT
+from d2e_sft.data.conversation import CONTEXT, Turn
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.row import RowParser
@@ -41,7 +42,7 @@ def _samples(parser: RowParser, row: Row) -> list[EventSample]:
     block = spec.context_block.replace("\\n", "\n") or f"{CONTEXT}\n\n"
     rule = ContextRule("" if spec.context_in == "none" else _place(spec), block)
     try:
-        turns = [turn for name in columns.messages for turn in read_turns(_parsed(row.fields[name]), name)]
+        turns = [turn for number in range(len(columns.messages)) for turn in _turns(row, columns.messages, number)]
         field = row.fields[columns.context] if "context" in columns.model_fields_set else ""
         if not isinstance(field, str | None):
             raise ValueError(f"{columns.context}: got {field!r}; expected text")
@@ -60,6 +61,14 @@ def _samples(parser: RowParser, row: Row) -> list[EventSample]:
         )
         for chat in found
     ]
+
+
+def _turns(row: Row, columns: Sequence[str], number: int) -> list[Turn]:
+    """Return the turns in a column; plain texts in several columns are turns of user and assistant."""
+    value = _parsed(row.fields[columns[number]])
+    if isinstance(value, str) and len(columns) > 1:
+        return [Turn(role="assistant" if number % 2 else "user", content=value)]
+    return read_turns(value, columns[number])
 
 
 def _place(spec: OwnSpec) -> str:

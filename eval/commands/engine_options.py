@@ -31,6 +31,13 @@ _OPTIONS = (
         help="Data type of the weights; auto: bfloat16 if this machine computes it fast, else float32. [default: as "
         "in the recipe, else float32; with vllm the checkpoint's]",
     ),
+    click.option(
+        "--num-beams",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Beams of plain decoding; for encoder-decoder models such as Flan-T5.",
+    ),
     click.option("--compile", "compiled", is_flag=True, help="Compile the decoding step; for GPUs."),
     click.option(
         "--tensor-parallel",
@@ -58,6 +65,7 @@ _ENGINES_OF: dict[str, tuple[str, ...]] = {  # the engines of each parameter
     "batch_size": ("transformers",),
     "dtype": ("transformers", "vllm"),
     "compiled": ("transformers",),
+    "num_beams": ("transformers",),
     **dict.fromkeys(_VLLM, ("vllm",)),
     **dict.fromkeys(_ENDPOINT, ("openai",)),
     "tokenizer": ("openai",),
@@ -65,8 +73,8 @@ _ENGINES_OF: dict[str, tuple[str, ...]] = {  # the engines of each parameter
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the engines' options to a click command, which gets `batch_size`, `dtype`, `compiled`, `tokenizer`, `vllm`
-    and `endpoint`.
+    """Add the engines' options to a click command, which gets `batch_size`, `dtype`, `compiled`, `num_beams`,
+    `tokenizer`, `vllm` and `endpoint`.
 
     The command needs an option `engine`. An option of another engine is a UserError before anything is done.
     """
@@ -91,5 +99,5 @@ def _collect(engine: str, values: dict[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         raise UserError(f"options of the endpoint: {describe_validation_error(error)}") from None
     vllm = {name: values[name] for name in _VLLM if values[name] is not None}
-    own = {name: values[name] for name in ("batch_size", "dtype", "compiled", "tokenizer")}
+    own = {name: values[name] for name in ("batch_size", "dtype", "compiled", "num_beams", "tokenizer")}
     return {**own, "vllm": vllm, "endpoint": endpoint}

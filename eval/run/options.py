@@ -44,6 +44,7 @@ class EvalOptions:
         seed: Seed of the subset, the demonstrations and the bootstrap.
         demonstrations: A file or folder of training rows for the few-shot setting; None: found near the benchmark.
         overlong: What to do with prompts that exceed the model's context.
+        num_beams: Beams of plain decoding, for encoder-decoder models.
         dtype: Data type of the weights. None means the recipe's in process, and vLLM's own choice in vLLM. `auto` is
             bfloat16 if this machine computes it fast, else float32; `resolve_options` resolves it.
         compiled: Compile the decoding step of the transformers engine.
@@ -69,6 +70,7 @@ class EvalOptions:
     seed: int = 0
     demonstrations: Path | None = None
     overlong: OverlongRule = "error"
+    num_beams: int = 1
     dtype: str | None = None
     compiled: bool = False
     vllm: dict[str, Any] = field(default_factory=dict)
@@ -112,6 +114,7 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     decoding = DecodingConfig(
         **given_decoder(options.decoder, options.alpha, default.alpha),
         plausibility=options.plausibility,
+        num_beams=options.num_beams,
         max_new_tokens=options.max_new_tokens or limit,
         batch_size=options.batch_size or own.batch_size,
         compiled=options.compiled,
@@ -170,6 +173,7 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
         "--setting cot": options.setting == "cot",
         f"--max-new-tokens {options.max_new_tokens}": options.max_new_tokens is not None,
         "--compile": options.compiled,
+        f"--num-beams {options.num_beams}": options.num_beams > 1,
     }
     refusing = "drop it; the server refuses prompts that are too long for it, and the sample is named"
     in_process = "add --decoder plain, or score in process: --engine transformers"

@@ -128,6 +128,7 @@ class EvaluationFacts(BaseModel):
         alpha: The debias ratio; None with another decoder than `d2e`.
         decoder: Another decoder, with its options; None: `d2e`, or plain if α is 0.
         plausibility: The cut-off; 0 allows all tokens and is not written.
+        num_beams: Beams of plain decoding; 1 is not written.
         engine: Name of the engine, or several names if the run was resumed with another one; None for answers that
             were not decoded here but only scored.
         prompt_set_given: Name of the prompt set, or the file of a custom one.
@@ -145,6 +146,7 @@ class EvaluationFacts(BaseModel):
     alpha: float | None
     decoder: str | None = None
     plausibility: float = 0.0
+    num_beams: int = 1
     setting: Setting = "zero_shot"
     engine: str | None = None
     engine_counts: dict[str, int] = Field(default_factory=dict)
@@ -166,7 +168,7 @@ class EvaluationFacts(BaseModel):
     @property
     def decoding(self) -> dict[str, Any]:
         """The record of the decoding; see `DecodingConfig.record` and `describe`."""
-        return self.model_dump(include=set(RECORDED), exclude_unset=True)
+        return self.model_dump(include={*RECORDED, "num_beams"}, exclude_unset=True)
 
 
 class RunScores(Scores, EvaluationFacts):

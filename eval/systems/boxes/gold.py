@@ -22,9 +22,9 @@ from d2e_sft.util.errors import UserError
 from eval.systems.boxes.answers import contents_of
 from eval.systems.files import Row, checked, read_text
 
-_MASK = "<extra_id_0>"
+MASK = "<extra_id_0>"
 P = TypeVar("P", Path, PurePosixPath)
-_MASKED = re.compile(rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?P<verb> contains)? {_MASK} \.", re.S)
+_MASKED = re.compile(rf"(?P<description>.+\.) (?P<box>(?:Box|Container) \w+)(?P<verb> contains)? {MASK} \.", re.S)
 Form = Literal["few_shot", "t5"]
 
 
@@ -45,8 +45,8 @@ class Question(Row):
 
     @model_validator(mode="after")
     def _has_the_published_form(self) -> Self:
-        if not self.masked_content.startswith(_MASK):
-            raise ValueError(f"masked_content is {self.masked_content!r}; expected it to begin with {_MASK}")
+        if not self.masked_content.startswith(MASK):
+            raise ValueError(f"masked_content is {self.masked_content!r}; expected it to begin with {MASK}")
         if _initial(self.description, self.box) is None:
             raise ValueError(f"the first sentence of sentence_masked does not say what {self.box} holds")
         return self
@@ -55,7 +55,7 @@ class Question(Row):
     def _parts(self) -> dict[str, str | None]:
         if found := _MASKED.fullmatch(self.sentence_masked):
             return found.groupdict()
-        raise ValueError(f"sentence_masked ends {self.sentence_masked[-60:]!r}; expected '… Box N contains {_MASK} .'")
+        raise ValueError(f"sentence_masked ends {self.sentence_masked[-60:]!r}; expected '… Box N contains {MASK} .'")
 
     @property
     def description(self) -> str:
@@ -75,7 +75,7 @@ class Question(Row):
     @property
     def answer(self) -> str:
         """The gold text, such as `the drug and the plate`, or `nothing`, or `is empty`."""
-        return self.masked_content.removeprefix(_MASK).strip()
+        return self.masked_content.removeprefix(MASK).strip()
 
     @property
     def contents(self) -> frozenset[str]:

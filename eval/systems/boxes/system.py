@@ -13,11 +13,12 @@ from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.encrypted_zip import PASSWORD
+from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
 from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
 from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
-from eval.systems.boxes.gold import Question, balanced, read_questions, states
+from eval.systems.boxes.gold import MASK, Question, balanced, read_questions, states
 from eval.systems.boxes.predictions import official_tsv, read_predictions, write_predictions
 from eval.systems.boxes.scorer import measures, outcomes, plot, random_answers, score, tables
 from eval.systems.conversations import assistant, system, user, wording
@@ -25,12 +26,12 @@ from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 State = Sequence[Question]
 Answers = tuple[list[Question], list[str | None]]  # the questions that are answered, and the texts
-Prompt = Literal["all_boxes", "one_box", "trained"]
+Prompt = Literal["all_boxes", "one_box", "trained", "masked"]
 Form = Literal["chat", "cloze"]
 Demonstrations = Literal["plain", "alternate", "none"]
 Split = Annotated[str, Field(description="beginning of the file's name in a folder or archive")]
 Password = Annotated[str, Field(exclude=True, description="of an archive")]
-_MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40}
+_MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40, "masked": 40}
 _SYSTEM = (
     "You are told what some boxes hold and what is then done with their contents. Keep track of it, and say what is "
     "in {what} at the end, {how}."
@@ -56,7 +57,9 @@ class BoxesScoreOptions(SystemOptions):
 class BoxesOptions(SystemOptions):
     """Options of a run."""
 
-    prompt: Prompt = Field("all_boxes", description="all_boxes at once, one_box, or trained: as d2e train")
+    prompt: Prompt = Field(
+        "all_boxes", description="all_boxes at once, one_box; trained: as d2e train; masked: as T5 is fine-tuned"
+    )
     form: Form = Field("chat", description="chat, or cloze: a text to complete, for base models")
     demonstrations: Demonstrations = Field(
         "plain", description="plain, alternate (in words the questions lack), or none: zero-shot"
@@ -68,9 +71,9 @@ class BoxesOptions(SystemOptions):
     password: Password = PASSWORD
 
     @model_validator(mode="after")
-    def _the_trained_prompt_is_one(self) -> Self:
-        if self.prompt == "trained" and (self.form, self.demonstrations) != ("chat", "plain"):
-            raise ValueError("prompt=trained is d2e train's own prompt; leave form and demonstrations out")
+    def _prompts_of_training_have_one_form(self) -> Self:
+        if self.prompt in ("trained", "masked") and (self.form, self.demonstrations) != ("chat", "plain"):
+            raise ValueError(f"prompt={self.prompt} is a prompt of training; leave form and demonstrations out")
         return self
 
 
@@ -97,7 +100,7 @@ class Boxes(System[Sequence[State], Answers]):
         chosen = [question for state in call.drawn(offered) for question in state]
         texts = ask_about(chosen, options, asker)
         return chosen, [
-            in_words_of_t5(text) if text and question.form == "t5" else text
+            in_words_of_t5(text) if text and question.form == "t5" and options.prompt != "masked" else text
             for text, question in zip(texts, chosen, strict=True)
         ]
 
@@ -130,6 +133,9 @@ def ask_about(questions: Sequence[Question], options: BoxesOptions, asker: Asker
         replies = asker.ask("answers", chats, max_new_tokens=tokens)
         found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)
         return [answers[0] if answers else None for answers in found]
+    if options.prompt == "masked":
+        replies = asker.ask("answers", list(map(as_masked, questions)), max_new_tokens=tokens)
+        return [reply.removeprefix(MASK).strip() or None for reply in replies]
     cloze, whole = options.form == "cloze", options.prompt == "all_boxes"
     groups = states(questions) if whole else [[question] for question in questions]
     chats = [prompt_about(group[0], options.demonstrations, options.form, whole=whole) for group in groups]
@@ -198,6 +204,18 @@ def as_trained(question: Question, prompts: PromptSet) -> Conversation:
     views: tuple[View, View] = ("original", "imagined")
     original, imagined = (prompts.messages(sample, view) for view in views)
     return Conversation("boxes", sample.id, original, imagined)
+
+
+def as_masked(question: Question) -> Conversation:
+    """Return the file's own sentence, whose mask the model fills in: how the paper fine-tunes and scores T5."""
+    if question.form != "t5":
+        raise UserError(
+            f"prompt=masked: line {question.line} of the questions has 'contains' before its mask; expected the form "
+            "for fine-tuning T5, in which the mask replaces the whole statement",
+            "make such files: d2e data boxes OUT.zip --format t5",
+        )
+    original, imagined = ([user(text)] for text in (question.sentence_masked, f"{question.box} {MASK} ."))
+    return Conversation("boxes", f"line {question.line}", original, imagined)
 
 
 def completed(question: Question, reply: str) -> str:

@@ -14,7 +14,10 @@ from d2e_sft.util.errors import UserError
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"num_beams": 4}, "num_beams=4: debiased decoding has no beam search"),
+        ({"num_beams": 4}, "num_beams=4 with debiased decoding: beam search is for plain greedy decoding"),
+        ({"num_beams": 4, "decoder": "cad"}, "num_beams=4 with debiased decoding"),
+        ({"num_beams": 4, "alpha": 0, "temperature": 1}, "num_beams=4 with a temperature or stop strings"),
+        ({"num_beams": 0}, "num_beams=0: out of range; expected 1 or more"),
         ({"temperature": -0.1}, "temperature=-0.1: out of range; expected 0 or more"),
         ({"temperature": float("nan")}, "temperature=nan"),
         ({"top_p": 0.0}, "top_p=0.0: out of range; expected above 0"),

@@ -12,7 +12,14 @@ import torch
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, rows, stream, token_pairs
 from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import NEW_TOKENS, frequent_token, guided, random_prompts, watch_inputs
+from tests.d2e_sft.decoding.pairs import (
+    NEW_TOKENS,
+    encoder_decoder,
+    frequent_token,
+    guided,
+    random_prompts,
+    watch_inputs,
+)
 from tests.tiny import overflowing_model, tiny_model, tiny_tokenizer
 
 ORIGINALS, IMAGINED = random_prompts(5, 8, 40, seed=1), random_prompts(5, 3, 9, seed=2)
@@ -53,6 +60,33 @@ def test_alpha_zero_is_plain_greedy_decoding_with_one_stream() -> None:
             torch.tensor([original]), do_sample=False, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0
         )
         assert answer == plain[0, len(original) :].tolist()
+
+
+def test_as_many_beams_as_tokens_find_the_likeliest_of_all_answers() -> None:
+    model = encoder_decoder()
+    width, start = model.config.vocab_size, model.config.decoder_start_token_id
+    decoding = DecodingConfig(alpha=0, max_new_tokens=2, num_beams=width)
+    ours = generate_debiased(model, ORIGINALS[:3], decoding=decoding, stop_ids=[])
+    firsts = torch.tensor([[start, token] for token in range(width)])
+    for prompt, answer in zip(ORIGINALS[:3], ours, strict=True):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt]).expand(width, -1), decoder_input_ids=firsts).logits
+        first, second = logits.log_softmax(dim=-1).unbind(dim=1)
+        best = int((first[0][:, None] + second).argmax())
+        assert answer == [best // width, best % width]
+
+
+def test_beams_end_answers_at_stop_tokens_and_need_an_encoder() -> None:
+    model, decoding = encoder_decoder(), DecodingConfig(alpha=0, max_new_tokens=NEW_TOKENS, num_beams=3)
+    stops = range(model.config.vocab_size // 2)
+    stopped = generate_debiased(model, ORIGINALS, decoding=decoding, stop_ids=stops)
+    assert not set(stops) & {token for answer in stopped for token in answer}
+    assert any(len(answer) < NEW_TOKENS for answer in stopped)
+    with pytest.raises(UserError, match="num_beams=3: this model has only a decoder"):
+        generate_debiased(tiny_model(), ORIGINALS, decoding=decoding, stop_ids=[])
+    model.lm_head.weight.data.fill_(torch.nan)
+    with pytest.raises(UserError, match="a batch of 5 prompts: the scores of the next token contain NaN"):
+        generate_debiased(model, ORIGINALS, decoding=decoding, stop_ids=[])
 
 
 def _free(model: Any, count: int = 20) -> list[list[int]]:

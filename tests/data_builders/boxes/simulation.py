@@ -15,10 +15,10 @@ _THING = r"\b[Tt]he ((?:(?:big|small|blue|green|red|yellow) )?[\w-]+)"
 
 
 @cache
-def scenarios(count: int, variant: Variant = "base") -> dict[str, list[EventSample]]:
+def scenarios(count: int, variant: Variant = "base", form: str = "question") -> dict[str, list[EventSample]]:
     """The rows of whole scenarios of a variant, by split."""
     source = SOURCES["boxes"]
-    options = source.options.model_validate({"scenarios": count, "variant": variant})
+    options = source.options.model_validate({"scenarios": count, "variant": variant, "form": form})
     found = source.read(Job(source, {}, 0, options, BadRows()))
     return {split: list(rows.rows) for split, rows in found.items()}
 

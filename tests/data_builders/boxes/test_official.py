@@ -46,6 +46,22 @@ def test_benchmark_files_and_training_rows_have_the_same_scenarios(variant: Vari
         assert masked[split] == {f"{sample.context} {name} contains <extra_id_0> ." for sample, name in pairs}
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_in_the_form_for_t5_are_those_of_the_files(variant: Variant) -> None:
+    files: dict[str, list[tuple[str, str]]] = {"train": [], "dev": [], "test": []}
+    for split, row in official_rows(variant, scenarios=9, seed=0, row_format="t5"):
+        files[split].append((row["sentence_masked"], row["masked_content"]))
+    for split, samples in scenarios(9, variant, "t5").items():
+        found = []
+        for sample in samples:
+            assert sample.conversation is not None
+            (turn,) = sample.conversation.messages(sample.context)
+            found.append((turn["content"], sample.answers[0]))
+            (imagined,) = sample.conversation.messages("")
+            assert turn["content"] == f"{sample.context} {imagined['content']}"
+        assert found == files[split]
+
+
 def test_the_two_formats_differ_in_masks_and_in_the_wording_of_empty_boxes() -> None:
     few, t5 = (
         [row for _, row in official_rows("base", scenarios=5, seed=0, row_format=form)]

@@ -18,6 +18,16 @@ def _check_answer(sample: EventSample) -> None:
         assert contents_by_text(text)[str(sample.meta["box"])] == things_in(sample.answers[0]), text
 
 
+def test_in_the_form_for_t5_the_answer_follows_from_both_contexts_too() -> None:
+    empty = 0
+    for sample, plain in zip(scenarios(20, form="t5")["train"], scenarios(20)["train"], strict=True):
+        assert sample.context.replace("is empty", "contains nothing") == plain.context
+        assert (sample.refined_context or "").replace("is empty", "contains nothing") == plain.refined_context
+        empty += sample.answers == ["<extra_id_0> is empty"]
+        assert things_in(sample.answers[0]) == things_in(plain.answers[0])
+    assert empty > 100
+
+
 def test_numops_trains_on_two_operations_and_tests_on_twelve() -> None:
     for variant in ("numops", "altforms_numops"):
         splits = scenarios(20, variant)

@@ -55,6 +55,14 @@ def test_prompt_and_completion_are_one_conversation(tmp_path: Path) -> None:
     assert (found.context, found.answers) == ("It rains. Ann runs.", ["It rains."])
 
 
+def test_plain_texts_in_two_columns_are_the_turns_of_user_and_assistant(tmp_path: Path) -> None:
+    row = json.dumps({"sentence_masked": "Box 0 is empty. Box 0 <extra_id_0> .", "masked_content": "is empty"})
+    spec = SPEC + "context_in: none\ncolumns: {messages: [sentence_masked, masked_content]}\n"
+    (found,) = rows_of(write(tmp_path, mine_yaml=spec, mine_jsonl=row + "\n"))
+    assert found.conversation.turns == [Turn(role="user", content="Box 0 is empty. Box 0 <extra_id_0> .")]
+    assert (found.context, found.answers) == ("", ["is empty"])
+
+
 def test_own_wording_is_all_that_the_model_sees(tmp_path: Path) -> None:
     spec = (
         "train: mine.csv\nformat: chat\nsystem: You help customers.\n"
@@ -83,6 +91,7 @@ def test_own_wording_is_all_that_the_model_sees(tmp_path: Path) -> None:
         ("columns: {question: q}\n", lines(ONE), "columns.question: not used for conversations"),
         ("prompt: Why?\n", lines(ONE), "expected {question} and {context} in it"),
         ("system: Be brief.\n", lines(ONE), "system: not used without `prompt`"),
+        ("columns: {messages: [text]}\n", lines("Why?", name="text"), "text: got 'Why\\?'; expected a list of turns"),
         ("loss: some\n", lines(ONE), "loss: got 'some'"),
     ],
 )

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.util.errors import UserError
+from data_builders.boxes.official import official_rows
 from eval.systems.boxes.answers import read_all
-from eval.systems.boxes.gold import Question, read_questions
-from eval.systems.boxes.system import Demonstrations, as_trained, completed, prompt_about
-from tests.data_builders.boxes.simulation import contents_by_text, things_in
+from eval.systems.boxes.gold import Question, read_questions, states
+from eval.systems.boxes.system import (
+    BOXES,
+    BoxesOptions,
+    Demonstrations,
+    as_masked,
+    as_trained,
+    completed,
+    prompt_about,
+)
+from eval.systems.system import SystemCall
+from tests.data_builders.boxes.simulation import contents_by_text, scenarios, things_in
 from tests.eval.systems.boxes.rows import MOVED, ROWS
 from tests.eval.systems.files import save
+from tests.factories import ScriptedAsker
 
 
 @pytest.fixture
@@ -33,6 +46,38 @@ def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(questi
         assert chat.imagined[:-1] == chat.messages[:-1]
         assert chat.imagined[-1]["content"].strip()
     assert "Box" not in str(chats[1].messages[:-1]), "the alternate demonstrations speak of containers"
+
+
+@pytest.fixture
+def masked(tmp_path: Path) -> list[Question]:
+    """The rows of a scenario in the form for fine-tuning T5."""
+    rows = [row for _, row in official_rows("base", scenarios=3, seed=0, row_format="t5")]
+    return read_questions(save(tmp_path / "t5.jsonl", rows), split="test")
+
+
+def test_a_masked_prompt_is_that_of_training_in_the_same_form_in_both_views(masked: list[Question]) -> None:
+    trained = [sample for samples in scenarios(3, form="t5").values() for sample in samples]
+    by_prompt = {sample.conversation.messages(sample.context)[0]["content"]: sample for sample in trained}  # type: ignore[union-attr]
+    assert len(masked) == len(trained) == len(by_prompt)
+    for question in masked:
+        chat = as_masked(question)
+        conversation = by_prompt[chat.messages[0]["content"]].conversation
+        assert conversation is not None
+        assert chat.imagined == conversation.messages("")
+        assert len(chat.messages) == 1
+
+
+def test_replies_to_masked_prompts_are_scored_as_they_are(masked: list[Question], questions: list[Question]) -> None:
+    texts = {f"line {one.line}": one.masked_content for one in masked}
+    texts["line 2"] = masked[1].answer + "."  # the official script counts the full stop
+    asker: Any = ScriptedAsker(lambda name, chat: texts[chat.id])
+    options = BoxesOptions(prompt="masked")
+    found = BOXES.ask(states(masked), SystemCall(Path(), options, None, 0), asker)
+    scores = BOXES.evaluate(states(masked), found, options, seed=0).scores
+    assert scores["accuracy"]["mean"] == pytest.approx(1 - 1 / len(masked))
+    assert scores["corrected"]["accuracy"]["mean"] == 1
+    with pytest.raises(UserError, match="prompt=masked: line 1 of the questions has 'contains' before its mask"):
+        as_masked(questions[0])
 
 
 @pytest.mark.parametrize("demonstrations", ["plain", "alternate", "none"])
