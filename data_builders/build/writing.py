@@ -1,4 +1,4 @@
-"""Write a finished build to its folder: all files at once, or none.
+"""Write a finished build, or an export of one, to its folder: all files at once, or none.
 
 Files are first written to a temporary folder and moved at the end, the manifest last. So a build that fails or is
 killed leaves the results of an earlier one, and a manifest that matches them. The next build removes the temporary
@@ -8,10 +8,11 @@ folders of killed ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from d2e_sft.config.objectives import View
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.sample import EventSample, Split, write_samples
@@ -23,6 +24,8 @@ from data_builders.dataset import manifest
 from data_builders.raw.source import SPLITS
 
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
+DATASET_INFO = "dataset_info.json"
+EXPORTED = (*(f"{split}-{view}.jsonl" for split in SPLITS for view in get_args(View)), DATASET_INFO)
 _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 
 
@@ -46,32 +49,55 @@ def write_build(
 ) -> list[Path]:
     """Write `<split>.parquet` for each split with rows, `bad_rows.jsonl`, `manifest.json` and `README.md`.
 
-    Return them, manifest and card last; UserError if one cannot be written. The `description` lacks only `outputs`.
+    Arguments, result and errors are those of `write_outputs`.
+    """
+
+    def fill(staging: Path) -> None:
+        for split in filter(rows.get, SPLITS):
+            write_samples(rows[split], staging / f"{split}.parquet")
+        if bad:
+            write_bad_rows(bad, staging / BAD_ROWS_FILE)
+
+    return write_outputs(out, fill, description, render_card, _ROWS)
+
+
+def write_outputs(
+    out: Path,
+    fill: Callable[[Path], None],
+    description: Mapping[str, Any],
+    card: Callable[[Mapping[str, Any]], str],
+    earlier: Iterable[str],
+) -> list[Path]:
+    """Write the files that `fill` puts into a folder, with a manifest and a card, into `out`.
+
+    Return them, manifest and card last; UserError if one cannot be written.
+
+    Args:
+        description: The manifest without its `outputs`.
+        card: Returns the card of the manifest.
+        earlier: Names of outputs that an earlier result may have; they are removed.
     """
     try:
         with temporary_folder(out, ".build-", _is_leftover) as staging:
-            for split in filter(rows.get, SPLITS):
-                write_samples(rows[split], staging / f"{split}.parquet")
-            if bad:
-                write_bad_rows(bad, staging / BAD_ROWS_FILE)
+            fill(staging)
             outputs = sorted(staging.iterdir())
             described = {**description, "outputs": manifest.describe_outputs(outputs)}
             write_json(staging / MANIFEST, described)
-            (staging / CARD_NAME).write_text(render_card(described), encoding="utf-8")
-            rows_files = [path.name for path in outputs]
+            (staging / CARD_NAME).write_text(card(described), encoding="utf-8")
+            names = [path.name for path in outputs]
             # A folder without a manifest is not a build, so an interrupted move cannot pass for one.
-            for name in {MANIFEST, *_ROWS}.difference(rows_files):
+            for name in {MANIFEST, *earlier}.difference(names):
                 (out / name).unlink(missing_ok=True)
-            for name in (*rows_files, CARD_NAME, MANIFEST):
+            for name in (*names, CARD_NAME, MANIFEST):
                 os.replace(staging / name, out / name)
     except OSError as error:
         raise UserError(
             f"{error.filename or out}: cannot be written ({error.strerror or error})",
             remedy="make room, or name another folder with --out; replies of a judge are kept in its cache",
         ) from None
-    return [out / name for name in (*rows_files, MANIFEST, CARD_NAME)]
+    return [out / name for name in (*names, MANIFEST, CARD_NAME)]
 
 
 def _is_leftover(folder: Path) -> bool:
-    """Whether a folder has nothing but what a build writes: a user may give a folder of their own such a name."""
-    return {path.name for path in folder.iterdir() if path.suffix != ".partial"} <= {*_FILES}
+    """Whether a folder has nothing but what a build or an export writes: a user may give their own such a name."""
+    return {path.name for path in folder.iterdir() if path.suffix != ".partial"} <= {*_FILES, *EXPORTED}

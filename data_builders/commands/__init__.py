@@ -9,6 +9,7 @@ from data_builders.commands.build import build
 from data_builders.commands.check import check
 from data_builders.commands.convert import convert
 from data_builders.commands.download import download
+from data_builders.commands.export import export
 from data_builders.commands.list_datasets import list_datasets
 from data_builders.commands.push import push
 from data_builders.commands.show import show
@@ -23,5 +24,5 @@ def data() -> None:
     """
 
 
-for _verb in (list_datasets, build, boxes, download, check, convert, push, show, stats):
+for _verb in (list_datasets, build, boxes, download, check, convert, export, push, show, stats):
     data.add_command(_verb)

@@ -1,4 +1,4 @@
-"""`d2e data push`: publish a build on the Hub."""
+"""`d2e data push`: publish a build, or an export of one, on the Hub."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any
 
 import click
 
+from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.built import MANIFEST, read_manifest
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from data_builders.build.card import CARD_NAME, render_card
 from data_builders.commands.shared import PATH
-from data_builders.dataset.manifest import restricted
+from data_builders.dataset.manifest import EXPORT, restricted
 
 
 @click.command()
 @click.argument("name")
-@click.option("--data", "folder", metavar="FOLDER", required=True, type=PATH, help="Output of `d2e data build`.")
+@click.option(
+    "--data", "folder", metavar="FOLDER", required=True, type=PATH, help="Output of `d2e data build` or `export`."
+)
 @click.option("--private/--public", default=True, show_default=True, help="Visibility of a new repository.")
 @click.option(
     "--allow-restricted",
@@ -53,6 +56,8 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
     for file in (*sent, CARD_NAME):
         check_no_link(folder / file, folder)
     card = folder / CARD_NAME
+    if EXPORT in manifest and not card.is_file():
+        raise UserError(f"{card}: no such file; expected the card of the export", "export the data again")
     sent[CARD_NAME] = card if card.is_file() else render_card(manifest).encode()
     what = manifest.get("suite") or ", ".join(manifest["datasets"])
     url, is_private = commit(api, Target(name, "dataset", private), sent, f"d2e-sft {manifest['version']}: {what}")
@@ -64,8 +69,8 @@ def push(name: str, folder: Path, private: bool, allow_restricted: bool) -> None
 
 
 def _checked_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Return the Parquet files and the manifest; UserError if a file differs from the manifest."""
-    files = [name for name in manifest["outputs"] if name.endswith(".parquet")]
+    """Return the files of rows and the manifest; UserError if a file differs from the manifest."""
+    files = [name for name in manifest["outputs"] if name != BAD_ROWS_FILE]
     for path in (folder / name for name in files):
         if not path.is_file():
             raise UserError(f"{path}: no such file, but {MANIFEST} lists it", remedy="build the data again")

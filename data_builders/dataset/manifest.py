@@ -19,7 +19,8 @@ from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
 
-_PROJECT = "d2e-sft"
+PROJECT = "d2e-sft"
+EXPORT = "export"  # entry of a manifest next to pairs for other trainers
 CHECKSUM_EQUAL = "equals the published file"
 CHECKSUM_UNKNOWN = "no published checksum is known"
 CHECKSUM_OWN = "own file"
@@ -27,13 +28,12 @@ CHECKSUM_DIFFERS = "differs from the published file"
 _REDISTRIBUTION_ALLOWED = "allowed by the licence"
 
 
-def is_ours(out: Path) -> bool:
-    """Return whether the folder has the manifest of a build."""
+def is_ours(out: Path, *, exported: bool = False) -> bool:
+    """Return whether the folder has the manifest of a build, or of an export."""
     try:
-        read_manifest(out)
+        return (EXPORT in read_manifest(out)) == exported
     except UserError:
         return False
-    return True
 
 
 def rows_of(dataset: Mapping[str, Any]) -> int:
@@ -53,7 +53,7 @@ def restricted(manifest: Mapping[str, Any]) -> dict[str, str]:
 def describe_build(options: Mapping[str, Any], seed: int, datasets: Mapping[str, Any], **parts: Any) -> dict[str, Any]:
     """Return the manifest without its `outputs`, which are added after writing; empty parts are left out."""
     return {
-        "project": _PROJECT,
+        "project": PROJECT,
         "version": __version__,
         "seed": seed,
         "options": dict(options),

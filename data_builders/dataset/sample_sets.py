@@ -24,8 +24,15 @@ def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
 
     UserError if the path does not exist, the folder has none of the splits, or a row is bad.
     """
+    files = files_of(path, splits)
+    name = path.resolve().name if path.is_dir() else path.stem
+    return SampleSet(name, [sample for file in files for sample in read_samples(file)])
+
+
+def files_of(path: Path, splits: Collection[Split] = SPLITS) -> list[Path]:
+    """Return the files that `read_set` reads; its errors, without those of rows."""
     if not path.is_dir():
-        return SampleSet(path.stem, read_samples(path))
+        return [path]
     files = [path / f"{split}.parquet" for split in SPLITS if split in splits]
     found = [file for file in files if file.is_file()]
     if not found:
@@ -33,7 +40,7 @@ def read_set(path: Path, splits: Collection[Split] = SPLITS) -> SampleSet:
             f"{path}: a folder without {' or '.join(file.name for file in files)}; expected a build folder",
             remedy="name the folder given to `d2e data build --out`, or a .parquet or .jsonl file of EventSample rows",
         )
-    return SampleSet(path.resolve().name, [sample for file in found for sample in read_samples(file)])
+    return found
 
 
 def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:

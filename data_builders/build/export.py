@@ -1,0 +1,232 @@
+"""Write samples as pairs of prompt and answer for other trainers: one JSON-lines file for each split and view.
+
+`trl` has the columns `prompt` and `completion`; `llamafactory` and `axolotl` have `messages`, which end in the answer.
+`jsonl` has `prompt`, `answer` and what else a trainer may need. A row that a format cannot hold is an error,
+since its trainer would skip it or compute another loss.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from d2e_sft import __version__
+from d2e_sft.config.objectives import View
+from d2e_sft.data.built import manifest_of, warn_if_changed
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import load_package_yaml, sha256_of, write_json
+from d2e_sft.util.markup import harmless_markdown, harmless_yaml
+from data_builders.build.writing import DATASET_INFO, EXPORTED, check_target, write_outputs
+from data_builders.dataset.manifest import EXPORT, PROJECT, is_ours, restricted
+from data_builders.dataset.sample_sets import files_of
+
+ExportFormat = Literal["trl", "llamafactory", "axolotl", "jsonl"]
+FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+VIEWS: tuple[View, ...] = get_args(View)
+_ABOUT = load_package_yaml(Path(__file__).with_suffix(".yaml"))
+_ANOTHER = "choose --format jsonl, which has the weight and the loss of each row, or leave the row out"
+# The roles' names for LLaMA-Factory, which calls the turn of a tool an observation.
+_SHAREGPT = {
+    "formatting": "sharegpt",
+    "columns": {"messages": "messages"},
+    "tags": {
+        "role_tag": "role",
+        "content_tag": "content",
+        "user_tag": "user",
+        "assistant_tag": "assistant",
+        "observation_tag": "tool",
+        "system_tag": "system",
+    },
+}
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is exported, and how.
+
+    Attributes:
+        data: Build folder, or file of samples.
+        out: Folder for the results.
+        prompt_set: Name or file of the wording.
+        overwrite: Replace an earlier export in `out`.
+    """
+
+    data: Path
+    out: Path
+    format: ExportFormat
+    views: Sequence[View] = ("original",)
+    prompt_set: str = "default"
+    overwrite: bool = False
+
+
+@dataclass
+class _Pairs:
+    """The rows of each output file, and for each loss the first row with earlier assistant turns."""
+
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    earlier_turns: dict[str, str] = field(default_factory=dict)
+
+
+def export(options: ExportOptions) -> dict[str, int]:
+    """Write the pairs with a manifest and a card, and return the number of rows of each file.
+
+    Raises:
+        UserError: `out` exists, the data cannot be read, a refined view is missing, or the format cannot hold a row.
+    """
+    _check_out(options)
+    wording, pairs = load_prompt_set(options.prompt_set), _Pairs()
+    files = {path: read_samples(path) for path in files_of(options.data)}
+    for path, samples in files.items():
+        warn_if_changed(path, sha256_of(path))
+        for number, sample in enumerate(samples, start=1):
+            _add(pairs, sample, f"{path}, line {number}", options, wording)
+    rows = {name: len(found) for name, found in pairs.rows.items()}
+    described = {
+        **_description(files),
+        EXPORT: {
+            "format": options.format,
+            "views": list(options.views),
+            "prompt_set": {"name": wording.name, "sha256": wording.digest()},
+            "samples": {path.name: sha256_of(path) for path in files},
+            "rows": rows,
+            "last_turn_only": "last" in pairs.earlier_turns,
+        },
+    }
+    card = partial(_card, options)
+    write_outputs(options.out, partial(_fill, options.format, pairs.rows), described, card, EXPORTED)
+    return rows
+
+
+def _check_out(options: ExportOptions) -> None:
+    out = options.out
+    if out.is_dir() and any(out.iterdir()):
+        if not options.overwrite:
+            raise UserError(f"{out}: already exists", "name another folder with --out, or add --overwrite")
+        if not is_ours(out, exported=True):
+            raise UserError(f"{out}: is no export, so --overwrite would not replace it", "name another folder")
+    else:
+        check_target(out)
+
+
+def _add(pairs: _Pairs, sample: EventSample, where: str, options: ExportOptions, wording: PromptSet) -> None:
+    """Add the sample's pair of each view; UserError if the format cannot hold one."""
+    talk = sample.conversation
+    if talk is not None and talk.earlier_answers:
+        pairs.earlier_turns.setdefault(talk.loss, where)
+    for view in options.views:
+        if view == "refined" and sample.refined_context is None:
+            remedy = "build the data with refined contexts, or leave refined out of --views"
+            raise UserError(f"{where}: has no refined context, and the refined view needs one", remedy)
+        turns = [*wording.messages(sample, view), {"role": "assistant", "content": wording.response(sample)}]
+        if problem := _problem(options.format, sample, turns):
+            raise UserError(f"{where}: {options.format} cannot hold the {view} view: {problem}", _ANOTHER)
+        row = _row(options.format, sample, view, turns)
+        pairs.rows.setdefault(f"{sample.split}-{view}.jsonl", []).append(row)
+    if options.format == "llamafactory" and len(pairs.earlier_turns) > 1:
+        first, second = (f"{place} trains on {loss}" for loss, place in pairs.earlier_turns.items())
+        problem = "llamafactory trains on all assistant turns of a dataset, or on the last one of each row"
+        raise UserError(f"{problem}; but {first} and {second}", "choose --format axolotl, or export two files")
+
+
+def _problem(fmt: ExportFormat, sample: EventSample, turns: Sequence[Mapping[str, str]]) -> str:
+    """Return why a format cannot hold a sample's conversation; empty if it can."""
+    if fmt == "jsonl":
+        return ""
+    if sample.weight != 1:
+        return f"its loss has the weight {sample.weight:g}, and rows of {fmt} have none"
+    talk, roles = sample.conversation, [turn["role"] for turn in turns]
+    if fmt == "trl" and talk is not None and talk.loss == "all" and talk.earlier_answers:
+        return "it trains on the earlier assistant turns too, and a completion is the last turn only"
+    if fmt == "trl" and len(turns) == 1:
+        return "nothing is before the answer; expected a prompt"
+    spoken = roles[1:] if roles[0] == "system" else roles
+    if fmt == "llamafactory" and (
+        len(spoken) % 2
+        or any((role == "assistant") != (place % 2 == 1) for place, role in enumerate(spoken))
+        or "system" in spoken
+    ):
+        return (
+            f"got the turns {', '.join(roles)}; expected user (or tool) and assistant in turn after a system message"
+        )
+    return ""
+
+
+def _row(fmt: ExportFormat, sample: EventSample, view: View, turns: list[dict[str, str]]) -> dict[str, Any]:
+    """Return the row of a format; the last turn is the answer."""
+    if fmt == "trl":
+        return {"id": sample.id, "prompt": turns[:-1], "completion": turns[-1:]}
+    talk = sample.conversation
+    loss = "last" if talk is None else talk.loss
+    if fmt == "jsonl":
+        names = {"id", "dataset", "split", "relation", "format", "answers", "weight"}
+        pair = {"view": view, "prompt": turns[:-1], "answer": turns[-1]["content"], "loss": loss}
+        return sample.model_dump(include=names) | pair
+    if fmt == "llamafactory":
+        return {"id": sample.id, "messages": turns}
+    earlier = loss == "all"
+    trained = [earlier and turn["role"] == "assistant" for turn in turns[:-1]]
+    messages = [{**turn, "training": use} for turn, use in zip(turns, [*trained, True], strict=True)]
+    return {"id": sample.id, "messages": messages}
+
+
+def _fill(fmt: ExportFormat, rows: Mapping[str, list[dict[str, Any]]], folder: Path) -> None:
+    for name, found in rows.items():
+        with (folder / name).open("w", encoding="utf-8") as out:
+            out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
+    if fmt == "llamafactory":
+        write_json(folder / DATASET_INFO, {Path(name).stem: {"file_name": name, **_SHAREGPT} for name in rows})
+
+
+def _description(files: Mapping[Path, Sequence[EventSample]]) -> dict[str, Any]:
+    """Return the manifest of the build; for rows that no build describes, one that does not allow to publish them."""
+    for path in files:
+        if (built := manifest_of(path)) is not None:
+            return built
+    datasets: dict[str, dict[str, Any]] = {}
+    for path, samples in files.items():
+        for (name, split), count in Counter((sample.dataset, sample.split) for sample in samples).items():
+            entry = {"redistribution": f"no build describes the rows of {path.name}", "splits": {}}
+            datasets.setdefault(name, entry)["splits"][split] = {"rows_written": count}
+    return {"project": PROJECT, "version": __version__, "datasets": datasets}
+
+
+def _card(options: ExportOptions, manifest: Mapping[str, Any]) -> str:
+    """Return the README: front matter that `datasets.load_dataset` reads, the rows, and how a trainer reads them."""
+    about, made = _ABOUT[options.format], manifest[EXPORT]
+    configs: dict[str, dict[str, str]] = {}
+    for name in made["rows"]:
+        split, _, view = Path(name).stem.partition("-")
+        configs.setdefault(view, {})["validation" if split == "dev" else split] = name
+    title = f"Pairs of prompt and answer for {about['title']}"
+    files = [
+        {"config_name": view, "data_files": [{"split": split, "path": name} for split, name in found.items()]}
+        for view, found in configs.items()
+    ]
+    view, found = next(iter(configs.items()))
+    split, name = next(iter(found.items()))
+    usage = about["usage"].format(folder=options.out.name, view=view, split=split, name=Path(name).stem)
+    if options.format == "llamafactory" and made["last_turn_only"]:
+        usage += "mask_history: true  # train on the last turn only, as these conversations do\n"
+    closed = [f"> - **{name}**: {reason}\n" for name, reason in restricted(manifest).items()]
+    text = _ABOUT["card"].format(
+        title=title,
+        datasets=", ".join(manifest["datasets"]),
+        wording=made["prompt_set"]["name"],
+        closed="".join(["> **Do not publish these rows.** Their sources do not allow it:\n>\n", *closed, "\n"])
+        if closed
+        else "",
+        files="\n".join(f"| {name} | {count:,} |" for name, count in made["rows"].items()),
+        language=about["language"],
+        usage=usage,
+        version=manifest["version"],
+        format=options.format,
+    )
+    front = harmless_yaml({"pretty_name": title, "tags": ["d2e-sft"], "configs": files})
+    return f"---\n{front}---\n\n{harmless_markdown(text)}"

@@ -1,0 +1,59 @@
+"""`d2e data export`: pairs of prompt and answer for other trainers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.config.objectives import View
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.build.export import FORMATS, VIEWS, ExportOptions
+from data_builders.build.export import export as export_pairs
+from data_builders.commands.shared import PATH, print_table
+
+
+def _read_views(_: click.Context, __: click.Parameter, text: str) -> tuple[View, ...]:
+    names = {name.strip() for name in text.split(",")}
+    if unknown := sorted(names.difference(VIEWS)):
+        hint = did_you_mean(unknown[0], VIEWS)
+        raise UserError(f"--views: got {unknown[0]!r}; expected some of {', '.join(VIEWS)}.{hint}")
+    return tuple(view for view in VIEWS if view in names)
+
+
+@click.command()
+@click.argument("data", metavar="DIR", type=PATH)
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    required=True,
+    help="trl: columns prompt and completion. llamafactory: messages, with dataset_info.json. axolotl: messages, "
+    "with a mark on each turn that is trained on. jsonl: prompt, answer, weight, loss and accepted answers.",
+)
+@click.option(
+    "--views",
+    default="original",
+    show_default=True,
+    callback=_read_views,
+    help=f"Comma-separated, of: {', '.join(VIEWS)}.",
+)
+@click.option("--out", type=PATH, help="Folder for the results. Default: DIR-FORMAT.")
+@click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier export.")
+def export(*, data: Path, out: Path | None, **given: Any) -> None:
+    """Write the rows in DIR as pairs of prompt and answer, one file for each split and view.
+
+    DIR is an output of `d2e data build`, or a .parquet or .jsonl file of EventSample rows. The views are those that
+    training uses. A row that the format cannot hold is an error. `datasets.load_dataset` reads the result, and
+    `d2e data push` publishes it.
+
+    \b
+    Examples:
+      d2e data export data/piper-10k --format trl --views original,imagined,refined
+      d2e data export data/piper-10k --format llamafactory --out LLaMA-Factory/data/piper
+    """
+    target = out or data.resolve().with_name(f"{data.resolve().stem}-{given['format']}")
+    rows = export_pairs(ExportOptions(data, target, **given))
+    print_table(("file", "rows"), list(rows.items()))
+    click.echo(f"wrote {target}; its README.md says how to use it")
