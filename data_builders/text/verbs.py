@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 from data_builders.text.word_lists import words_of
 
 # After a gerund other forms are nouns: "switching costs", but "the risk to funding remains".
+_BEHIND_PASTS = words_of("determiners", "noun_cues", "by_reference") - {"by"} | {
+    "to",
+    "out",
+    "up",
+    "at",
+    "as",
+    "",
+    "him",
+    "me",
+}
 _NEVER_NOUNS = frozenset(["remains", "becomes", "seems", "appears", "continues", "exists"])
 
 
@@ -43,6 +54,51 @@ def finite_verb(words: list[str]) -> Literal["sure", "likely", "unclear"] | None
         if _likely_finite(words, at):
             return "likely"
     return None
+
+
+def predicate_place(words: list[str]) -> int | None:
+    """Return the place of the finite verb of a clause that begins with these words; None if it has none.
+
+    A verb behind a relative pronoun or a conjunction belongs to another clause.
+    """
+    opening = words_of("clause_openers")
+    for place in range(1 if words[:1] and words[0] in opening else 0, len(words)):
+        if place and (words[place] in opening or (words[place] == "that" and place > 1)):
+            return None
+        if place and _is_finite(words, place):
+            return place
+    return None
+
+
+def begins_with_verb(words: list[str], *, finite: bool = False) -> bool:
+    """Whether words begin with a verb, perhaps behind an adverb; with `finite`, its base form does not count."""
+    known = words_of("auxiliaries", "modals", "third_forms", "irregular_forms", *([] if finite else ["plain_forms"]))
+    for word, following in pairwise([*words[:3], ""]):
+        if word in known - {"left", "like"} or (word.endswith("ed") and following in _BEHIND_PASTS):
+            return True
+        if not word.endswith("ly") and word not in words_of("adverbs"):
+            return False
+    return False
+
+
+def _is_finite(words: list[str], at: int) -> bool:
+    """Whether a word can be the finite verb of the words before it."""
+    word, previous = words[at], words[at - 1]
+    following = words[at + 1] if at + 1 < len(words) else ""
+    if previous == "to" or previous in words_of("determiners"):
+        return False
+    if word in words_of("auxiliaries", "modals") or word in ("am", "'s", "'re", "'ve", "'ll", "'m", "'d"):
+        return True
+    before = words[at - 2] if previous.endswith("ly") or previous in words_of("adverbs") else previous
+    if before in words_of("nominatives") or before == "i":
+        return word in words_of("verb_forms") or word.endswith("ed")
+    if previous in words_of("noun_cues", "prepositions") or word == "like":
+        return False
+    if word.endswith("ed") and len(word) > 4 and word not in words_of("irregular_forms"):
+        return (following not in ("by", "with", "from") and at > 1) or (before[:1].isalpha() and at <= 2)
+    plural = before.endswith("s") and not before.endswith(("'s", "ss")) and before not in words_of("not_plural")
+    present = "plain_forms" if plural else "third_forms"
+    return word in words_of("irregular_forms", present)
 
 
 def is_complement(words: list[str]) -> bool:

@@ -43,3 +43,12 @@ _TEXTS = load_package_yaml(Path(__file__).with_suffix(".yaml"))
 _LISTS = {name: _words(name) for name in _TEXTS}
 _LISTS["s_forms"] = frozenset(map(_s_form, _LISTS["base_forms"] - {"be", "have", "do"}))
 _LISTS["past_forms"] = frozenset(map(_past_form, _LISTS["base_forms"]))
+
+# Of all verbs, for a text of any kind.
+_PARTS = [forms.split() for forms in " ".join(str(_TEXTS["irregular_verbs"]).split()).split(",")]
+_LISTS["plain_forms"] = _LISTS["base_forms"] | _LISTS["everyday"] | {forms[0] for forms in _PARTS}
+_LISTS["third_forms"] = frozenset(map(_s_form, _LISTS["plain_forms"] - {"be", "have", "do"}))
+_LISTS["irregular_forms"] = _LISTS["irregular_pasts"] | {forms[1] for forms in _PARTS}
+_LISTS["verb_forms"] = frozenset[str]().union(
+    *(_LISTS[name] for name in ("plain_forms", "third_forms", "irregular_forms", "past_forms"))
+)
