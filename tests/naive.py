@@ -24,6 +24,7 @@ CONFIGS = {
     "original-gradient": D2ESection(view_gradients="original"),
     "other-kl": D2ESection(kl_direction="refined_original", kl_weight=0.3, alpha=1.2),
     "no-debias": D2ESection(debias=False),
+    "no-debias-original-gradient": D2ESection(debias=False, view_gradients="original"),
     "no-distill": D2ESection(distill=False),
     "sft": D2ESection(debias=False, distill=False),
     "named-sft": D2ESection(objective="sft"),
@@ -58,6 +59,16 @@ def encoded_rows(config: D2ESection, count: int = 4, wording: PromptSet = SHORT)
     encoder = ViewEncoder(tiny_tokenizer(), wording, config.views)
     encoded = encode_samples(make_samples(count), encoder, max_length=1000)
     return [{**item.prompts, "answer": item.answer, "content": item.content} for item in encoded.kept]
+
+
+def with_equal_views(rows: Sequence[dict[str, Any]], unrefined: Sequence[int], bare: Sequence[int] = ()) -> Any:
+    """The rows; the refined view of some is the original, and some have no context: all their views are equal."""
+    views = {"original", "imagined", "refined"}
+    copied = [dict.fromkeys(views & row.keys(), row["original"]) for row in rows]
+    return [
+        row | (copied[i] if i in bare else {"refined": row["original"]} if i in unrefined and "refined" in row else {})
+        for i, row in enumerate(rows)
+    ]
 
 
 def naive_terms(
@@ -172,13 +183,15 @@ def assert_equal_to_naive(
     attention: str | None = None,
     *,
     formula: D2ESection | None = None,
+    rows: Sequence[dict[str, Any]] | None = None,
 ) -> Layout:
     """In the model's dtype: the parts to 1e-6 of the loss, each parameter's gradient to 1e-5 of its norm.
 
     Args:
         formula: of the naive form, where it is not the objective's own name.
+        rows: of the batch; None for `encoded_rows`.
     """
-    rows = encoded_rows(config)
+    rows = encoded_rows(config) if rows is None else rows
     reference = copy.deepcopy(model)
     expected = naive_sums(reference, rows, formula or config)
     expected["loss"].backward()

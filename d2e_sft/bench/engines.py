@@ -34,6 +34,7 @@ class Engine:
         baseline: The SFT engine that shares the same prefixes.
         shares_samples: Samples share their prefix, so the cost per sample depends on their number.
         elsewhere: The engine belongs to another library and is measured with both groups of engines.
+        computes_all: Computes a view that equals another one of its sample, too.
         prepare: Runs before the timed steps.
     """
 
@@ -44,11 +45,15 @@ class Engine:
     packed: bool
     is_sft: bool = False
     elsewhere: bool = False
+    computes_all: bool = False
     prepare: Callable[[Any, Sequence[Row]], None] | None = None
 
 
-def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -> list[Row]:
-    """Make samples of random tokens: a shared prefix, and a context, a question and an answer of fixed lengths."""
+def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0, *, unrefined: int = 0) -> list[Row]:
+    """Make samples of random tokens: a shared prefix, and a context, a question and an answer of fixed lengths.
+
+    The refined view of the first `unrefined` samples is the original one.
+    """
     source = random.Random(seed)
 
     def some(count: int) -> list[int]:
@@ -65,20 +70,21 @@ def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0) -
                 "answer": some(ANSWER),
             }
         )
-    return rows
+    return [*({**row, "refined": row["original"]} for row in rows[:unrefined]), *rows[unrefined:]]
 
 
-def token_floor(engine: Engine, samples: int, context: int, view_gradients: ViewGradients) -> float:
+def token_floor(
+    engine: Engine, samples: int, context: int, view_gradients: ViewGradients, *, unrefined: int = 0
+) -> float:
     """Return a step's least work in tokens with gradient; one without is a third, as a backward is two forwards."""
-    refined = round(REFINED_SHARE * context)
-    original = context + QUESTION + ANSWER
-    others = 0 if engine.is_sft else 2 * (QUESTION + ANSWER) + refined
-    weight = 1 if view_gradients == "all" else 1 / 3
-    prefixes = 1 if engine.shares_samples else samples
-    own = samples * (original + weight * others)
+    weight, own, others = 1 if view_gradients == "all" else 1 / 3, samples * (context + QUESTION + ANSWER), 0
+    if not engine.is_sft:
+        kept, again = samples - unrefined, unrefined if engine.computes_all else 0
+        others = samples + kept + again  # views beside the original ones
+        own += weight * (others * (QUESTION + ANSWER) + kept * round(REFINED_SHARE * context) + again * context)
     if engine.packed or engine.is_sft:
-        return prefixes * PREFIX + own
-    return own + samples * PREFIX * (1 + 2 * weight)  # each view has a prefix
+        return (1 if engine.shares_samples else samples) * PREFIX + own
+    return own + PREFIX * (samples + weight * others)  # each view has a prefix
 
 
 def _plain_sft(model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
@@ -117,7 +123,7 @@ ENGINES = (
     Engine("sft_plain", "sft_plain", shares_samples=False, loss=_plain_sft, packed=False, is_sft=True, elsewhere=True),
     Engine("sft", "sft", shares_samples=False, loss=_shared_prefix, packed=True, is_sft=True),
     Engine("sft_shared", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True, is_sft=True),
-    Engine("three_forwards", "sft", shares_samples=False, loss=_three_forwards, packed=False),
+    Engine("three_forwards", "sft", shares_samples=False, loss=_three_forwards, packed=False, computes_all=True),
     Engine("batched", "sft", shares_samples=False, loss=partial(_collated, packing="batched"), packed=False),
     Engine("shared_prefix", "sft", shares_samples=False, loss=_shared_prefix, packed=True),
     Engine("shared_batch", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True),

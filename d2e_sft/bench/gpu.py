@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from d2e_sft.bench.decode import measure_decoding
-from d2e_sft.bench.engines import ENGINES, PREFIX, QUESTION
+from d2e_sft.bench.engines import ENGINES, PREFIX, QUESTION, synthetic_rows
 from d2e_sft.bench.gpu_report import Report
 from d2e_sft.bench.shapes import SHAPES, Peaks, Work, measure_peaks, random_model, work_of
 from d2e_sft.bench.step_rows import compare
@@ -143,7 +143,8 @@ def _train(report: Report, plan: Plan, shape: str, device: torch.device, end: fl
     report.attention[shape] = layout.attention
     samples, context = plan.training[shape]
     others = () if trl_is_missing() else trl_engines(plan.precision)
-    cases = list(cases_of(model, [*ENGINES, *others], True, samples, context))
+    rows = synthetic_rows(samples, context, model.config.get_text_config().vocab_size)
+    cases = list(cases_of([*ENGINES, *others], True, rows))
     for repeat in measure(Run(model, layout.attention, plan.precision, memory), cases, plan.repeats):
         if repeat and time.monotonic() >= end:
             break

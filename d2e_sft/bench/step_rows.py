@@ -20,6 +20,7 @@ class Measured:
     """One engine at one context length, with None for ratios to engines that were not measured.
 
     Attributes:
+        unrefined: Samples whose refined view is the original one; None for none.
         tokens: Cost in units of a token with gradient.
         ratio_to_sft: Time relative to the SFT engine that shares as many prefixes.
         floor_ratio: The same ratio in tokens, where a token without gradient counts as a third.
@@ -46,6 +47,7 @@ class Measured:
     view_tokens_per_s: float
     ratio_to_trl: float | None
     time_by_kind: dict[str, float] | None = None
+    unrefined: int | None = None
 
 
 @dataclass
@@ -64,18 +66,19 @@ class Case:
 def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measured]:
     """Yield each case's figures, and its ratios to its baselines."""
     times = {case.engine.name: statistics.median(case.seconds) for case in cases if case.engine.is_sft}
-    floors = {case.engine.name: token_floor(case.engine, samples, context, "all") for case in cases}
+    equal = sum(row["refined"] == row["original"] for row in cases[0].rows)
+    floors = {case.engine.name: token_floor(case.engine, samples, context, "all", unrefined=equal) for case in cases}
     peaks = {case.engine.name: case.peak for case in cases if case.engine.is_sft}
     for case in cases:
         engine, median = case.engine, statistics.median(case.seconds)
-        floor = token_floor(engine, samples, context, case.d2e.view_gradients)
+        floor = token_floor(engine, samples, context, case.d2e.view_gradients, unrefined=equal)
         tokens = sum(len(row[view]) + len(row["answer"]) - 1 for row in case.rows for view in case.d2e.views)
         yield Measured(
             engine=engine.name,
             view_gradients=case.d2e.view_gradients,
             context=context,
             samples=samples,
-            tokens=round(token_floor(engine, samples, context, "all")),
+            tokens=round(floors[engine.name]),
             median_ms=round(1000 * median, 1),
             ratio_to_sft=round(median / times[engine.baseline], 3),
             ratio_to_sft_plain=round(median / times["sft_plain"], 3) if "sft_plain" in times else None,
@@ -87,6 +90,7 @@ def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measu
             view_tokens_per_s=round(tokens / median, 1),
             ratio_to_trl=round(median / times["trl"], 3) if "trl" in times else None,
             time_by_kind=case.time_by_kind,
+            unrefined=equal or None,
         )
 
 
@@ -95,6 +99,7 @@ _COLUMNS = {
     "samples": ("samples", "{}"),
     "engine": ("engine", "{}"),
     "view gradients": ("view_gradients", "{}"),
+    "unrefined": ("unrefined", "{}"),
     "tokens": ("tokens", "{:,}"),
     "median ms": ("median_ms", "{:,.0f}"),
     "/ sft": ("ratio_to_sft", "{:.2f}"),

@@ -19,6 +19,7 @@ from d2e_sft.bench.step_rows import Case, Measured, compare
 from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
+from d2e_sft.model.collation import Row
 from d2e_sft.model.device import PeakMemory, autocast, frozen_heap, timed
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
@@ -30,7 +31,7 @@ class Training:
     """What to measure: the options of `d2e bench train`; `only` are names of engines, empty for all.
 
     The engines that share no prefix between samples have `unshared_samples`: their cost per sample does not depend on
-    the number.
+    the number. The refined view of a share `unrefined` of the samples is the original one.
     """
 
     contexts: Sequence[int]
@@ -41,6 +42,7 @@ class Training:
     trl: bool = False
     only: Sequence[str] = ()
     profile: bool = False
+    unrefined: float = 0.0
 
 
 def bench_training(
@@ -61,7 +63,10 @@ def bench_training(
         for shared, count in ((True, asked.samples), (False, asked.unshared_samples)):
             if not any(engine.shares_samples == shared and not engine.elsewhere for engine in engines):
                 continue
-            cases = list(cases_of(model, engines, shared, count, context))
+            rows = synthetic_rows(
+                count, context, model.config.get_text_config().vocab_size, unrefined=round(asked.unrefined * count)
+            )
+            cases = list(cases_of(engines, shared, rows))
             run = Run(model, layout.attention, asked.precision, memory)
             for repeat in measure(run, cases, asked.repeats):
                 progress(f"context {context}, {count} samples: {repeat} of {asked.repeats}")
@@ -85,9 +90,8 @@ def chosen(engines: Sequence[Engine], only: Sequence[str]) -> list[Engine]:
     return [engine for engine in engines if engine.name in wanted]
 
 
-def cases_of(model: Any, engines: Sequence[Engine], shared: bool, samples: int, context: int) -> Iterator[Case]:
+def cases_of(engines: Sequence[Engine], shared: bool, rows: list[Row]) -> Iterator[Case]:
     """Yield the engines that do or do not share their samples' prefix; those of other libraries are in both groups."""
-    rows = synthetic_rows(samples, context, model.config.get_text_config().vocab_size)
     for engine in engines:
         if not engine.elsewhere and engine.shares_samples != shared:
             continue

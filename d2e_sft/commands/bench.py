@@ -61,6 +61,9 @@ _JSON = click.option(
 @_lengths("--contexts", "150,350,700", "Tokens of the contexts.")
 @_count("--samples", 8, "Micro-batch of engines that share a prefix between samples.")
 @_count("--unshared-samples", 2, "Micro-batch of the other engines.")
+@click.option(
+    "--unrefined", type=Number(0, 1), default=0.0, show_default=True, help="Share of samples with refined = original."
+)
 @_REPEATS
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
 @click.option("--trl", is_flag=True, help="Also TRL's SFTTrainer (pip install 'd2e-sft[bench]').")

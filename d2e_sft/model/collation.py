@@ -2,16 +2,20 @@
 
 The tokens of a view are its prompt and the answer without its last token. Every collator returns `input_ids`, the
 model's other inputs, `labels` (B, A) filled with −100 and, if rows have them, `content` and `weights` (B, A).
-`view_tokens` counts tokens without sharing or padding. Answer tokens that are not `trained` have no label or index.
+`view_tokens` counts tokens without sharing or padding, `kl_rows` samples whose refined view differs from the original.
+Answer tokens that are not `trained` have no label or index. A view that equals an earlier one of its sample is not
+computed again: its `answer_index` is that of the earlier view.
 
-Legend: B samples, A tokens of the longest answer, N trained answer tokens of the batch, T tokens of a packed row.
+Legend: B samples, A tokens of the longest answer, N trained answer tokens of the batch, T tokens of a packed row,
+R computed views of all samples, at most views · B.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -45,69 +49,104 @@ class PackedCollator:
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         # View by view: the originals lead their group.
-        sequences = [[_tokens(sample, view) for sample in batch] for view in self.views]
+        sequences = [_tokens(sample, view) for view in self.views for sample in batch]
+        at, size = sources(batch, self.views, self.view_gradients), len(batch)
+        order = computed(at)
         if self.share_across_samples:
-            groups = [[tokens for of_view in sequences for tokens in of_view]]
-            leading = len(batch)
+            groups, leading = [[sequences[i] for i in order]], size
         else:
-            groups = [list(of_sample) for of_sample in zip(*sequences, strict=True)]
+            order.sort(key=lambda i: i % size)  # stable: the views of a sample keep their order
+            groups = [[sequences[i] for i in of_sample] for _, of_sample in groupby(order, key=lambda i: i % size)]
             leading = 1
         row = pack(groups, leading=None if self.view_gradients == "all" else leading)
-        indices = row.indices
-        if not self.share_across_samples:
-            indices = [indices[b * len(self.views) + v] for v in range(len(self.views)) for b in range(len(batch))]
+        index_of = dict(zip(order, row.indices, strict=True))
         return {
             # torch.tensor takes six times as long on a list, a third of a batch's time.
             "input_ids": torch.frombuffer(array("q", row.tokens), dtype=torch.int64)[None],
             "forest": row.forest,
-            **_answers(indices, batch, len(self.views)),
-            "view_tokens": sum(len(tokens) for of_view in sequences for tokens in of_view),
+            **_answers([index_of[i] for i in at], batch, self.views),
+            "view_tokens": sum(map(len, sequences)),
         }
 
 
 @dataclass(frozen=True)
 class BatchedCollator:
-    """Pads one row per view and sample on the left: `[original × B | imagined × B | refined × B]`.
+    """Pads one row per computed view and sample on the left, view by view: the `samples` originals come first.
 
-    Returns `input_ids`, `attention_mask`, `position_ids` (views · B, L) and `answer_index` (views, N) into the
+    Returns `input_ids`, `attention_mask`, `position_ids` (R, L), `samples` and `answer_index` (views, N) into the
     flattened rows.
     """
 
     views: Sequence[View]
     pad_token_id: int
+    view_gradients: ViewGradients = "all"
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         rows = [_tokens(sample, view) for view in self.views for sample in batch]
-        padded = left_pad(rows, self.pad_token_id)
-        width = padded["input_ids"].shape[1]
-        indices = [list(range((i + 1) * width - len(row), (i + 1) * width)) for i, row in enumerate(rows)]
-        return {**padded, **_answers(indices, batch, len(self.views)), "view_tokens": sum(map(len, rows))}
+        at = sources(batch, self.views, self.view_gradients)
+        padded = left_pad([rows[i] for i in computed(at)], self.pad_token_id)
+        width, place = padded["input_ids"].shape[1], {i: n for n, i in enumerate(computed(at))}
+        ends = [(place[i] + 1) * width for i in at]
+        indices = [list(range(end - len(row), end)) for end, row in zip(ends, rows, strict=True)]
+        counts = {"samples": len(batch), "view_tokens": sum(map(len, rows))}
+        return {**padded, **_answers(indices, batch, self.views), **counts}
 
 
 @dataclass(frozen=True)
 class EncoderDecoderCollator:
-    """For encoder-decoder models: one right-padded encoder row per view and sample, one decoder row per sample.
+    """For encoder-decoder models: a right-padded encoder row and a decoder row per computed view and sample.
 
-    Returns `input_ids`, `attention_mask` (views · B, L), view by view, and `answer_index` (views, N) into views · B
-    flattened decoder rows. `decoder_input_ids` (B, A) are the start token and the answer without its last token.
+    Returns `input_ids`, `attention_mask` (R, L), view by view, `decoder_input_ids` (R, A), which are the start token
+    and the answer without its last token, `samples`, and `answer_index` (views, N) into the flattened decoder rows.
     """
 
     views: Sequence[View]
     pad_token_id: int
     start_token_id: int
+    view_gradients: ViewGradients = "all"
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         rows = [list(sample[view]) for view in self.views for sample in batch]
-        shifted = [[self.start_token_id, *sample["answer"][:-1]] for sample in batch]
-        width = max(map(len, shifted))
-        count = len(self.views) * len(batch)
-        indices = [list(range(i * width, i * width + len(shifted[i % len(batch)]))) for i in range(count)]
+        shifted = [[self.start_token_id, *sample["answer"][:-1]] for sample in batch] * len(self.views)
+        at = sources(batch, self.views, self.view_gradients)
+        width, place = max(map(len, shifted)), {i: n for n, i in enumerate(computed(at))}
+        starts = [place[i] * width for i in at]
+        indices = [list(range(start, start + len(row))) for start, row in zip(starts, shifted, strict=True)]
         return {
-            **encoder_inputs(rows, self.pad_token_id),
-            "decoder_input_ids": right_pad(shifted, self.pad_token_id),
-            **_answers(indices, batch, len(self.views)),
-            "view_tokens": sum(map(len, rows)) + len(self.views) * sum(map(len, shifted)),
+            **encoder_inputs([rows[i] for i in place], self.pad_token_id),
+            "decoder_input_ids": right_pad([shifted[i] for i in place], self.pad_token_id),
+            **_answers(indices, batch, self.views),
+            "samples": len(batch),
+            "view_tokens": sum(map(len, rows)) + sum(map(len, shifted)),
         }
+
+
+def sources(batch: Sequence[Row], views: Sequence[View], gradients: ViewGradients = "all") -> list[int]:
+    """Return by which sequence each one is computed, view by view: itself, or an earlier, equal view of its sample.
+
+    With gradients of the original view only, the others run in a forward of their own. One of them is then always
+    computed, since sharded processes (ZeRO-3, FSDP) must run equally many forwards.
+    """
+    size = len(batch)
+    found = [
+        next((w for w in range(v) if list(row[views[w]]) == list(row[view])), v) * size + b
+        for v, view in enumerate(views)
+        for b, row in enumerate(batch)
+    ]
+    if gradients == "original" and len(views) > 1 and max(found) < size:
+        found[size] = size
+    return found
+
+
+def computed(at: Sequence[int]) -> list[int]:
+    """Return the sequences that are computed, in order, from their `sources`."""
+    return [i for i, source in enumerate(at) if i == source]
+
+
+def counts_of(batch: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return the tokens of all views of a batch, its samples, and those whose refined view is not the original."""
+    samples = len(batch["labels"])
+    return batch["view_tokens"], samples, batch.get("kl_rows", samples)
 
 
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
@@ -147,13 +186,13 @@ def _tokens(sample: Row, view: View) -> list[int]:
     return [*sample[view], *sample["answer"][:-1]]
 
 
-def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int) -> dict[str, Tensor]:
-    """Return labels, content, weights and `answer_index`, from the indices of each sequence's tokens, view by view."""
+def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: Sequence[View]) -> dict[str, Any]:
+    """Return labels, content, weights, `answer_index` and `kl_rows`, from the indices of each sequence's tokens."""
     answers = [sample["answer"] for sample in batch]
     trained = [_trained(sample) for sample in batch]
     last = [
         i
-        for index, marks in zip(indices, trained * views, strict=True)
+        for index, marks in zip(indices, trained * len(views), strict=True)
         for i, mark in zip(index[len(index) - len(marks) :], marks, strict=True)
         if mark
     ]
@@ -161,7 +200,11 @@ def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: int)
         [token if mark else IGNORE for token, mark in zip(answer, marks, strict=True)]
         for answer, marks in zip(answers, trained, strict=True)
     ]
-    found = {"answer_index": torch.tensor(last).view(views, -1), "labels": right_pad(labels, IGNORE)}
+    found: dict[str, Any] = {
+        "answer_index": torch.tensor(last).view(len(views), -1),
+        "labels": right_pad(labels, IGNORE),
+        "kl_rows": sum("refined" in views and list(row["refined"]) != list(row["original"]) for row in batch),
+    }
     if all("content" in sample for sample in batch):
         found["content"] = right_pad([sample["content"] for sample in batch], False)
     if any("weight" in sample for sample in batch):

@@ -12,6 +12,8 @@ from d2e_sft.config.recipe import Precision
 from d2e_sft.model.collation import IGNORE
 from d2e_sft.model.device import autocast
 
+_NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows")
+
 
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
     """Turn the batch of a collator into model inputs: `targets`, `content` and `weights` (N,) instead of padded rows.
@@ -20,7 +22,7 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
         device: moves the tensors there; None leaves them.
     """
     labels: Tensor = batch["labels"]
-    inputs = {name: value for name, value in batch.items() if name not in ("labels", "view_tokens")}
+    inputs = {name: value for name, value in batch.items() if name not in _NOT_FOR_THE_MODEL}
     answers = labels.ne(IGNORE)
     inputs["targets"] = labels[answers]
     for name in ("content", "weights"):

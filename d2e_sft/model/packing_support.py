@@ -115,10 +115,11 @@ def collator_for(
     """
     views = d2e.step_views if views is None else views
     if layout.packing == "batched":
-        return BatchedCollator(views, pad_token_id)
+        return BatchedCollator(views, pad_token_id, d2e.view_gradients)
     if layout.packing == "encoder_decoder":
         start = getattr(config, "decoder_start_token_id", None)
-        return EncoderDecoderCollator(views, pad_token_id, pad_token_id if start is None else start)
+        start = pad_token_id if start is None else start
+        return EncoderDecoderCollator(views, pad_token_id, start, d2e.view_gradients)
     return PackedCollator(
         views, share_across_samples=layout.packing == "shared_batch", view_gradients=d2e.view_gradients
     )

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from d2e_sft.config.objectives import View
-from d2e_sft.model.collation import IGNORE, Row, right_pad
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.collation import IGNORE, Row, computed, right_pad, sources
 from d2e_sft.model.packing import common_length, pack
 from d2e_sft.model.packing_support import Layout
 
@@ -33,36 +33,40 @@ class TokenCosts:
     Attributes:
         tokens: (n) of each row; of its widest view if rows are padded.
         shared: Tokens of the prefix that all samples share, which a packed micro-batch holds once.
-        views: Rows per sample if rows are padded, else 0.
+        views: Computed views of each row if rows are padded, else empty.
     """
 
     tokens: Sequence[int]
-    shared: int
-    views: int
+    shared: int = 0
+    views: Sequence[int] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[Row], layout: Layout, views: Sequence[View]) -> TokenCosts:
-        """Count the tokens of each row, which takes about 0.1 ms per row."""
-        if layout.packing in ("batched", "encoder_decoder"):
-            widest = [max(len(row[view]) for view in views) + len(row["answer"]) - 1 for row in rows]
-            return cls(widest, 0, len(views))
-        tokens, first, shared = [], None, 0
+    def of(cls, rows: Sequence[Row], layout: Layout, d2e: D2ESection) -> TokenCosts:
+        """Count the tokens of each row in a training step, which takes about 0.1 ms per row."""
+        views = d2e.step_views
+        padded = layout.packing in ("batched", "encoder_decoder")
+        tokens, counts, first, shared = list[int](), list[int](), None, 0
         for row in rows:
-            answer = list(row["answer"][:-1])
-            tokens.append(len(pack([[[*row[view], *answer] for view in views]]).tokens))
+            answer, own = list(row["answer"][:-1]), computed(sources([row], views, d2e.view_gradients))
+            prompts = [list(row[views[v]]) for v in own]
+            counts.append(len(own))
+            if padded:
+                tokens.append(max(map(len, prompts)) + len(answer))
+                continue
+            tokens.append(len(pack([[[*prompt, *answer] for prompt in prompts]]).tokens))
             if first is None:
-                first = row["original"]
-                shared = min(len(row[view]) for view in views) if layout.packing == "shared_batch" else 0
+                first = prompts[0]
+                shared = min(map(len, prompts)) if layout.packing == "shared_batch" else 0
             if shared:
-                shared = min(shared, *(common_length([first, row[view]]) for view in views))
-        return cls(tokens, shared, 0)
+                shared = min(shared, *(common_length([first, prompt]) for prompt in prompts))
+        return cls(tokens, shared, counts if padded else ())
 
     def of_micro_batch(self, rows: Sequence[int]) -> int:
         """Return an upper bound of the tokens of the rows together."""
         if not rows:
             return 0
         if self.views:
-            return self.views * len(rows) * max(self.tokens[i] for i in rows)
+            return sum(self.views[i] for i in rows) * max(self.tokens[i] for i in rows)
         return sum(self.tokens[i] - self.shared for i in rows) + self.shared
 
 

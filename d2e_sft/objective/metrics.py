@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,24 +24,27 @@ class ObjectiveMetrics:
         self.weights = weights
         precise = torch.float32 if device.type == "mps" else torch.float64
         self._weighted = False
-        self._sums = torch.zeros(len(weights) + 7, dtype=precise, device=device)
+        self._sums = torch.zeros(len(weights) + 9, dtype=precise, device=device)
 
     def update(
         self,
         sums: dict[str, Tensor],
         targets: Tensor,
-        view_tokens: int,
+        counts: Sequence[int],
         scale: Tensor | float = 1.0,
         token_weights: Tensor | None = None,
     ) -> None:
-        """Add a micro-batch: the forward's sums, their factor in the loss, and (N,) weights that they already have."""
+        """Add a micro-batch: the forward's sums, their factor in the loss, and (N,) weights that they already have.
+
+        `counts` are those of `counts_of`.
+        """
         self._weighted |= token_weights is not None
         answers = torch.tensor(len(targets), device=targets.device)
         mass = answers if token_weights is None else token_weights.sum()
-        tokens = torch.tensor(view_tokens, device=targets.device)
         of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
         correct = [sums[name] for name in ("correct", "plain_correct", "imagined_correct")]
-        self._sums += torch.stack([*of_loss, *correct, answers, tokens, mass]).detach()
+        counted = torch.tensor(counts, device=targets.device)
+        self._sums += torch.stack([*of_loss, *correct, answers, mass, *counted]).detach()
 
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
         """Return the values to log and the number of view tokens, over all processes, and reset the sums.
@@ -53,7 +56,7 @@ class ObjectiveMetrics:
             sums = accelerator.gather(sums[None]).sum(dim=0)
         # In training the shares of one optimiser step add up to `num_processes`, so `share` counts steps in that unit,
         # and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
-        *terms, share, correct, plain, imagined, answers, tokens, mass = sums.tolist()
+        *terms, share, correct, plain, imagined, answers, mass, tokens, rows, kl_rows = sums.tolist()
         values = {name: term / share for name, term in zip(self.weights, terms, strict=True)}
         values["debiased_accuracy"] = correct / answers
         if self._weighted:
@@ -61,6 +64,8 @@ class ObjectiveMetrics:
         values["plain_accuracy"] = plain / answers
         if "imagined" in self.d2e.views:
             values["bias_share"] = imagined / answers
+        if "refined" in self.d2e.views:
+            values["kl_rows"] = kl_rows / rows
         return values, tokens
 
     def loss_of(self, values: Mapping[str, float]) -> float:

@@ -20,7 +20,7 @@ def states_of_views(
         forest, answer_index = inputs["forest"], inputs["answer_index"]
         row = packed_states(model, forest, inputs["input_ids"])
         # The first answer token of another view may be predicted by a token that the original shares.
-        rest = row if forest.lead == forest.length else row.detach()
+        rest = row if gradients == "all" else row.detach()
         return dict(zip(views, (row[answer_index[0]], *rest[answer_index[1:]].unbind()), strict=True))
     return by_view(views, gradients, inputs, lambda **rows: hidden_states(model, **rows))
 
@@ -28,25 +28,20 @@ def states_of_views(
 def by_view(
     views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any], run: Callable[..., Tensor]
 ) -> dict[View, Tensor]:
-    """Return (N, H or V) of each view by `run`, which maps one row per view and sample to (rows, L, H or V).
+    """Return (N, H or V) of each view by `run`, which maps the rows of a batch (R, L) to (R, L, H or V).
 
     The views of an encoder-decoder model differ in the input of the encoder; its decoder sees only the answers.
     """
-    own = {name: value for name, value in inputs.items() if name not in ("answer_index", "decoder_input_ids")}
-    batch = len(inputs["input_ids"]) // len(views)
-
-    def of_views(first: int, last: int) -> tuple[Tensor, ...]:
-        rows = {name: value[first * batch : last * batch] for name, value in own.items()}
-        if "decoder_input_ids" in inputs:
-            rows["decoder_input_ids"] = inputs["decoder_input_ids"].repeat(last - first, 1)
-        flat = run(**rows).flatten(0, 1)
-        start = first * (len(flat) // (last - first))
-        return flat[inputs["answer_index"][first:last] - start].unbind()
-
+    index, samples = inputs["answer_index"], inputs["samples"]
+    rows = {name: value for name, value in inputs.items() if name not in ("answer_index", "samples")}
     if gradients == "all" or len(views) == 1:
-        parts = of_views(0, len(views))
-    else:
-        with torch.no_grad():
-            others = of_views(1, len(views))
-        parts = (*of_views(0, 1), *others)
-    return dict(zip(views, parts, strict=True))
+        return dict(zip(views, run(**rows).flatten(0, 1)[index].unbind(), strict=True))
+    with torch.no_grad():
+        others = run(**{name: value[samples:] for name, value in rows.items()})
+        start = samples * others.shape[1]
+        others = others.flatten(0, 1)[(index[1:] - start).clamp(min=0)]
+    original = run(**{name: value[:samples] for name, value in rows.items()}).flatten(0, 1)
+    # A view that equals the original one has its values, without its gradient.
+    equal = original.detach()[index[1:].clamp(max=start - 1)]
+    others = torch.where((index[1:] >= start)[..., None], others, equal)
+    return dict(zip(views, (original[index[0]], *others.unbind()), strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm import tqdm
 
+from d2e_sft.config.objectives import View, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
 from d2e_sft.data.prompts import load_prompt_set
@@ -117,11 +118,21 @@ def describe_rows(recipe: Recipe, split: Literal["training", "dev"], rows: Token
     file = data.train if split == "training" else data.dev
     lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}"]
     lines += [f"  {count} {what}" for what, count in counts.items() if count]
+    lines += _unrefined_lines([item.prompts for item in encoded.kept], own=is_own(recipe.d2e.objective))
     weights = [item.weight for item in encoded.kept]
     if any(weight != 1 for weight in weights):
         mean = sum(weights) / len(weights)
         lines.append(f"  weights from {min(weights):g} to {max(weights):g}, on average {mean:.4g}")
     return lines
+
+
+def _unrefined_lines(prompts: Sequence[Mapping[View, list[int]]], *, own: bool) -> list[str]:
+    """Say in which share of the rows the refined view is the original one, if there are such rows."""
+    equal = sum(views.get("refined") == views["original"] for views in prompts)
+    if not equal:
+        return []
+    share, effect = f"{100 * equal / len(prompts):.0f} % of the rows", "" if own else ": the KL term is 0 there"
+    return [f"  refined = original in {share} ({equal:,} of {len(prompts):,}){effect}"]
 
 
 def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight: bool = False) -> Row:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.model.collation import IGNORE
+from d2e_sft.model.collation import IGNORE, counts_of
 from d2e_sft.model.device import LapTimer
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout
@@ -179,7 +179,7 @@ class D2ETrainer(Trainer):
             self._metrics_start = self.held_out.trained()[0]
         repeated, _ = inputs.pop(REPEATED, False), inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
-        targets, weights, view_tokens = rows["targets"], rows.get("weights"), inputs["view_tokens"]
+        targets, weights, counts = rows["targets"], rows.get("weights"), counts_of(inputs)
         sums = model(**rows)
         if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
             scale = torch.tensor(1.0 / len(targets), device=targets.device)
@@ -188,9 +188,9 @@ class D2ETrainer(Trainer):
         if repeated:
             scale = torch.zeros_like(scale)
         elif model.training:
-            self._metrics.update(sums, targets, view_tokens, scale, weights)
+            self._metrics.update(sums, targets, counts, scale, weights)
         else:
-            self.held_out.update(sums, targets, view_tokens, weights)
+            self.held_out.update(sums, targets, counts, weights)
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 

@@ -77,10 +77,10 @@ def draw(
 
     Returns row indices of the micro-batches and of the heaviest one, and the average micro-batches per optimiser step.
     """
-    train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e.step_views)
+    train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e)
     if train.micro_batch_tokens is None:
         size, order = train.per_device_train_batch_size, list(range(len(rows)))
-        longest = sorted(order, key=lambda i: costs.tokens[i], reverse=True)
+        longest = sorted(order, key=lambda i: costs.of_micro_batch([i]), reverse=True)
         random.Random(0).shuffle(order)
         found = [order[start : start + size] for start in range(0, len(rows), size)]
         return found[:_DRAWS], longest[:size], steps.accumulation

@@ -15,9 +15,10 @@ _WIDTH = 9
 
 
 class LossLines(ProgressCallback):
-    """transformers' progress bar with a line for each log: step, loss, its terms, accuracy, tokens a second.
+    """transformers' progress bar with a line for each log: step, loss, its terms, shares, tokens a second.
 
-    `accuracy` is the share of answer tokens that are the likeliest ones as the model is decoded.
+    `accuracy` is the share of answer tokens that are the likeliest ones as the model is decoded. `kl_rows` is the
+    share of rows whose refined view differs from the original.
     """
 
     def __init__(self) -> None:
@@ -63,9 +64,8 @@ def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
     """Column → text, of what there is."""
     terms = [name for name in _TERMS if logs.get(name)]  # the divergence of plain SFT is 0 and not worth a column
     found = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
-    if "debiased_accuracy" in logs:
-        found["accuracy"] = percent(logs["debiased_accuracy"])
-    found |= {name: percent(logs[name]) for name in ("em", "f1") if name in logs}
+    shares = {"kl_rows": "kl_rows", "accuracy": "debiased_accuracy", "em": "em", "f1": "f1"}
+    found |= {name: percent(logs[key]) for name, key in shares.items() if key in logs}
     if "tokens_per_second" in logs:
         found["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"
     return found

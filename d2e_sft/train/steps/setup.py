@@ -128,6 +128,7 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
     - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
       decoded and by the original view only;
     - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
+    - `kl_rows`: the share of rows whose refined view differs from the original: the others add nothing to `kl`;
     - `sample_weight`: mean over answer tokens, if rows have weights (the loss is Σ weight · loss / answer tokens);
     - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and `memory_gib`,
       the peak so far of this device, or of this process on a CPU;
@@ -152,7 +153,7 @@ def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
     if trainer.train_dataset is None:
         raise ValueError("training needs rows: pass train_dataset to the trainer")
     args, accelerator, budget = trainer.args, trainer.accelerator, trainer.args.micro_batch_tokens
-    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.d2e.step_views)
+    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.d2e)
     larger = sum(costs.of_micro_batch([i]) > budget for i in range(len(costs.tokens)))
     if larger and accelerator.is_main_process:
         warn(

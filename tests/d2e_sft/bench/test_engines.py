@@ -9,24 +9,32 @@ import torch
 
 from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows, token_floor
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import BatchedCollator, PackedCollator, Row
+from d2e_sft.model.collation import PackedCollator, Row
 from d2e_sft.model.packing_support import choose_layout
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 
 def _tokens(engine: Engine, rows: list[Row]) -> int:
     views = (SFT if engine.is_sft else D2ESection()).views
+    computed = [
+        (view, row)
+        for view in views
+        for row in rows
+        if view == "original" or engine.computes_all or row[view] != row["original"]
+    ]
     if engine.packed:
         packed = PackedCollator(views, share_across_samples=engine.shares_samples)(rows)
         # An answer's last token predicts nothing and is not computed; the floor counts it.
-        return int(packed["input_ids"].numel()) + len(views) * len(rows)
-    return int(sum(BatchedCollator([view], 0)(rows)["input_ids"].numel() + len(rows) for view in views))
+        return int(packed["input_ids"].numel()) + len(computed)
+    return sum(len(row[view]) + len(row["answer"]) for view, row in computed)
 
 
+@pytest.mark.parametrize("unrefined", [0, 2])
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
-def test_the_floor_counts_the_tokens_that_the_engine_computes(engine: Engine) -> None:
-    rows = synthetic_rows(3, 50, vocabulary=10_000)
-    assert token_floor(engine, 3, 50, "all") == pytest.approx(_tokens(engine, rows), abs=len(rows))
+def test_the_floor_counts_the_tokens_that_the_engine_computes(engine: Engine, unrefined: int) -> None:
+    rows = synthetic_rows(3, 50, vocabulary=10_000, unrefined=unrefined)
+    floor = token_floor(engine, 3, 50, "all", unrefined=unrefined)
+    assert floor == pytest.approx(_tokens(engine, rows), abs=len(rows))
 
 
 def test_the_floors_of_the_published_shapes() -> None:
@@ -42,9 +50,10 @@ def test_the_floors_of_the_published_shapes() -> None:
         assert (everything, original) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("unrefined", [0, 2, 3])
 @pytest.mark.parametrize("view_gradients", ["all", "original"])
-def test_all_engines_compute_one_loss_and_one_gradient(view_gradients: Any) -> None:
-    rows = synthetic_rows(3, 20, VOCAB_SIZE)
+def test_all_engines_compute_one_loss_and_one_gradient(view_gradients: Any, unrefined: int) -> None:
+    rows = synthetic_rows(3, 20, VOCAB_SIZE, unrefined=unrefined)
     results: dict[bool, list[tuple[float, torch.Tensor]]] = {True: [], False: []}
     for engine in ENGINES:
         model = tiny_model("llama", seed=3)

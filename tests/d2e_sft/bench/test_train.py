@@ -56,8 +56,12 @@ def test_the_command_writes_a_row_for_each_engine_and_gradient(tmp_path: Path) -
 def test_chosen_engines_are_measured_and_profiled_with_their_baselines(tmp_path: Path) -> None:
     model, file = save_tiny_model(tmp_path / "model"), tmp_path / "bench.json"
     options = ["--contexts", "12", "--samples", "2", "--repeats", "1", "--engines", "shared_batch", "--profile"]
-    output_of("bench", "train", "--model", model, *options, "--json", file)
+    printed = output_of("bench", "train", "--model", model, *options, "--unrefined", "0.5", "--json", file)
+    assert "unrefined" in printed
     rows = json.loads(file.read_text())["rows"]
+    assert {row["unrefined"] for row in rows} == {1}
+    # A prefix of 130, two contexts of 12 with question and answer (40); then two imagined views and a refined one.
+    assert [row["tokens"] for row in rows[:2]] == [130 + 2 * 52, 130 + 2 * 52 + 3 * 40 + round(0.4 * 12)]
     assert [row["engine"] for row in rows] == ["sft_shared", "shared_batch", "shared_batch"]
     assert {row["ratio_to_sft_plain"] for row in rows} == {None}
     for row in rows:
@@ -71,6 +75,7 @@ def test_chosen_engines_are_measured_and_profiled_with_their_baselines(tmp_path:
     ("kind", "options", "said"),
     [
         ("llama", ["--engines", "shared_bach"], "Did you mean 'shared_batch'"),
+        ("llama", ["--unrefined", "66"], "'--unrefined'"),
         ("bloom", ["--repeats", "1"], "train.packing=shared_batch: not exact here"),
     ],
 )

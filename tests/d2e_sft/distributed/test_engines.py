@@ -40,8 +40,18 @@ OTHERS = {
     "frozen": ["d2e.bias_model=base"],
     "product": ["d2e.objective=product", "d2e.imagined_weight=0.5"],
     "product-plain": ["d2e.objective=product"],
+    # The refined view of every third sample is the original one, so that some micro-batches have no other view.
+    "refined-only": [
+        *("d2e.debias=false", "d2e.view_gradients=original", "train.packing=batched"),
+        "train.per_device_train_batch_size=1",
+    ],
 }
-TERMS = {"frozen": ("ce", "kl"), "product": ("ce", "imagined_ce"), "product-plain": ("ce",)}
+TERMS = {
+    "frozen": ("ce", "kl"),
+    "product": ("ce", "imagined_ce"),
+    "product-plain": ("ce",),
+    "refined-only": ("ce", "kl"),
+}
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
 # Seen: 2e-7 of a loss, 1e-7 of a weight (2e-6 of an adapter's): the order of a sum decides its rounding. A wrong
 # divisor or a lost sample would show as a percent of the loss. Adam's step is the learning rate (1e-3) whatever the
@@ -128,7 +138,7 @@ def zero3(world: Path) -> dict[str, Trained]:
         "zero3": ["train.save_steps=3"],
         "zero3-resumed": ["train.save_steps=3", f"--resume={world / 'zero3' / 'checkpoint-3'}"],
         "zero3-by-tokens": ["train.micro_batch_tokens=700"],
-        "zero3-product-plain": OTHERS["product-plain"],
+        **{f"zero3-{name}": OTHERS[name] for name in ("product-plain", "refined-only")},
         "zero3-lora": LORA,
     }
     return two_processes(world, "zero3", trainings)
@@ -141,10 +151,12 @@ def assert_trained_alike(
     assert len(logs(one)) == STEPS
     for record in records:
         assert (record["world_size"], record["backend"]) == (2, "gloo")
-        assert_same_values(record["logs"], logs(one), ("grad_norm", "debiased_accuracy"), terms)
+        shares = tuple({"kl_rows"} & logs(one)[0].keys())
+        assert_same_values(record["logs"], logs(one), ("grad_norm", "debiased_accuracy", *shares), terms)
     assert_same_weights(run / "model.safetensors", one / "model.safetensors")
     assert [entry["step"] for entry in logs(one, "eval_loss")] == [3, 6]
-    shares = ("eval_debiased_accuracy", "eval_plain_accuracy", "eval_bias_share")
+    shares = ("eval_debiased_accuracy", "eval_plain_accuracy")
+    shares += tuple({"eval_bias_share", "eval_kl_rows"} & logs(one, "eval_loss")[0].keys())
     evaluated = tuple(f"eval_{term}" for term in terms)
     assert_same_values(logs(run, "eval_loss"), logs(one, "eval_loss"), shares, evaluated, "eval_loss")
     texts = [(folder / "held_out_predictions.jsonl").read_text() for folder in (run, one)]
@@ -190,7 +202,8 @@ def test_micro_batches_by_tokens_train_as_one_process_by_samples(zero3: dict[str
 
 
 @pytest.mark.parametrize(
-    ("launcher", "objective"), [("ddp", "frozen"), ("ddp", "product"), ("zero3", "product-plain")]
+    ("launcher", "objective"),
+    [("ddp", "frozen"), ("ddp", "product"), ("zero3", "product-plain"), ("zero3", "refined-only")],
 )
 def test_other_objectives_train_as_on_one_process(
     request: pytest.FixtureRequest, world: Path, launcher: str, objective: str

@@ -11,7 +11,7 @@ from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.collation import IGNORE, BatchedCollator, PackedCollator, trained_tokens
-from tests.tiny import make_samples, tiny_tokenizer
+from tests.tiny import make_sample, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
 
@@ -19,7 +19,7 @@ VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     encoder = ViewEncoder(tiny_tokenizer(), load_prompt_set("default"), VIEWS)
-    encoded = [encoder.encode(sample) for sample in make_samples(3)]
+    encoded = [encoder.encode(make_sample(number)) for number in (1, 2, 4)]  # each view differs from the others
     return [{**item.prompts, "answer": item.answer} for item in encoded]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -11,10 +12,18 @@ import pytest
 import torch
 
 from d2e_sft.config.recipe import D2ESection, Packing
-from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.util.errors import UserError
-from tests.naive import CONFIGS, assert_equal_to_naive, encoded_rows, gradients_of, naive_sums, sums_of
+from tests.naive import (
+    CONFIGS,
+    assert_equal_to_naive,
+    encoded_rows,
+    gradients_of,
+    naive_sums,
+    sums_of,
+    with_equal_views,
+)
 from tests.tiny import tiny_model
 
 # gemma3: a window in one layer, capped logits; granite: scaled logits; phi: a head with a bias.
@@ -41,6 +50,39 @@ def test_a_packed_row_equals_one_forward_a_view_and_sample(kind: str, config: D2
 @pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
 def test_every_objective_equals_its_formula_in_every_layout(packing: Packing, kind: str, config: D2ESection) -> None:
     assert assert_equal_to_naive(tiny_model(kind, seed=3), config, packing).packing == packing
+
+
+ALL_EQUAL = ("d2e", "no-debias-original-gradient", "teacher")
+
+
+@pytest.mark.parametrize(
+    ("config", "unrefined", "bare"),
+    [
+        *((config, [0, 2], [3]) for config in CONFIGS.values()),
+        *((CONFIGS[name], [0, 1, 2, 3], []) for name in ALL_EQUAL),
+        *((CONFIGS[name], [], [0, 1, 2, 3]) for name in ALL_EQUAL),
+    ],
+    ids=[*CONFIGS, *(f"{name}-{kind}" for kind in ("none-refined", "no-context") for name in ALL_EQUAL)],
+)
+@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched", "encoder_decoder"])
+def test_a_view_that_equals_an_earlier_one_is_not_computed_again(
+    packing: Any, config: D2ESection, unrefined: list[int], bare: list[int]
+) -> None:
+    given = encoded_rows(config)
+    rows = with_equal_views(given, unrefined, bare)
+    # float64 for T5, as below.
+    model = tiny_model("t5", seed=3).double() if packing == "encoder_decoder" else tiny_model("llama", seed=3)
+    layout = assert_equal_to_naive(model, config, "auto" if packing == "encoder_decoder" else packing, rows=rows)
+    before, batch = (collator_for(layout, config, model.config)(one) for one in (given, rows))
+    assert batch["kl_rows"] == (4 - len({*unrefined, *bare}) if "refined" in config.views else 0)
+    if len(config.views) > 1 and (bare or "refined" in config.views):
+        assert batch["input_ids"].numel() < before["input_ids"].numel()
+    if packing in ("batched", "encoder_decoder"):
+        kept = 4 * len(config.views) - len(bare) * (len(config.views) - 1)
+        kept -= len(unrefined) if "refined" in config.views else 0
+        # Without gradients of the other views one of them is always computed: see `sources`.
+        alone = config.view_gradients == "original" and len(config.views) > 1 and kept == 4
+        assert len(batch["input_ids"]) == kept + alone
 
 
 @pytest.mark.parametrize(
@@ -99,23 +141,31 @@ def _mild(kind: str) -> Any:
 
 
 def _loss_and_gradient(
-    model: Any, config: D2ESection, packing: Packing = "auto", mixed: torch.dtype | None = None
+    model: Any,
+    config: D2ESection,
+    packing: Packing = "auto",
+    mixed: torch.dtype | None = None,
+    unrefined: Sequence[int] = (),
 ) -> tuple[float, torch.Tensor]:
     layout = choose_layout(model, config, packing)
     assert layout.packing == ("shared_batch" if packing == "auto" else packing)
     attach_objective(model, config)
     with torch.autocast("cpu", mixed, enabled=mixed is not None):
-        sums = sums_of(model, encoded_rows(config), config, layout)
+        sums = sums_of(model, with_equal_views(encoded_rows(config), unrefined), config, layout)
     sums["loss"].backward()
     gradients = gradients_of(model)
     return sums["loss"].item(), torch.cat([gradients[name].flatten().float() for name in sorted(gradients)])
 
 
+@pytest.mark.parametrize("unrefined", [[], [0, 2], [0, 1, 2, 3]])
+@pytest.mark.parametrize("packing", ["auto", "batched"])
 @pytest.mark.parametrize("view_gradients", ["all", "original"])
-def test_gradient_checkpointing_changes_nothing(view_gradients: Any) -> None:
+def test_gradient_checkpointing_changes_nothing(view_gradients: Any, packing: Packing, unrefined: list[int]) -> None:
     config, plain, checkpointed = D2ESection(view_gradients=view_gradients), *(tiny_model(seed=3) for _ in range(2))
     checkpointed.train().gradient_checkpointing_enable({"use_reentrant": False})
-    (loss, gradient), (expected, other) = (_loss_and_gradient(model, config) for model in (checkpointed, plain))
+    (loss, gradient), (expected, other) = (
+        _loss_and_gradient(model, config, packing, unrefined=unrefined) for model in (checkpointed, plain)
+    )
     assert loss == expected
     torch.testing.assert_close(gradient, other, rtol=1e-6, atol=1e-7)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,3 +47,28 @@ def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train.jsonl: 1 of 3 samples exceed data.max_length=400"):
         read_rows(recipe, "training", loaded, progress=False)
     assert len(read_rows(recipe, "training", loaded, progress=False, refuse=False).samples) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["  refined = original in 67 % of the rows (2 of 3): the KL term is 0 there"]),
+        ({"objective": "teacher"}, ["  refined = original in 67 % of the rows (2 of 3): the KL term is 0 there"]),
+        (
+            {"objective": "m:f", "own_views": ["original", "refined"]},
+            ["  refined = original in 67 % of the rows (2 of 3)"],
+        ),
+        ({"distill": False}, []),
+    ],
+)
+def test_rows_without_a_refined_view_of_their_own_are_counted(
+    tmp_path: Path, options: dict[str, Any], expected: list[str]
+) -> None:
+    save_tiny_model(tmp_path / "model")
+    whole = make_sample(1).context
+    samples = [make_sample(1), *(make_sample(1, id=name, refined_context=whole) for name in "ab")]
+    write_samples(samples, tmp_path / "train.jsonl")
+    data = {"train": str(tmp_path / "train.jsonl")}
+    recipe = Recipe.model_validate({"data": data, "d2e": options, "train": {"output_dir": str(tmp_path / "run")}})
+    rows = read_rows(recipe, "training", load_model(str(tmp_path / "model")), progress=False)
+    assert describe_rows(recipe, "training", rows)[1:] == expected

@@ -122,6 +122,8 @@ def test_a_log_has_the_terms_of_the_loss_over_its_window_and_where_the_time_went
         assert entry["alpha"] == 0.5
         assert 0.05 < entry["memory_gib"] < 100
         assert entry["tokens_per_second"] > 0
+    # Five of the eight samples have a refined view of their own; two epochs, logged after 12 samples and after 4.
+    assert 12 * logs[0]["kl_rows"] + 4 * logs[1]["kl_rows"] == pytest.approx(2 * 5)
 
 
 def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: Path) -> None:
@@ -171,8 +173,8 @@ def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> No
     logs, expected = ([e for e in t.state.log_history if "loss" in e] for t in (cut, whole))
     assert len(logs) == len(expected) == 4
     for one, other in zip(logs, expected, strict=True):
-        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy"):
-            assert one[key] == pytest.approx(other[key], rel=1e-4), key
+        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "kl_rows"):
+            assert one[key] == pytest.approx(other[key], rel=1e-4, abs=1e-7), key
 
 
 def test_tokens_beside_accumulation_are_refused(tmp_path: Path) -> None:

@@ -30,6 +30,14 @@ def test_the_header_is_told_once_and_columns_are_aligned() -> None:
     ]
 
 
+def test_the_share_of_rows_that_the_divergence_acts_on_is_a_column() -> None:
+    terms = {"refined_ce": 5.6, "imagined_ce": 5.6, "kl_rows": 0.34}
+    header, line = LossLines().lines(12_345, {**LOGS, **terms})
+    assert header.split()[-3:] == ["kl_rows", "accuracy", "tokens/s"]
+    assert line.split()[-3:] == ["34.0", "12.5", "1,668"]
+    assert len(header) == len(line) <= 100
+
+
 def test_a_single_term_is_not_told_twice() -> None:
     header, _ = LossLines().lines(1, {**LOGS, "kl": 0.0})
     assert header.split() == ["step", "loss", "accuracy", "tokens/s"]
