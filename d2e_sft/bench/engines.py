@@ -77,7 +77,8 @@ def token_floor(
     engine: Engine, samples: int, context: int, view_gradients: ViewGradients, *, unrefined: int = 0
 ) -> float:
     """Return a step's least work in tokens with gradient; one without is a third, as a backward is two forwards."""
-    weight, own, others = 1 if view_gradients == "all" else 1 / 3, samples * (context + QUESTION + ANSWER), 0
+    weight, others = 1 if view_gradients == "all" else 1 / 3, 0
+    own: float = samples * (context + QUESTION + ANSWER)
     if not engine.is_sft:
         kept, again = samples - unrefined, unrefined if engine.computes_all else 0
         others = samples + kept + again  # views beside the original ones
