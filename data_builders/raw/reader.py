@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
+from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.sample import EventSample, Format, Split
 from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.characters import DECODED, QUOTING, decode_all_texts
@@ -54,6 +55,7 @@ class RawInput(FileContents):
         name: The file's path inside the dataset's folder, with `/`; safe to write into outputs.
         path: Its path on this machine; only for messages.
         format, licence: Format and licence of the samples made from it.
+        wording: Prompt and system message of chat rows.
         unit: Unit of row numbers. A JSON array may be one line, so its items are counted.
         folder: The dataset's folder, if it differs from its name.
         own_spec: The file that describes a user's own data; messages name it.
@@ -67,6 +69,7 @@ class RawInput(FileContents):
     path: Path
     bad: BadRows
     format: Format = "qa"
+    wording: tuple[str, str] = ("", "")
     licence: str = ""
     unit: Literal["line", "item"] = "line"
     folder: str = ""
@@ -166,6 +169,7 @@ class RawInput(FileContents):
             relation=draft.relation,
             format=self.format,
             subset=draft.subset,
+            conversation=prompt_turns(*self.wording, texts["question"]) if self.format == "chat" else None,
             **texts,
             meta={
                 "source": self.name,

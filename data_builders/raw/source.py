@@ -146,6 +146,7 @@ class Source:
         redistribution: Why the rows must not be republished, in one clause; empty if the licence allows it.
         splits: The splits it has.
         others: Official files that no split needs, but the dataset's own benchmark does.
+        prompt, system: Wording of chat rows; see `prompt_turns`.
         own: Description of a user's own data; None for published datasets.
     """
 
@@ -161,6 +162,8 @@ class Source:
     redistribution: str = ""
     splits: tuple[Split, ...] = ("train", "test")
     others: tuple[RawFile, ...] = ()
+    prompt: str = ""
+    system: str = ""
     own: OwnData | None = None
 
     @property
@@ -211,6 +214,7 @@ class Job:
             found.path,
             self.bad,
             format=source.format,
+            wording=(source.prompt, source.system),
             licence=source.short_licence,
             folder=source.folder,
             own_spec=source.own.file.name if source.own else "",

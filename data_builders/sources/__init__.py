@@ -14,6 +14,7 @@ from data_builders.sources.conflict.nq_swap import NQ_SWAP
 from data_builders.sources.conflict.torque import TORQUE
 from data_builders.sources.crepe import CREPE
 from data_builders.sources.ood import ALPHANLI, SOCIALIQA, STORYCLOZE
+from data_builders.sources.openpi import OPENPI
 from data_builders.sources.openpi2 import OPENPI2
 from data_builders.sources.piper.cider import CIDER
 from data_builders.sources.piper.cosmosqa import COSMOSQA
@@ -26,9 +27,10 @@ from data_builders.sources.piper.tempreason import TEMPREASON
 from data_builders.sources.piper.timeqa import TIMEQA
 from data_builders.sources.piper.tracie import TRACIE
 from data_builders.sources.piper.wiqa import WIQA
+from data_builders.sources.strategyqa import STRATEGYQA
 
 PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 CONFLICT_SOURCES = (MATRES, TORQUE, KRE_SQUAD, NQ_SWAP, FAITHEVAL, MEMOTRAP, CPI_FACTS)
-_OTHERS = (STORYCLOZE, SOCIALIQA, ALPHANLI, CREPE, OPENPI2)
+_OTHERS = (STORYCLOZE, SOCIALIQA, ALPHANLI, CREPE, STRATEGYQA, OPENPI, OPENPI2)
 _ALL: tuple[Source, ...] = (BOXES, HABIT, *PIPER_SOURCES, *_OTHERS, *CONFLICT_SOURCES)
 SOURCES = {source.name: source for source in _ALL}

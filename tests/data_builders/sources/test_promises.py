@@ -27,7 +27,7 @@ SETTINGS = {
     "habit": ("train_samples=20", "dev_samples=10", "test_samples=10"),
 }
 # This package words the questions of these; people or the publishers' templates word the others.
-WORDED_HERE = ("boxes", "cqa", "crepe", "habit", "matres", "openpi2")
+WORDED_HERE = ("boxes", "cqa", "crepe", "habit", "matres", "openpi", "openpi2")
 # All questions of these end with a question mark; others are hypotheses or search queries, or some lack it.
 END_WITH_A_MARK = ("alphanli", "boxes", "cpi_facts", "cqa", "ecare", "ester", "habit", "ifqa", "matres", "tempreason")
 # Free-text answers that must be in the context: one of the accepted answers, or every part of the answer.
