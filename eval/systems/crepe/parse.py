@@ -22,6 +22,7 @@ _LEVEL = re.compile(rf"\b({'|'.join(_LEVELS)})\b", re.IGNORECASE)
 _ANSWER = re.compile(r"(?<!intermediate )answer:", re.IGNORECASE)
 _CHANGE = re.compile(r"\b(equally|less|more)[ _-]likely\b", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+_TRUTH = re.compile(r"original question is\W*(true|false|yes|no)\b", re.IGNORECASE)
 _CHANGES = {"equally": EQUALLY, "less": LESS, "more": MORE}
 
 
@@ -92,6 +93,12 @@ def changes_of(levels: Sequence[int | None]) -> list[int | None]:
     return labels
 
 
+def read_truth(reply: str) -> bool | None:
+    """Return the answer to the original question, True or False; None without one."""
+    found = _TRUTH.search(reply)
+    return None if found is None else found[1].lower() in ("true", "yes")
+
+
 def read_change(reply: str) -> int | None:
     """Return the label after the last "likelihood change is" of a chain of thought, else the last label."""
     for rest in reversed(reply.lower().split("likelihood change is")[1:]):
@@ -117,10 +124,12 @@ class Answer:
     Attributes:
         labels: [step][event]; None where no label could be read.
         entities: [step], the entity changes that the model wrote itself.
+        inconsistent: pairs of answers that contradict each other.
     """
 
     labels: list[list[int | None]]
     entities: list[list[EntityChange]] = field(default_factory=list)
+    inconsistent: int = 0
 
 
 _OFFICIAL_EVENT = re.compile(r'(?:self\.)?event(\d)\d*\.change = "((?:equally|less|more) likely)"')

@@ -18,6 +18,7 @@ from eval.systems.crepe.parse import Parse
 from eval.systems.crepe.predictions import Predictions, ReadAs, read_predictions, write_predictions
 from eval.systems.crepe.scorer import flatten, measures, score, tables
 from eval.systems.crepe.text_families import ask_texts
+from eval.systems.crepe.two_questions import ask_two_questions
 from eval.systems.labelled import Missing
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
@@ -31,6 +32,7 @@ FAMILIES: dict[str, Family] = {
     "text_change": Family(ask_texts, by_event=True),
     "text_at_once": Family(ask_texts, by_event=True),
     "yes_no": Family(ask_texts, shots=0, by_event=True),
+    "two_questions": Family(ask_two_questions, shots=0, by_event=True),
     "chat": Family(ask_texts, shots=0, by_event=True, by_step=True),
     "cot": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
     "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
@@ -67,8 +69,8 @@ class CrepeOptions(SystemOptions):
         None,
         ge=0,
         le=family.MOST_SHOTS,
-        description=f"solved procedures in the prompt, up to {family.MOST_SHOTS}; chat and yes_no 0, else "
-        f"{family.SHOTS}",
+        description=f"solved procedures in the prompt, up to {family.MOST_SHOTS}; chat, yes_no and two_questions 0, "
+        f"else {family.SHOTS}",
     )
     demonstrations: Literal["first", "random"] = Field(
         "first", description="which they are: the first ones, or drawn with --seed"
@@ -168,7 +170,10 @@ class Crepe(System[Sequence[Procedure], Predictions]):
         unread = sum(label is None for answer in answers.values() for row in answer.labels for label in row)
         title = f"CREPE {options.split}, prompt={options.prompt}, entities={options.entities}"
         entities = {name: answer.entities for name, answer in answers.items()}
-        return Predictions(labels, labels, title, unread, entities=entities)
+        inconsistent = sum(answer.inconsistent for answer in answers.values())
+        facts = {"inconsistent": inconsistent} if options.prompt == "two_questions" else {}
+        notes = [f"{count} pairs got two times yes: no change" for count in facts.values()]
+        return Predictions(labels, labels, title, unread, facts, notes, entities=entities)
 
     def read_predictions(self, path: Path, gold: Sequence[Procedure], options: Any) -> Predictions:
         return read_predictions(path, gold, options.read, options.missing)

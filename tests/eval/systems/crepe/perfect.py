@@ -55,6 +55,13 @@ def say_all_levels(chat: Conversation) -> str:
     return "\n".join(f"Step {n}: {'(B) likely' if likely(name, event, n) else '(D) unlikely'}" for n in steps)
 
 
+def say_true_or_false(chat: Conversation) -> str:
+    """Both questions answered by steps: true where the label is the way that is asked about."""
+    way = chat.id.rpartition("/")[2]
+    answer = label(*place(chat)) == f"{way} likely"
+    return f"#1 Is it so?\nno\nTherefore, the answer to the original question is {answer}."
+
+
 def write_code(chat: Conversation) -> str:
     owner = "" if "def make_tea" in last(chat) or "def light_lamp" in last(chat) else "self."
     lines = []
@@ -79,6 +86,7 @@ RULES = {
     "text_change": say_change,
     "text_at_once": say_all_levels,
     "yes_no": say_yes_or_no,
+    "two_questions": say_true_or_false,
     "cot": say_change,
     "self_ask": lambda chat: f"Follow up: so?\nIntermediate answer: likely\nAnswer: {say_level(chat)}",
     "chat": say_yes_or_no,

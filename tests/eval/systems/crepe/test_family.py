@@ -56,7 +56,8 @@ def test_unreadable_replies_are_no_change_and_the_imagined_view_has_no_step_and_
             hidden = "\n".join(message["content"] for message in chat.imagined)
             assert not [step for step in STEPS if step in hidden or snake(step) in hidden], chat.id
             assert "kettle.hot" not in hidden
-            assert GOLD[chat.id[0]]["goal"].lower().split()[0] in hidden.lower()
+            if prompt != "two_questions":  # the paper's prompt has no goal
+                assert GOLD[chat.id[0]]["goal"].lower().split()[0] in hidden.lower()
             assert chat.imagined[1] == chat.messages[1], "demonstrations stay"
             assert clause(demonstrations.events[0].event) in hidden or demonstrations.events[0].event in hidden
             assert [message["role"] for message in chat.messages] == [message["role"] for message in chat.imagined]
