@@ -19,6 +19,7 @@ from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import FoundFile, Job, RawFile, Samples, Source
 from data_builders.sources import SOURCES
+from data_builders.sources.filters import read_source
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _read(source: Source, splits: Sequence[Split], options: BuildOptions, readin
     described = [manifest.describe_file(file, path) for file, path in different.items()]
     bad = BadRows(skip=options.skip_bad)
     job = Job(source, files, options.seed, settings.sources[source.name], bad, splits)
-    rows = {split: found for split, found in source.read(job).items() if split in splits}
+    rows = {split: found for split, found in read_source(job).items() if split in splits}
     for split, found in rows.items():
         if not found.rows and bad.count(source.name, split):
             raise UserError(

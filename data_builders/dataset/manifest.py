@@ -18,6 +18,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
+from data_builders.sources.filters import has_answer
 
 PROJECT = "d2e-sft"
 EXPORT = "export"  # entry of a manifest next to pairs for other trainers
@@ -115,6 +116,7 @@ def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
         "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),
         **({"rows_by_subset": dict(sorted(subsets.items()))} if subsets else {}),
         **({"rows_decoded": dict(sorted(decoded.items()))} if decoded else {}),
+        "rows_with_answer_in_context": sum(has_answer(row) for row in samples if row.format != "nli"),
         "nli_labels": dict(sorted(labels.items())),
         "refined_share_of_words": refined_share(samples),
     }

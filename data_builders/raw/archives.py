@@ -1,7 +1,8 @@
 """Extract one file from a zip or tar archive.
 
-Only the named member is read, and the caller names the target. Paths inside the archive decide nothing, so an archive
-that was tampered with cannot write anywhere else.
+A member without a folder in its name is found in any folder of the archive. Only the named member is read, and the
+caller names the target. Paths inside the archive decide nothing, so an archive that was tampered with cannot write
+anywhere else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -80,10 +81,12 @@ def _opened(archive: Path, member: str) -> Iterator[IO[bytes]]:
         if zipfile.is_zipfile(archive):
             zipped = stack.enter_context(zipfile.ZipFile(archive))
             names = zipped.namelist()
+            member = _place(member, names)
             source = zipped.open(member) if member in names else None
         else:
             tarred = stack.enter_context(tarfile.open(archive))
             names = tarred.getnames()
+            member = _place(member, names)
             source = tarred.extractfile(member) if member in names and tarred.getmember(member).isreg() else None
         if member not in names:
             shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
@@ -92,3 +95,9 @@ def _opened(archive: Path, member: str) -> Iterator[IO[bytes]]:
         if source is None:
             raise DamagedArchiveError(f"{archive}: {member} is a link or a folder; expected a regular file")
         yield stack.enter_context(source)
+
+
+def _place(member: str, names: Sequence[str]) -> str:
+    """Return the member's name in the archive: with its folder if only the file is named and one folder has it."""
+    inside = [name for name in names if name.endswith(f"/{member}")]
+    return inside[0] if len(inside) == 1 and "/" not in member and member not in names else member

@@ -25,9 +25,15 @@ MOST_SAMPLES = 1_000_000  # to generate for a split and subset; all are in memor
 
 
 class SourceOptions(BaseModel):
-    """Options of a source without any; a source with options derives its own model."""
+    """Options of every source; a source with more, or with another default, derives its own model.
+
+    Attributes:
+        answer_in_context: Leave out rows whose context has none of the accepted answers, in any letter case.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answer_in_context: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from d2e_sft.data.sample import Split
+from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.util.errors import UserError
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
 from data_builders.raw.source import SPLITS, Job, Samples, SplitRows, SplitSamples
 from data_builders.sources.rows import Form
-from data_builders.text.texts import word_count
+from data_builders.text.texts import contains_any, word_count
 
 T = TypeVar("T")
 Forms = Form[Any] | Mapping[Split, Form[Any]]  # how to read the files; by split where they differ
@@ -110,6 +111,29 @@ def read_splits(job: Job, form: Forms, filters: Sequence[Filter] = ()) -> SplitS
             found[split] = to_samples(raw, apply_filters(SplitRows(rows), filters, split, before))
         before += rows
     return {split: found[split] for split in SPLITS if split in found}
+
+
+def read_source(job: Job) -> SplitSamples:
+    """Read the wanted splits of a source, without the rows that its option `answer_in_context` leaves out.
+
+    UserError if the option is on and the answers are labels.
+    """
+    wanted = job.options.answer_in_context
+    if wanted and job.source.format == "nli":
+        raise UserError(
+            f"{job.source.name}.answer_in_context=true: its answers are labels, which no context has",
+            remedy="leave the option out",
+        )
+    found = job.source.read(job)
+    for rows in found.values() if wanted else ():
+        reason = "PIPER leaves out samples whose answer is not in the context (section 2.1); letter case is ignored"
+        rows.keep("answer in the context", reason, [row for row in rows.rows if has_answer(row)])
+    return found
+
+
+def has_answer(sample: EventSample) -> bool:
+    """Return whether the context has one of the accepted answers, ignoring letter case."""
+    return contains_any(sample.context, sample.answers)
 
 
 def reader(form: Forms, filters: Sequence[Filter] = ()) -> Callable[[Job], SplitSamples]:

@@ -16,6 +16,7 @@ from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import Job, Samples, SplitRows
 from data_builders.sources import SOURCES
+from data_builders.sources.filters import read_source
 
 _SUBSTITUTES = Path(__file__).parent / "raw_substitutes"
 
@@ -34,7 +35,7 @@ def read(
     parsed = parse_settings([f"{name}.{text}" for text in settings], [source])
     found = find_files(source, wanted, raw, parsed.files.get(name))
     job = Job(source, found, seed, parsed.sources[name], bad or BadRows(), frozenset(wanted))
-    return {split: rows for split, rows in source.read(job).items() if split in wanted}
+    return {split: rows for split, rows in read_source(job).items() if split in wanted}
 
 
 @cache

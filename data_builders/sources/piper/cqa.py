@@ -1,11 +1,13 @@
 """CQA (Yang et al., 2022, "fine-grained causal reasoning"): causes and effects in passages of company reports.
 
-The published questions are inside an archive whose layout is not documented, so this source does not read it. It
-derives questions from the same corpus' annotation of cause span, relation and effect span. One question of each pair
-asks for the cause (causal). Another asks what would not be if the cause were not (counterfactual) or, if the effect is
-a piece of a clause, what the cause does (causal).
+A published question has a passage and the place of its answer. PIPER's rule for Cosmos QA and ESTER gives its
+relation: one with the letters "if" is counterfactual ("What will happen if …?"), the others are causal. The format is
+that of the authors' own programs, which write and read these files.
 
-Annotators marked spans of any kind, so a question is worded by the kind of phrase that a span is (`text/phrases.py`,
+If a published file is missing, questions are derived from the same corpus' annotation of cause span, relation and
+effect span. One question of each pair asks for the cause (causal). Another asks what would not be if the cause were
+not (counterfactual) or, if the effect is a piece of a clause, what the cause does (causal). Annotators marked spans of
+any kind, so a question is worded by the kind of phrase that a span is (`text/phrases.py`,
 `text/causal_questions.py`). Pairs with a span that is not a whole phrase, or without a well-formed question, are left
 out.
 """
@@ -15,19 +17,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, cast
+from functools import partial
+from typing import Annotated, Any, cast
 
 from pydantic import Field, NonNegativeInt
 
+from d2e_sft.data.sample import Split
 from data_builders.raw.characters import DECODED, decode_characters
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, clean
-from data_builders.sources.filters import Filter, convert, join_answers, keep_if, keep_unseen, reader
-from data_builders.sources.rows import Form, RawObject, RawRow, Text
+from data_builders.raw.source import Job, SplitSamples
+from data_builders.sources.filters import (
+    NO_BLANK,
+    Filter,
+    convert,
+    join_answers,
+    keep_first,
+    keep_if,
+    keep_unseen,
+    read_splits,
+)
+from data_builders.sources.rows import Form, IfOptions, RawObject, RawRow, Text
 from data_builders.text.causal_questions import Link, ask_for_cause, ask_for_effect
 from data_builders.text.phrases import Cases, Phrase, phrase_at
-from data_builders.text.texts import fingerprint
+from data_builders.text.texts import IfRule, fingerprint, has_if
 
 _CONVERTED = re.compile(r"\[Cause\](.*?)\[Relation\] (cause|enable|prevent) \[Effect\](.*)", re.DOTALL)
 _Place = Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]  # start, end
@@ -37,6 +51,20 @@ class _Label(RawObject):
     type: Link
     reason: list[_Place]
     result: list[_Place]
+
+
+class CQAOptions(IfOptions):
+    """Options of CQA; `rule` is only for published questions."""
+
+    answer_in_context: bool = True
+
+
+class _Published(RawRow):
+    """A published question."""
+
+    context: str  # the place counts the blanks around it
+    question: Text
+    answer: _Place
 
 
 class _Annotated(RawRow):
@@ -68,6 +96,19 @@ class _Pair:
     cause: list[_Piece]
     effect: list[_Piece]
     phrases: tuple[Phrase | None, Phrase | None] = (None, None)
+
+
+def _published(rule: IfRule, row: _Published) -> Draft:
+    start, end = row.answer
+    if not start <= end <= len(row.context):
+        raise BadRowError.at("answer", row.answer, f"a place in a passage of {len(row.context):,} characters")
+    return Draft(
+        number=row.number,
+        relation="counterfactual" if has_if(row.question, rule) else "causal",
+        context=clean(row.context) or None,
+        question=row.question,
+        answers=[clean(row.context[start:end])],
+    )
 
 
 def _annotated_pairs(row: _Annotated) -> Iterator[_Pair]:
@@ -146,13 +187,26 @@ def _overlap(first: str, second: str) -> bool:
     return one in other or other in one
 
 
-FILTERS = (
-    keep_unseen(
+def _unseen(unit: str) -> Filter:
+    return keep_unseen(
         "passages of the test",
         "the passage is also a test passage (ignoring letter case, blanks and punctuation)",
-        lambda pair: fingerprint(pair.passage),
-        unit="pairs",
+        lambda row: fingerprint(row.passage if isinstance(row, _Pair) else row.context),
+        unit=unit,
+    )
+
+
+PUBLISHED_FILTERS = (
+    _unseen("rows"),
+    keep_first(
+        "repeated questions",
+        "a repeated passage and question would be trained on twice; the first is kept",
+        lambda row: (row.context, row.question),
     ),
+    NO_BLANK,
+)
+DERIVED_FILTERS = (
+    _unseen("pairs"),
     convert(_find_phrases),
     keep_if(
         "no blank side",
@@ -193,6 +247,23 @@ FILTERS = (
     ),
 )
 
-CONVERTED = Form(_Converted, _converted_pair, lambda raw: raw.json_items("data"))
-ANNOTATED = Form(_Annotated, _annotated_pairs, RawInput.json_items)
-CQA = source(__file__, reader({"train": CONVERTED, "test": ANNOTATED}, FILTERS))
+DERIVED: dict[Split, Form[Any]] = {
+    "train": Form(_Converted, _converted_pair, lambda raw: raw.json_items("data")),
+    "test": Form(_Annotated, _annotated_pairs, RawInput.json_items),
+}
+
+
+def read(job: Job) -> SplitSamples:
+    """Read train and test, each from the published questions or by derivation."""
+    published = Form(_Published, partial(_published, job.options.rule), RawInput.json_items)
+    forms: dict[Split, Form[Any]] = {}
+    filters: list[Filter] = []
+    for split in filter(job.files.__contains__, DERIVED):
+        derived = bool(job.file(split).substitute)
+        forms[split] = DERIVED[split] if derived else published
+        chosen = DERIVED_FILTERS if derived else PUBLISHED_FILTERS
+        filters += [replace(one, splits=(split,)) for one in chosen if split in one.splits]
+    return read_splits(job, forms, filters)
+
+
+CQA = source(__file__, read, options=CQAOptions)

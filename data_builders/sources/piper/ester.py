@@ -34,6 +34,12 @@ class _Row(RawRow):
     events: list[Cleaned] = Field(default_factory=list)
 
 
+class ESTEROptions(IfOptions):
+    """Options of ESTER."""
+
+    answer_in_context: bool = True
+
+
 # Annotated type → PIPER's relation of a question without an "if", and with one; None leaves the question out.
 _RELATIONS: dict[str, tuple[Relation | None, Relation | None]] = {
     "Causal": ("causal", "counterfactual"),
@@ -79,5 +85,5 @@ FILTERS = (
 ESTER = source(
     __file__,
     lambda job: read_splits(job, Form(_Row, partial(_draft, job.options.rule), RawInput.json_items), FILTERS),
-    options=IfOptions,
+    options=ESTEROptions,
 )

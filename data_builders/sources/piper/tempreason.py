@@ -28,6 +28,7 @@ class TempReasonOptions(SourceOptions):
         max_words: Leave out questions with a longer context; None keeps all.
     """
 
+    answer_in_context: bool = True
     context: Literal["page", "facts"] = "page"
     max_words: int | None = Field(600, ge=1)
 

@@ -31,6 +31,7 @@ class TimeQAOptions(SourceOptions):
         test_max_words: Leave out test questions on a longer page; None keeps all.
     """
 
+    answer_in_context: bool = True
     context: Literal["excerpt", "page"] = "excerpt"
     max_words: int | None = Field(600, ge=1)
     test_max_words: int | None = Field(1000, ge=1)
@@ -71,7 +72,7 @@ class _Annotated(_Row):
 def _with_page(limit: int | None, row: _Row) -> Draft:
     """The question with the whole page."""
     fits = limit is None or word_count(row.context) <= limit
-    return _draft(row, row.targets, row.context, row.context if fits else None)
+    return _draft(row, row.targets, row.context if fits else None)
 
 
 def _with_excerpt(limit: int | None, row: _Annotated) -> Draft:
@@ -82,10 +83,10 @@ def _with_excerpt(limit: int | None, row: _Annotated) -> Draft:
         chunks = chunk_spans(row.context, [paragraph.text for paragraph in row.paragraphs])
         chosen = clean(excerpt(row.context, chunks, (row.starts[first], row.ends[first]), limit) or "") or None
     shown = [answer for answer in answers if chosen is not None and contains_any(chosen, [answer])]
-    return _draft(row, shown or answers, chosen or row.context, chosen)
+    return _draft(row, shown or answers, chosen)
 
 
-def _draft(row: _Row, answers: list[str], searched: str, context: str | None) -> Draft:
+def _draft(row: _Row, answers: list[str], context: str | None) -> Draft:
     """A question; `context` is missing if nothing short enough has the answer."""
     answers = list(dict.fromkeys(filter(None, answers)))
     return Draft(
@@ -95,7 +96,7 @@ def _draft(row: _Row, answers: list[str], searched: str, context: str | None) ->
         question=row.question,
         answers=answers,
         meta={"idx": row.idx},
-        extra={"page": row.idx.partition("#")[0], "answer found": contains_any(searched, answers)},
+        extra={"page": row.idx.partition("#")[0]},
     )
 
 
@@ -105,11 +106,6 @@ FILTERS = [
         "answerable",
         "the publishers give an empty answer to questions that the page cannot answer",
         lambda row: row.answers,
-    ),
-    keep_if(
-        "answer in the context",
-        "PIPER leaves out samples whose answer is not in the context; letter case is ignored",
-        lambda row: row.extra["answer found"],
     ),
 ]
 

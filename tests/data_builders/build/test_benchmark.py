@@ -33,6 +33,25 @@ def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_pat
     output_of("data", "check", out, "--against", tmp_path / "piper")
 
 
+def test_test_rows_that_a_filter_leaves_out_are_kept_apart_too(raw: Path, tmp_path: Path) -> None:
+    row = {
+        "idx": "/wiki/Test#P1#0",
+        "question": "Who led the old town of Elmham?",
+        "context": "Nobody knows .",
+        "targets": ["X Y"],
+    }
+    with (raw / "timeqa/test.hard.json").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    with (raw / "tempreason/train_l3.json").open("a") as file:
+        fields = {"fact_context": "Bo was mayor.", "context": "ElmhamElmham is a town of Bo.", "id": "L3_Q77_P6_0"}
+        file.write(json.dumps({"question": row["question"], "text_answers": {"text": ["Bo"]}, **fields}) + "\n")
+    out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 30]
+    assert call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).status == 0
+    questions = [sample.question for sample in read_samples(out / "train.parquet")]
+    assert "Who was mayor before Jo Fir?" in questions
+    assert row["question"] not in questions
+
+
 def test_a_benchmark_that_cannot_be_read_is_named(raw: Path, tmp_path: Path) -> None:
     (raw / "wiqa/test.jsonl").unlink()
     out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 10]

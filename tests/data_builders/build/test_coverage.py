@@ -7,7 +7,7 @@ from pathlib import Path
 
 from d2e_sft.data.built import read_manifest
 from data_builders.build.suites import SUITES
-from tests.command import call
+from tests.command import call, output_of
 from tests.data_builders.reading import use_substitutes
 
 
@@ -21,6 +21,19 @@ def test_piper_compares_with_the_published_counts_and_says_why_they_differ(raw: 
     assert "the paper's appendix A says 1,921" in lines["counterfactual", "cster", "qa"]
     rows = read_manifest(tmp_path / "out")["published_counts"]
     assert [row["published"] for row in rows] == [row.count for row in SUITES["piper"].published]
+
+
+def test_rows_without_the_answer_in_their_context_are_counted_with_the_filter_and_without(
+    raw: Path, tmp_path: Path
+) -> None:
+    splits = []
+    for setting in ("true", "false"):
+        settings = ("tempreason.max_words=none", f"tempreason.answer_in_context={setting}")
+        output_of("data", "build", "--datasets", "tempreason", "--raw", raw, "--out", tmp_path / "out", *settings)
+        splits.append(read_manifest(tmp_path / "out")["datasets"]["tempreason"]["splits"]["test"])
+    (step,) = (step for step in splits[0]["filters"] if step["name"] == "answer in the context")
+    assert (step["rows_in"], step["rows_out"], splits[0]["rows_written"]) == (2, 1, 1)
+    assert (splits[1]["rows_written"], splits[1]["rows_with_answer_in_context"]) == (2, 1)
 
 
 def test_a_substitute_is_named_as_the_reason(raw: Path, tmp_path: Path) -> None:

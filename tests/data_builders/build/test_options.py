@@ -29,6 +29,7 @@ from tests.command import refusal_of
         (["--datasets", "ecare", "--allow-shortfall"], "--allow-shortfall: only for suites with"),
         (["--suite", "piper", "tempreason.test_file=x.json"], "expected one of test_l3.json, event-event_839.jsonl"),
         (["--suite", "piper", "tempreason.test_fil=x"], "Did you mean 'tempreason.test_file'?"),
+        (["--datasets", "tracie", "tracie.answer_in_context=true"], "its answers are labels, which no context has"),
         (["--datasets", "tracie", "--raw", "no"], "d2e: error: --raw no: no such folder; expected a folder with"),
         (["--datasets", "tracy"], "unknown dataset 'tracy'"),
         (["--datasets", "tracy"], "Did you mean 'tracie'?"),

@@ -40,6 +40,15 @@ def test_one_member_of_a_zip_or_a_compressed_tar_is_written(tmp_path: Path) -> N
         assert {path.name: path.read_bytes() for path in out.iterdir()} == {"rows.txt": CONTENT}
 
 
+def test_a_member_without_a_folder_is_found_in_the_only_folder_that_has_it(tmp_path: Path) -> None:
+    one = _zip(tmp_path / "a.zip", **{"in/qa/rows.txt": CONTENT, "__MACOSX/in/qa/._rows.txt": b"x", "in/other": b"x"})
+    extract_member(one, "rows.txt", tmp_path / "rows.txt")
+    assert (tmp_path / "rows.txt").read_bytes() == CONTENT
+    two = _zip(tmp_path / "b.zip", **{"in/rows.txt": CONTENT, "out/rows.txt": b"x"})
+    with pytest.raises(UserError, match=r"has no file rows\.txt; it has in/rows\.txt, out/rows\.txt"):
+        extract_member(two, "rows.txt", tmp_path / "other.txt")
+
+
 def test_a_link_in_a_tar_is_refused(tmp_path: Path) -> None:
     link = tarfile.TarInfo("rows.txt")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"

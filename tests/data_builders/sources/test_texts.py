@@ -9,7 +9,7 @@ from d2e_sft.data.sample import EventSample
 from data_builders.dataset.manifest import describe_split
 from data_builders.sources.conflict.torque import number_repeats
 from data_builders.sources.piper.tracie import without_csv_quotes
-from tests.data_builders.reading import read, replace
+from tests.data_builders.reading import read, replace, use_substitutes
 
 
 def test_words_that_are_not_events_have_no_number() -> None:
@@ -28,6 +28,7 @@ def test_stories_lose_the_quotes_of_csv_and_keep_their_own(raw: Path) -> None:
 
 
 def test_spans_are_found_in_decoded_passages(raw: Path) -> None:
+    use_substitutes(raw, "cqa")
     replace(raw / "cqa/reconstruct_rl/train.json", "Firms say a strike", "A&amp;B say a strike")
     first = read(raw, "cqa")["train"].rows[0]
     assert first.context == "A&B say a strike could halt work."
