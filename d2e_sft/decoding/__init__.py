@@ -1,4 +1,4 @@
-"""Debiased decoding in process: two streams of tokens, one choice per step (PIPER paper, section 3.3).
+"""Debiased decoding in process: two streams of tokens, one choice per step (PIPER paper, equation 6).
 
 Functions are imported on first use, since scoring uses `PromptPair` without torch.
 """

@@ -36,7 +36,7 @@ def plain(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
 
 
 def d2e(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """D²E (PIPER paper, section 3.3): `z_o − α·z_im`. For α < 1, greedily the same as CAD with weight α/(1 − α)."""
+    """D²E (PIPER paper, equation 6): `z_o − α·z_im`. For α < 1, greedily the same as CAD with weight α/(1 − α)."""
     return original - options["alpha"] * imagined
 
 

@@ -37,7 +37,7 @@ def generate(
     tokenizer: Any = None,
     on_batch: OnBatch = lambda answers: None,
 ) -> list[list[int]]:
-    """Decode prompts debiased, in batches of similar length (PIPER paper, section 3.3).
+    """Decode prompts debiased, in batches of similar length (PIPER paper, equation 6).
 
     Args:
         model: a causal or an encoder-decoder language model in eval mode.

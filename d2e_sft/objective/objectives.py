@@ -32,12 +32,12 @@ ObjectiveFunction = Callable[[Logits, Tensor, Tensor, D2ESection], dict[str, Ten
 
 
 def debias(original: Tensor, imagined: Tensor | None, alpha: float | Tensor) -> Tensor:
-    """Debiased logits `original − α · imagined` (PIPER paper, equations 1 and 2); same shape as `original`."""
+    """Debiased logits `original − α · imagined` (PIPER paper, equations 6 and 7); same shape as `original`."""
     return original if imagined is None else original - alpha * imagined
 
 
 def d2e(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
-    """CE(u) + λ · KL(u ‖ v) with u = z_o − α·z_im, v = z_r − α·z_im (PIPER paper, equations 3 to 9).
+    """CE(u) + λ · KL(u ‖ v) with u = z_o − α·z_im, v = z_r − α·z_im (PIPER paper, equations 3 to 8).
 
     Without a refined view `kl` is 0; with the original view only, this is plain supervised fine-tuning.
     """

@@ -1,4 +1,4 @@
-"""Debiased decoding inside vLLM: two ordinary requests per sample, paired in the engine's batch (PIPER, section 3.3).
+"""Debiased decoding inside vLLM: two ordinary requests per sample, paired in the engine's batch (PIPER, equation 6).
 
     pairing.py, draw.py   rows of a step → pairs, their logits, and how a pair samples (without vLLM)
     rows.py               the rows of a step, from either of vLLM's model runners (without vLLM)

@@ -67,7 +67,7 @@ def generate(
     on_answer: Callable[[int, list[int]], object] = lambda index, tokens: None,
     on_resubmission: Callable[[int], object] = lambda index: None,
 ) -> list[list[int]]:
-    """Decode many pairs debiased (PIPER paper, section 3.3).
+    """Decode many pairs debiased (PIPER paper, equation 6).
 
     Args:
         llm: An engine. Keep prefix caching on, as resubmitted pairs read their prompts from the cache.
