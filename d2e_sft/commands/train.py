@@ -36,7 +36,7 @@ _COUNT = click.IntRange(min=1)
     "--method",
     metavar="NAME",
     shell_complete=completing(bundled_methods),
-    help="How --model is trained: sft (the default), sft-lora, sft-qlora, d2e, d2e-lora, d2e-qlora, no-distill, "
+    help="How --model is trained: d2e (the default), d2e-lora, d2e-qlora, sft, sft-lora, sft-qlora, no-distill, "
     "no-debias, product, honest or teacher.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")

@@ -1,7 +1,7 @@
 """Find the files of a recipe by its name, and read them with the files they extend.
 
     qwen3-0.6b/d2e-lora               recipes/models/qwen3-0.6b.yaml, overlaid by recipes/methods/d2e-lora.yaml
-    qwen3-0.6b                        the same with the method `sft`
+    qwen3-0.6b                        the same with the method `d2e`
     mine.yaml                         that file
     recipes/methods/d2e-lora.yaml     a bundled file, also without a clone of the repository
 
@@ -24,7 +24,7 @@ from d2e_sft.util.errors import UserError, did_you_mean, shortened
 from d2e_sft.util.files import load_package_yaml, load_yaml
 from d2e_sft.util.paths import bundled
 
-DEFAULT_METHOD = "sft"
+DEFAULT_METHOD = "d2e"
 EXTENDS = "extends"
 
 

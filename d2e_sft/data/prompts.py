@@ -174,7 +174,7 @@ def view_context(sample: EventSample, view: View) -> str:
     if sample.refined_context is None:
         raise UserError(
             f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and the refined view needs it",
-            remedy="build the data with a refiner, or set d2e.distill=false (or an objective without that view)",
+            remedy="build the data with a refiner, or train without that view: d2e.distill=false, or --method sft",
         )
     return sample.refined_context
 

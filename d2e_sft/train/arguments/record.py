@@ -108,10 +108,8 @@ class RecordRun(TrainerCallback):
             lines += describe_rows(recipe, "dev", inputs.held_out)
         if self.probe is not None:
             lines.append(f"probe: {len(self.probe)} samples of {recipe.data.probe}")
-        train, objective = recipe.train, recipe.d2e.objective
-        named = "" if objective == "d2e" else f"objective: {objective}; "
-        if recipe.d2e.frozen_views:
-            named += f"bias model: {recipe.d2e.bias_model}; "
+        train = recipe.train
+        named = f"bias model: {recipe.d2e.bias_model}; " if recipe.d2e.frozen_views else ""
         lines.append(
             f"{named}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} "
             f"on {processes} process{'es' if processes > 1 else ''}; {train.precision}"

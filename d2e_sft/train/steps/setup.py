@@ -15,6 +15,7 @@ from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import IntervalStrategy
 
+from d2e_sft.config.objectives import describe_choice
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
@@ -96,8 +97,8 @@ def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun
 class StepActions(TrainerCallback):
     """Logs and evaluates after the last step too, even if logging_steps or eval_steps does not divide it.
 
-    Logs at a checkpoint, which does not hold the sums of a half-filled logging window. A resumed run takes its
-    intervals from its arguments instead of the checkpoint.
+    Logs at a checkpoint, too, which does not hold the sums of a half-filled logging window. A resumed run takes its
+    intervals from its arguments instead of the checkpoint. Names the objective as training begins.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -112,6 +113,8 @@ class StepActions(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
+        if state.is_world_process_zero:
+            print(describe_choice(self.trainer.d2e.objective), flush=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         ends = state.global_step >= state.max_steps

@@ -6,10 +6,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from transformers import TrainingArguments
 
-from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.train import launch
 from d2e_sft.train import run as train
+from d2e_sft.train.arguments.config import D2EConfig
 from tests.command import d2e, refusal_of
 
 
@@ -62,7 +64,7 @@ def test_auto_resume_continues_a_run_that_was_begun_and_begins_another(
         ("--model qwen3-0.6b --method d2e-lora train.seed=1 d2e.alpha=0.7", "qwen3-0.6b/d2e-lora", True),
         ("train.seed=1 --model qwen3-0.6b d2e.alpha=0.7 --method d2e-lora", "qwen3-0.6b/d2e-lora", True),
         ("qwen3-0.6b/d2e-lora train.seed=1 d2e.alpha=0.7", "qwen3-0.6b/d2e-lora", True),
-        ("--model qwen3-0.6b", "qwen3-0.6b/sft", False),
+        ("--model qwen3-0.6b", "qwen3-0.6b/d2e", False),
     ],
 )
 def test_a_model_and_a_method_are_one_recipe(
@@ -70,6 +72,14 @@ def test_a_model_and_a_method_are_one_recipe(
 ) -> None:
     assert d2e("train", *words.split()) == 0
     assert trained == [(load_recipe(name, ["train.seed=1", "d2e.alpha=0.7"] if overrides else []), False)]
+
+
+def test_d2e_is_trained_wherever_no_objective_is_named(recipe: Path, trained: list[tuple[Recipe, bool]]) -> None:
+    assert d2e("train", "--model", "qwen3-0.6b") == d2e("train", recipe) == 0
+    published = D2ESection(objective="d2e", debias=True, distill=True, alpha=0.5)
+    assert [loaded.d2e for loaded, _ in trained] == [published, published]
+    arguments = TrainingArguments(output_dir=str(recipe.parent), use_cpu=True)
+    assert D2EConfig(str(recipe.parent)).d2e == D2EConfig.of(arguments).d2e == published
 
 
 @pytest.mark.parametrize(

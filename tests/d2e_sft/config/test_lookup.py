@@ -35,8 +35,8 @@ def test_a_bundled_recipe_is_a_models_file_with_a_methods_laid_over_it() -> None
     assert load_recipe(source, ["train.learning_rate=3e-4"]).train.learning_rate == 3e-4, "an override, over both"
 
 
-def test_a_model_without_a_method_is_trained_by_plain_sft() -> None:
-    assert load_recipe("qwen3-0.6b") == load_recipe("qwen3-0.6b/sft") == load_recipe(compose("qwen3-0.6b"))
+def test_a_model_without_a_method_is_trained_by_d2e() -> None:
+    assert load_recipe("qwen3-0.6b") == load_recipe("qwen3-0.6b/d2e") == load_recipe(compose("qwen3-0.6b"))
 
 
 def test_every_model_goes_with_every_method_that_training_accepts() -> None:

@@ -44,6 +44,17 @@ def _step(trainer: D2ETrainer) -> tuple[torch.Tensor, dict[str, float]]:
     return _weights(trainer) - start, trainer.state.log_history[0]
 
 
+def test_the_first_line_of_a_training_names_the_objective_and_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = _trainer(tmp_path, D2ESection(objective="honest-teacher"), micro=2, max_steps=1)
+    capsys.readouterr()
+    trainer.train()
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("objective: honest-teacher; others: sft, d2e, product, honest, teacher, weighted")
+    assert len(line) <= 100
+
+
 def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> None:
     # Answers differ in length, so a mean of micro-batch means would differ.
     whole, whole_log = _step(_trainer(tmp_path, D2ESection(), micro=8, max_steps=1))
