@@ -1,7 +1,7 @@
 """OpenPI (Tandon et al., EMNLP 2020): which attributes of which entities does a step change, and from what to what?
 
-CREPE's paper trains a model on the 3,216 training steps and takes the states that it predicts (section 5.3). A row has
-all changes of a step, a sentence each, or says that there is none.
+CREPE's paper trains a model on the 3,216 training steps and takes the states that it predicts (section 5.3). An answer
+lists all changes of a step, a sentence each.
 """
 
 from __future__ import annotations

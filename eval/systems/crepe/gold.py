@@ -94,12 +94,16 @@ class Block(RootModel[tuple[Dictionary, ...]]):
 
 
 class Procedure(Row):
-    """One procedure: `parts` are the start and the blocks of the steps, `raw` is its content in the file."""
+    """One procedure: `parts` are the start and the blocks of the steps, `raw` is its content in the file.
+
+    `human` are the labels of another annotator, [step][event].
+    """
 
     id: str
     goal: Text
     parts: list[Block] = Field(alias="steps", min_length=2)
     raw: dict[str, Any] = Field(repr=False)
+    human: Sequence[Sequence[int]] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -7,7 +7,7 @@ averages over the three classes. On the published files both are the same number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.counts import f1_by_class
 from eval.score.counts import macro_f1 as macro_f1_of
 from eval.score.statistics import LEVEL, RESAMPLES
+from eval.systems.conversations import wording
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, Procedure, label_in
 from eval.systems.crepe.predictions import Predictions
 
@@ -35,7 +36,8 @@ class Pairs(NamedTuple):
     Attributes:
         procedures: The procedures, in the file's order.
         rows: A row for each pair: gold and predicted label as the official scorer reads them, both by their meaning
-            (corrected), place of the procedure, number of its steps, and number of words of the step.
+            (corrected), place of the procedure, number of its steps, and number of words of the step. Also the label
+            of another annotator and the topic; None if unknown.
     """
 
     procedures: Sequence[Procedure]
@@ -45,6 +47,7 @@ class Pairs(NamedTuple):
 def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
     """Return the pairs that have predictions, in the official scorer's order; UserError if no procedure has a pair."""
     kept = [procedure for procedure in gold if procedure.id in predicted.official]
+    topics = topics_of(gold)
     rows = [
         {
             "gold": label_in(block.events, event, official=True),
@@ -54,6 +57,8 @@ def flatten(gold: Sequence[Procedure], predicted: Predictions) -> Pairs:
             "procedure": place,
             "steps": len(procedure.blocks),
             "words": len(block.step.split()),
+            "human": procedure.human[step][number] if procedure.human else None,
+            "topic": topics.get(procedure.id),
         }
         for place, procedure in enumerate(kept)
         for step, block in enumerate(procedure.blocks)
@@ -100,6 +105,7 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
             "all_changed": {"macro_f1": every, "pairs": int(changed.sum())},
         },
         "by_length": _by_length(pairs),
+        "by_topic": _by_group({name: rows[rows.topic == name] for name in rows.topic.dropna().unique()}),
         "confusion": total.reshape(3, 3).tolist(),
         "counts": {
             "procedures": int(rows.procedure.nunique()),
@@ -107,8 +113,20 @@ def score(pairs: Pairs, *, draws: int, seed: int) -> dict[str, Any]:
             "gold": _label_counts(gold),
             "predicted": _label_counts(predicted),
         },
-        "baselines": baselines(gold, seeds=draws, seed=seed),
+        "baselines": {
+            **baselines(gold, seeds=draws, seed=seed),
+            **({} if rows.human.isna().any() else {"human": {"macro_f1": macro_f1(gold, rows.human)}}),
+        },
     }
+
+
+def topics_of(gold: Sequence[Procedure]) -> dict[str, str]:
+    """Return the topic of each procedure of a published file; nothing of another file."""
+    goals = digest([procedure.goal for procedure in gold])
+    found: Mapping[str, list[int]] = next(
+        (own["topics"] for own in wording("crepe/topics") if own["goals"] == goals), {}
+    )
+    return {str(number): topic for topic, numbers in found.items() for number in numbers}
 
 
 def _by_length(pairs: Pairs) -> dict[str, Any]:
@@ -119,9 +137,13 @@ def _by_length(pairs: Pairs) -> dict[str, Any]:
     groups |= {f"step of more than {mean:.1f} words": rows.words > mean}
     groups |= {f"step of up to {mean:.1f} words": rows.words <= mean}
     groups |= {f"{steps} steps": rows.steps == steps for steps in sorted(rows.steps.unique())}
+    return _by_group({name: rows[inside] for name, inside in groups.items()})
+
+
+def _by_group(groups: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     return {
         name: {"macro_f1": macro_f1(own.gold, own.predicted), "procedures": own.procedure.nunique(), "pairs": len(own)}
-        for name, own in ((name, rows[inside]) for name, inside in groups.items())
+        for name, own in groups.items()
     }
 
 
@@ -191,18 +213,24 @@ def tables(scores: dict[str, Any], title: str, notes: Sequence[str]) -> list[Tab
         ("chance: macro-F1", chance["macro_f1"], drawn),
         ("majority: macro-F1", baselines["majority"]["macro_f1"], ""),
     ]
+    if "human" in baselines:
+        figures.append(("human: macro-F1", baselines["human"]["macro_f1"], "the second annotator of the paper"))
     if "unparsed" in scores:
         figures.append(("unparsed", scores["unparsed"]["share"], f"{scores['unparsed']['pairs']} pairs"))
     rows = [[name, percent(share), remark] for name, share, remark in figures]
     rows += [["note", "", note] for note in notes]
     gold, predicted = scores["counts"]["gold"], scores["counts"]["predicted"]
     labels = [[name, percent(scores["f1"][name]), str(gold[name]), str(predicted[name])] for name in LABELS]
-    lengths = [
-        [name, percent(row["macro_f1"]), str(row["procedures"]), str(row["pairs"])]
-        for name, row in scores["by_length"].items()
-    ]
+    length, topic = (
+        [
+            [name, percent(row["macro_f1"]), str(row["procedures"]), str(row["pairs"])]
+            for name, row in scores[key].items()
+        ]
+        for key in ("by_length", "by_topic")
+    )
     return [
         Table.of(["score", "%", "remarks"], rows, title),
         Table.of(["label", "F1 %", "gold", "predicted"], labels, "By label"),
-        Table.of(["length", "macro-F1 %", "procedures", "pairs"], lengths, "By length"),
+        Table.of(["length", "macro-F1 %", "procedures", "pairs"], length, "By length"),
+        *([Table.of(["topic", "macro-F1 %", "procedures", "pairs"], topic, "By topic, our labels")] if topic else []),
     ]

@@ -24,6 +24,7 @@ from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 PREDICTIONS_FILE = "crepe_predictions.json"
 _FILES = {"dev": "data_dev_v2.json", "test": "data_test_v2.json"}
+HUMAN = "dev_data_human_labeled.json"  # a second annotator's labels of dev, if it is beside the gold file
 # Sections 4 and 5: gold states go to chain of thought, self-ask and code; the other kinds only to code. The paper
 # asks its chat model without examples (appendix B.3) and shows the others exactly three; but its script for T5 and T0
 # (appendix B.4) shows none.
@@ -141,7 +142,11 @@ class Crepe(System[Sequence[Procedure], Predictions]):
         return (PREDICTIONS_FILE,)
 
     def read_gold(self, path: Path, options: Any) -> Sequence[Procedure]:
-        return read_procedures(path)
+        procedures, human = read_procedures(path), path.with_name(HUMAN)
+        if path.name != _FILES["dev"] or not human.is_file():
+            return procedures
+        labels = read_predictions(human, procedures, "predicted", "error").official
+        return [one.model_copy(update={"human": labels[one.id]}) for one in procedures]
 
     def ask(self, gold: Sequence[Procedure], call: SystemCall, asker: Asker) -> Predictions:
         options: CrepeOptions = call.options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from eval.systems.crepe.gold import label_in, read_procedures
-from eval.systems.crepe.scorer import baselines
+from eval.systems.crepe.scorer import baselines, topics_of
 from eval.systems.crepe.system import CREPE, CrepeScoreOptions
 from tests.eval.systems.crepe.procedures import BURN, COLD, DARK, GOLD, LABELS, event, with_predictions
 from tests.eval.systems.files import save
@@ -153,3 +154,34 @@ def test_published_files_have_their_pairs_and_baselines(
     assert scores["baselines"]["chance"]["macro_f1"] == pytest.approx(0.262, abs=0.01)
     as_predictions = CREPE.score(path, path, CrepeScoreOptions()).scores
     assert as_predictions["macro_f1"] == as_predictions["corrected"]["macro_f1"] == 1
+
+
+def test_another_annotators_labels_beside_the_gold_file_are_a_row(tmp_path: Path) -> None:
+    assert "human" not in score(tmp_path, MIXED)["baselines"]
+    save(tmp_path / "dev_data_human_labeled.json", MIXED)
+    gold = save(tmp_path / "data_dev_v2.json", GOLD)
+    result = CREPE.score(save(tmp_path / "own.json", GOLD), gold, CrepeScoreOptions())
+    assert result.scores["macro_f1"] == 1
+    assert result.scores["baselines"]["human"]["macro_f1"] == pytest.approx(naive_macro_f1(MIXED))
+    assert "human: macro-F1" in result.text
+
+
+TABLE_1 = {
+    "dev": {"Recipe": 10, "Household": 12, "Craft": 4, "Technology": 5, "Travel": 4, "Sports": 2, "Others": 5},
+    "test": {"Recipe": 33, "Household": 40, "Craft": 17, "Technology": 19, "Travel": 4, "Sports": 13, "Others": 15},
+}
+
+
+@pytest.mark.parametrize("split", TABLE_1)
+def test_each_topic_has_the_procedures_of_table_1(crepe_raw: Path, split: str) -> None:
+    gold = crepe_raw / f"data_{split}_v2.json"
+    result = CREPE.score(gold, gold, CrepeScoreOptions(split=split))  # type: ignore[arg-type]
+    assert Counter(topics_of(read_procedures(gold)).values()) == TABLE_1[split]
+    found = result.scores["by_topic"].values()
+    assert sum(row["pairs"] for row in found) == result.scores["counts"]["pairs"]
+    # One procedure of test has no event, so nothing of it is scored.
+    assert sum(row["procedures"] for row in found) == sum(TABLE_1[split].values()) - (split == "test")
+
+
+def test_files_that_are_not_the_published_ones_have_no_topics(tmp_path: Path) -> None:
+    assert score(tmp_path, MIXED)["by_topic"] == {}
