@@ -29,6 +29,8 @@ SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
     "smollm2-1.7b": (_LLAMA, 2048, 8192, 24, 32, 32, 64, 49_152, True),
     "qwen3-4b": (_QWEN3, 2560, 9728, 36, 32, 8, 128, 151_936, True),
     "qwen1.5-7b": (_QWEN2, 4096, 11_008, 32, 32, 32, 128, 151_936, False),
+    "llama-2-7b": (_LLAMA, 4096, 11_008, 32, 32, 32, 128, 32_000, False),
+    "deepseek-llm-7b": (_LLAMA, 4096, 11_008, 30, 32, 32, 128, 102_400, False),
 }
 # Dense bfloat16 FLOP/s in data sheets, by a part of the device's name.
 _DATA_SHEETS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}

@@ -20,6 +20,7 @@ from eval.sweep.spec import read_spec
 @click.argument("words", nargs=-1, metavar="[SECTION.KEY=VALUE,VALUE | RUN | AXIS=VALUE]...")
 @click.option("--bench", metavar="PATH", help="Benchmark to score on, like d2e eval.")
 @click.option("--suite", metavar="NAME", help="Suite to score on, like d2e eval.")
+@click.option("--scale", metavar="NAME", help="A scale of FILE: the same plan with another model and fewer rows.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep. [default: runs/sweep-RECIPE]")
 @click.option("--train-args", default="", metavar="TEXT", help='Options for each d2e train, such as "--launch zero3".')
 @click.option(
@@ -27,9 +28,18 @@ from eval.sweep.spec import read_spec
 )
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Trainings at a time.")
 @click.option("--results", metavar="FILE", help="File of all results. [default: OUT/results.json]")
-@click.option("--dry-run", is_flag=True, help="List the points and the commands left to run; write nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="List the points and the commands left to run, with what they cost; write nothing."
+)
 def sweep(
-    *, recipe: str, words: tuple[str, ...], out: Path | None, jobs: int, dry_run: bool, **given: str | None
+    *,
+    recipe: str,
+    words: tuple[str, ...],
+    scale: str | None,
+    out: Path | None,
+    jobs: int,
+    dry_run: bool,
+    **given: str | None,
 ) -> None:
     """Train and score RECIPE with all combinations of the given values, or the runs and axes of a FILE.
 
@@ -45,10 +55,13 @@ def sweep(
     Examples:
       d2e sweep smollm2-135m-mini/d2e d2e.alpha=0.1,0.5,1.0 d2e.debias=true,false --bench data/mini
       d2e sweep launch/evidence.yaml base sft d2e
+      d2e sweep launch/paper.yaml --dry-run                      # the PIPER paper's tables
+      d2e sweep launch/paper.yaml --scale smollm2-135m           # the same plan on a CPU
       d2e sweep launch/habit.yaml objective=sft,product strength=0.95 --jobs 2
     """
     stem = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe.replace("/", "-")
-    spec = read_spec(recipe)
+    stem = stem if scale is None else f"{stem}-{scale}"
+    spec = read_spec(recipe, scale)
     changes: dict[str, Any] = {key: value for key, value in given.items() if value}
     if {"bench", "suite"} & changes.keys():  # the call's benchmark replaces the file's, arguments are added
         changes = {"bench": None, "suite": None, **changes}
@@ -90,7 +103,9 @@ def _check_passed_on(planned: Sweep) -> None:
 
 
 def _list(planned: Sweep) -> None:
-    rows, listed = read_rows(planned.results), list[list[str]]()
+    from eval.sweep.costs import Cost, cost_of, sum_of
+
+    rows, listed, costs = read_rows(planned.results), list[list[str]](), list[Cost]()
     work = {point.name for point in planned.work}
     for point in planned.points:
         if point.scored_in != point.name:
@@ -100,7 +115,15 @@ def _list(planned: Sweep) -> None:
             left = [] if done else [words for _, words in steps(planned, point) if words not in listed]
             listed += left
             click.echo(f"{point.name}: done" if done else point.name)
-            click.echo("".join(f"  d2e {shlex.join(command)}\n" for command in left), nl=False)
+            for command in left:
+                click.echo(f"  d2e {shlex.join(command)}")
+                cost = cost_of(planned, point, command)
+                if cost is not None:
+                    costs.append(cost)
+                    click.echo(f"      {cost.describe()}")
+            click.echo()
+    if costs:
+        click.echo(f"in all {sum_of(costs).describe()}")
 
 
 def _run(planned: Sweep, jobs: int) -> None:

@@ -26,7 +26,8 @@ _TEXT = "text"
 @click.option(
     "--layout",
     type=click.Choice(get_args(Layout)),
-    help="piper: Tables 2 and 4; ablation: 5; sensitivity: 6; cost: 8; ood: 10. [default: piper, or a system's own]",
+    help="The paper's table: piper (2, 4), ablation (5), sensitivity (6), cost (8), refiner (9), ood (10). "
+    "[default: piper, or a system's own]",
 )
 @click.option(
     "--format",

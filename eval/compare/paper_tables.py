@@ -25,6 +25,7 @@ _TITLES: dict[Layout, str] = {
     "piper": "PIPER.",
     "ablation": "Ablation on PIPER: DIE is distillation, DEE debiasing.",
     "sensitivity": "Sensitivity to the debias ratio α: averages over the datasets of a relation.",
+    "refiner": "Who refined the contexts: averages over the datasets of a relation.",
     "ood": "Out of distribution; CIDER is averaged over its relations.",
     "cost": "Computational costs.",
 }

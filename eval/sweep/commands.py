@@ -56,6 +56,9 @@ def steps(sweep: Sweep, point: Point) -> Iterator[tuple[Point, list[str]]]:
             yield trainer, ["data", "build", *point.build, "--out", str(data_folder(sweep.out, point.build))]
         yield trainer, train_arguments(sweep, trainer)
     if sweep.bench is not None and point_scores(sweep, point) is None:
+        option, suite = sweep.bench_of(point) or ("", "")
+        if builds_suites(sweep) and option == "--suite" and not is_built_in(data_root(sweep) / suite):
+            yield point, ["data", "build", "--suite", suite, "--out", str(data_root(sweep) / suite)]
         yield point, eval_arguments(sweep, scored_together(sweep, point))
         if point.evaluation.without_context:
             bench = newest_bench(sweep, point)
@@ -68,7 +71,7 @@ def newest_bench(sweep: Sweep, point: Point) -> str:
     scored = list((sweep.out / point.scored_in).glob(f"eval/*/{SCORES_FILE}"))
     if scored:
         return max(scored, key=lambda file: file.stat().st_mtime_ns).parent.name
-    option, given = sweep.bench or ("", "")
+    option, given = sweep.bench_of(point) or ("", "")
     path = Path(given).resolve()
     return path.name if option == "--suite" or path.is_dir() else f"{path.parent.name}-{path.stem}"
 
@@ -79,7 +82,21 @@ def trainer_of(sweep: Sweep, point: Point) -> Point:
 
 
 def is_built(sweep: Sweep, point: Point) -> bool:
-    return (data_folder(sweep.out, point.build) / "manifest.json").is_file()
+    return is_built_in(data_folder(sweep.out, point.build))
+
+
+def is_built_in(folder: Path) -> bool:
+    """Return whether a folder holds a complete build; the manifest is written last."""
+    return (folder / "manifest.json").is_file()
+
+
+def builds_suites(sweep: Sweep) -> bool:
+    """Return whether the sweep builds its suites, as it does if it builds its training data; `--data` names others."""
+    return any(point.build for point in sweep.points) and "--data" not in split_words("", sweep.spec.eval_args)
+
+
+def data_root(sweep: Sweep) -> Path:
+    return sweep.out / "data"
 
 
 def train_arguments(sweep: Sweep, trainer: Point) -> list[str]:
@@ -108,7 +125,9 @@ def scored_together(sweep: Sweep, point: Point) -> list[Point]:
     single = {"--alpha", "--decoder", "--engine", "--launch"} & set(words) or point.evaluation.without_context
     if single or ("--answer", "likelihood") not in pairwise(words):
         return [point]
-    same = (one for one in sweep.work if one.trained_in == point.trained_in and not one.evaluation.without_context)
+    bench = sweep.bench_of(point)
+    alike = (one for one in sweep.work if one.trained_in == point.trained_in and sweep.bench_of(one) == bench)
+    same = (one for one in alike if not one.evaluation.without_context)
     return [one for one in same if point_scores(sweep, one) is None]
 
 
@@ -117,7 +136,9 @@ def eval_arguments(sweep: Sweep, points: Sequence[Point], *, without_context: bo
     point = points[0]
     target = str(sweep.out / point.scored_in)
     model = str(sweep.out / point.trained_in) if point.train else point.recipe.model.name
-    arguments = ["eval", model, *(sweep.bench or ()), *split_words("--eval-args", sweep.spec.eval_args)]
+    bench = sweep.bench_of(point) or ()
+    own_data = ["--data", str(data_root(sweep))] if builds_suites(sweep) and "--suite" in bench else []
+    arguments = ["eval", model, *bench, *own_data, *split_words("--eval-args", sweep.spec.eval_args)]
     if len(points) > 1:
         for one in points:
             decoding = one.decoding
@@ -159,9 +180,10 @@ def check_inputs(sweep: Sweep) -> None:
         raise UserError(f"--bench {spec.bench}: no such file or folder", "give a folder of `d2e data build`")
     words = split_words("--eval-args", spec.eval_args)
     root = Path(dict(pairwise(words)).get("--data", "data"))
-    if spec.suite is not None and not (root / spec.suite).is_dir() and not (root / "manifest.json").is_file():
-        build = f"d2e data build --suite {spec.suite} --out {root / spec.suite}"
-        raise UserError(f"--suite {spec.suite}: {root / spec.suite} does not exist", remedy=build)
+    for suite in () if builds_suites(sweep) else sweep.suites:
+        if not (root / suite).is_dir() and not is_built_in(root):
+            build = f"d2e data build --suite {suite} --out {root / suite}"
+            raise UserError(f"--suite {suite}: {root / suite} does not exist", remedy=build)
 
 
 def split_words(option: str, text: str) -> list[str]:

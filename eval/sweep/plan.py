@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -31,6 +33,16 @@ class Sweep:
         if self.spec.bench is not None:
             return ("--bench", self.spec.bench)
         return None if self.spec.suite is None else ("--suite", self.spec.suite)
+
+    def bench_of(self, point: Point) -> tuple[str, str] | None:
+        """Return the benchmark of a point: that of its evaluation, or the sweep's."""
+        return self.bench if point.evaluation.suite is None else ("--suite", point.evaluation.suite)
+
+    @property
+    def suites(self) -> list[str]:
+        """Return the suites that points are scored on."""
+        benches = [self.bench_of(point) for point in self.work]
+        return list(dict.fromkeys(bench[1] for bench in benches if bench is not None and bench[0] == "--suite"))
 
     @property
     def results(self) -> Path:
@@ -100,7 +112,8 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
     shown = {axis: list(values) for axis, values in axes.items()}
     suffixes = list(dict.fromkeys(point.values[EVALUATION] for point in points))
     shown |= {EVALUATION: suffixes} if len(suffixes) > 1 else {}
-    _check_references(spec, points, names)
+    spec = _named_points(spec, points)
+    _check_names(spec, points, names)
     chosen = {
         point.name
         for point in points
@@ -110,14 +123,33 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
     return Sweep(spec, folder, shown, points, frozenset(chosen), asked)
 
 
-def _check_references(spec: SweepSpec, points: Sequence[Point], names: Sequence[str]) -> None:
-    known = {point.name for point in points}
-    tables = {name: table.points for name, table in spec.paper_tables.items()}
-    tables |= spec.comparisons | {name: report.points for name, report in spec.reports.items()}
-    for table, wanted in tables.items():
+def _named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:
+    """Return the file with the points of its tables spelled out; UserError if a name fits none."""
+    suffixes = {point.name: point.suffix for point in points}
+    known = list(suffixes)
+
+    def named(table: str, wanted: Sequence[str]) -> list[str]:
+        found = dict[str, None]()
         for name in wanted:
-            if name not in known:
+            # `sft,*` stands for the default evaluation alone, `sft,*-plain` for the one with that suffix.
+            suffix = max((own for own in suffixes.values() if name.endswith(own)), key=len)
+            fitting = [one for one in fnmatch.filter(known, name) if suffixes[one] == suffix]
+            fitting = [name] if name in known else fitting
+            if not fitting:
                 raise UserError(f"{table}: no point {name!r}.{did_you_mean(name, sorted(known))}")
+            found |= dict.fromkeys(fitting)
+        return list(found)
+
+    def with_points(tables: Any) -> Any:
+        return {name: own.model_copy(update={"points": named(name, own.points)}) for name, own in tables.items()}
+
+    comparisons = {name: named(name, own) for name, own in spec.comparisons.items()}
+    tables = {"paper_tables": with_points(spec.paper_tables), "reports": with_points(spec.reports)}
+    return spec.model_copy(update={"comparisons": comparisons, **tables})
+
+
+def _check_names(spec: SweepSpec, points: Sequence[Point], names: Sequence[str]) -> None:
+    known = {point.name for point in points}
     runs = spec.axes.get(RUN, {})
     for name in names:
         if name not in known | runs.keys():

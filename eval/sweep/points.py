@@ -29,6 +29,7 @@ class Point:
     Attributes:
         name: Name of the point's folder; depends only on its values.
         values: Axis → name of the value.
+        suffix: End of the name that stands for the evaluation; may be empty.
         overrides: Overrides for `d2e train`, without the output folder.
         recipe: The recipe with these overrides.
         train: False to score the recipe's model without training.
@@ -38,6 +39,7 @@ class Point:
     """
 
     name: str
+    suffix: str
     values: dict[str, str]
     overrides: list[str]
     recipe: Recipe
@@ -71,6 +73,8 @@ def make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterato
     for names in product(*spec.axes.values()):
         values = dict(zip(spec.axes, names, strict=True))
         changes = [spec.axes[axis][name] for axis, name in values.items()]
+        if any(values.get(axis) in others for change in changes for axis, others in change.not_with.items()):
+            continue
         # A value in a name has the characters of a file's name.
         plain = {axis: re.sub(r"[^\w.+-]+", "-", name.strip()).strip("-") or "empty" for axis, name in values.items()}
         parts = [f"{short[axis]}={plain[axis]}" if "." in axis else name for axis, name in values.items()]
@@ -82,7 +86,8 @@ def make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterato
         build = tuple(shlex.split(filled(" ".join([spec.build, *(change.build for change in changes)]), values)))
         if build:
             data = data_folder(folder, build)
-            overrides |= {"data.train": _quoted(data / "train.parquet"), "data.probe": _quoted(data / "test.parquet")}
+            overrides["data.train"] = _quoted(data / "train.parquet")
+            overrides |= {"data.probe": _quoted(data / "test.parquet")} if spec.probe is not None else {}
         evaluations = dict(spec.evaluations)
         for change in changes:
             evaluations |= change.evaluations
@@ -98,7 +103,7 @@ def make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterato
             words = [f"{key}={text}" for key, text in overrides.items()]
             recipe = load_recipe(spec.recipe, [*words, f"{OUTPUT}={_quoted(folder / name)}"])
             shown = {**values, EVALUATION: suffix.strip("-") or "default"}
-            yield Point(name, shown, words, recipe, evaluation, train, build)
+            yield Point(name, suffix, shown, words, recipe, evaluation, train, build)
 
 
 def data_folder(out: Path, build: Sequence[str]) -> Path:

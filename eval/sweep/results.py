@@ -110,7 +110,8 @@ def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
     relations = list(dict.fromkeys(relation for result in results for relation in result.relations))
     relations = relations if len(relations) > 1 else []
     measures = ["conflict", "aligned", "gap", "habit rate"] if by_subset else ["mean", "EM", "F1", *relations]
-    means = [result.main_score.mean for result in results if result.main_score is not None]
+    ranked = [result for result in results if result.main_score is not None and result.point.evaluation.suite is None]
+    means = [result.main_score.mean for result in ranked if result.main_score is not None]
     best = max(means) if len(set(means)) > 1 else None
     lines = []
     for result in results:
@@ -128,7 +129,7 @@ def results_table(sweep: Sweep, results: Sequence[PointResult]) -> Table:
                 accuracies = (result.accuracy("conflict"), result.accuracy("aligned"))
                 cells = [with_interval(one) for one in (*accuracies, gap, rate)]
             cells.append(percent(overall.extraction.get("none", 0.0)))
-        if result.main_score is not None and result.main_score.mean == best:
+        if result in ranked and result.main_score is not None and result.main_score.mean == best:
             cells[0] = Styled.of(cells[0], best=True)
         lines.append([*(result.point.values[axis] for axis in axes), *cells, result.status])
     return Table.of([*(short[axis] for axis in axes), *measures, "unparsed", "status"], lines, keys=len(axes))

@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from d2e_sft.train.checkpoints import checkpoints_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.locks import only_one
 from d2e_sft.util.paths import safe_environment
 from eval.sweep import commands
 from eval.sweep.plan import Sweep
-from eval.sweep.points import Point, data_folder
+from eval.sweep.points import Point
 from eval.sweep.record import refuse_other_sweep, save_record
 from eval.sweep.rows import read_rows, rows_of, rows_of_run, write_rows
 
@@ -103,12 +104,12 @@ class Runner:
 
     def _step(self, point: Point, arguments: Sequence[str]) -> None:
         """Run `d2e` for a point; points that share data build them once."""
-        folder = data_folder(self.sweep.out, point.build)
         if arguments[0] != "data":
             self._run(point, arguments)
             return
+        folder = Path(arguments[-1])
         with self._building[folder]:
-            if not commands.is_built(self.sweep, point):
+            if not commands.is_built_in(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 self._run(point, arguments)
 
@@ -125,6 +126,9 @@ class Runner:
             status = run_process(arguments, output, self.lock, self.environment)
         if status == 0:
             mark.unlink(missing_ok=True)
+            if step == "train" and not self.sweep.spec.keep_checkpoints:
+                for checkpoint in checkpoints_of(self.sweep.out / point.name):
+                    shutil.rmtree(checkpoint)
             self.say(f"{point.name}: d2e {step} took {time.perf_counter() - began:.0f} s")
             return
         if step == "train" and status > 0:

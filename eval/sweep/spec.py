@@ -12,11 +12,12 @@
       data: {as-is: {}, swapped: {build: --swap 0.5}}
       d2e.alpha: [0.1, 0.5]                     # a key of the recipe and its values
     build: --datasets habit --seed {seed}       # words of `d2e data build`; each combination has its own data
-    suite: piper                                # or bench: PATH; what `d2e eval` scores
+    suite: piper                                # or bench: PATH; what `d2e eval` scores. Built first if `build` is set
     evaluations:                                # suffix of the point's name → how its model is decoded
       "": {}
       -plain: {decoder: plain}
     probe: {reference: {run: sft}}              # read the accuracy during training, and compare with the reference
+    scales: {small: {suite: mini}}              # --scale small: these keys replace the file's; runs are merged
 
 `runs` is the axis named `run`. A point is a combination of values and one evaluation: `sft,0,as-is,alpha=0.1-plain`.
 """
@@ -34,6 +35,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
+from d2e_sft.config.objectives import View
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_yaml
 from eval.compare.paper_layouts import Layout
@@ -53,12 +55,14 @@ class Evaluation(_Part):
         alpha: the debias ratio of the decoder `d2e`.
         decoder: like `--decoder` of `d2e eval`.
         without_context: also decode without the contexts, and sort the wrong answers by rule like `d2e errors`.
+        suite: another suite than the sweep's.
     """
 
     alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA)
     decoder: str | None = None
     plausibility: float = Field(default=0.0, ge=0, le=1)
     without_context: bool = False
+    suite: str | None = None
 
     @model_validator(mode="after")
     def _is_a_decoding(self) -> Self:
@@ -81,12 +85,14 @@ class Value(BaseModel):
         build: further words of `d2e data build`.
         train: false scores the recipe's model without training.
         evaluations: added to the sweep's; the same suffix replaces the sweep's.
+        not_with: axis → values that this one is not combined with.
     """
 
     model_config = ConfigDict(extra="allow")
     build: str = ""
     train: bool = True
     evaluations: dict[str, Evaluation] = Field(default_factory=dict)
+    not_with: dict[str, list[str]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _changes_keys_of_a_recipe(self) -> Self:
@@ -114,7 +120,7 @@ class Probe(_Part):
 
 
 class PaperTableOf(_Part):
-    """Points as rows of a paper's table, in a layout of `d2e table`."""
+    """Points as rows of a paper's table, in a layout of `d2e table`; `*` in a name stands for any text."""
 
     layout: Layout
     points: list[str] = Field(min_length=1)
@@ -128,6 +134,41 @@ class ReportOf(_Part):
     no_texts: bool = False
 
 
+class ExpectedEvaluation(_Part):
+    """Rows of a suite, and the mean tokens of a prompt, of the same without its context, and of an answer."""
+
+    rows: int
+    prompt: float
+    without_context: float
+    answer: float
+
+
+class Expected(_Part):
+    """What `--dry-run` counts with: a machine, and the mean tokens of rows before they are built.
+
+    Attributes:
+        flops, bytes_per_s: Rates of one device; `utilisation` is the share of `flops` that is reached.
+        rows: Training rows.
+        tokens: View → tokens that it adds to a packed row. `answer` are those of an answer.
+        suites: Suite → its rows.
+    """
+
+    devices: int
+    device: str
+    flops: float
+    bytes_per_s: float
+    utilisation: float = Field(gt=0, le=1)
+    rows: int
+    tokens: dict[View, float]
+    answer: float
+    suites: dict[str, ExpectedEvaluation]
+
+    @property
+    def on(self) -> str:
+        """The machine, and what is assumed of it."""
+        return f"{self.devices} × {self.device} at {self.utilisation:.0%} of its FLOP/s"
+
+
 class SweepSpec(_Part):
     """The file's content; the module's docstring explains the keys.
 
@@ -135,6 +176,8 @@ class SweepSpec(_Part):
         results: JSON file of all results. Measurements of the probe that it holds are not repeated.
             [default: OUT/results.json]
         keep_models: False deletes the weights of finished trainings.
+        keep_checkpoints: False deletes the checkpoints of finished trainings.
+        expected: What the commands of a dry run cost.
         comparisons: File name → points, like `d2e compare`: differences are to the first.
         paper_tables: File name → table.
         reports: File name → page.
@@ -153,6 +196,8 @@ class SweepSpec(_Part):
     evaluations: dict[str, Evaluation] = Field(default_factory=lambda: {"": Evaluation()})
     probe: Probe | None = None
     keep_models: bool = True
+    keep_checkpoints: bool = True
+    expected: Expected | None = None
     comparisons: dict[str, list[str]] = Field(default_factory=dict)
     paper_tables: dict[str, PaperTableOf] = Field(default_factory=dict)
     reports: dict[str, ReportOf] = Field(default_factory=dict)
@@ -205,16 +250,35 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def read_spec(name: str) -> SweepSpec:
-    """Read the file of a sweep, or a recipe as a sweep without axes; UserError if its runs or axes are not valid."""
-    content = None
+def read_spec(name: str, scale: str | None = None) -> SweepSpec:
+    """Read the file of a sweep, or a recipe as a sweep without axes.
+
+    UserError if its runs or axes are not valid, or it has no such scale.
+    """
+    content: Any = None
     if Path(name).is_file():
         with suppress(yaml.YAMLError, ValueError):  # reading it as a recipe reports what is wrong
             content = load_yaml(Path(name).read_text(encoding="utf-8"), texts_only=True)
-    if not isinstance(content, dict) or not {"runs", "axes"} & content.keys():
+    is_sweep = isinstance(content, dict) and bool({"runs", "axes"} & content.keys())
+    scales: dict[str, Any] = content.pop("scales", {}) if is_sweep else {}
+    if scale is not None and scale not in scales:
+        known = list(scales)
+        raise UserError(
+            f"--scale {scale}: {name} has {'the scales ' + ', '.join(known) if known else 'no scales'}."
+            f"{did_you_mean(scale, known)}",
+            remedy="drop --scale, or add `scales` to the sweep's file",
+        )
+    if not is_sweep:
         return SweepSpec(recipe=name)
     try:
-        return SweepSpec.model_validate(content)
+        return SweepSpec.model_validate(content if scale is None else scaled(content, scales[scale]))
     except (ValidationError, UserError) as error:
         problem = error.message if isinstance(error, UserError) else describe_validation_error(error)
         raise UserError(f"{name}: not a valid sweep ({problem})") from None
+
+
+def scaled(content: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
+    """Replace the keys of a sweep by those of a scale, and those of its runs by the scale's."""
+    runs, changed = content.get("runs") or {}, scale.get("runs") or {}
+    merged = {name: {**(own or {}), **(changed.get(name) or {})} for name, own in runs.items()}
+    return {**content, **scale, **({"runs": merged} if runs else {})}

@@ -185,6 +185,7 @@ def named_runs(world: Path, folder: Path, **changes: Any) -> Path:
         "comparisons": {"main": ["base-plain", "d2e", "d2e-plain"]},
         "paper_tables": {"paper": {"layout": "piper", "points": ["base", "d2e"]}},
         "reports": {"page": {"points": ["base", "d2e"], "no_texts": True, "title": "Mine"}},
+        "keep_checkpoints": False,
     }
     file = folder / "sweep.yaml"
     file.write_text(yaml.safe_dump(content | changes, sort_keys=False))
@@ -208,6 +209,7 @@ def test_named_runs_are_trained_scored_and_made_tables_of(world: Path, tmp_path:
     }  # fmt: skip
     assert (scores["base"]["model"], scores["d2e-plain"]["model"]) == (str(world / "model"), str(out / "d2e"))
     assert (out / "d2e" / "eval" / "bench" / "error_patterns.json").is_file()
+    assert list(out.rglob("checkpoint-*")) == []
     assert "base-plain" in (out / "main.md").read_text()
     assert (out / "paper.tex").is_file()
     page = (out / "page.html").read_text()
