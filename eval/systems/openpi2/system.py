@@ -15,6 +15,7 @@ from eval.systems.flat.openpi2 import COLUMNS, task_of
 from eval.systems.openpi2.clusters import AttributeClusters, Clusters, EntityClusters
 from eval.systems.openpi2.complete import Complete
 from eval.systems.openpi2.downstream.crepe import CrepeDownstream
+from eval.systems.openpi2.downstream.crepe_states import CrepeStates
 from eval.systems.openpi2.downstream.pddl import Pddl
 from eval.systems.openpi2.expansion import Expansion
 from eval.systems.openpi2.gold import HOMEPAGE, read_official
@@ -35,6 +36,7 @@ TASKS: dict[str, Task[Any, Any]] = {
     "attribute_clusters": AttributeClusters(),
     "expansion": Expansion(),
     "crepe": CrepeDownstream(),
+    "crepe_states": CrepeStates(),
     "pddl": Pddl(),
 }
 _ALL = ("schemata", "states", "complete")

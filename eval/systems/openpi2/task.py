@@ -16,7 +16,9 @@ from eval.systems.system import Answers, Gold, System, SystemCall, SystemOptions
 
 Item = TypeVar("Item")
 Form = Literal["chat", "text"]
-TaskName = Literal["all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "pddl"]
+TaskName = Literal[
+    "all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "crepe_states", "pddl"
+]
 AttributeForm = Literal["vanilla", "concise"]
 PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
 # How to score, which is no part of what is asked: answers are kept when it changes.
@@ -55,7 +57,7 @@ class OpenPIOptions(SystemOptions):
     )
     repeats: int = Field(default=5, ge=1, le=1_000, description="clusterings of entities, whose scores are averaged")
     expansion_runs: int = Field(default=3, ge=1, le=100, description="answers whose paraphrases are joined")
-    crepe_file: Path | None = Field(default=None, description="CREPE's data file, for task=crepe")
+    crepe_file: Path | None = Field(default=None, description="CREPE's data file, for task=crepe and crepe_states")
     salient: int = Field(default=5, ge=0, le=5, description="least local salience of salient entities")
     entities: Literal["none", "all", "salient"] = Field(
         default="none", description="for task=pddl: the entity states that the prompt tells"

@@ -136,19 +136,25 @@ def downstream_result(
     return SystemResult({**headline, "crepe": {"pairs": len(gold), **detail}}, [Table.of(columns, rows, title)])
 
 
+def crepe_procedures(call: SystemCall) -> dict[str, crepe.Procedure]:
+    """Return the procedures of CREPE that are asked about; UserError without CREPE's data file."""
+    file = call.options.crepe_file
+    if file is None:
+        raise UserError(
+            f"task={call.options.task}: needs CREPE's data file, and none is named",
+            remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
+            "causal_reasoning_of_entities_and_events",
+        )
+    return drawn(call, {item.id: item for item in crepe.read_procedures(file)})
+
+
 class CrepeDownstream(Task[Any, Any]):
     """CREPE's questions with entity states."""
 
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
         """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
         own: OpenPIOptions = call.options
-        if own.crepe_file is None:
-            raise UserError(
-                "task=crepe: needs CREPE's data file, and none is named",
-                remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
-                "causal_reasoning_of_entities_and_events",
-            )
-        procedures = drawn(call, {item.id: item for item in crepe.read_procedures(own.crepe_file)})
+        procedures = crepe_procedures(call)
         (length, unit), how = prompt_length(asker), sampling(call)
         plain = {
             key: Procedure(id=key, goal=item.goal, steps=tuple(block.step for block in item.blocks))

@@ -20,6 +20,8 @@ from eval.systems.openpi2.task import Form
 from eval.systems.openpi2.tracking import ask_listing
 from eval.systems.system import SystemResult
 
+_NO_CHANGE = "There will be no change."  # as OpenPI's training rows say it
+
 
 @dataclass(frozen=True)
 class StateChange:
@@ -46,13 +48,7 @@ def ask_entity_states(
 ) -> tuple[StateChanges, int]:
     """Return predicted changes by step, and the number of lines in the answers that are no such sentence."""
     replies = ask_listing(asker, "complete", form, procedures, name="entity-states", **sampling)
-    lines = {key: [list(filter(None, parse_sentences(reply))) for reply in said] for key, said in replies.items()}
-    parsed = {key: [[parse_change(line) for line in step] for step in steps] for key, steps in lines.items()}
-    changes = {
-        key: [list(dict.fromkeys(StateChange(*item) for item in step if item is not None)) for step in steps]
-        for key, steps in parsed.items()
-    }
-    other = sum(item is None for steps in parsed.values() for step in steps for item in step)
+    changes, other = read_changes(replies)
     if not with_salience:
         return changes, other
     entities = {key: [list(dict.fromkeys(c.entity for c in step)) for step in steps] for key, steps in changes.items()}
@@ -65,6 +61,20 @@ def ask_entity_states(
         for key, steps in changes.items()
     }
     return with_ratings, other
+
+
+def read_changes(replies: Mapping[str, Sequence[str]]) -> tuple[StateChanges, int]:
+    """Return the changes in the replies about each step, and the number of lines that are no such sentence."""
+    lines = {
+        key: [[line for line in parse_sentences(reply) if line not in ("", _NO_CHANGE)] for reply in said]
+        for key, said in replies.items()
+    }
+    parsed = {key: [[parse_change(line) for line in step] for step in steps] for key, steps in lines.items()}
+    changes = {
+        key: [list(dict.fromkeys(StateChange(*item) for item in step if item is not None)) for step in steps]
+        for key, steps in parsed.items()
+    }
+    return changes, sum(item is None for steps in parsed.values() for step in steps for item in step)
 
 
 def salient(changes: StateChanges, threshold: int) -> StateChanges:
