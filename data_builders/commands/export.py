@@ -53,7 +53,8 @@ def export(*, data: Path, out: Path | None, **given: Any) -> None:
       d2e data export data/piper-10k --format trl --views original,imagined,refined
       d2e data export data/piper-10k --format llamafactory --out LLaMA-Factory/data/piper
     """
-    target = out or data.resolve().with_name(f"{data.resolve().stem}-{given['format']}")
+    place = data.absolute()
+    target = out or place.with_name(f"{place.name if data.is_dir() else place.stem}-{given['format']}")
     rows = export_pairs(ExportOptions(data, target, **given))
     print_table(("file", "rows"), list(rows.items()))
     click.echo(f"wrote {target}; its README.md says how to use it")

@@ -195,6 +195,12 @@ def test_an_export_of_a_build_says_where_its_rows_are_from_and_can_be_pushed(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == again
 
 
+def test_the_folder_of_the_results_is_next_to_the_data(built: Path) -> None:
+    data = built.rename(built.with_name("v1.5"))
+    output_of("data", "export", data, "--format", "trl")
+    assert (built.parent / "v1.5-trl" / FIRST).is_file()
+
+
 def test_rows_that_no_build_describes_are_pushed_privately_only(hub: HubServer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     output_of("data", "export", _file(tmp_path), "--format", "jsonl", "--out", out)
