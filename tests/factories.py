@@ -316,7 +316,7 @@ class ScriptedAsker:
     """Stands in for `eval.systems.asker.Asker`: `reply(pass name, conversation)` answers, and `asked` keeps all."""
 
     model = "scripted"
-    config = SimpleNamespace(engine="openai")
+    config = SimpleNamespace(engine="openai", form="chat")
 
     def __init__(self, reply: Callable[[str, Any], str]) -> None:
         self.reply = reply
@@ -341,9 +341,9 @@ class ScriptedAsker:
         self.asked[name], self.options[name] = list(conversations), options
         return [self.reply(name, chat) for chat in conversations]
 
-    def choose(self, name: str, conversations: Sequence[Any]) -> list[str]:
+    def choose(self, name: str, conversations: Sequence[Any], style: Any = None) -> list[str]:
         """Choose the option that the reply names, in any case."""
-        replies = self.ask(name, conversations)
+        replies = self.ask(name, conversations, style=style)
         return [
             next(option for option in chat.options if option == text.lower())
             for chat, text in zip(conversations, replies, strict=True)

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from d2e_sft.config.decoding import DECODERS
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 
 
 class Number(click.FloatRange):
@@ -23,6 +23,14 @@ class Number(click.FloatRange):
             bounds = [f"{word} {end:g}" for word, end in (("from", self.min), ("to", self.max)) if end is not None]
             self.fail(f"{value} is not a number in the range {' '.join(bounds)}.", param, ctx)
         return number
+
+
+class OneOf(click.Choice[str]):
+    """A choice whose error suggests the nearest one."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return click's message with the suggestion."""
+        return super().get_invalid_choice_message(value, ctx) + did_you_mean(str(value), map(str, self.choices))
 
 
 def decoder_option(

@@ -87,6 +87,8 @@ class DataSection(Section):
     """Rows of the subsets aligned and conflict, which show during training whether the model uses the context."""
     prompt_set: UserPath = "default"
     """Wording of prompts and answers: the name of a bundled set, or a YAML file."""
+    form: Literal["chat", "completion"] = "chat"
+    """Prompts by the model's chat template, or as one text that is continued: for base models without a template."""
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training rows, taken evenly from the datasets; null takes all."""
     max_dev_samples: int | None = Field(default=None, ge=1)

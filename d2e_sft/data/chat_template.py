@@ -1,10 +1,15 @@
-"""Conversations → text and tokens, by a model's chat template; without one (T5), plain text with its own ending."""
+"""Conversations → text and tokens, by a model's chat template; without one (T5), plain text with its own ending.
+
+A prompt has one of three forms: turns of a chat, one turn with all demonstrations in it, or one text that a base model
+continues. In a text the instruction and each question with its answer are paragraphs, as in lm-evaluation-harness.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 from jinja2.exceptions import TemplateError
 
@@ -12,6 +17,56 @@ from d2e_sft.data.template_trial import try_template
 from d2e_sft.util.errors import UserError
 
 Messages = list[dict[str, str]]
+Form = Literal["chat", "one_turn", "completion"]
+FORMS: tuple[Form, ...] = get_args(Form)
+CUE = "Answer:"
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How turns become one text.
+
+    Attributes:
+        cue: The line on which an answer begins; empty: an answer begins on a new line; None: it continues the
+            question's last line.
+        stops: Texts that end an answer, which are no part of it.
+        comment: What precedes the instruction, such as `# ` in front of code.
+    """
+
+    cue: str | None = CUE
+    stops: Sequence[str] = ("\n\n",)
+    comment: str = ""
+
+    def text(self, messages: Messages) -> str:
+        """Return the turns as one text, up to where the next answer begins."""
+        opened = "" if self.cue is None else f"\n{self.cue}"
+        paragraphs: list[str] = []
+        for place, message in enumerate(messages):
+            content = message["content"]
+            if message["role"] == "system":
+                paragraphs.append(self.comment + content)
+            elif message["role"] != "assistant":
+                paragraphs.append(content + opened)
+            elif place and messages[place - 1]["role"] not in ("system", "assistant"):
+                paragraphs[-1] += content if self.cue == "" else f" {content}"
+            else:
+                paragraphs.append(content)
+        return "\n\n".join(paragraphs)
+
+    def shaped(self, messages: Messages, form: Form) -> Messages:
+        """Return the messages of a chat in another form; in one turn, the system message stays."""
+        if form == "chat" or not messages:
+            return messages
+        kept = messages[:1] if form == "one_turn" and messages[0]["role"] == "system" else []
+        return [*kept, {"role": "user", "content": self.text(messages[len(kept) :])}]
+
+
+CUED, LINES, BEGUN = Continuation(), Continuation(cue=""), Continuation(cue=None)
+
+
+def cut(output: str, stops: Sequence[str]) -> str:
+    """Return an output up to the first text that ends an answer."""
+    return output[: min((place for stop in stops if (place := output.find(stop)) >= 0), default=len(output))]
 
 
 class ChatEncoder:
@@ -33,8 +88,9 @@ class ChatEncoder:
         has_template = bool(getattr(tokenizer, "chat_template", None))
         if not (encoder_decoder or as_text or has_template):
             raise UserError(
-                f"tokenizer of {tokenizer.name_or_path!r}: has no chat template; expected an instruction-tuned model",
-                remedy="use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
+                f"tokenizer of {tokenizer.name_or_path!r}: has no chat template, and the form of the prompts is chat",
+                remedy="give a base model texts to continue: --form completion (data.form=completion in training); or "
+                "use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
             )
         self.plain = as_text or not has_template
         self.end_of_turn = _end_of_text_id(tokenizer) if self.plain else end_of_turn_id(tokenizer)

@@ -1,8 +1,9 @@
 """The text of each view of a sample, in each setting.
 
 The three views (PIPER paper, section 3) differ only in the context line. The three settings (its appendix B) are
-zero-shot, which training uses; few-shot, with solved samples as earlier turns; and chain of thought. The wording is
-data (`prompt_sets/*.yaml`), so users can bring their own. A chat sample contains its own wording.
+zero-shot, which training uses; few-shot, with solved samples first; and chain of thought. The forms are those of
+`chat_template.py`. The wording is data (`prompt_sets/*.yaml`), so users can bring their own. A chat sample contains
+its own wording.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, field_validator
 
 from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import CUE, CUED, Continuation, Form
 from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import load_yaml
@@ -28,6 +30,7 @@ SETTINGS: tuple[Setting, ...] = get_args(Setting)
 Demonstrate = Callable[[EventSample], Sequence[EventSample]]
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
 MCQ_SEPARATOR, DEFAULT, NEUTRAL = "; ", "default", "neutral"
+_REASONING = "Reasoning:"  # the cue of a chain of thought
 
 
 class FormatPrompt(BaseModel):
@@ -54,7 +57,7 @@ class FormatPrompt(BaseModel):
 
 
 class PromptSet(BaseModel):
-    """A named wording for all formats except chat, in one setting (zero-shot unless `in_setting` is called).
+    """A named wording for all formats except chat, in a setting and a form (zero-shot and chat if not chosen).
 
     The bundled set `default` mentions events; for rows whose relation is `none` it uses `neutral`.
 
@@ -71,6 +74,7 @@ class PromptSet(BaseModel):
     few_shot: dict[Format, FormatPrompt] | None = None
     cot: dict[Format, FormatPrompt] | None = None
     _setting: Setting = PrivateAttr("zero_shot")
+    _form: Form = PrivateAttr("chat")
     _demonstrations: Demonstrate | None = PrivateAttr(None)
 
     def in_setting(self, setting: Setting, demonstrations: Demonstrate | None = None) -> PromptSet:
@@ -88,8 +92,21 @@ class PromptSet(BaseModel):
         other._setting, other._demonstrations = setting, demonstrations
         return other
 
+    @property
+    def as_text(self) -> bool:
+        """Whether prompts are texts that are continued, without a chat template."""
+        return self._form == "completion"
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts that end an answer: for a text that is continued an empty line, or the next context line."""
+        if not self.as_text or self._setting != "cot":  # a chain of thought has empty lines
+            return tuple(CUED.stops) if self.as_text else ()
+        heads = (prompt.context.partition("{")[0].strip() for prompt in self._prompts.values())
+        return tuple(dict.fromkeys(f"\n{head}" for head in heads if head))
+
     def messages(self, sample: EventSample, view: View, *, context: str | None = None) -> list[dict[str, str]]:
-        """Return the conversation up to the answer: system message, demonstrations and user message of a view.
+        """Return the prompt up to the answer: system message, demonstrations and user message of a view.
 
         `context` replaces the view's own (to shorten it). Raises UserError if the sample has no refined context, or
         the set has no wording for its format or the setting.
@@ -101,32 +118,39 @@ class PromptSet(BaseModel):
                     f"sample {sample.id!r} of {sample.dataset!r}: a conversation has no wording for {self._setting}",
                     remedy="use it without --setting",
                 )
-            return sample.conversation.messages(text)
+            return CUED.shaped(sample.conversation.messages(text), self._form)
         turns = []
         for shown in self._demonstrations(sample) if self._demonstrations is not None else ():
-            turns += [self._user(shown, view_context(shown, "original")), _turn("assistant", self.response(shown))]
-        return [_turn("system", self._prompt(sample.format, sample).system), *turns, self._user(sample, text)]
+            said = self.response(shown) if self._form == "chat" else _answer(shown)
+            turns += [self._user(shown, view_context(shown, "original")), _turn("assistant", said)]
+        turns = [_turn("system", self._prompt(sample.format, sample).system), *turns, self._user(sample, text)]
+        cue = _REASONING if self._setting == "cot" else self.marker(sample.format)
+        return Continuation(cue).shaped(turns, self._form)
 
     def response(self, sample: EventSample) -> str:
         """Return the target text: the response form with the sample's answer."""
+        if self.as_text:
+            return f"{self.marker(sample.format)} {_answer(sample)}"
         if sample.conversation is not None:
             return sample.answers[0]
-        if sample.options:
-            chosen = [i for i, option in enumerate(sample.options) if option in sample.answers]
-            answer = MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
-        else:
-            answer = sample.answers[0]
-        return _fill(self._prompt(sample.format, sample).response, {"answer": answer})
+        return _fill(self._prompt(sample.format, sample).response, {"answer": _answer(sample)})
 
     def answer_start(self, sample: EventSample) -> int:
         """Return where the answer begins in the `response` of a sample, in characters."""
+        if self.as_text:
+            return len(self.marker(sample.format)) + 1
         if sample.conversation is not None:
             return 0
         return len(self._prompt(sample.format, sample).response.removesuffix("{answer}"))
 
     def marker(self, fmt: Format) -> str:
-        """Return the text before the answer in the response form of a format; empty for chat."""
-        return "" if fmt == "chat" else self._prompt(fmt).marker
+        """Return the text before the answer in the response form; without one nothing, or in one text a cue."""
+        marker = "" if fmt == "chat" else self._prompt(fmt).marker
+        return marker or ("" if self._form == "chat" else CUE)
+
+    def given(self, fmt: Format) -> str:
+        """Return the marker if prompts end in it, so that outputs lack it."""
+        return self.marker(fmt) if self.as_text and self._setting != "cot" else ""
 
     def digest(self) -> str:
         """Return the SHA-256 of the wording in this setting."""
@@ -154,6 +178,14 @@ class PromptSet(BaseModel):
             "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
         }
         return _turn("user", _fill(prompt.user, fields))
+
+
+def _answer(sample: EventSample) -> str:
+    """Return the sample's answer without the response form."""
+    if not sample.options:
+        return sample.answers[0]
+    chosen = [i for i, option in enumerate(sample.options) if option in sample.answers]
+    return MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
 
 
 def _turn(role: str, content: str) -> dict[str, str]:
@@ -191,17 +223,17 @@ def _bundled(name: str) -> PromptSet:
     return _read(_BUNDLED / f"{name}.yaml")
 
 
-def load_prompt_set(name: str) -> PromptSet:
-    """Load a bundled prompt set by name, or one from a YAML file by path.
+def load_prompt_set(name: str, form: Form = "chat") -> PromptSet:
+    """Load a bundled prompt set by name, or one from a YAML file by path, in a form.
 
     Raises UserError if there is no such set, it is not YAML, or a field is missing or unknown.
     """
     bundled = sorted(file.stem for file in _BUNDLED.glob("*.yaml"))
-    if name in bundled:
-        return _bundled(name)
-    if not name.endswith((".yaml", ".yml")) or not Path(name).is_file():
+    if name not in bundled and (not name.endswith((".yaml", ".yml")) or not Path(name).is_file()):
         raise UserError(f"prompt set {name!r}: not found", remedy=f"give a YAML file or one of: {', '.join(bundled)}")
-    return _read(Path(name))
+    found = (_bundled(name) if name in bundled else _read(Path(name))).model_copy()
+    found._form = form
+    return found
 
 
 def _read(path: Path) -> PromptSet:

@@ -37,12 +37,12 @@ class EncodedSample:
 
 
 class ViewEncoder:
-    """Turns samples into token views, `original` first, with a model's chat template; errors as of `ChatEncoder`."""
+    """Turns samples into token views, `original` first, in the form of their prompts; errors as of `ChatEncoder`."""
 
     def __init__(
         self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View], *, encoder_decoder: bool = False
     ) -> None:
-        self.chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
+        self.chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=prompt_set.as_text)
         self.tokenizer = tokenizer
         self.prompt_set = prompt_set
         self.views = tuple(views)
@@ -60,25 +60,27 @@ class ViewEncoder:
     def answer_ids(self, sample: EventSample) -> list[int]:
         """Return the response and its end-of-turn token."""
         text = self.prompt_set.response(sample)
-        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_of_turn]
+        return [*self._tokens(text)[self._given(sample) :], self.end_of_turn]
 
     def option_ids(self, sample: EventSample) -> tuple[list[list[int]], int]:
         """Return the response to each candidate, without an end, and how many tokens of their form all share."""
         texts = [self.prompt_set.marker(sample.format), *candidate_responses(self.prompt_set, sample)]
-        form, *responses = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        form, *responses = self._tokens(texts)
+        if given := self._given(sample):
+            return [tokens[given:] for tokens in responses], 0
         return responses, min(_common(form, tokens) for tokens in responses)
 
     def answer_content(self, sample: EventSample) -> list[bool]:
         """Return for each of the `answer_ids` whether it belongs to the answer, see `EncodedSample`."""
         text = self.prompt_set.response(sample)
-        start = self.prompt_set.answer_start(sample)
+        start, given = self.prompt_set.answer_start(sample), self._given(sample)
         if self.tokenizer.is_fast:
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-            return [*(end > start for _, end in encoded["offset_mapping"]), False]
+            return [*(end > start for _, end in encoded["offset_mapping"][given:]), False]
         # A slow tokenizer has no offsets: compare with the tokens of the response form on its own.
-        ids, form = (self.tokenizer(part, add_special_tokens=False)["input_ids"] for part in (text, text[:start]))
+        ids, form = (self._tokens(part) for part in (text, text[:start]))
         fixed = _common(ids, form)
-        return [*(i >= fixed for i in range(len(ids))), False]
+        return [*(i >= fixed for i in range(given, len(ids))), False]
 
     def prompt_ids(self, sample: EventSample, view: View, budget: int | None = None) -> list[int]:
         """Return the prompt of a view; contexts are cut to keep it within `budget` tokens."""
@@ -96,6 +98,13 @@ class ViewEncoder:
     def all_prompt_ids(self, samples: Sequence[EventSample], view: View) -> list[list[int]]:
         """Return the `prompt_ids` of each sample without a budget; all at once, which is faster."""
         return self.chat.ids([self.prompt_set.messages(sample, view) for sample in samples])
+
+    def _tokens(self, text: Any) -> Any:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _given(self, sample: EventSample) -> int:
+        """Return how many tokens of the response the prompt already ends in."""
+        return len(self._tokens(self.prompt_set.given(sample.format)))
 
     def _render(self, sample: EventSample, view: View, context: str | None) -> list[int]:
         return self.chat.ids([self.prompt_set.messages(sample, view, context=context)])[0]

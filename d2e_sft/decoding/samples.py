@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.chat_template import cut
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.generation import generate, stop_token_ids
@@ -19,28 +21,33 @@ def answer_samples(
     samples: Sequence[EventSample],
     decoding: DecodingConfig = DecodingConfig(),
     *,
-    prompt_set: str = "default",
+    prompt_set: str | PromptSet = "default",
     max_length: int | None = None,
 ) -> list[str]:
     """Answer samples, decoded debiased; a sample without context is decoded plainly.
 
     Args:
         model: in eval mode.
-        prompt_set: wording, by name or as a YAML file.
+        prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which can give it the form of a text.
         max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
 
     Returns:
         one text per sample, in order.
 
     Raises:
-        UserError: the model has no chat template.
+        UserError: the model has no chat template, and the form needs one.
     """
-    wording, encoder_decoder = load_prompt_set(prompt_set), model.config.is_encoder_decoder
+    wording = load_prompt_set(prompt_set) if isinstance(prompt_set, str) else prompt_set
+    encoder_decoder, decoding = model.config.is_encoder_decoder, stopping(decoding, wording)
     views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
     pairs, stop_ids = sample_pairs(views, samples, max_length), stop_token_ids(model, views.end_of_turn)
     decoded = generate(model, pairs, decoding, stop_ids=stop_ids, tokenizer=tokenizer)
-    texts: list[str] = tokenizer.batch_decode(decoded, skip_special_tokens=True)
-    return texts
+    return [cut(text, wording.stops) for text in tokenizer.batch_decode(decoded, skip_special_tokens=True)]
+
+
+def stopping(decoding: DecodingConfig, wording: PromptSet) -> DecodingConfig:
+    """Return the decoding with the texts that end an answer in this form."""
+    return replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops)) if wording.stops else decoding
 
 
 def sample_pairs(

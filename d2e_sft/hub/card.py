@@ -40,7 +40,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
     results = benchmark_results(run)
     data = training_data(run, recipe)
     tokenizer, encoder_decoder = load_tokenizer(str(run))
-    style = style_of(tokenizer)
+    style = "plain" if prompt_set.as_text else style_of(tokenizer)
     system, prompts = example_prompts(prompt_set, data, _example_format(prompt_set, results), style)
     if not recipe.decoding.alpha:
         del prompts["imagined"]
@@ -142,7 +142,7 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
         ("α in decoding", f"{recipe.decoding.alpha:g}"),
         ("views", ", ".join(d2e.views)),
         ("distillation", f"{d2e.kl_weight:g} · {divergence}" if d2e.distill and "refined" in d2e.views else "none"),
-        ("prompt set", f"`{prompt_set.name}`"),
+        ("prompt set", f"`{prompt_set.name}`" + ", as one text that is continued" * prompt_set.as_text),
         (
             "optimisation",
             f"learning rate {train.learning_rate:g}, batch {train.batch_size}, "

@@ -41,7 +41,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
     for path in run.glob("eval/*/*"):
         check_no_link(path, run)
     with replacing_folder(out) as aside:
-        prompt_set = load_prompt_set(recipe.data.prompt_set)
+        prompt_set = load_prompt_set(recipe.data.prompt_set, recipe.data.form)
         write_weights(run, recipe, aside, options)
         adapter = base_of_adapter(aside) is not None
         card = model_card(run, recipe, prompt_set, adapter=adapter, licence=options.licence)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import jinja2
 
-from d2e_sft.data.chat_template import check_template, merged_system
+from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import CUED, Form, check_template, merged_system
 from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample, Format
@@ -30,24 +31,28 @@ _EXAMPLES: dict[Format, dict[str, Any]] = {
         "answers": ["The dam broke.", "It became noon."],
     },
 }
-_POLICY, _ASKED = "Goods may be returned within 30 days.", "How long may I return the lamp?"
+_POLICIES = {"original": "Goods may be returned within 30 days.", "imagined": ""}
+_ASKED = "How long may I return the lamp?"
 
 
 def example_prompts(
     prompt_set: PromptSet, data: TrainingData, fmt: Format, style: Style
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return the system message and both views' user messages; for chat models, conversations without a system."""
+    """Return the system message and both views' user messages; of chats and texts, conversations without a system."""
     if data.chat is not None:
         conversation = example_conversation(data.chat)
-        views = {"original": conversation.messages(_POLICY), "imagined": conversation.messages("")}
-        return None, {view: merged_system(turns) if style == "merged" else turns for view, turns in views.items()}
+        form: Form = "completion" if prompt_set.as_text else "chat"
+        prompts = {name: CUED.shaped(conversation.messages(text), form) for name, text in _POLICIES.items()}
+        return None, {name: merged_system(turns) if style == "merged" else turns for name, turns in prompts.items()}
     sample = EventSample(
         id="example", dataset="example", split="test", relation="none" if data.relations == {"none"} else "causal",
         format=fmt, context=_CONTEXT, **_EXAMPLES[fmt],
     )  # fmt: skip
-    system, original = prompt_set.messages(sample, "original")
-    imagined = prompt_set.messages(sample, "imagined")[1]
-    return system["content"], {"original": original["content"], "imagined": imagined["content"]}
+    views: tuple[View, View] = ("original", "imagined")
+    original, imagined = (prompt_set.messages(sample, view) for view in views)
+    if prompt_set.as_text:
+        return None, {"original": original, "imagined": imagined}
+    return original[0]["content"], {"original": original[1]["content"], "imagined": imagined[1]["content"]}
 
 
 def example_conversation(chat: Mapping[str, Any]) -> Conversation:

@@ -76,7 +76,7 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
     else:
         refuse_non_finite_files(run, str(run))
         _copy(run, out, (*(_FULL if base is None else _ADAPTER), *_TOKENIZER), link=options.link)
-    _write_generation_config(run, out)
+    _write_generation_config(run, out, as_text=recipe.data.form == "completion")
     # Training turns the cache off in the model's configuration; decoding needs it.
     path = out / "config.json"
     config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -88,8 +88,7 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
 def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
     """Compare the logits of the model in `folder` with those of base and adapter; raise UserError if they differ."""
     adapted = adapter_on(load_model(base, dtype=dtype).model, run)
-    tokenizer, encoder_decoder = load_tokenizer(str(run))
-    encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
+    encoder = ChatEncoder(load_tokenizer(str(run))[0], as_text=True)
     prompts = encoder.ids([[{"role": "user", "content": text}] for text in _PROBES])
     expected, found = (_logits(model, prompts) for model in (adapted, load_model(str(folder), dtype=dtype).model))
     difference = ((found - expected).abs().max() / expected.abs().max()).item()
@@ -127,10 +126,10 @@ def _copy(run: Path, out: Path, patterns: tuple[str, ...], *, link: bool) -> Non
         shutil.copyfile(path, out / name)
 
 
-def _write_generation_config(run: Path, out: Path) -> None:
+def _write_generation_config(run: Path, out: Path, *, as_text: bool) -> None:
     """Add the token that ended answers in training, which the config of a chat model may lack."""
     tokenizer, encoder_decoder = load_tokenizer(str(run))
-    end_of_turn = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder).end_of_turn
+    end_of_turn = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=as_text).end_of_turn
     config = _generation_config(run, out)
     stops = merged_stop_ids(config.eos_token_id, end_of_turn)
     config.eos_token_id = stops[0] if len(stops) == 1 else stops

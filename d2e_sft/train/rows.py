@@ -89,7 +89,7 @@ def encode_rows(
         refuse: See `encode_samples`.
     """
     config, data = loaded.model.config, getattr(settings, "data", settings)
-    wording, encoder_decoder = load_prompt_set(data.prompt_set), config.is_encoder_decoder
+    wording, encoder_decoder = load_prompt_set(data.prompt_set, data.form), config.is_encoder_decoder
     encoder = ViewEncoder(loaded.tokenizer, wording, settings.d2e.views, encoder_decoder=encoder_decoder)
     try:
         encoded = encode_samples(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
-from d2e_sft.config.options import Number, decoder_option
+from d2e_sft.config.options import Number, OneOf, decoder_option
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
+from d2e_sft.data.chat_template import FORMS
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
@@ -44,6 +45,12 @@ if TYPE_CHECKING:
 )
 @click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="An option of the system; repeatable.")
 @click.option("--setting", type=click.Choice(SETTINGS), default="zero_shot", show_default=True, help="Prompt setting.")
+@click.option(
+    "--form",
+    type=OneOf(FORMS),
+    help="Turns of a chat; one_turn: demonstrations and question in one turn; or completion: one text that is "
+    "continued, for base models without a chat template. [default: as trained, else chat]",
+)
 @click.option(
     "--demonstrations",
     type=click.Path(path_type=Path),
@@ -129,8 +136,8 @@ def evaluate(
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name, builtin:smollm2-135m-instruct, or with --engine openai
     an endpoint's model name. Predictions and scores are written to RUN/eval/BENCH/, in settings other than zero_shot
-    to RUN/eval/BENCH-SETTING/, with --answer likelihood to RUN/eval/BENCH-likelihood/. Every answer is kept at once:
-    after a kill the same command resumes.
+    to RUN/eval/BENCH-SETTING/, in other forms than chat to RUN/eval/BENCH-FORM/, with --answer likelihood to
+    RUN/eval/BENCH-likelihood/. Every answer is kept at once: after a kill the same command resumes.
 
     Several --decoder run one after another with the model loaded once, each into its own run folder (RUN-DECODER).
     With --answer likelihood the model reads each prompt once for all of them.
@@ -145,6 +152,7 @@ def evaluate(
       d2e eval runs/d2e --suite piper --setting few_shot --launch ddp --processes 8
       d2e eval runs/d2e --suite piper --answer likelihood --decoder plain --decoder adacad
       d2e eval gpt-4o --suite piper --engine openai --concurrency 16
+      d2e eval HuggingFaceTB/SmolLM2-135M --suite piper --setting few_shot --form completion
       d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
     check_call(bench, suite, data, given, options)

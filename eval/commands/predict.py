@@ -24,6 +24,7 @@ _OF_EVAL = (
     "plausibility",
     "answer",
     "normalise",
+    "form",
     "prompt_set",
     "max_new_tokens",
     "overlong",

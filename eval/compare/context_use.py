@@ -100,6 +100,7 @@ def command_without_context(run: ScoredRun) -> str:
     options: dict[str, object] = {
         "--bench": file.parent if file.stem == "test" else file,
         "--setting": None if scores.setting == "zero_shot" else scores.setting,
+        "--form": None if scores.form == "chat" else scores.form,
         "--answer": None if generates else scores.answer,
         "--normalise": None if generates else scores.normalise or "none",
         "--prompt-set": None if scores.prompt_set == "default" else scores.prompt_set_given or scores.prompt_set,

@@ -23,7 +23,6 @@ _NAMES = {
     "bench": "the benchmark's file",
     "subset": "the subset (--max-samples)",
     "prompts": "the prompts",
-    "as_text": "the form of the prompts",
     "cut_to": "the length that contexts were cut to",
 }
 
@@ -40,6 +39,7 @@ def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConf
     return {
         "model": identity,
         "view": "imagined" if options.without_context else "original",
+        **({} if config.form == "chat" else {"form": config.form}),
         **decoding.record(),
         **likelihood,
         "max_new_tokens": None if likelihood else decoding.max_new_tokens,

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from d2e_sft.config.decoding import DecodingConfig, describe, given_decoder
 from d2e_sft.config.recipe import EvalSection, ModelSection, recipe_of
+from d2e_sft.data.chat_template import Form
 from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
@@ -32,6 +33,7 @@ class EvalOptions:
     """How to decode and score; None: as in the run's recipe, else the default of `EvalSection`.
 
     Attributes:
+        form: Turns of a chat, one turn with all demonstrations, or one text that is continued.
         engine: `auto` is `openai` if the endpoint has an address, else `transformers`.
         answer: Generate a text and extract the answer, or take the likeliest of a sample's options.
         normalise: Length by which an option's log-probability is divided to find the likeliest.
@@ -59,6 +61,7 @@ class EvalOptions:
     normalise: Normalise = "none"
     tokenizer: str | None = None
     setting: Setting = "zero_shot"
+    form: Form | None = None
     without_context: bool = False
     alpha: float | None = None
     decoder: str | None = None
@@ -94,6 +97,7 @@ class EvalConfig:
     engine: Literal["transformers", "vllm", "openai"]
     decoding: DecodingConfig
     prompt_set: str
+    form: Form
     max_samples: int | None
     section: ModelSection
 
@@ -132,6 +136,7 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
         engine=engine,
         decoding=decoding if decoding.needs_imagined else replace(decoding, plausibility=0.0),
         prompt_set=options.prompt_set or (recipe.data.prompt_set if recipe is not None else "default"),
+        form=options.form or (recipe.data.form if recipe is not None else "chat"),
         max_samples=options.max_samples or own.max_samples,
         section=recipe.model if recipe is not None else ModelSection(),
     )

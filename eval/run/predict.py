@@ -77,7 +77,7 @@ def predict(
             f"{file}: rows without options, and --answer likelihood compares options; expected options in every row",
             remedy="generate the answers: --answer generate",
         )
-    wording = load_prompt_set(config.prompt_set).in_setting(options.setting)
+    wording = load_prompt_set(config.prompt_set, config.form).in_setting(options.setting)
     # Independent of the samples' file and description.
     digest = hashlib.sha256(b"".join(sample.model_dump_json().encode() + b"\n" for sample in samples)).hexdigest()
     rows = BenchmarkRows(list(samples), list(samples), list(bad), digest)

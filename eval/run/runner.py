@@ -61,8 +61,8 @@ def evaluate_model(
 ) -> RunScores:
     """Decode and score a benchmark; writes `run/eval/BENCHMARK/{predictions.jsonl,scores.json}`.
 
-    In settings other than zero-shot the folder is called `BENCHMARK-SETTING`. A pass without context writes
-    `without_context.jsonl` there, and no scores. With several processes each decodes its share.
+    In other settings than zero-shot and other forms than chat the folder is called `BENCHMARK-SETTING-FORM`. A pass
+    without context writes `without_context.jsonl` there, and no scores. With several processes each decodes its share.
 
     Args:
         model: A run folder, one of its checkpoints, another checkpoint folder, a Hub name or `builtin:…`. For an
@@ -85,12 +85,12 @@ def evaluate_model(
     askable = with_candidates(samples, benchmark.file) if options.answer == "likelihood" else samples
     chosen = choose_per_group(askable, config.max_samples, options.seed)
     rows = BenchmarkRows(samples, chosen, bad, sha256_of(benchmark.file), without_options=len(samples) - len(askable))
-    wording, shown = load_prompt_set(config.prompt_set).in_setting(options.setting), None
+    wording, shown = load_prompt_set(config.prompt_set, config.form).in_setting(options.setting), None
     if options.setting == "few_shot":
         shown = load_demonstrations(benchmark, chosen, samples, given=options.demonstrations, seed=options.seed)
         wording = wording.in_setting(options.setting, shown.of)
-    parts = (benchmark.name, options.setting, options.answer)
-    name = "-".join(part for part in parts if part not in ("zero_shot", "generate"))
+    parts = (benchmark.name, options.setting, config.form, options.answer)
+    name = "-".join(part for part in parts if part not in ("zero_shot", "chat", "generate"))
     files = PassFiles(run / "eval" / name, WITHOUT_CONTEXT if options.without_context else WITH_CONTEXT)
     evaluation = Evaluation(model, config, rows, wording, files, shown, benchmark=benchmark)
     return evaluation.run(lambda completed: _write(evaluation, completed), load)
@@ -121,6 +121,7 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
         **(scored if evaluation.likelihood else {}),
         **decoding.record(),
         "setting": options.setting,
+        "form": config.form,
         "prompt_set": evaluation.wording.name,
         "prompt_set_given": config.prompt_set,
         "max_new_tokens": None if evaluation.likelihood else decoding.max_new_tokens,

@@ -105,4 +105,8 @@ class SamplePass:
         pairs = zip(self.rows.chosen, completed.answers, strict=True)
         if self.likelihood:
             return [score_likelihoods(one, said.scores or [], wording, options.normalise) for one, said in pairs]
-        return [score_output(one, said.output, wording.marker(one.format), options.setting) for one, said in pairs]
+        how = {fmt: (wording.marker(fmt), wording.given(fmt)) for fmt in {one.format for one in self.rows.chosen}}
+        return [
+            score_output(one, said.output, how[one.format][0], options.setting, given=how[one.format][1])
+            for one, said in pairs
+        ]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import ChatEncoder, Messages
+from d2e_sft.data.chat_template import CUE, ChatEncoder, Continuation, Form, Messages, cut
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
+from d2e_sft.decoding.samples import stopping
 from d2e_sft.model.positions import check_answer_fits
 from d2e_sft.util.errors import UserError
 from eval.run.journal_files import Answer
@@ -44,6 +45,11 @@ class Conversation:
     def label(self) -> str:
         """How messages name the prompt."""
         return f"sample {self.id!r} of {self.dataset!r}"
+
+    def shaped(self, form: Form, style: Continuation) -> Conversation:
+        """Return the conversation in another form, with and without its context."""
+        views = [style.shaped(messages, form) for messages in (self.messages, self.imagined)]
+        return replace(self, messages=views[0], imagined=views[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +92,12 @@ class Task:
         return [one.imagined if self.without_context else one.messages for one in self.conversations]
 
     def answer(self, place: int, found: str | Sequence[OptionScore], *, truncated: bool) -> Answer:
-        """The journal's entry for an output, or for options' scores; UserError if a log-probability is not finite."""
+        """The journal's entry for an output, up to a text that ends it, or for options' scores.
+
+        Raises UserError if a log-probability is not finite.
+        """
         if isinstance(found, str):
-            return Answer(place, found, truncated)
+            return Answer(place, cut(found, self.decoding.stop_strings), truncated)
         conversation = self.conversations[place]
         for option, score in zip(conversation.options, found, strict=True):
             if not math.isfinite(score.logprob):
@@ -124,9 +133,10 @@ def sample_task(
     ]
     return Task(
         conversations=conversations,
-        decoding=decoding,
+        decoding=stopping(decoding, wording),
         likelihood=likelihood,
         without_context=without_context,
+        as_text=wording.as_text,
         samples=samples,
         wording=wording,
         truncate=truncate,
@@ -177,10 +187,14 @@ def _options(task: Task, tokenizer: Any, *, encoder_decoder: bool) -> list[tuple
         encoder = ViewEncoder(tokenizer, task.wording, ("original",), encoder_decoder=encoder_decoder)
         encoded = [encoder.option_ids(sample) for sample in task.samples]
     else:
-        distinct = {one.options for one in task.conversations}
-        # An encoder-decoder gets them with the end of the text, as in its training.
-        known = {own: tokenizer(list(own), add_special_tokens=encoder_decoder)["input_ids"] for own in distinct}
-        encoded = [(list(known[one.options]), 0) for one in task.conversations]
+        # An encoder-decoder gets them with the end of the text, as in its training; a text is continued after a cue.
+        lead = "" if encoder_decoder or not task.as_text else f"{CUE} "
+        given = len(tokenizer(lead.rstrip(), add_special_tokens=False)["input_ids"])
+        known = {
+            own: tokenizer([lead + option for option in own], add_special_tokens=encoder_decoder)["input_ids"]
+            for own in {one.options for one in task.conversations}
+        }
+        encoded = [([tokens[given:] for tokens in known[one.options]], 0) for one in task.conversations]
     for conversation, (responses, given) in zip(task.conversations, encoded, strict=True):
         texts = tokenizer.batch_decode([tokens[given:] for tokens in responses])
         for option, text in zip(conversation.options, texts, strict=True):

@@ -53,7 +53,7 @@ class Extraction:
 
 
 def extract_answer(
-    output: str, *, fmt: str, options: Sequence[str], marker: str, setting: Setting = "zero_shot"
+    output: str, *, fmt: str, options: Sequence[str], marker: str, setting: Setting = "zero_shot", given: str = ""
 ) -> Extraction:
     """Return the answer in an output.
 
@@ -64,6 +64,7 @@ def extract_answer(
         marker: the response form before the answer, for example `The correct option is:`. If the prompt asks for the
             bare answer, it is empty, and the answer is the first line (in a chain of thought the last).
         setting: `cot` reads the last statement, the others the first.
+        given: the end of a prompt that contains the response form up to the answer; the output continues it.
     """
     if fmt == "chat":  # the whole output is the answer
         said = _without_thoughts(output).strip()
@@ -74,7 +75,8 @@ def extract_answer(
         "scq": lambda text: find_options(text, options, several=False),
         "mcq": lambda text: find_options(text, options, several=True),
     }
-    places = _Places(_without_thoughts(output), readers[fmt], last=setting == "cot", several=fmt == "mcq")
+    said = f"{given} {output}" if given else output
+    places = _Places(_without_thoughts(said), readers[fmt], last=setting == "cot", several=fmt == "mcq")
     form = r"\s+".join(re.escape(word) for word in marker.strip().removesuffix(":").split())
     stated = places.behind(rf"{form}\s*:") if form else [places.own_line(places.output)]
     if answers := places.read(stated):

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, Field
 
 from d2e_sft.config.decoding import RECORDED
+from d2e_sft.data.chat_template import Form
 from d2e_sft.data.prompts import Setting
 from d2e_sft.data.sample import NLI_LABELS
 from d2e_sft.util.errors import UserError
@@ -148,6 +149,7 @@ class EvaluationFacts(BaseModel):
     plausibility: float = 0.0
     num_beams: int = 1
     setting: Setting = "zero_shot"
+    form: Form = "chat"
     engine: str | None = None
     engine_counts: dict[str, int] = Field(default_factory=dict)
     prompt_set: str

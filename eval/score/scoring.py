@@ -27,14 +27,19 @@ class AnswerScores(NamedTuple):
     set_accuracy: float | None = None
 
 
-def score_output(sample: EventSample, output: str, marker: str, setting: Setting = "zero_shot") -> Prediction:
+def score_output(
+    sample: EventSample, output: str, marker: str, setting: Setting = "zero_shot", *, given: str = ""
+) -> Prediction:
     """Return one generated text as a scored prediction.
 
     Args:
         marker: the response form before the answer that the prompt asks for.
         setting: a chain of thought gives its answer last.
+        given: the end of a prompt that contains the marker.
     """
-    extraction = extract_answer(output, fmt=sample.format, options=sample.options, marker=marker, setting=setting)
+    extraction = extract_answer(
+        output, fmt=sample.format, options=sample.options, marker=marker, setting=setting, given=given
+    )
     scores = score_answer(sample.format, extraction, sample.answers, sample.options)
     # An answer of several events, if the sample's meta lists these and their triggers.
     spans, triggers = sample.meta.get("spans"), sample.meta.get("triggers")

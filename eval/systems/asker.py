@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.data.chat_template import CUED, Continuation
 from d2e_sft.util.files import write_whole
 from eval.run.engines.engine import Engine, identity_of, make_engine
 from eval.run.fingerprint import common_fingerprint
@@ -48,7 +49,7 @@ class Asker:
         conversations: Sequence[Conversation],
         *,
         max_new_tokens: int | None = None,
-        as_text: bool = False,
+        style: Continuation = CUED,
         temperature: float = 0.0,
         seed: int = 0,
     ) -> list[str]:
@@ -57,7 +58,7 @@ class Asker:
         Args:
             name: of the pass, which names its files.
             max_new_tokens: limit if `--max-new-tokens` is not given; None is the general default.
-            as_text: the conversations are texts that the model continues, without a chat template.
+            style: how the conversations become one text, in other forms than chat.
             temperature: 0 is greedy; `seed` is for the draws.
 
         Raises:
@@ -65,10 +66,12 @@ class Asker:
         """
         limit = self.config.options.max_new_tokens or max_new_tokens or self.config.decoding.max_new_tokens
         decoding = replace(self.config.decoding, max_new_tokens=limit, temperature=temperature, seed=seed)
-        task = Task(name=name, conversations=conversations, decoding=decoding, as_text=as_text)
-        return self._run(task, lambda answer: {"output": answer.output})
+        if self.config.form == "completion":
+            decoding = replace(decoding, stop_strings=style.stops)
+        task = Task(name=name, conversations=conversations, decoding=decoding)
+        return self._run(task, style, lambda answer: {"output": answer.output})
 
-    def choose(self, name: str, conversations: Sequence[Conversation]) -> list[str]:
+    def choose(self, name: str, conversations: Sequence[Conversation], style: Continuation = CUED) -> list[str]:
         """Return the likeliest option of each conversation, in order, by `--normalise`; errors as in `ask`."""
         task = Task(name=name, conversations=conversations, decoding=self.config.decoding, likelihood=True)
 
@@ -81,11 +84,17 @@ class Asker:
             best = scored[likeliest(scored, self.config.options.normalise)].option
             return {"output": best, "likelihoods": [option.model_dump() for option in scored]}
 
-        return self._run(task, chosen)
+        return self._run(task, style, chosen)
 
-    def _run(self, task: Task, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
+    def _run(self, task: Task, style: Continuation, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
         """Run a pass and return its outputs; `said` turns an answer into the fields of its line."""
-        task, conversations = replace(task, without_context=self.config.options.without_context), task.conversations
+        form, conversations = self.config.form, task.conversations
+        task = replace(
+            task,
+            conversations=[chat.shaped(form, style) for chat in conversations],
+            without_context=self.config.options.without_context,
+            as_text=form == "completion",
+        )
         assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
         if not conversations:
             return []
@@ -122,7 +131,6 @@ class Asker:
         return {
             **common_fingerprint(self._identity, self.config, task.decoding),
             "prompts": f"sha256 {_digest(task)}",
-            **({"as_text": True} if task.as_text else {}),
             # Also how the prompts were chosen, because another subset may be the same prompts.
             "asked": f"{len(task.conversations):,} prompts ({chosen})",
             "dtype": self.config.options.dtype,

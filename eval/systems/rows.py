@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from d2e_sft.data.built import warn_if_changed
+from d2e_sft.data.chat_template import Form
 from d2e_sft.data.prompts import Setting, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
@@ -38,6 +39,9 @@ class RowsOptions(SystemOptions):
 
     prompt_set: str = Field(default="default", description="a name or a file, for the response form")
     setting: Setting = Field(default="zero_shot", description="zero_shot, few_shot or cot")
+    form: Form = Field(
+        default="chat", description="chat, one_turn or completion, whose outputs lack the response form"
+    )
     missing: Literal["refuse", "leave_out"] = Field(default="refuse", description="rows without an output")
 
 
@@ -101,11 +105,11 @@ class Rows(System[list[EventSample], dict[SampleKey, str]]):
                 f"{lacking[0].id!r} of {lacking[0].dataset}",
                 remedy="give them, or score only the others: --set missing=leave_out",
             )
-        wording = load_prompt_set(options.prompt_set).in_setting(options.setting)
+        wording = load_prompt_set(options.prompt_set, options.form).in_setting(options.setting)
         scored = [
-            score_output(sample, said[key], wording.marker(sample.format), options.setting)
+            score_output(sample, said[key], wording.marker(fmt), options.setting, given=wording.given(fmt))
             for sample in samples
-            if (key := (sample.dataset, sample.id)) in said
+            if (key := (sample.dataset, sample.id)) in said and (fmt := sample.format)
         ]
         run = _run_scores(outputs, benchmark, options, scored)
         return RowsResult(
@@ -139,6 +143,7 @@ def _run_scores(outputs: Path, benchmark: Benchmark, options: RowsOptions, predi
         model=str(outputs),
         alpha=None,
         setting=options.setting,
+        form=options.form,
         prompt_set=load_prompt_set(options.prompt_set).name,
         prompt_set_given=options.prompt_set,
         bench=ScoredBenchmark(name=name, file=str(benchmark.file), sha256=sha256_of(benchmark.file)),

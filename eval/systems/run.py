@@ -48,13 +48,14 @@ def evaluate_system(
     config = resolve_options(model, options)
     if options.max_samples is None:  # the recipe's limit counts samples of PIPER
         config = replace(config, max_samples=None)
-    ways = ("likelihood" if by_likelihood else "", "without-context" if options.without_context else "")
+    form = "" if config.form == "chat" else config.form
+    ways = (form, "likelihood" if by_likelihood else "", "without-context" if options.without_context else "")
     folder = run / "eval" / "-".join(filter(None, (system.name, own.variant, *ways)))
     processes = join_processes(config.engine)
     if processes.is_main:
         warn_of_idle_options(config)
     asker = Asker(model, config, processes, folder)
-    result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood), asker)
+    result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood, config.form), asker)
     scores = {"system": system.name, **result.scores, **_record(asker, own)}
     processes.decided_by_main(lambda: write_result(folder, scores, result))
     return scores, result, folder
@@ -77,6 +78,7 @@ def _record(asker: Asker, own: SystemOptions) -> dict[str, Any]:
         "model": asker.model,
         **config.decoding.record(),
         "without_context": config.options.without_context,
+        "form": config.form,
         "options": own.model_dump(mode="json"),
         "max_samples": config.max_samples,
         "seed": config.options.seed,

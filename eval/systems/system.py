@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from d2e_sft.data.chat_template import Form
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
@@ -89,6 +90,7 @@ class SystemCall:
         max_samples: Limit on the units that the system counts, drawn with the seed; None takes all.
         seed: Seed of subsets, samples and intervals.
         by_likelihood: Score options instead of generating; only if the options allow it (`can_choose`).
+        form: The form of the prompts; the asker applies it, and some systems have other wording for it.
     """
 
     data: Path
@@ -96,6 +98,7 @@ class SystemCall:
     max_samples: int | None
     seed: int
     by_likelihood: bool = False
+    form: Form = "chat"
 
     def drawn(self, units: Sequence[Unit]) -> list[Unit]:
         """Return at most `max_samples` of the units, drawn with the seed, in their order."""

@@ -28,6 +28,7 @@ _PRECISION_OF_LAUNCHER = "ACCELERATE_MIXED_PRECISION"
 FROM_OTHER_SECTIONS = {
     "attention": ("model", "attention"),
     "prompt_set": ("data", "prompt_set"),
+    "form": ("data", "form"),
     "max_length": ("data", "max_length"),
     "overlong": ("data", "overlong"),
     "decoding_alpha": ("eval", "alpha"),

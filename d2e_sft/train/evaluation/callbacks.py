@@ -86,7 +86,7 @@ class SamplePredictions:
     def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample]) -> None:
         self.trainer, self.recipe = trainer, recipe
         self.samples = choose_samples(samples, recipe.train.sample_predictions, recipe.train.seed)
-        self.decoding = recipe.decoding
+        self.decoding, self.wording = recipe.decoding, load_prompt_set(recipe.data.prompt_set, recipe.data.form)
         self.file = Path(recipe.train.output_dir) / PREDICTIONS_FILE
 
     def measure(self) -> dict[str, float]:
@@ -96,8 +96,7 @@ class SamplePredictions:
             answers["debiased"] = self._decode(self.decoding)
         if self.trainer.state.is_world_process_zero:
             self._keep(answers, self.trainer.state.global_step)
-        wording = load_prompt_set(self.recipe.data.prompt_set)
-        scores = []
+        wording, scores = self.wording, []
         for text, sample in zip(answers.get("debiased", answers["plain"]), self.samples, strict=True):
             start, response = wording.answer_start(sample), wording.response(sample)
             form = response[:start].strip()
@@ -132,7 +131,7 @@ class SamplePredictions:
         model.eval()
         with self.trainer.compute_loss_context_manager():
             answers = answer_samples(
-                model, tokenizer, self.samples, decoding, prompt_set=data.prompt_set, max_length=data.max_length
+                model, tokenizer, self.samples, decoding, prompt_set=self.wording, max_length=data.max_length
             )
         model.train(training)
         # ZeRO-3 keeps weights that it prefetched for a next token.

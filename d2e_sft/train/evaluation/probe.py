@@ -80,7 +80,7 @@ class ReadingProbe(TrainerCallback):
         self.alpha = recipe.decoding.alpha or recipe.d2e.alpha or 0.5
         self.views = D2ESection(alpha=self.alpha, distill=False)
         tokenizer, config = trainer.processing_class, trainer.model.config
-        wording, views = load_prompt_set(recipe.data.prompt_set), self.views.views
+        wording, views = load_prompt_set(recipe.data.prompt_set, recipe.data.form), self.views.views
         encoder = ViewEncoder(tokenizer, wording, views, encoder_decoder=config.is_encoder_decoder)
         encoded = encode_samples(samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
         self.rows = [dataset_row(item) for item in encoded.kept]

@@ -49,7 +49,7 @@ def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
     if options.alpha is None and recipe_of(model) is None:
         options = replace(options, alpha=_DEFAULT_ALPHA)
     config = resolve_options(model, options)
-    wording = load_prompt_set(config.prompt_set)
+    wording = load_prompt_set(config.prompt_set, config.form)
     loaded = load_model(model, dtype=options.dtype or config.section.dtype, attention=config.section.attention)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)

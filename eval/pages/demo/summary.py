@@ -22,8 +22,9 @@ from eval.score.scoring import score_output
 def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[Prediction]:
     """The three answers, parsed as by `d2e eval`."""
     sample = question.sample()
-    marker = prompt_set.marker(sample.format)
-    return [score_output(sample, text, marker) for text in (answers.plain, answers.debiased, answers.imagined)]
+    marker, given = prompt_set.marker(sample.format), prompt_set.given(sample.format)
+    texts = (answers.plain, answers.debiased, answers.imagined)
+    return [score_output(sample, text, marker, given=given) for text in texts]
 
 
 def _key(answer: Prediction) -> str:

@@ -82,7 +82,7 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
     alpha, prompt_set = (0.5, "default") if recipe is None else (recipe.decoding.alpha, recipe.data.prompt_set)
     alpha = alpha if options.alpha is None else options.alpha
     options = replace(options, alpha=alpha)
-    wording = load_prompt_set(options.prompt_set or prompt_set)
+    wording = load_prompt_set(options.prompt_set or prompt_set, "chat" if recipe is None else recipe.data.form)
     loaded = load_model(model)
     network = loaded.model.eval()
     seq2seq = network.config.is_encoder_decoder
@@ -140,7 +140,8 @@ def _inspect(
     text = encoder.tokenizer.decode(answer, skip_special_tokens=True)
     right, marks = None, [""] * len(answer)
     if options.graded and options.along == "decoded":
-        right = score_output(sample, text, encoder.prompt_set.marker(sample.format)).right
+        wording, fmt = encoder.prompt_set, sample.format
+        right = score_output(sample, text, wording.marker(fmt), given=wording.given(fmt)).right
     if options.graded:
         marks = token_marks(encoder, sample, answer, right=right is True)
     return Inspected(sample, text, prompts, found, right, marks)

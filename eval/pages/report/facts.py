@@ -84,6 +84,7 @@ def _evaluation(run: ScoredRun) -> dict[str, Any]:
         "decoded": describe(scores.decoding),
         "engine": scores.engine,
         "setting": scores.setting,
+        "form": scores.form,
         "prompt set": scores.prompt_set,
         "longest answer, tokens": scores.max_new_tokens,
         "benchmark": f"{scores.bench.name}, {scores.bench.file}",

@@ -79,7 +79,10 @@ class EndpointEngine:
         if decoding.temperature > 0:
             update["temperature"] = decoding.temperature
         kind = _TextBackend if pairs and isinstance(pairs[0].original, str) else OpenAIBackend
-        self._ask(kind(self._options.model_copy(update=update), CALLER), pairs, lambda reply: reply.text, on_answers)
+        backend = kind(self._options.model_copy(update=update), CALLER)
+        if isinstance(backend, _TextBackend):
+            backend.stops = list(decoding.stop_strings)
+        self._ask(backend, pairs, lambda reply: reply.text, on_answers)
 
     def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         def scores(reply: Reply) -> list[OptionScore]:
@@ -147,10 +150,13 @@ class _Completion(BaseModel):
 
 
 class _TextBackend(OpenAIBackend):
-    """Sends a prompt's text to `/completions`, without a chat template."""
+    """Sends a prompt's text to `/completions`, without a chat template; `stops` are texts that end an answer."""
+
+    stops: Sequence[str] = ()
 
     def _post(self, client: Any, prompt: Any) -> bytes:
-        return self._complete(client, prompt=prompt.pair.original, max_tokens=self._options.max_tokens)
+        stops = {"stop": self.stops} if self.stops else {}
+        return self._complete(client, prompt=prompt.pair.original, max_tokens=self._options.max_tokens, **stops)
 
     def _complete(self, client: Any, **fields: Any) -> bytes:
         sampling = self._options.temperature

@@ -60,7 +60,8 @@ class InProcessEngine:
             on_answers(dict(zip(answers, texts, strict=True)))
 
         with _reporting_memory(pairs, decoding):
-            generate(self._model, pairs, decoding, stop_ids=self._stop_ids, on_batch=on_batch)
+            how = {"stop_ids": self._stop_ids, "tokenizer": self._tokenizer}
+            generate(self._model, pairs, decoding, on_batch=on_batch, **how)
 
     def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         with _reporting_memory(pairs, decoding):

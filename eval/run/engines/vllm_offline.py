@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,11 @@ class VllmEngine:
 
         llm = self._llm()
         stop_ids = self._offline.stop_ids_of(llm, self._end_of_turn)
+        # vLLM stops at tokens: those that begin with a text that ends an answer. `Task.answer` cuts at the others.
+        if texts := tuple(decoding.stop_strings):
+            tokens = self._tokenizer.batch_decode([[token] for token in range(len(self._tokenizer))])
+            stop_ids = sorted({*stop_ids, *(i for i, token in enumerate(tokens) if token.startswith(texts))})
+            decoding = replace(decoding, stop_strings=())
         try:
             self._offline.generate(
                 llm, pairs, decoding, stop_ids=stop_ids, on_answer=on_answer, on_resubmission=on_resubmission

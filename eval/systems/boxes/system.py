@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import BEGUN, CUED, Form
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.encrypted_zip import PASSWORD
@@ -27,7 +28,6 @@ from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 State = Sequence[Question]
 Answers = tuple[list[Question], list[str | None]]  # the questions that are answered, and the texts
 Prompt = Literal["all_boxes", "one_box", "trained", "masked"]
-Form = Literal["chat", "cloze"]
 Demonstrations = Literal["plain", "alternate", "none"]
 Split = Annotated[str, Field(description="beginning of the file's name in a folder or archive")]
 Password = Annotated[str, Field(exclude=True, description="of an archive")]
@@ -60,7 +60,6 @@ class BoxesOptions(SystemOptions):
     prompt: Prompt = Field(
         "all_boxes", description="all_boxes at once, one_box; trained: as d2e train; masked: as T5 is fine-tuned"
     )
-    form: Form = Field("chat", description="chat, or cloze: a text to complete, for base models")
     demonstrations: Demonstrations = Field(
         "plain", description="plain, alternate (in words the questions lack), or none: zero-shot"
     )
@@ -71,9 +70,9 @@ class BoxesOptions(SystemOptions):
     password: Password = PASSWORD
 
     @model_validator(mode="after")
-    def _prompts_of_training_have_one_form(self) -> Self:
-        if self.prompt in ("trained", "masked") and (self.form, self.demonstrations) != ("chat", "plain"):
-            raise ValueError(f"prompt={self.prompt} is a prompt of training; leave form and demonstrations out")
+    def _prompts_of_training_show_nothing(self) -> Self:
+        if self.prompt in ("trained", "masked") and self.demonstrations != "plain":
+            raise ValueError(f"prompt={self.prompt} is a prompt of training; leave demonstrations out")
         return self
 
 
@@ -98,7 +97,7 @@ class Boxes(System[Sequence[State], Answers]):
         count = options.states_per_numops
         offered = gold if count is None else balanced(gold, count, call.seed)
         chosen = [question for state in call.drawn(offered) for question in state]
-        texts = ask_about(chosen, options, asker)
+        texts = ask_about(chosen, options, call.form, asker)
         return chosen, [
             in_words_of_t5(text) if text and question.form == "t5" and options.prompt != "masked" else text
             for text, question in zip(texts, chosen, strict=True)
@@ -123,23 +122,23 @@ class Boxes(System[Sequence[State], Answers]):
         return ({"line": q.line, "box": q.box, "prediction": ""} for state in gold for q in state)
 
 
-def ask_about(questions: Sequence[Question], options: BoxesOptions, asker: Asker) -> list[str | None]:
+def ask_about(questions: Sequence[Question], options: BoxesOptions, form: Form, asker: Asker) -> list[str | None]:
     """Return what the model says about each question's box."""
     tokens = _MAX_NEW_TOKENS[options.prompt]
     if options.prompt == "trained":
-        prompts = load_prompt_set(asker.config.prompt_set)
-        marker = prompts.marker("qa")
+        prompts = load_prompt_set(asker.config.prompt_set, form)
         chats = [as_trained(question, prompts) for question in questions]
-        replies = asker.ask("answers", chats, max_new_tokens=tokens)
-        found = (extract_answer(reply, fmt="qa", options=(), marker=marker).answers for reply in replies)
+        replies = asker.ask("answers", chats, max_new_tokens=tokens, style=BEGUN)
+        marker, given = prompts.marker("qa"), prompts.given("qa")
+        found = (extract_answer(reply, fmt="qa", options=(), marker=marker, given=given).answers for reply in replies)
         return [answers[0] if answers else None for answers in found]
     if options.prompt == "masked":
-        replies = asker.ask("answers", list(map(as_masked, questions)), max_new_tokens=tokens)
+        replies = asker.ask("answers", list(map(as_masked, questions)), max_new_tokens=tokens, style=BEGUN)
         return [reply.removeprefix(MASK).strip() or None for reply in replies]
-    cloze, whole = options.form == "cloze", options.prompt == "all_boxes"
+    cloze, whole = form == "completion", options.prompt == "all_boxes"
     groups = states(questions) if whole else [[question] for question in questions]
-    chats = [prompt_about(group[0], options.demonstrations, options.form, whole=whole) for group in groups]
-    replies = asker.ask("answers", chats, max_new_tokens=tokens, as_text=cloze)
+    chats = [prompt_about(group[0], options.demonstrations, form, whole=whole) for group in groups]
+    replies = asker.ask("answers", chats, max_new_tokens=tokens, style=BEGUN if cloze else CUED)
     if not whole and not cloze:
         return [read_one(reply, question.box) for reply, question in zip(replies, questions, strict=True)]
     return [
@@ -154,9 +153,9 @@ def prompt_about(
 ) -> Conversation:
     """Ask about a question's box or, with `whole`, about all boxes of its state.
 
-    In the form `chat` demonstrations are earlier turns. The form `cloze` is for models that were not trained to chat:
-    one text that ends in an unfinished statement (`Statement: Box 0 contains`), as in the paper. The imagined prompt
-    leaves out the description of the asked scenario and keeps those of the demonstrations.
+    Demonstrations are earlier turns. The form `completion` has a wording of its own: one text that ends in an
+    unfinished statement (`Statement: Box 0 contains`), as in the paper. The imagined prompt leaves out the description
+    of the asked scenario and keeps those of the demonstrations.
     """
     own: Any = wording("boxes/demonstrations").get(demonstrations)
     what = "every box" if whole else "one box"
@@ -167,7 +166,7 @@ def prompt_about(
             box = own["boxes"][example["asked"]]
             statement = f"{box} contains {read_all(statement, [box])[0]}."
         shown.append((example["description"], box, statement))
-    if form == "cloze":
+    if form == "completion":
         begun = f"Statement: {question.box} contains"
         parts = [_CLOZE.format(what=what, how="as in the earlier ones" if shown else _ZERO_SHOT[what])]
         parts += [f"Description: {description}\nStatement: {statement}" for description, _, statement in shown]
@@ -219,7 +218,7 @@ def as_masked(question: Question) -> Conversation:
 
 
 def completed(question: Question, reply: str) -> str:
-    """Return the statement that a reply to a `cloze` prompt completes, without further examples."""
+    """Return the statement that a continuation completes, without further examples."""
     own = re.split(r"\n\s*\n|Description:", reply)[0].strip()
     return f"{question.box} contains {own}"
 

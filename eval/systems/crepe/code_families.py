@@ -63,7 +63,7 @@ def ask_code(request: Request, asker: Asker) -> dict[str, Answer]:
 
 def _ask_for_code(request: Request, asker: Asker, chats: Sequence[Conversation]) -> dict[str, Answer]:
     """Ask for all step functions of each procedure."""
-    outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS)
+    outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS, style=request.style)
     return {
         procedure.id: read_code(output, len(procedure.steps), len(procedure.events), request.parse)
         for procedure, output in zip(request.procedures, outputs, strict=True)
@@ -163,7 +163,7 @@ def _ask_banks(request: Request, asker: Asker) -> dict[str, list[State | None]]:
         for name, event in zip(event_names(one), one.events, strict=True):
             views = [_asked_precondition(one.goal, steps, event) for steps in (one.steps, hidden_steps(one))]
             chats.append(request.conversation(name, opening, (views[0], views[1])))
-    replies = iter(asker.ask("preconditions", chats, max_new_tokens=_TOKENS))
+    replies = iter(asker.ask("preconditions", chats, max_new_tokens=_TOKENS, style=request.style))
     return {one.id: [most_frequent(next(replies)) for _ in one.events] for one in request.procedures}
 
 

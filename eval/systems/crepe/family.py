@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from d2e_sft.data.chat_template import Messages
+from d2e_sft.data.chat_template import CUED, Continuation, Messages
 from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, assistant, user, wording
@@ -117,6 +117,7 @@ class Request:
         states: The entity changes that prompts give, by procedure; empty if they give none.
         independent: Ask about each step on its own; see `text_families`.
         by_likelihood: Take the likelier of yes and no instead of generating.
+        style: How conversations become one text.
     """
 
     dataset: str
@@ -128,6 +129,7 @@ class Request:
     parse: Parse
     independent: bool = False
     by_likelihood: bool = False
+    style: Continuation = CUED
 
     def conversation(self, name: str, opening: Messages, turn: Turn) -> Conversation:
         """Return one question after the opening, in both views."""
@@ -146,6 +148,7 @@ class Family:
         shots: Number of demonstrations by default.
         by_event: A demonstration shows one of its events.
         by_step: The family has a form that asks for each step on its own.
+        style: How its conversations become one text.
     """
 
     ask: Callable[[Request, Asker], dict[str, Answer]]
@@ -153,6 +156,7 @@ class Family:
     shots: int = SHOTS
     by_event: bool = False
     by_step: bool = False
+    style: Continuation = CUED
 
 
 def hold(
@@ -173,7 +177,8 @@ def hold(
         return Conversation(request.dataset, name, *views, group=request.prompt)
 
     counts = {name: len(own) for name, own in turns.items()}
-    return ask_by_turns(asker, "turn-{:02}", counts, next_turn, read=str, max_new_tokens=max_new_tokens)
+    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "style": request.style}
+    return ask_by_turns(asker, "turn-{:02}", counts, next_turn, read=str, **options)
 
 
 def event_names(procedure: Procedure) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from d2e_sft.data.chat_template import BEGUN, LINES, Continuation
 from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.crepe import breakdowns, family
@@ -27,22 +28,23 @@ _FILES = {"dev": "data_dev_v2.json", "test": "data_test_v2.json"}
 HUMAN = "dev_data_human_labeled.json"  # a second annotator's labels of dev, if it is beside the gold file
 # Sections 4 and 5: gold states go to chain of thought, self-ask and code; the other kinds only to code. The paper
 # asks its chat model without examples (appendix B.3) and shows the others exactly three; but its script for T5 and T0
-# (appendix B.4) shows none.
+# (appendix B.4) shows none. In one text, answers of several lines begin on a line of their own, and code stays code.
+_CODE = Continuation(cue="", comment="# ")
 FAMILIES: dict[str, Family] = {
     "text": Family(ask_texts, by_event=True, by_step=True),
     "text_change": Family(ask_texts, by_event=True),
-    "text_at_once": Family(ask_texts, by_event=True),
-    "yes_no": Family(ask_texts, shots=0, by_event=True),
-    "two_questions": Family(ask_two_questions, shots=0, by_event=True),
+    "text_at_once": Family(ask_texts, by_event=True, style=LINES),
+    "yes_no": Family(ask_texts, shots=0, by_event=True, style=BEGUN),
+    "two_questions": Family(ask_two_questions, shots=0, by_event=True, style=LINES),
     "chat": Family(ask_texts, shots=0, by_event=True, by_step=True),
     "cot": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
-    "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
-    "code": Family(ask_code, ("none", "soft", "hard", "gold", "predicted")),
-    "code_no_step_comments": Family(ask_code),
-    "code_no_event_comments": Family(ask_code),
-    "code_nested": Family(ask_code),
-    "code_flat": Family(ask_flat, by_event=True),
-    "code_two_step": Family(ask_two_steps),
+    "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True, style=LINES),
+    "code": Family(ask_code, ("none", "soft", "hard", "gold", "predicted"), style=_CODE),
+    "code_no_step_comments": Family(ask_code, style=_CODE),
+    "code_no_event_comments": Family(ask_code, style=_CODE),
+    "code_nested": Family(ask_code, style=_CODE),
+    "code_flat": Family(ask_flat, by_event=True, style=Continuation(cue=None, comment="# ")),
+    "code_two_step": Family(ask_two_steps, style=_CODE),
 }
 if TYPE_CHECKING:
     Prompt = str
@@ -165,6 +167,7 @@ class Crepe(System[Sequence[Procedure], Predictions]):
             parse=options.parse,
             independent=options.structure == "independent",
             by_likelihood=call.by_likelihood,
+            style=FAMILIES[options.prompt].style,
         )
         answers = FAMILIES[options.prompt].ask(request, asker)
         # What could not be read counts as equally likely, as in the official code.

@@ -46,10 +46,10 @@ def ask_texts(request: Request, asker: Asker) -> dict[str, Answer]:
             for name, own in turns.items()
             for step, turn in enumerate(own, start=first)
         ]
-        likelier = request.by_likelihood
-        outputs = iter(
-            asker.choose("answers", chats) if likelier else asker.ask("answers", chats, max_new_tokens=tokens)
-        )
+        if request.by_likelihood:
+            outputs = iter(asker.choose("answers", chats, request.style))
+        else:
+            outputs = iter(asker.ask("answers", chats, max_new_tokens=tokens, style=request.style))
         replies = {name: [next(outputs) for _ in own] for name, own in turns.items()}
     steps = {name: len(one.steps) for one in request.procedures for name in family.event_names(one)}
     return family.answers_by_event(request, lambda name: _read(request, replies[name], steps[name]))

@@ -36,7 +36,8 @@ def ask_two_questions(request: Request, asker: Asker) -> dict[str, Answer]:
         for way in _WAYS
         for question in [_question(procedure.steps[:step], event, way)]
     ]
-    replies = map(parse.read_truth, asker.ask("answers", chats, max_new_tokens=_TOKENS))
+    outputs = asker.ask("answers", chats, max_new_tokens=_TOKENS, style=request.style)
+    replies = map(parse.read_truth, outputs)
     answers = {}
     for procedure in request.procedures:
         pairs = [[(next(replies), next(replies)) for _ in procedure.steps] for _ in procedure.events]

@@ -19,7 +19,7 @@ from eval.systems.openpi2 import gold as official_files
 from eval.systems.openpi2.gold import GoldState, read_official, read_procedures, states_by_step
 from eval.systems.openpi2.metrics import NOT_COMPUTED, Scorer, cell, mean, scored
 from eval.systems.openpi2.task import Task, conversation, drawn, sampling, scorer_of
-from eval.systems.openpi2.tracking import cut_answer, states_chat_prompt, states_text_prompt
+from eval.systems.openpi2.tracking import BEGUN, cut_answer, states_chat_prompt, states_text_prompt
 from eval.systems.system import SystemCall, SystemResult
 
 _STATES_TOKENS = 64
@@ -98,7 +98,7 @@ class States(Task[GoldStates, Predictions]):
         scorer_of(call.options)
         procedures = drawn(call, read_procedures(self.gold_at(call.data, call.options, "--data")))
         changes = {key: states_by_step(procedure) for key, procedure in procedures.items()}
-        if call.options.prompt == "chat":  # each change on its own, all in one pass
+        if call.form == "chat":  # each change on its own, all in one pass
             asked = [
                 conversation(f"{key}/{place}/{n}", states_chat_prompt, procedures[key], place - 1, state, group=key)
                 for key, steps in changes.items()
@@ -114,8 +114,9 @@ class States(Task[GoldStates, Predictions]):
                 lambda key, replies: conversation(
                     f"{key}/{len(replies) + 1}", states_text_prompt, procedures[key], changes[key], replies
                 ),
-                read=lambda output: cut_answer(output, "text", "states"),
+                read=lambda output: cut_answer(output, call.form, "states"),
                 max_new_tokens=_STATES_TOKENS,
+                style=BEGUN,
                 **sampling(call),
             )
             replies = chain.from_iterable(said[key] for key in changes)

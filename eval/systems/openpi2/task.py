@@ -15,7 +15,6 @@ from eval.systems.openpi2.metrics import Scorer, bert_scorer
 from eval.systems.system import Answers, Gold, System, SystemCall, SystemOptions
 
 Item = TypeVar("Item")
-Form = Literal["chat", "text"]
 TaskName = Literal[
     "all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "crepe_states", "pddl"
 ]
@@ -46,7 +45,6 @@ class OpenPIOptions(SystemOptions):
     """What is asked and how, and how it is scored."""
 
     task: TaskName = Field(default="all", description="all is schemata, states and complete")
-    prompt: Form = Field("chat", description="chat: turns, as for gpt-3.5-turbo; text: as for text-davinci-003")
     temperature: float = Field(0.0, ge=0, description="for all tasks but clusters and expansion, which take 0.7")
     bertscore_model: ScorerModel = None
     bertscore_layers: ScorerLayers = None

@@ -1,7 +1,7 @@
 """Prompts of schemata, states and complete sentences: a demonstration, then the procedure step by step.
 
-A prompt has turns, or is one text to be continued. The imagined view leaves out the procedure's goal and steps, and so
-the answers to earlier steps.
+A prompt has turns, or in other forms than chat is one text to be continued. The imagined view leaves out the
+procedure's goal and steps, and so the answers to earlier steps.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from d2e_sft.data.chat_template import Messages
+from d2e_sft.data.chat_template import Continuation, Form, Messages
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
 from eval.systems.flat.openpi2 import FORMS
 from eval.systems.openpi2 import gold as official_files
 from eval.systems.openpi2.gold import GoldState, Procedure, Procedures, sentence
-from eval.systems.openpi2.task import Form, Task, conversation, drawn, sampling, scorer_of
+from eval.systems.openpi2.task import Task, conversation, drawn, sampling, scorer_of
 from eval.systems.system import SystemCall
 
 _WORDING: Any = wording("openpi2/prompts/tracking")
 Listing = Literal["schemata", "complete"]
 _LISTING_TOKENS = 200  # as the official scripts ask for
+BEGUN = Continuation(cue=None, stops=("\n\n", "\nStep:"))  # the texts here end where the answer begins
 
 
 def ask_listing(
@@ -36,6 +37,7 @@ def ask_listing(
         lambda key, said: conversation(f"{key}/{len(said) + 1}", listing_prompt, task, form, procedures[key], said),
         read=lambda output: cut_answer(output, form, task),
         max_new_tokens=_LISTING_TOKENS,
+        style=BEGUN,
         **sampling,
     )
 
@@ -60,7 +62,7 @@ class ListingTask(Task[Procedures, Listed]):
 
     def ask(self, gold: Procedures, call: SystemCall, asker: Asker) -> Listed:
         scorer_of(call.options)
-        replies = ask_listing(asker, self.kind, call.options.prompt, drawn(call, gold), **sampling(call))
+        replies = ask_listing(asker, self.kind, call.form, drawn(call, gold), **sampling(call))
         return {key: list(map(self.parse, said)) for key, said in replies.items()}
 
     def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Listed:
@@ -90,7 +92,7 @@ def listing_prompt(
         shown, replies = [_WORDING["hidden_step"]], ()
     pairs = list(zip_longest(shown, replies, fillvalue=""))
     goal = _goal(procedure.goal, hidden)
-    if form == "text":
+    if form != "chat":
         cue = _WORDING[task]["text_cue"]
         return _text_prompt(task, goal, [line for step, said in pairs for line in (step, _joined(cue, said)) if line])
     solved = [text for step, changes in _demonstration() for text in (step, _listed(task, changes))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids
+from d2e_sft.data.chat_template import BEGUN, CUED, LINES, ChatEncoder, Continuation, cut, merged_stop_ids
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
@@ -49,6 +49,36 @@ def test_every_token_that_may_end_an_answer_is_named_once(
     configured: int | list[int] | None, merged: list[int]
 ) -> None:
     assert merged_stop_ids(configured, 7) == merged
+
+
+DIALOGUE = [
+    {"role": role, "content": content}
+    for role, content in (("system", "Judge."), ("user", "Wet?"), ("assistant", "yes"), ("user", "Dry =\nor?"))
+]
+
+
+@pytest.mark.parametrize(
+    ("style", "text"),
+    [
+        (CUED, "Judge.\n\nWet?\nAnswer: yes\n\nDry =\nor?\nAnswer:"),
+        (LINES, "Judge.\n\nWet?\nyes\n\nDry =\nor?\n"),
+        (BEGUN, "Judge.\n\nWet? yes\n\nDry =\nor?"),
+        (Continuation("", comment="# "), "# Judge.\n\nWet?\nyes\n\nDry =\nor?\n"),
+    ],
+)
+def test_turns_become_one_text_up_to_where_the_answer_begins(style: Continuation, text: str) -> None:
+    assert style.shaped(DIALOGUE, "chat") == DIALOGUE
+    assert style.shaped(DIALOGUE, "completion") == [{"role": "user", "content": text}]
+    after = text.partition("\n\n")[2]
+    assert style.shaped(DIALOGUE, "one_turn") == [DIALOGUE[0], {"role": "user", "content": after}]
+
+
+@pytest.mark.parametrize(
+    ("output", "stops", "answer"),
+    [(" yes\n\nNo", ["\n\n"], " yes"), ("a\nB:c", ["\n\n", "\nB:"], "a"), ("a\nb", ["\n\n"], "a\nb"), ("a", [], "a")],
+)
+def test_an_output_ends_at_the_first_text_that_ends_an_answer(output: str, stops: list[str], answer: str) -> None:
+    assert cut(output, stops) == answer
 
 
 def test_a_text_is_continued_without_the_chat_template() -> None:

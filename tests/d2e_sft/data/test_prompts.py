@@ -47,6 +47,50 @@ def test_the_imagined_view_drops_only_the_context_of_the_question(prompts: Promp
     assert ASKED.context not in str(imagined)
 
 
+def test_one_text_shows_the_demonstrations_and_ends_in_the_response_form(prompts: PromptSet) -> None:
+    system, *_ = prompts.messages(ASKED, "original")
+    solved = [
+        f"Context: Shown context {n}.\nQuestion: {one.question}\nThe answer is: {one.answers[0]}"
+        for n, one in enumerate(SHOWN)
+    ]
+    asked = "Context: The asked context.\nQuestion: What rose after 9 days?\nThe answer is:"
+    text = few_shot(load_prompt_set("default", "completion"))
+    (original,) = text.messages(ASKED, "original")
+    assert original["content"] == "\n\n".join([system["content"], *solved, asked])
+    (imagined,) = text.messages(ASKED, "imagined")
+    assert imagined["content"].endswith(f"\n\n{asked.partition(chr(10))[2]}")
+    assert few_shot(load_prompt_set("default", "one_turn")).messages(ASKED, "original") == [
+        system, {"role": "user", "content": "\n\n".join([*solved, asked])},
+    ]  # fmt: skip
+    assert text.in_setting("cot").messages(ASKED, "original")[0]["content"].endswith("step by step.\nReasoning:")
+    assert text.in_setting("cot").stops == ("\nPremise:", "\nContext:")
+
+
+def test_the_bare_set_has_no_response_form_and_one_text_takes_a_cue() -> None:
+    turns = few_shot(load_prompt_set("bare")).messages(ASKED, "original")
+    assert [turn["content"] for turn in turns[2::2]] == [shown.answers[0] for shown in SHOWN]
+    (text,) = few_shot(load_prompt_set("bare", "completion")).messages(ASKED, "original")
+    assert text["content"].count("\nAnswer:") == 4
+    assert "answer is" not in text["content"]
+
+
+@pytest.mark.parametrize("name", ["default", "bare"])
+def test_the_answer_continues_the_text_in_training_and_as_an_option(name: str) -> None:
+    wording, tokenizer = load_prompt_set(name, "completion"), tiny_tokenizer()
+    tokenizer.chat_template = None
+    encoder = ViewEncoder(tokenizer, wording, ("original", "imagined"))
+    sample = make_sample(format="scq", options=["It rained.", "It snowed."], answers=["It rained."])
+    encoded = encoder.encode(sample)
+    for view, prompt in encoded.prompts.items():
+        (message,) = wording.messages(sample, view)
+        whole = f"{message['content']} (A) It rained.<|end|>"
+        assert [*prompt, *encoded.answer] == tokenizer(whole)["input_ids"]
+    kept = [token for token, counts in zip(encoded.answer, encoded.content, strict=True) if counts]
+    assert tokenizer.decode(kept).strip() == "(A) It rained."
+    options, given = encoder.option_ids(sample)
+    assert ([tokenizer.decode(option) for option in options], given) == ([" (A) It rained.", " (B) It snowed."], 0)
+
+
 def test_a_blank_context_is_none(prompts: PromptSet) -> None:
     blank = make_sample(context=" \n")
     assert prompts.messages(blank, "original") == prompts.messages(blank, "imagined")

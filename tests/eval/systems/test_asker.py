@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.data.chat_template import ChatEncoder
+from d2e_sft.data.chat_template import ChatEncoder, Form
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
@@ -104,23 +104,28 @@ def test_sampled_answers_depend_on_the_seed(asker: Callable[..., Asker]) -> None
         ask("run-0", conversations(), temperature=1.0, seed=5)
 
 
-@pytest.mark.parametrize("kind", ["llama", "t5"])
-def test_the_likeliest_option_is_that_of_a_forward_pass(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "form"), [("llama", "chat"), ("t5", "chat"), ("llama", "completion")])
+def test_the_likeliest_option_is_that_of_a_forward_pass(tmp_path: Path, kind: str, form: Form) -> None:
     folder = save_tiny_model(tmp_path / "model", kind, seed=5)
-    options = EvalOptions(answer="likelihood", dtype="float32", batch_size=3)
+    options = EvalOptions(answer="likelihood", dtype="float32", batch_size=3, form=form)
     config = resolve_options(str(folder), options)
     chats = [replace(chat, options=("yes", "no way")) for chat in conversations(6)]
     own = Asker(str(folder), config, join_processes(config.engine), tmp_path / "answers")
     chosen = own.choose("answers", chats)
     loaded = load_model(str(folder), dtype="float32")
     model, tokenizer = loaded.model.eval(), loaded.tokenizer
-    prompts = ChatEncoder(tokenizer, encoder_decoder=kind == "t5").ids([chat.messages for chat in chats])
+    if form == "chat":
+        prompts = ChatEncoder(tokenizer, encoder_decoder=kind == "t5").ids([chat.messages for chat in chats])
+    else:
+        texts = ["\n\n".join(turn["content"] for turn in chat.messages) + "\nAnswer:" for chat in chats]
+        prompts = tokenizer(texts)["input_ids"]
     lines = read_json_lines(tmp_path / "answers" / "answers.jsonl")
     for prompt, said, (_, line) in zip(prompts, chosen, lines, strict=True):
         sums = []
         for option in ("yes", "no way"):
             # As the official script for T5 scores: the labels end with the end of the text, where there is a decoder.
-            labels = tokenizer(option, add_special_tokens=kind == "t5", return_tensors="pt").input_ids
+            written = f" {option}" if form == "completion" else option
+            labels = tokenizer(written, add_special_tokens=kind == "t5", return_tensors="pt").input_ids
             if kind == "t5":
                 loss = model(input_ids=torch.tensor([prompt]), labels=labels).loss * labels.shape[1]
             else:

@@ -11,11 +11,13 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.systems.crepe.system import CrepeOptions
 from eval.systems.system import parse_options
-from tests.command import call, output_of, refusal_of
+from tests.command import call, refusal_of
 from tests.eval.systems.cases import CASES, save_gold
 from tests.eval.systems.crepe.procedures import DARK, GOLD, event, with_predictions
 from tests.eval.systems.files import save
 from tests.tiny import save_tiny_model
+
+LIKELIHOOD = ("--answer", "likelihood")
 
 
 class Bench:
@@ -34,7 +36,8 @@ class Bench:
 
     def evaluate(self, *options: str, status: int = 0) -> str:
         """Run `d2e eval` with options (`NAME=VALUE` for `--set`), and return what it prints."""
-        where = ("--bench", self.system, "--data", self.data, "--out", self.folder / "run", "--max-new-tokens", "4")
+        where = ["--bench", self.system, "--data", self.data, "--out", self.folder / "run"]
+        where += [] if "likelihood" in options else ["--max-new-tokens", "4"]
         called = call("eval", self.model, *where, *_set(options))
         assert called.status == status, called.err
         return called.out + called.err
@@ -72,6 +75,14 @@ def bench(tmp_path: Path, model: Path) -> Bench:
     return Bench(tmp_path, model)
 
 
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A model without a chat template."""
+    folder = save_tiny_model(tmp_path / "base", seed=3, positions=16_384)
+    (folder / "chat_template.jinja").unlink()
+    return folder
+
+
 @pytest.mark.parametrize(
     ("system", "options", "variant", "files"),
     [
@@ -81,7 +92,7 @@ def bench(tmp_path: Path, model: Path) -> Bench:
         ),
         ("boxes", (), "", {"answers_by_box.jsonl": "", "predictions.tsv": ""}),
         ("boxes", ("prompt=trained", "--alpha", "0.5"), "-prompt=trained", {"": ""}),
-        ("boxes", ("form=cloze", "demonstrations=none"), "-form=cloze-demonstrations=none", {"": ""}),
+        ("boxes", ("--form", "completion", "demonstrations=none"), "-demonstrations=none-completion", {"": ""}),
         ("boxes", ("states_per_numops=1",), "-states_per_numops=1", {"": ""}),
         ("wiqa", ("--alpha", "0.5"), "", {"wiqa_predictions.jsonl": ""}),
         (
@@ -114,7 +125,8 @@ def test_a_run_leaves_predictions_that_score_the_same(
         ("crepe", ("split=test",), "holds no data_test_v2.json"),
         ("crepe", ("entities=predicted", "entities_file=none.json"), "none.json: cannot be read"),
         ("crepe", ("prompt=cot", "--answer", "likelihood"), "prompts with options: --bench crepe --set prompt=yes_no"),
-        ("boxes", ("prompt=trained", "form=cloze"), "leave form and demonstrations out"),
+        ("boxes", ("prompt=trained", "demonstrations=none"), "leave demonstrations out"),
+        ("boxes", ("form=cloze",), "boxes has no option 'form'"),
         ("boxes", ("prompt=masked",), "d2e data boxes OUT.zip --format t5"),
         ("boxes", ("--num-beams", "3"), "this model has only a decoder"),
         ("boxes", ("--num-beams", "3", "--alpha", "0.5"), "num_beams=3 with debiased decoding"),
@@ -168,8 +180,7 @@ def test_another_subset_is_refused_and_a_subset_is_scored_by_its_own_procedures(
 
 
 def test_yes_and_no_are_scored_by_likelihood(bench: Bench) -> None:
-    where = ("--bench", "crepe", "--data", bench.of("crepe").data, "--out", bench.folder / "run")
-    output_of("eval", bench.model, *where, "--answer", "likelihood", "--set", "prompt=yes_no", "--alpha", "0.5")
+    bench.of("crepe").evaluate("prompt=yes_no", "--alpha", "0.5", *LIKELIHOOD)
     assert bench.scores("-prompt=yes_no-likelihood")["unparsed"]["pairs"] == 0
     rows = bench.answers("-prompt=yes_no-likelihood")
     assert len(rows) == 8
@@ -192,14 +203,45 @@ def test_the_no_paragraph_ablation_is_the_imagined_view(bench: Bench) -> None:
     assert bench.answers("-paragraph=no-shots=1") == bench.answers("-shots=1-without-context")
 
 
-def test_boxes_counts_states_and_completes_statements_for_a_base_model(bench: Bench) -> None:
-    bench.model = save_tiny_model(bench.folder / "base", seed=3, positions=16_384)
-    (bench.model / "chat_template.jinja").unlink()
-    assert "has no chat template" in bench.of("boxes").evaluate(status=1)
-    bench.evaluate("form=cloze", "prompt=one_box", "--max-samples", "1")
-    scores = bench.scores("-prompt=one_box-form=cloze")
-    assert (scores["states"], scores["questions"], scores["options"]["form"]) == (1, 3, "cloze")
-    plot = (bench.results("-prompt=one_box-form=cloze") / "accuracy.svg").read_text()
+@pytest.mark.parametrize(
+    ("system", "options"),
+    [
+        ("boxes", ("prompt=one_box",)),
+        ("boxes", ("prompt=trained",)),
+        ("crepe", ("prompt=code", "shots=1")),
+        ("crepe", ("prompt=chat", "shots=1")),
+        ("openpi2", ()),
+        ("wiqa", ()),
+    ],
+)
+def test_a_model_without_a_chat_template_continues_texts(
+    bench: Bench, base: Path, system: str, options: tuple[str, ...]
+) -> None:
+    bench.model = base
+    options = (*options, "--alpha", "0.5", "--max-samples", "1")
+    refused = bench.of(system).evaluate(*options, status=1)
+    assert "has no chat template" in refused
+    assert "--form completion" in refused
+    bench.evaluate(*options, "--form", "completion")
+    variant = "".join(f"-{option}" for option in options if "=" in option) + "-completion"
+    assert (bench.scores(variant)["form"], bench.scores(variant)["alpha"]) == ("completion", 0.5)
+    bench.evaluate(*options, "--form", "completion", "--without-context")
+
+
+def test_a_base_model_chooses_between_yes_and_no(bench: Bench, base: Path) -> None:
+    bench.model = base
+    bench.of("crepe").evaluate("prompt=yes_no", "--alpha", "0.5", "--form", "completion", *LIKELIHOOD)
+    rows = bench.answers("-prompt=yes_no-completion-likelihood")
+    assert all(option["tokens"] == len(option["option"]) + 1 for row in rows for option in row["likelihoods"]), (
+        "a byte for the blank before the option, and one for each letter"
+    )
+
+
+def test_boxes_counts_states_and_completes_statements(bench: Bench) -> None:
+    bench.of("boxes").evaluate("--form", "completion", "prompt=one_box", "--max-samples", "1")
+    scores = bench.scores("-prompt=one_box-completion")
+    assert (scores["states"], scores["questions"]) == (1, 3)
+    plot = (bench.results("-prompt=one_box-completion") / "accuracy.svg").read_text()
     assert plot.startswith("<?xml")
 
 

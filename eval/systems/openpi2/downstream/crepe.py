@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from d2e_sft.data.chat_template import ChatEncoder, Messages
+from d2e_sft.data.chat_template import CUED, ChatEncoder, Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 from eval.run.task import Conversation
@@ -92,8 +92,9 @@ def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
     from d2e_sft.model.loading import load_tokenizer
 
     tokenizer, encoder_decoder = load_tokenizer(asker.model)
-    encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder)
-    return lambda messages: len(encoder.ids([messages])[0]), "tokens"
+    form = asker.config.form
+    encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=form == "completion")
+    return lambda messages: len(encoder.ids([CUED.shaped(messages, form)])[0]), "tokens"
 
 
 def downstream_result(
@@ -160,7 +161,7 @@ class CrepeDownstream(Task[Any, Any]):
             key: Procedure(id=key, goal=item.goal, steps=tuple(block.step for block in item.blocks))
             for key, item in procedures.items()
         }
-        every, other = entity_states.ask_entity_states(asker, own.prompt, plain, with_salience=True, **how)
+        every, other = entity_states.ask_entity_states(asker, call.form, plain, with_salience=True, **how)
         kept = entity_states.salient(every, own.salient)
         told: dict[str, StateChanges | None] = {"none": None, "all": every, "salient": kept}
         settings = {name: ask_setting(asker, name, procedures, states, length, **how) for name, states in told.items()}

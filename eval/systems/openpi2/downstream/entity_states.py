@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from d2e_sft.data.chat_template import Form
 from eval.systems.asker import Asker
 from eval.systems.crepe.gold import LABELS, LESS, MORE, EntityChange, write_states
 from eval.systems.openpi2.complete import parse_change, parse_sentences
 from eval.systems.openpi2.gold import Procedures, sentence
 from eval.systems.openpi2.metrics import mean
 from eval.systems.openpi2.salience import ask_local
-from eval.systems.openpi2.task import Form
 from eval.systems.openpi2.tracking import ask_listing
 from eval.systems.system import SystemResult
 

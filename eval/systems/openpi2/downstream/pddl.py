@@ -151,7 +151,7 @@ class Pddl(Task[Mapping[str, PlanningTask], Mapping[str, Written]]):
             procedures = {key: task.procedure for key, task in tasks.items()}
             only = own.entities == "salient"
             states, other = entity_states.ask_entity_states(
-                asker, own.prompt, procedures, with_salience=only, **sampling(call)
+                asker, call.form, procedures, with_salience=only, **sampling(call)
             )
             states = entity_states.salient(states, own.salient) if only else states
         asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]

@@ -128,7 +128,7 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
     task = Task(
         name="boxes",
         conversations=[Conversation("d", f"c{i}", [{**turn, "content": f"{turn['content']} {i}"}], []) for i in "ab"],
-        decoding=DecodingConfig(max_new_tokens=7),
+        decoding=DecodingConfig(max_new_tokens=7, stop_strings=["\n\n"]),
         as_text=True,
     )
     found: dict[int, Any] = {}
@@ -144,3 +144,4 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
     assert len(server.requests) == 3
     for request in server.requests:
         assert (request["path"], request["model"], request["max_tokens"]) == ("/v1/completions", "base", 7)
+        assert request["stop"] == ["\n\n"]

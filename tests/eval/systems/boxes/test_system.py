@@ -85,8 +85,8 @@ def test_a_cloze_is_one_text_that_ends_in_an_unfinished_statement(
     questions: list[Question], demonstrations: Demonstrations
 ) -> None:
     for chat, box in (
-        (prompt_about(questions[3], demonstrations, "cloze", whole=True), "Box 0"),
-        (prompt_about(questions[4], demonstrations, "cloze"), "Box 1"),
+        (prompt_about(questions[3], demonstrations, "completion", whole=True), "Box 0"),
+        (prompt_about(questions[4], demonstrations, "completion"), "Box 1"),
     ):
         (turn,) = chat.messages
         assert turn["content"].endswith(f"\n\nDescription: {MOVED}\nStatement: {box} contains")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from d2e_sft.data.chat_template import Form
 from eval.run.task import Conversation
 from eval.systems.openpi2.gold import EXPANDED, RANKED
 from eval.systems.openpi2.system import OPENPI2
@@ -110,10 +111,12 @@ def save_official(folder: Path) -> Path:
 Reply = Callable[[str, Conversation], str]
 
 
-def run(data: Path, reply: Reply, *given: str, max_samples: int | None = None) -> tuple[SystemResult, ScriptedAsker]:
+def run(
+    data: Path, reply: Reply, *given: str, max_samples: int | None = None, form: Form = "chat"
+) -> tuple[SystemResult, ScriptedAsker]:
     asker: Any = ScriptedAsker(reply)
     options = parse_options(OPENPI2.options, given, "openpi2")
-    return OPENPI2.run(SystemCall(data, options, max_samples, 0), asker), asker
+    return OPENPI2.run(SystemCall(data, options, max_samples, 0, form=form), asker), asker
 
 
 def rescored(tmp_path: Path, result: SystemResult, name: str, gold: Path, task: str) -> dict[str, Any]:

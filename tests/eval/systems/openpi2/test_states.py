@@ -78,12 +78,12 @@ def test_published_gold_scored_against_itself(published_raw: Path) -> None:
 
 def test_the_text_form_keeps_the_line_and_gives_it_back(tmp_path: Path) -> None:
     data = save_official(tmp_path)
-    result, asker = run(data, lambda *_: " cold before and hot after\n- more", "task=states", "prompt=text")
+    result, asker = run(data, lambda *_: " cold before and hot after\n- more", "task=states", form="completion")
     assert list(asker.asked) == [f"states-{number}" for number in range(1, 5)]
     assert result.scores["states_accuracy"] == 2 / 5
     last = asker.asked["states-4"][0].messages[-1]["content"]
     assert "kettle was cold before and hot after\nStep" in last
-    result, asker = run(data, lambda *_: "tea (existence)\nStep: more", "task=schemata", "prompt=text")
+    result, asker = run(data, lambda *_: "tea (existence)\nStep: more", "task=schemata", form="one_turn")
     assert json.loads(result.files["schemata.json"])["2"] == [{"tea": ["existence"]}]
 
 

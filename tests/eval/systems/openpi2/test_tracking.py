@@ -62,7 +62,7 @@ def every_prompt(procedure: Procedure, *, hidden: bool) -> dict[str, Messages]:
     prompts: dict[str, Any] = {
         f"{listing}, {form}": listing_prompt(listing, form, procedure, ["STEPONE (size)"], hidden=hidden)
         for listing in ("schemata", "complete")
-        for form in ("chat", "text")
+        for form in ("chat", "completion")
     }
     return prompts | {
         "states, chat": states_chat_prompt(procedure, 0, changes[0][0], hidden=hidden),
@@ -87,7 +87,7 @@ def test_the_imagined_view_lacks_goal_and_steps_alone(procedure: Procedure) -> N
         assert imagined[name] == every_prompt(procedure, hidden=True)[name]
 
 
-@pytest.mark.parametrize("form", ["chat", "text"])
+@pytest.mark.parametrize("form", ["chat", "completion"])
 def test_a_step_is_asked_with_the_answers_to_those_before_it(procedure: Procedure, form: Any) -> None:
     first = shown(listing_prompt("schemata", form, procedure, []))
     assert "STEPONE" in first
