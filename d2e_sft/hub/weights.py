@@ -88,7 +88,8 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
 def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
     """Compare the logits of the model in `folder` with those of base and adapter; raise UserError if they differ."""
     adapted = adapter_on(load_model(base, dtype=dtype).model, run)
-    encoder = ChatEncoder(load_tokenizer(str(run))[0], as_text=True)
+    tokenizer, encoder_decoder = load_tokenizer(str(run))
+    encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=not tokenizer.chat_template)
     prompts = encoder.ids([[{"role": "user", "content": text}] for text in _PROBES])
     expected, found = (_logits(model, prompts) for model in (adapted, load_model(str(folder), dtype=dtype).model))
     difference = ((found - expected).abs().max() / expected.abs().max()).item()

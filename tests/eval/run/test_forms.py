@@ -9,7 +9,7 @@ import torch
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.model.loading import load_model
-from tests.command import call, d2e, refusal_of
+from tests.command import d2e, refusal_of
 from tests.factories import bench_rows, evaluate, evaluation, make_world, predictions, scores_of, write_recipe
 
 
@@ -77,4 +77,5 @@ def test_a_run_trained_on_texts_is_evaluated_on_texts(world: Path, tmp_path: Pat
     assert "data.form" in refusal_of("train", recipe, "--resume", "train.max_steps=2")
     assert d2e("export", tmp_path / "run", tmp_path / "exported") == 0
     assert "as one text that is continued" in (tmp_path / "exported" / "README.md").read_text()
-    assert "expected" in call("train", recipe, "data.form=one_turn", "--overwrite").err
+    wrong = refusal_of("train", recipe, "data.form=complete", "--overwrite")
+    assert "'chat' or 'completion'. Did you mean 'completion'?" in " ".join(wrong.split())

@@ -208,7 +208,7 @@ def test_the_no_paragraph_ablation_is_the_imagined_view(bench: Bench) -> None:
     [
         ("boxes", ("prompt=one_box",)),
         ("boxes", ("prompt=trained",)),
-        ("crepe", ("prompt=code", "shots=1")),
+        ("crepe", ("prompt=code_nested", "shots=1")),
         ("crepe", ("prompt=chat", "shots=1")),
         ("openpi2", ()),
         ("wiqa", ()),
