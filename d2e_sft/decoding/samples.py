@@ -38,16 +38,12 @@ def answer_samples(
         UserError: the model has no chat template, and the form needs one.
     """
     wording = load_prompt_set(prompt_set) if isinstance(prompt_set, str) else prompt_set
-    encoder_decoder, decoding = model.config.is_encoder_decoder, stopping(decoding, wording)
+    encoder_decoder = model.config.is_encoder_decoder
+    decoding = replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops))
     views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
     pairs, stop_ids = sample_pairs(views, samples, max_length), stop_token_ids(model, views.end_of_turn)
     decoded = generate(model, pairs, decoding, stop_ids=stop_ids, tokenizer=tokenizer)
     return [cut(text, wording.stops) for text in tokenizer.batch_decode(decoded, skip_special_tokens=True)]
-
-
-def stopping(decoding: DecodingConfig, wording: PromptSet) -> DecodingConfig:
-    """Return the decoding with the texts that end an answer in this form."""
-    return replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops)) if wording.stops else decoding
 
 
 def sample_pairs(

@@ -14,7 +14,6 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
-from d2e_sft.decoding.samples import stopping
 from d2e_sft.model.positions import check_answer_fits
 from d2e_sft.util.errors import UserError
 from eval.run.journal_files import Answer
@@ -133,7 +132,7 @@ def sample_task(
     ]
     return Task(
         conversations=conversations,
-        decoding=stopping(decoding, wording),
+        decoding=replace(decoding, stop_strings=wording.stops),
         likelihood=likelihood,
         without_context=without_context,
         as_text=wording.as_text,
