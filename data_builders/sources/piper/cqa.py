@@ -23,6 +23,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field, NonNegativeInt
 
 from d2e_sft.data.sample import Split
+from d2e_sft.util.errors import UserError
 from data_builders.raw.characters import DECODED, decode_characters
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
@@ -254,7 +255,13 @@ DERIVED: dict[Split, Form[Any]] = {
 
 
 def read(job: Job) -> SplitSamples:
-    """Read train and test, each from the published questions or by derivation."""
+    """Read train and test, each from the published questions or by derivation.
+
+    UserError if a rule is chosen for derived questions, which their wording decides.
+    """
+    if "rule" in job.options.model_fields_set and all(job.file(split).substitute for split in job.files):
+        names = ", ".join(job.file(split).name for split in job.files)
+        raise UserError(f"cqa.rule={job.options.rule}: only for published questions; {names} is read", "leave it out")
     published = Form(_Published, partial(_published, job.options.rule), RawInput.json_items)
     forms: dict[Split, Form[Any]] = {}
     filters: list[Filter] = []

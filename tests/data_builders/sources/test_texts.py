@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from data_builders.build.options import parse_settings
 from data_builders.dataset.manifest import describe_split
+from data_builders.raw.files import find_files
+from data_builders.sources import SOURCES
 from data_builders.sources.conflict.torque import number_repeats
 from data_builders.sources.piper.tracie import without_csv_quotes
 from tests.data_builders.reading import read, replace, use_substitutes
@@ -33,6 +39,21 @@ def test_spans_are_found_in_decoded_passages(raw: Path) -> None:
     first = read(raw, "cqa")["train"].rows[0]
     assert first.context == "A&B say a strike could halt work."
     assert first.meta["decoded"] == ["HTML entities"]
+
+
+def test_a_rule_for_published_questions_is_refused_for_derived_ones(raw: Path) -> None:
+    use_substitutes(raw, "cqa")
+    with pytest.raises(UserError, match=r"cqa\.rule=word: only for published questions; raw/event_dataset_test\.json"):
+        read(raw, "cqa", ("test",), "rule=word")
+
+
+def test_published_questions_are_preferred_to_derived_ones(raw: Path) -> None:
+    published = (raw / "cqa/qa_dataset_test.json").read_text()
+    use_substitutes(raw, "cqa")
+    (raw / "cqa/qa_dataset_test.json").write_text(published)
+    assert {row.meta["source"] for row in read(raw, "cqa")["test"].rows} == {"qa_dataset_test.json"}
+    chosen = parse_settings(["cqa.test_file=raw/event_dataset_test.json"], [SOURCES["cqa"]])
+    assert find_files(SOURCES["cqa"], ["test"], raw, chosen.files["cqa"])["test"].file.substitute
 
 
 def _excerpt(raw: Path, *sentences: str, answer: str, max_words: int = 600) -> EventSample:
