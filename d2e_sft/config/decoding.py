@@ -77,8 +77,8 @@ class DecodingConfig:
         texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
         object.__setattr__(self, "decoder", f"{name}:{','.join(texts)}" if texts else name)
         check_alpha(self.alpha)
-        if self.num_beams > 1 and (self.needs_imagined or self.temperature or self.stop_strings):
-            other = "debiased decoding" if self.needs_imagined else "a temperature or stop strings"
+        if self.num_beams > 1 and (self.needs_imagined or self.temperature):
+            other = "debiased decoding" if self.needs_imagined else f"temperature={self.temperature:g}"
             raise UserError(
                 f"num_beams={self.num_beams} with {other}: beam search is for plain greedy decoding; debiased, each "
                 "hypothesis would need an imagined row of its own",

@@ -189,4 +189,9 @@ def _by_beams(
             logits_processor=LogitsProcessorList([checked]),
         )
     for index, (_, *tokens) in zip(pairs, found.tolist(), strict=True):  # without the decoder's start
-        yield from ((index, token) for token in takewhile(lambda token: token not in stops.ids, tokens))
+        answer: list[int] = []
+        for token in takewhile(lambda token: token not in stops.ids, tokens):
+            answer.append(token)
+            yield index, token
+            if stops.end(answer):
+                break

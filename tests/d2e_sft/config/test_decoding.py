@@ -16,7 +16,7 @@ from d2e_sft.util.errors import UserError
     [
         ({"num_beams": 4}, "num_beams=4 with debiased decoding: beam search is for plain greedy decoding"),
         ({"num_beams": 4, "decoder": "cad"}, "num_beams=4 with debiased decoding"),
-        ({"num_beams": 4, "alpha": 0, "temperature": 1}, "num_beams=4 with a temperature or stop strings"),
+        ({"num_beams": 4, "alpha": 0, "temperature": 1}, "num_beams=4 with temperature=1"),
         ({"num_beams": 0}, "num_beams=0: out of range; expected 1 or more"),
         ({"temperature": -0.1}, "temperature=-0.1: out of range; expected 0 or more"),
         ({"temperature": float("nan")}, "temperature=nan"),
