@@ -48,7 +48,12 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "predict": ("eval.commands.predict", "predict", "Answer rows that have no answers yet."),
         "score": ("eval.commands.score", "score", "Score predictions as a related system's paper does."),
         "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
-        "table": ("eval.commands.table", "table", "Lay scores out as in the paper's tables, also for LaTeX."),
+        "table": ("eval.commands.table", "table", "Lay scores out as the paper's tables, also for LaTeX."),
+        "wiqa-baseline": (
+            "eval.commands.wiqa_baseline",
+            "wiqa_baseline",
+            "Train and score WIQA's baselines: AdaBoost, BERT.",
+        ),
         "errors": ("eval.commands.errors", "errors", "Sort a run's wrong answers by error pattern."),
         "lm-eval": ("eval.commands.lm_eval", "lm_eval", "Run lm-evaluation-harness with the debiased model."),
     },

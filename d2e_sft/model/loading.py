@@ -49,7 +49,7 @@ def load_model(
         UserError: the model cannot be loaded, a weight contains NaN or infinity, or an adapter is to be quantised or
             to have random weights.
     """
-    with _loading(name):
+    with loading(name):
         source = resolve_name(name)
         base = base_of_adapter(Path(source))
         if base is not None and (quantization is not None or seed is not None):
@@ -120,7 +120,7 @@ def load_tokenizer(name: str) -> tuple[Any, bool]:
     Raises:
         UserError: the configuration or tokenizer cannot be loaded.
     """
-    with _loading(name):
+    with loading(name):
         source = resolve_name(name)
         base = base_of_adapter(Path(source))
         encoder_decoder = bool(_config(source).is_encoder_decoder) if base is None else load_tokenizer(base)[1]
@@ -128,7 +128,7 @@ def load_tokenizer(name: str) -> tuple[Any, bool]:
 
 
 @contextmanager
-def _loading(name: str) -> Iterator[None]:
+def loading(name: str) -> Iterator[None]:
     """Turn any error of the libraries (a truncated file, a missing kernel, other weights) into one about the model."""
     try:
         yield

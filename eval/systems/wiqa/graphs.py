@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StrictInt
 
 from d2e_sft.util.errors import UserError
 from eval.systems.files import Row, Text, check_ids, read_json, read_json_lines, read_unique
-from eval.systems.wiqa.questions import LABELS, OF_POLARITY, POLARITY, Label
+from eval.systems.wiqa.questions import LABELS, OF_POLARITY, POLARITY, TYPES, Label
 
 OUTCOMES = ("A", "D")
 OUT_OF_PARAGRAPH = ("Z", "V")
@@ -191,6 +191,29 @@ def questions_of(
             name = f"out_of_para:{graph.paragraph_id}:{graph.id}:{number}"
             row["metadata"] |= {"ques_id": name, "question_type": "OUTOFPARA_DISTRACTOR", "path_len": 0}
             yield row
+
+
+def balanced(rows: Sequence[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    """Draw as many questions of each type and of each answer as there are, and return them in order (section 3).
+
+    Half of the in-paragraph and half of the out-of-paragraph questions are more, the others less.
+    """
+    groups = grouped(rows)
+    effects = [kind for kind in TYPES if kind != "OUTOFPARA_DISTRACTOR"]
+    wanted = {(kind, answer): 1 for kind in effects for answer in ("more", "less")}
+    wanted["OUTOFPARA_DISTRACTOR", "no_effect"] = 2
+    each = min(len(groups.get(group, ())) // times for group, times in wanted.items())
+    rng = random.Random(f"{seed}/balanced")
+    chosen = {place for group, times in wanted.items() for place in rng.sample(groups.get(group, []), each * times)}
+    return [row for place, row in enumerate(rows) if place in chosen]
+
+
+def grouped(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[int]]:
+    """Return the places of the questions by type and answer."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault((row["metadata"]["question_type"], row["question"]["answer_label"]), []).append(place)
+    return groups
 
 
 def _row(graph: Graph, ends: tuple[str, str], answer: Label) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 from tests.command import output_of, refusal_of
@@ -24,5 +26,18 @@ def test_the_command_writes_questions_with_explanations(tmp_path: Path) -> None:
     for row in explained:
         answer = {"RESULTS_IN": "more", "NOT_RESULTS_IN": "less"}[row["explanation"]["de"]]
         assert answer == row["question"]["answer_label"]
+    plain = {row["metadata"]["ques_id"] for row in rows}
+    balanced = output_of(*call, "--no-effect", 4, "--balanced")
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    counts = Counter((row["metadata"]["question_type"], row["question"]["answer_label"]) for row in rows)
+    each = counts["INPARA_EFFECT", "more"]
+    assert each > 0
+    assert counts == {
+        **{(kind, answer): each for kind in ("INPARA_EFFECT", "EXOGENOUS_EFFECT") for answer in ("more", "less")},
+        ("OUTOFPARA_DISTRACTOR", "no_effect"): 2 * each,
+    }
+    assert re.search(rf"in-paragraph +{each} +{each} +0\n", balanced)
+    assert len(plain) > len(rows)
+    assert "--balanced: some type or answer has no question" in refusal_of(*call, "--no-effect", 0, "--balanced")
     error = refusal_of("data", "wiqa-questions", "--graphs", tmp_path / "none.jsonl", "--out", out)
     assert "none.jsonl: cannot be read" in error

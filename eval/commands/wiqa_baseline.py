@@ -1,0 +1,76 @@
+"""`d2e wiqa-baseline`: the trained baselines of WIQA's paper."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.config.options import Number
+from d2e_sft.util.errors import UserError
+
+
+@click.command("wiqa-baseline")
+@click.argument("model")
+@click.option(
+    "--train", type=click.Path(path_type=Path), metavar="FILE", help="Questions to train on, such as train.jsonl."
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path("data/raw/wiqa"),
+    show_default=True,
+    metavar="FILE|DIR",
+    help="Questions to answer: a file, or a folder with test.jsonl.",
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="RUN", help="Run folder.")
+@click.option("--without-paragraph", is_flag=True, help="Leave the paragraph out, in training and in the questions.")
+@click.option("--epochs", type=Number(0, 1_000, min_open=True), default=3.0, show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True, help="Questions in a step.")
+@click.option("--learning-rate", type=Number(0, 1, min_open=True), default=2e-5, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the training.")
+def wiqa_baseline(
+    model: str, *, train: Path | None, data: Path, out: Path, without_paragraph: bool, seed: int, **training: Any
+) -> None:
+    """Train MODEL on WIQA's questions, answer others with it, and score the answers as `d2e eval` does.
+
+    MODEL is `adaboost` (on the words of cause and effect), or an encoder such as google-bert/bert-base-uncased: a Hub
+    name or a folder. A trained encoder is kept in RUN; without --train, MODEL is such a RUN and only answers.
+
+    \b
+    Examples:
+      d2e wiqa-baseline google-bert/bert-base-uncased --train train.jsonl --out runs/bert
+      d2e wiqa-baseline adaboost --train train.jsonl --out runs/adaboost
+      d2e wiqa-baseline runs/bert --data all.jsonl --out runs/bert-all
+    """
+    from dataclasses import replace
+
+    from eval.systems.run import write_result
+    from eval.systems.wiqa.baselines import WORDS, Training, by_encoder, by_words
+    from eval.systems.wiqa.system import WIQA, Answers, WiqaOptions
+
+    if model == WORDS and (train is None or without_paragraph):
+        what = "--without-paragraph: it never reads the paragraph" if train else "needs questions to train on"
+        raise UserError(f"{WORDS}: {what}", "drop it" if train else "add --train TRAIN.jsonl")
+    if model == WORDS and find_spec("sklearn") is None:
+        raise UserError(f"{WORDS}: needs scikit-learn, which is not installed", "pip install 'd2e-sft[stats]'")
+    options = WiqaOptions(paragraph="no" if without_paragraph else "yes")
+    file = WIQA.gold_at(data, options, "--data")
+    asked = WIQA.read_gold(file, options)
+    known = [] if train is None else WIQA.read_gold(train, options)
+    if model == WORDS:
+        labels = by_words(known, asked, seed)
+    else:
+        how = Training(paragraph=not without_paragraph, seed=seed, **training)
+        labels = by_encoder(model, known, asked, how, out)
+    found = dict(zip((one.id for one in asked), labels, strict=True))
+    answers = Answers(found, WIQA.about(options.model_copy(update={"file": file.name})), {})
+    result = WIQA.evaluate(asked, answers, options, seed)
+    result = replace(result, files=WIQA.files(asked, answers))
+    folder = out / "eval" / "-".join(filter(None, (WIQA.name, options.variant)))
+    record = {"model": model, "train": None if train is None else str(train), "questions_trained": len(known)}
+    write_result(folder, {"system": WIQA.name, **result.scores, **record, **training, "seed": seed}, result)
+    click.echo(result.text)
+    click.echo(f"scores, tables and predictions: {folder}")
