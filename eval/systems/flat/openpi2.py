@@ -19,6 +19,7 @@ FORMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "attribute_clusters": (("procedure", "entity", "attribute"), ("cluster",)),
     "entity_clusters": (("procedure", "name"), ("cluster",)),
     "complete": (("procedure", "step"), ("sentence",)),
+    "errors": (("procedure", "step"), ("entity", "attribute", "label")),
     "schemata": (("procedure", "step"), ("entity", "attribute")),
     "pddl": (("task",), ("domain", "problem")),
 }
@@ -75,6 +76,12 @@ def _add_schemata(content: Content, name: str, step: int, entity: str, attribute
         schema.setdefault(entity, []).extend([attribute] if attribute else [])
 
 
+def _add_label(content: Content, name: str, step: int, entity: str, attribute: str, label: str) -> None:
+    labelled = _step(content, name, step, dict)
+    if entity or attribute or label:
+        labelled.setdefault(entity, []).append([attribute, label])
+
+
 def _add_item(content: Content, name: str, step: int, *cells: str) -> None:
     item = list(cells) if len(cells) > 1 else cells[0]
     _step(content, name, step, list).extend([item] if any(cells) else [])
@@ -113,6 +120,7 @@ _ADD: Mapping[str, Callable[..., None]] = {
     "attribute_clusters": _add_cluster,
     "entity_clusters": _add_cluster,
     "complete": _add_item,
+    "errors": _add_label,
     "schemata": _add_schemata,
     "pddl": _add_pddl,
 }

@@ -231,6 +231,11 @@ def has_expansion(procedures: Procedures) -> bool:
 def read_by_step(path: Path, gold: Mapping[str, Sequence[Any]], schema: Any) -> dict[str, list[Any]]:
     """Read {procedure: [one item for each step]}; UserError if the file is damaged, or gold has other steps."""
     found: dict[str, list[Any]] = read_official(path, list[schema])
+    return check_steps(path, found, gold)
+
+
+def check_steps(path: Path, found: dict[str, list[Any]], gold: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return items by step of a file; UserError if procedures or numbers of steps are not those of the gold file."""
     check_ids(path, "procedure", found, gold)
     for key, steps in found.items():
         if len(steps) != len(gold[key]):

@@ -8,6 +8,8 @@ from typing import Any
 
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure
+from eval.systems.openpi2.analysis.errors import errors_by_gold
+from eval.systems.openpi2.analysis.statistics import gold_statistics
 from eval.systems.openpi2.gold import Change, Procedures, digest_of, has_expansion, texts_by_step
 from eval.systems.openpi2.metrics import Scorer, bertscore_table, best_scores, cell, f1_measure, mean, scored
 from eval.systems.openpi2.schemata_scores import Schemas, score_schemata, score_schemata_corrected
@@ -104,10 +106,14 @@ class Schemata(ListingTask):
             ]
             rows.append((level.replace("_", ", "), cell(plain.precision), cell(plain.recall), *f1))
         title = f"Schemata, exact match ({scored(len(answers), len(gold))})"
+        detail["errors"], errors = errors_by_gold(gold, answers)
+        detail["gold"], statistics = gold_statistics(gold)
         tables = [
             Table.of(_COLUMNS, rows, title),
             bertscore_table(
                 "Schemata, BERTScore", [(n, bert["plain"][n], bert.get("expanded", {}).get(n)) for n in bert["plain"]]
             ),
+            errors,
+            statistics,
         ]
         return SystemResult({**headline, "schemata": detail}, tables, measures=_measures(gold, answers, kinds))

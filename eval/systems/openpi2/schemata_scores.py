@@ -7,7 +7,7 @@ precision only until its canonical pair is predicted. `score_schemata_corrected`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,14 +34,14 @@ class SchemataScores:
 
 
 @dataclass(frozen=True)
-class _Clusters:
+class ClusterNames:
     """Normalised names by normalised canonical name; of equal canonical names the last one's stay, as officially."""
 
     entities: dict[str, Collection[str]]
     attributes: dict[str, dict[str, Collection[str]]]
 
     @classmethod
-    def of(cls, clusters: Mapping[str, Cluster], expanded: bool) -> _Clusters:
+    def of(cls, clusters: Mapping[str, Cluster], expanded: bool) -> ClusterNames:
         entities: dict[str, Collection[str]] = {}
         attributes: dict[str, dict[str, Collection[str]]] = {}
         for canonical, cluster in clusters.items():
@@ -56,14 +56,17 @@ class _Clusters:
     def has(self, entity: str) -> bool:
         return any(entity in names for names in self.entities.values())
 
-    def match(self, entity: str, attribute: str) -> tuple[str, str] | None:
-        """Return the first canonical pair whose clusters hold the two names."""
+    def matches(self, entity: str, attribute: str) -> Iterator[tuple[str, str]]:
+        """Yield the canonical pairs whose clusters hold the two names."""
         for canonical, names in self.entities.items():
             if entity in names:
                 for canonical_attribute, attribute_names in self.attributes[canonical].items():
                     if attribute in attribute_names:
-                        return canonical, canonical_attribute
-        return None
+                        yield canonical, canonical_attribute
+
+    def match(self, entity: str, attribute: str) -> tuple[str, str] | None:
+        """Return the first of these pairs."""
+        return next(self.matches(entity, attribute), None)
 
 
 def score_schemata(gold: Procedures, predictions: Schemas, *, expanded: bool) -> SchemataScores:
@@ -71,7 +74,7 @@ def score_schemata(gold: Procedures, predictions: Schemas, *, expanded: bool) ->
     scores = SchemataScores()
     for key, steps in predictions.items():
         procedure = gold[key]
-        clusters = _Clusters.of(procedure.clusters, expanded)
+        clusters = ClusterNames.of(procedure.clusters, expanded)
         _global_recall(procedure, clusters, steps, expanded, scores)
         _precision(clusters, steps, scores)
         _local_recall(procedure, clusters, steps, scores)
@@ -79,7 +82,7 @@ def score_schemata(gold: Procedures, predictions: Schemas, *, expanded: bool) ->
 
 
 def _global_recall(
-    procedure: Procedure, clusters: _Clusters, steps: Sequence[Schema], expanded: bool, scores: SchemataScores
+    procedure: Procedure, clusters: ClusterNames, steps: Sequence[Schema], expanded: bool, scores: SchemataScores
 ) -> None:
     for canonical, cluster in procedure.clusters.items():
         names = clusters.entities[normalise(canonical)]
@@ -92,7 +95,7 @@ def _global_recall(
             scores.attributes_global.gold_found += sum(not found.isdisjoint(attributes) for attributes in matching)
 
 
-def _precision(clusters: _Clusters, steps: Sequence[Schema], scores: SchemataScores) -> None:
+def _precision(clusters: ClusterNames, steps: Sequence[Schema], scores: SchemataScores) -> None:
     seen: set[str] = set()
     seen_pairs: set[tuple[str, str]] = set()
     for raw_entity, raw_attributes in ((entity, step[entity]) for step in steps for entity in step):
@@ -112,7 +115,9 @@ def _precision(clusters: _Clusters, steps: Sequence[Schema], scores: SchemataSco
         seen.add(entity)
 
 
-def _local_recall(procedure: Procedure, clusters: _Clusters, steps: Sequence[Schema], scores: SchemataScores) -> None:
+def _local_recall(
+    procedure: Procedure, clusters: ClusterNames, steps: Sequence[Schema], scores: SchemataScores
+) -> None:
     for states in procedure.states:
         canonical = normalise(states.entity)
         names, attributes = clusters.entities[canonical], clusters.attributes[canonical]
@@ -138,7 +143,7 @@ def score_schemata_corrected(gold: Procedures, predictions: Schemas, *, expanded
     """
     scores = SchemataScores()
     for key, raw_steps in predictions.items():
-        clusters = _Clusters.of(gold[key].clusters, expanded)
+        clusters = ClusterNames.of(gold[key].clusters, expanded)
         steps = [
             {(normalise(entity), normalise(attribute)) for entity, names in step.items() for attribute in names}
             for step in raw_steps

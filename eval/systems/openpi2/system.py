@@ -12,6 +12,7 @@ from d2e_sft.util.errors import UserError
 from eval.systems.asker import Asker
 from eval.systems.flat.lines import is_flat
 from eval.systems.flat.openpi2 import COLUMNS, task_of
+from eval.systems.openpi2.analysis.errors import SchemaErrors
 from eval.systems.openpi2.clusters import AttributeClusters, Clusters, EntityClusters
 from eval.systems.openpi2.complete import Complete
 from eval.systems.openpi2.downstream.crepe import CrepeDownstream
@@ -28,6 +29,7 @@ from eval.systems.system import System, SystemCall, SystemResult
 # What a run asks (`TaskName`), and what `d2e score` takes (`PredictionKind`).
 TASKS: dict[str, Task[Any, Any]] = {
     "schemata": Schemata(),
+    "errors": SchemaErrors(),
     "states": States(),
     "complete": Complete(),
     "salience": Salience(),

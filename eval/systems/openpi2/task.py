@@ -19,7 +19,9 @@ TaskName = Literal[
     "all", "schemata", "states", "complete", "salience", "clusters", "expansion", "crepe", "crepe_states", "pddl"
 ]
 AttributeForm = Literal["vanilla", "concise"]
-PredictionKind = Literal["schemata", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"]
+PredictionKind = Literal[
+    "schemata", "errors", "states", "complete", "salience", "entity_clusters", "attribute_clusters", "pddl"
+]
 # How to score, which is no part of what is asked: answers are kept when it changes.
 ScorerModel = Annotated[str | None, Field(exclude=True, description="BERTScore's model; none is computed without")]
 ScorerLayers = Annotated[int | None, Field(ge=1, exclude=True, description="the layer compared, where not known")]

@@ -67,6 +67,12 @@ CASES: dict[str, Case] = {
     "openpi2 task=schemata": Case(
         EXPANDED, expanded(), lambda row: {"entity": "water", "attribute": "place"}, perfect=False
     ),
+    "openpi2 task=errors": Case(
+        EXPANDED,
+        expanded(),
+        lambda row: {"entity": "water", "attribute": "place", "label": "correct"},
+        perfect=False,
+    ),
     "openpi2 task=complete": Case(
         EXPANDED, expanded(), lambda row: {"sentence": "place of water was tap before and kettle after"}, perfect=False
     ),
