@@ -27,7 +27,7 @@ from d2e_sft.util.functions import load_function
 
 _LOGGED = {
     *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),
-    "kl_rows",
+    *("kl_rows", "skipped_steps"),
     *("sample_weight", "alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch", "step"),
 }
 

@@ -94,6 +94,7 @@ def precision_for(recipe: Recipe) -> Precision:
     Raises UserError if the device or the engine does not support the precision, or for weights in float16.
     """
     wanted, cuda = recipe.train.precision, torch.cuda.is_available()
+    other = torch.accelerator.is_available() and not cuda
     if recipe.model.dtype == "float16":
         raise UserError(
             "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
@@ -101,8 +102,9 @@ def precision_for(recipe: Recipe) -> Precision:
         )
     if wanted == "auto":
         return automatic_precision()
-    if wanted == "float16" and not cuda:
-        raise UserError("train.fp16=true: needs a CUDA device, and this machine has none", "use train.fp16=false")
+    if wanted == "float16" and (other or _only_float32()):
+        where = torch.accelerator.current_accelerator() if other else "DeepSpeed without an accelerator"
+        raise UserError(f"train.fp16=true: not supported on {where}; expected CUDA or a CPU", "use train.fp16=false")
     if wanted == "bfloat16":
         refused = {
             "this CUDA device has no bfloat16": cuda and not has_bfloat16(cuda_only=True),

@@ -24,16 +24,18 @@ from d2e_sft.util.errors import UserError
 from tests.gpu.conftest import Machine
 
 
-def train(machine: Machine, folder: Path, model: Any, **options: Any) -> D2ETrainer:
+def train(
+    machine: Machine, folder: Path, model: Any, trainer_class: type[D2ETrainer] = D2ETrainer, **options: Any
+) -> D2ETrainer:
     rows = synthetic_rows(8, machine.size(200, 20), model.config.vocab_size)
     own = {name: options.pop(name) for name in ("micro_batch_tokens",) if name in options}
     args = TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=8, max_steps=6, learning_rate=2e-3, logging_steps=1,
         lr_scheduler_type="constant", save_strategy="no", report_to="none", disable_tqdm=True,
         remove_unused_columns=False, use_cpu=not machine.on_cuda, dataloader_pin_memory=machine.on_cuda,
-        bf16=machine.on_cuda, **options,
+        **{"bf16": machine.on_cuda, **options},
     )  # fmt: skip
-    trainer = D2ETrainer(model, D2EConfig.of(args, **own), train_dataset=rows)
+    trainer = trainer_class(model, D2EConfig.of(args, **own), train_dataset=rows)
     trainer.train()
     return trainer
 
@@ -54,6 +56,39 @@ def test_the_trainer_lowers_the_loss_in_mixed_precision_and_says_where_the_time_
     record_property("layout", trainer.layout.describe())
     record_property("shares_of_time", parts)
     record_property("memory_gib", entry["memory_gib"])
+
+
+class Overflowing(D2ETrainer):
+    """Its gradients overflow in the second step."""
+
+    def compute_loss(self, *args: Any, **options: Any) -> Any:
+        loss = super().compute_loss(*args, **options)
+        if self.state.global_step == 1:
+            loss.register_hook(lambda gradient: gradient * float("inf"))
+        return loss
+
+
+def test_float16_trains_as_float32_does_and_skips_a_step_that_overflows(
+    machine: Machine, tmp_path: Path, record_property: pytest.RecordProperty, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = {
+        name: train(machine, tmp_path / name, machine.model("smollm2-135m", layers=4), kind, fp16=fp16, bf16=False)
+        for name, kind, fp16 in (
+            ("float32", D2ETrainer, False), ("float16", D2ETrainer, True), ("overflowing", Overflowing, True)
+        )
+    }  # fmt: skip
+    exact, half, skipping = (losses(run) for run in runs.values())
+    record_property("losses", {name: losses(run) for name, run in runs.items()})
+    assert half[0] == pytest.approx(exact[0], rel=5e-3)
+    assert half != exact, "float16 was not on"
+    assert half[-1] == pytest.approx(exact[-1], rel=5e-2)
+    assert half[-1] < 0.9 * half[0]
+    skips = [entry["skipped_steps"] for entry in runs["overflowing"].state.log_history if "loss" in entry]
+    assert skips[1] == 1
+    assert "step 2: a gradient overflowed in float16" in capsys.readouterr().err
+    # The third step starts from the weights of the second one, so its loss is that of the run without it.
+    assert skipping[1:3] == pytest.approx([half[1], half[1]], rel=1e-2)
+    assert skipping[-1] < 0.9 * skipping[0]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from d2e_sft.config.lookup import bundled_models, bundled_recipes
 from d2e_sft.config.recipe import DataSection, EvalSection, Recipe, TrainSection, flat, load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train.dry_run.report import dry_run
-from d2e_sft.train.prepare import precision_for
+from d2e_sft.train.prepare import accumulation_steps, precision_for
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, save_tiny_model
 
@@ -83,13 +83,14 @@ def test_the_papers_models_have_the_papers_hyper_parameters(model: str) -> None:
     train = recipe.train
     assert (train.learning_rate, train.batch_size, train.num_train_epochs, train.warmup_steps) == (1e-5, 64, 3, 0.1)
     assert (train.precision, recipe.d2e.alpha, recipe.decoding.alpha) == ("float16", 0.5, 0.5)
+    assert accumulation_steps(train, processes=8) == 1, "as in section 4.3"
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_models_run_folder_has_its_name_and_its_batch_can_be_cut_for_every_launch_shape(model: str) -> None:
     train = bundled(f"{model}/d2e").train
     assert train.output_dir == (f"runs/paper/{model}/d2e" if model in PAPER else f"runs/{model}/d2e")
-    for processes in (1, 8, 16):
+    for processes in (1, 8) if model in PAPER else (1, 8, 16):
         assert train.batch_size % (train.per_device_train_batch_size * processes) == 0, processes
 
 
@@ -119,14 +120,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], str]:
         recipe.model.name = model(ARCHITECTURES[recipe.model.name])
         recipe.data = DataSection(train=str(world / "train.parquet"), max_length=1000)
         train = recipe.train
-        # As the error of a machine without CUDA advises.
-        no_float16 = train.precision == "float16" and not torch.cuda.is_available()
         # What changes neither what is computed nor how goes, so that equal recipes are equal; micro-batches are small.
         recipe.train = TrainSection(
             output_dir=str(world / "run"),
             batch_size=2,
             per_device_train_batch_size=2,
-            bf16=not no_float16 and precision_for(recipe) == "bfloat16",
+            bf16=precision_for(recipe) == "bfloat16",
             packing=train.packing,
             gradient_checkpointing=train.gradient_checkpointing,
             compile_layers=train.compile_layers,
@@ -171,8 +170,15 @@ def test_a_dry_run_works_on_a_stand_in_of_the_architecture(name: str, shown: Cal
         pytest.skip("bitsandbytes is not installed: the rest of the recipe passed, with the adapter on whole weights")
 
 
-def test_a_float16_recipe_says_that_it_needs_cuda() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has CUDA")
-    with pytest.raises(UserError, match="fp16=true: needs a CUDA device"):
-        precision_for(bundled(f"{PAPER[0]}/d2e"))
+def test_a_float16_recipe_is_for_cuda_and_for_a_rehearsal_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = bundled(f"{PAPER[0]}/d2e")
+    assert precision_for(recipe) == "float16"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    with pytest.raises(UserError, match="fp16=true: not supported on mps; expected CUDA or a CPU"):
+        precision_for(recipe)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(UserError, match="fp16=true: not supported on DeepSpeed without an accelerator"):
+        precision_for(recipe)

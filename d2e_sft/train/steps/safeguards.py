@@ -23,10 +23,11 @@ from d2e_sft.objective.bias_model import NUMBER
 from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.signals import Termination
+from d2e_sft.util.terminal import warn
 
 ROWS = "rows"  # key of a batch: row numbers in the training set
 NON_FINITE_FILE = "non_finite.json"
-# float16 may overflow: the scaler skips such a step and lowers its scale. After more steps it never recovers.
+# float16 may overflow: the scaler skips such a step and lowers its scale. After so many steps it never recovers.
 FLOAT16_PATIENCE = 20
 _NAMED_SAMPLES = 8
 
@@ -62,6 +63,8 @@ class StepGuard(TrainerCallback):
         self.termination: Termination | None = None
         self.stopped = False
         self._in_a_row = 0
+        self._skipped = self._skipped_in_a_row = 0
+        self._scale: float | None = None  # of the loss, in float16
         self._losses: list[tuple[Tensor, Tensor | None]] = []  # of micro-batches not yet checked, with their rows
 
     @contextmanager
@@ -77,6 +80,44 @@ class StepGuard(TrainerCallback):
     def add(self, loss: Tensor, rows: Tensor | None) -> None:
         """Keep a micro-batch's loss and row numbers until the next check."""
         self._losses.append((loss.detach(), rows))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Remember the loss scale that a training begins or continues with."""
+        scaler = self.trainer.accelerator.scaler
+        self._scale = None if scaler is None else scaler.get_scale()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Report a step that the gradient scaler skips; raise UserError if too many in a row are skipped."""
+        if not self._was_skipped():
+            self._skipped_in_a_row = 0
+            return
+        self._skipped, self._skipped_in_a_row, step = (
+            self._skipped + 1,
+            self._skipped_in_a_row + 1,
+            state.global_step + 1,
+        )
+        scale = "" if self._scale is None else f"; the loss scale falls to {self._scale:g}"
+        if self._skipped_in_a_row > FLOAT16_PATIENCE:
+            raise UserError(
+                f"{args.output_dir}: the gradients of {self._skipped_in_a_row} steps in a row overflowed in float16, "
+                f"the last at step {step}{scale}; expected finite ones at a smaller scale",
+                remedy="lower train.learning_rate, or train in bfloat16 or float32 (train.fp16=false)",
+            )
+        if state.is_world_process_zero:
+            warn(f"step {step}: a gradient overflowed in float16, so the step is skipped{scale}")
+
+    def _was_skipped(self) -> bool:
+        """Whether the gradient scaler skipped the step: a fused optimiser skips it itself, so only the scale tells."""
+        accelerator, before = self.trainer.accelerator, self._scale
+        if accelerator.scaler is None:  # DeepSpeed has its own
+            return bool(accelerator.optimizer_step_was_skipped)
+        self._scale = accelerator.scaler.get_scale()
+        return before is not None and self._scale < before
+
+    def skipped_since_log(self) -> int:
+        """Return how many steps were skipped since the last call."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         """Check the losses, and stop with a checkpoint if SIGTERM arrived.

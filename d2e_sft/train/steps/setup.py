@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from accelerate import DistributedType
 from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.integrations.liger import apply_liger_kernel
@@ -40,6 +41,7 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     args, model, d2e = trainer.args, trainer.model, trainer.d2e
     trainer.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
     keep_sums_in_float32(trainer.accelerator.state)
+    scale_float16_on_cpu(trainer.accelerator)
     if args.use_liger_kernel:  # before packing is checked for exactness
         losses = {"cross_entropy": False, "fused_linear_cross_entropy": False}
         apply_liger_kernel(model, {**(args.liger_kernel_config or {}), **losses})
@@ -135,9 +137,11 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
     - `sample_weight`: mean over answer tokens, if rows have weights (the loss is Σ weight · loss / answer tokens);
     - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and `memory_gib`,
       the peak so far of this device, or of this process on a CPU;
+    - `skipped_steps` in float16: how many steps the gradient scaler has skipped since the last log;
     - shares of the time: `time_in_model` (forward and backward), `time_in_optimizer` (clipping included),
       `time_in_data` (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation).
     """
+    skipped = trainer.guard.skipped_since_log() if trainer.args.fp16 else None
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     if trainer.args.device.type == "cuda":
         memory = torch.cuda.max_memory_allocated(trainer.args.device)
@@ -147,6 +151,7 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
         "alpha": trainer.d2e.effective_alpha,
         "tokens_per_second": round(tokens_per_second, 1),
         "memory_gib": round(memory / 2**30, 3),
+        **({} if skipped is None else {"skipped_steps": skipped}),
         **{f"time_{'' if part == 'elsewhere' else 'in_'}{part}": round(share, 4) for part, share in shares.items()},
     }
 
@@ -185,6 +190,15 @@ def stopped_early(callbacks: Sequence[TrainerCallback]) -> bool:
         and callback.early_stopping_patience_counter >= callback.early_stopping_patience
         for callback in callbacks
     )
+
+
+def scale_float16_on_cpu(accelerator: Any) -> None:
+    """Turn float16 on for a CPU, with torch's gradient scaler; accelerate leaves both off and computes in float32."""
+    alone = accelerator.distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU)
+    if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu" and alone:
+        accelerator.native_amp, accelerator.scaler = True, torch.amp.GradScaler("cpu")
+        if accelerator.is_main_process:
+            warn("train.fp16=true on a CPU only rehearses a recipe: float32 may be 30 times as fast (see d2e doctor)")
 
 
 def keep_sums_in_float32(state: Any) -> None:
