@@ -117,8 +117,8 @@ def describe_rows(recipe: Recipe, split: Literal["training", "dev"], rows: Token
     }
     file = data.train if split == "training" else data.dev
     lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}"]
-    lines += [f"  {count} {what}" for what, count in counts.items() if count]
     lines += _unrefined_lines([item.prompts for item in encoded.kept], own=is_own(recipe.d2e.objective))
+    lines += [f"  {count} {what}" for what, count in counts.items() if count]
     weights = [item.weight for item in encoded.kept]
     if any(weight != 1 for weight in weights):
         mean = sum(weights) / len(weights)
