@@ -63,9 +63,15 @@ class ViewEncoder:
         return [*self._tokens(text)[self._given(sample) :], self.end_of_turn]
 
     def option_ids(self, sample: EventSample) -> tuple[list[list[int]], int]:
-        """Return the response to each candidate, without an end, and how many tokens of their form all share."""
-        texts = [self.prompt_set.marker(sample.format), *candidate_responses(self.prompt_set, sample)]
-        form, *responses = self._tokens(texts)
+        """Return the response to each candidate, without an end, and how many tokens of their form all share.
+
+        A sample without candidates has the responses with its accepted answers instead.
+        """
+        texts = candidate_responses(self.prompt_set, sample)
+        if not sample.candidates:
+            accepted = (sample.model_copy(update={"answers": [answer]}) for answer in sample.answers)
+            texts = [self.prompt_set.response(one) for one in accepted]
+        form, *responses = self._tokens([self.prompt_set.marker(sample.format), *texts])
         if given := self._given(sample):
             return [tokens[given:] for tokens in responses], 0
         return responses, min(_common(form, tokens) for tokens in responses)

@@ -16,8 +16,8 @@ from d2e_sft.util.errors import UserError
 from data_builders.build.benchmark import Benchmark, read_benchmark
 from data_builders.build.compose import Composition, compose, first_judged
 from data_builders.build.coverage import compare
-from data_builders.build.options import JUDGE_JOBS, BuildOptions
-from data_builders.build.reading import Reading, read_datasets
+from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
+from data_builders.build.reading import Reading, pick_sources, read_datasets
 from data_builders.build.swapping import incomplete, swap_rows
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
@@ -27,8 +27,9 @@ from data_builders.quality.judged import quality_prompts
 from data_builders.raw.files import MissingRawFileError
 from data_builders.raw.source import SPLITS
 from data_builders.refine.judged import judge_refine, refine_prompts
+from data_builders.refine.likelihood import check_model, estimate_likelihood, refine_by
 from data_builders.refine.needed import labelled_datasets
-from data_builders.refine.rules import RefinerOptions, refine, refine_samples
+from data_builders.refine.rules import RefinerOptions, refine
 
 
 @dataclass
@@ -71,6 +72,7 @@ def build(options: BuildOptions) -> Result:
         UserError: an unknown dataset or setting, no readable dataset, or too few samples for the ratios.
     """
     check_target(options.out)
+    _check_refiner(options)
     reading = read_datasets(options, [options.suite.split] if options.suite else SPLITS)
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
@@ -100,20 +102,38 @@ def build(options: BuildOptions) -> Result:
     return result
 
 
-def estimate_judge(options: BuildOptions) -> str:
-    """Return the requests and costs of the judge, one line per job; reads the raw files, and writes nothing.
+def estimate_models(options: BuildOptions) -> str:
+    """Return the requests and costs of the judge, one line per job, and the time of refining by likelihood.
 
-    For a suite with ratios it counts the samples that are judged first. Each one that the judge rejects is replaced by
-    another, so the true number is larger by the rejected share. UserError without a judge, or if nothing can be read.
+    Reads the raw files, and writes nothing. For a suite with ratios it counts the samples that are judged first. Each
+    one that the judge rejects is replaced by another, so the true number is larger by the rejected share. UserError if
+    no model is asked, or if nothing can be read.
     """
-    if options.judge is None:
-        raise UserError("--estimate without a judge; rules cost nothing", "name one, for example --judge openai")
+    by_likelihood = _check_refiner(options).by == "likelihood"
+    if options.judge is None and not by_likelihood:
+        remedy = "name one, for example --judge openai, or give --refine likelihood"
+        raise UserError("--estimate without a judge; rules cost nothing", remedy)
     reading = read_datasets(options, ["train"])
     samples = first_judged(options, reading, read_benchmark(options))
     prompts = {"quality": quality_prompts, "refine": refine_prompts}
-    return "\n".join(
-        f"{job}: {options.judge.estimate(prompts[job](samples))}" for job in JUDGE_JOBS if job in options.judge_jobs
-    )
+    jobs = [(job, judge) for job in JUDGE_JOBS if (judge := options.judge_for(job))]
+    lines = [f"{job}: {judge.estimate(prompts[job](samples))}" for job, judge in jobs]
+    if by_likelihood:
+        lines.append(f"refine: {estimate_likelihood(samples, reading.settings.refiner, labelled_datasets(samples))}")
+    return "\n".join(lines)
+
+
+def _check_refiner(options: BuildOptions) -> RefinerOptions:
+    """Return the refiner's options; UserError if its model cannot be used, before anything is read."""
+    refiner = parse_settings(options.settings, pick_sources(options.datasets)).refiner
+    if refiner.by == "likelihood":
+        if options.judge_for("refine"):
+            raise UserError(
+                "--refine likelihood with a judge that refines as well; expected one of them",
+                remedy="give the judge the other job (--judge-jobs quality), or drop --refine",
+            )
+        check_model(refiner)
+    return refiner
 
 
 def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composition) -> None:
@@ -123,11 +143,14 @@ def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composi
         if options.suite and split != "train":
             continue
         judge = options.judge_for("refine") if split == "train" else None
+        counts: Counter[Any]
         if judge is None:
-            composition.rows[split] = refine_samples(samples, refiner, labelled)
+            chosen = refiner if split == "train" else refiner.model_copy(update={"by": "rules"})
+            composition.rows[split], counts = refine_by(samples, chosen, labelled)
         else:
             by_rules = partial(refine, options=refiner, labelled=labelled)
             composition.rows[split], counts = judge_refine(samples, judge, by_rules)
+        if counts:
             composition.refining[split] = {how.value: count for how, count in sorted(counts.items())}
 
 

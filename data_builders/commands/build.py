@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -13,15 +13,16 @@ from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
-from data_builders.build.run import IncompleteBuildError, estimate_judge
+from data_builders.build.run import IncompleteBuildError, estimate_models
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds
 from data_builders.commands.build_report import print_result
 from data_builders.commands.shared import PATH
+from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
 
 _FOR_DRAWING = ("size", "allow_shortfall")
-_FOR_TRAINING = (*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words", "against", "swap")
+_FOR_TRAINING = (*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words", "against", "swap", "refine")
 
 
 def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[JudgeJob]:
@@ -103,7 +104,18 @@ def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[Ju
     callback=_read_jobs,
     help="Jobs of the judge: reject training samples whose context does not support the answer; refine contexts.",
 )
-@click.option("--estimate", is_flag=True, help="Print the requests and the cost of the judge; build nothing.")
+@click.option(
+    "--refine",
+    type=click.Choice(get_args(RefinerOptions.model_fields["by"].annotation)),
+    help="Who refines training contexts without a judge: rules (default), or the likelihood of the answer by a model, "
+    "with and without each clause.",
+)
+@click.option("--refine-model", metavar="NAME", help="For --refine likelihood: a folder, a Hub name or builtin:….")
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Print the requests and the cost of the judge, or the time of --refine likelihood; build nothing.",
+)
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 def build(
     *,
@@ -113,6 +125,9 @@ def build(
     max_context_words: int | None,
     judge: JudgeOptions,
     estimate: bool,
+    refine: str | None,
+    refine_model: str | None,
+    settings: tuple[str, ...],
     **given: Any,
 ) -> None:
     """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet), manifest.json and README.md.
@@ -134,6 +149,8 @@ def build(
       d2e data build --suite piper --out data/piper
       d2e data build --suite conflict --out data/conflict           # context against habit
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
+      d2e data build --suite piper-10k --out data/by-model --refine likelihood \\
+          --refine-model builtin:smollm2-135m-instruct
     """
     if (datasets is None) == (suite is None):
         raise UserError(
@@ -147,6 +164,7 @@ def build(
         if name in _FOR_DRAWING and not (chosen and chosen.ratios):
             raise UserError(f"{flag}: only for suites with fixed ratios ({PIPER_10K.name})", "drop it")
     bounds = chosen.bounds if chosen else ContextBounds()
+    refiner = {"refine.by": refine, "refine.model": refine_model}
     names = [name.strip() for name in (datasets or "").split(",") if name.strip()]
     options = BuildOptions(
         list(chosen.datasets) if chosen else names,
@@ -156,10 +174,11 @@ def build(
             bounds.most if max_context_words is None else max_context_words,
         ),
         judge=make_judge(judge),
+        settings=[*settings, *(f"{key}={value}" for key, value in refiner.items() if value)],
         **given,  # options with the names of BuildOptions
     )
     if estimate:
-        click.echo(estimate_judge(options))
+        click.echo(estimate_models(options))
         return
     try:
         print_result(build_datasets(options))

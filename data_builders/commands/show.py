@@ -19,7 +19,9 @@ from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.own_data.source import is_own
 from data_builders.quality.rows import draw, pick, share_kept, write_rows_page
 from data_builders.raw.source import SPLITS
-from data_builders.refine.rules import refine_samples
+from data_builders.refine.likelihood import refine_by
+from data_builders.refine.needed import labelled_datasets
+from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
 
 _WIDTH = 100
@@ -62,8 +64,10 @@ def show(
       d2e data show data/piper-10k --rows 20 --html rows.html
       d2e data show tracie --id tracie-train-145 refine.keep_events=false
     """
-    found = _read(data, splits or SPLITS, raw, seed, settings)
+    found, refiner = _read(data, splits or SPLITS, raw, seed, settings)
     shown = pick(found.samples, ids) if ids else draw(found.samples, rows, seed)
+    if refiner:
+        shown, _ = refine_by(shown, refiner, labelled_datasets(found.samples))
     if html:
         write_rows_page(
             f"{len(shown):,} of {len(found.samples):,} rows: {found.name}", shown, load_prompt_set(prompt_set), html
@@ -75,12 +79,15 @@ def show(
     click.echo(f"{len(shown):,} of {len(found.samples):,} rows of {found.name}")
 
 
-def _read(data: str, splits: tuple[Split, ...], raw: Path | None, seed: int, settings: tuple[str, ...]) -> SampleSet:
+def _read(
+    data: str, splits: tuple[Split, ...], raw: Path | None, seed: int, settings: tuple[str, ...]
+) -> tuple[SampleSet, RefinerOptions | None]:
+    """The rows, and what refines them; None for rows of a build."""
     if data not in SOURCES and not is_own(data) and Path(data).exists():
         if settings:
             raise UserError(f"{settings[0]}: {data} is built already; expected no KEY=VALUE")
         found = read_set(Path(data), splits)
-        return SampleSet(found.name, [sample for sample in found.samples if sample.split in splits])
+        return SampleSet(found.name, [sample for sample in found.samples if sample.split in splits]), None
     reading = read_datasets(BuildOptions([data], raw=raw, seed=seed, settings=settings), splits)
     for error in reading.failures.values():
         warn(str(error))
@@ -88,7 +95,7 @@ def _read(data: str, splits: tuple[Split, ...], raw: Path | None, seed: int, set
     samples = [sample for rows in splits_read for sample in rows.rows]
     if not samples:
         raise UserError(f"{data}: no row in {', '.join(splits)}; expected a split that the dataset has")
-    return SampleSet(Path(data).stem, refine_samples(samples, reading.settings.refiner))
+    return SampleSet(Path(data).stem, samples), reading.settings.refiner
 
 
 def _lines(sample: EventSample) -> Iterator[str]:

