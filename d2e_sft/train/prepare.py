@@ -94,7 +94,6 @@ def precision_for(recipe: Recipe) -> Precision:
     Raises UserError if the device or the engine does not support the precision, or for weights in float16.
     """
     wanted, cuda = recipe.train.precision, torch.cuda.is_available()
-    other = torch.accelerator.is_available() and not cuda
     if recipe.model.dtype == "float16":
         raise UserError(
             "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
@@ -102,18 +101,19 @@ def precision_for(recipe: Recipe) -> Precision:
         )
     if wanted == "auto":
         return automatic_precision()
-    if wanted == "float16" and (other or _only_float32()):
-        where = torch.accelerator.current_accelerator() if other else "DeepSpeed without an accelerator"
-        raise UserError(f"train.fp16=true: not supported on {where}; expected CUDA or a CPU", "use train.fp16=false")
-    if wanted == "bfloat16":
-        refused = {
-            "this CUDA device has no bfloat16": cuda and not has_bfloat16(cuda_only=True),
-            "not supported on MPS": torch.backends.mps.is_available(),
-            "DeepSpeed without an accelerator trains in float32 only": _only_float32(),
-        }
-        for reason, applies in refused.items():
-            if applies:
-                raise UserError(f"train.bf16=true: {reason}", "use train.bf16=null, or false for float32")
+    if wanted == "float32":
+        return wanted
+    half, other = wanted == "float16", torch.accelerator.is_available() and not cuda
+    refused = {
+        "this CUDA device has no bfloat16": not half and cuda and not has_bfloat16(cuda_only=True),
+        "expected CUDA or a CPU; this device is neither": half and other,
+        "not supported on MPS": not half and torch.backends.mps.is_available(),
+        "DeepSpeed without an accelerator trains in float32 only": _only_float32(),
+    }
+    for reason, applies in refused.items():
+        if applies:
+            key, remedy = ("fp16", "use train.fp16=false") if half else ("bf16", "use train.bf16=null, or false")
+            raise UserError(f"train.{key}=true: {reason}", f"{remedy} for float32")
     return wanted
 
 
