@@ -316,7 +316,7 @@ class ScriptedAsker:
     """Stands in for `eval.systems.asker.Asker`: `reply(pass name, conversation)` answers, and `asked` keeps all."""
 
     model = "scripted"
-    config = SimpleNamespace(engine="openai", form="chat")
+    config = SimpleNamespace(engine="openai", form="chat", prompt_set="default")
 
     def __init__(self, reply: Callable[[str, Any], str]) -> None:
         self.reply = reply

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from d2e_sft.data.chat_template import Messages
+from d2e_sft.config.recipe import View
+from d2e_sft.data.chat_template import BEGUN, Messages
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.files import load_yaml
 from eval.run.task import Conversation
+from eval.score.extract import Extraction, extract_answer
 from eval.systems.asker import Asker
 
 Key = TypeVar("Key")
@@ -45,6 +49,32 @@ def turns(*texts: str) -> Messages:
 def exchanges(pairs: Iterable[tuple[str, str]]) -> Messages:
     """Return messages of questions, each with its answer."""
     return turns(*chain.from_iterable(pairs))
+
+
+def ask_as_trained(
+    asker: Asker,
+    samples: Sequence[EventSample],
+    *,
+    group: Callable[[EventSample], Hashable] = lambda sample: "",
+    **options: Any,
+) -> list[Extraction]:
+    """Ask samples in the words of `d2e train`, in one pass, and return what is read in each reply.
+
+    The wording is that of the model's training. Samples of a `group` share a prefix; `options` are those of
+    `Asker.ask`.
+    """
+    prompts = load_prompt_set(asker.config.prompt_set, asker.config.form)
+    views: tuple[View, View] = ("original", "imagined")
+    chats = [
+        Conversation(one.dataset, one.id, *(prompts.messages(one, view) for view in views), group=group(one))
+        for one in samples
+    ]
+    replies = asker.ask("answers", chats, style=BEGUN, **options)
+    return [
+        extract_answer(reply, fmt=fmt, options=one.options, marker=prompts.marker(fmt), given=prompts.given(fmt))
+        for one, reply in zip(samples, replies, strict=True)
+        if (fmt := one.format)
+    ]
 
 
 def ask_by_turns(

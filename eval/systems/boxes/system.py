@@ -9,20 +9,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from d2e_sft.config.recipe import View
 from d2e_sft.data.chat_template import BEGUN, CUED, Form
-from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.encrypted_zip import PASSWORD
 from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
-from eval.score.extract import extract_answer
 from eval.systems.asker import Asker
 from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
 from eval.systems.boxes.gold import MASK, Question, balanced, read_questions, states
 from eval.systems.boxes.predictions import official_tsv, read_predictions, write_predictions
 from eval.systems.boxes.scorer import measures, outcomes, plot, random_answers, score, tables
-from eval.systems.conversations import assistant, system, user, wording
+from eval.systems.conversations import ask_as_trained, assistant, system, user, wording
 from eval.systems.system import System, SystemCall, SystemOptions, SystemResult
 
 State = Sequence[Question]
@@ -126,12 +123,8 @@ def ask_about(questions: Sequence[Question], options: BoxesOptions, form: Form, 
     """Return what the model says about each question's box."""
     tokens = _MAX_NEW_TOKENS[options.prompt]
     if options.prompt == "trained":
-        prompts = load_prompt_set(asker.config.prompt_set, form)
-        chats = [as_trained(question, prompts) for question in questions]
-        replies = asker.ask("answers", chats, max_new_tokens=tokens, style=BEGUN)
-        marker, given = prompts.marker("qa"), prompts.given("qa")
-        found = (extract_answer(reply, fmt="qa", options=(), marker=marker, given=given).answers for reply in replies)
-        return [answers[0] if answers else None for answers in found]
+        found = ask_as_trained(asker, list(map(as_sample, questions)), max_new_tokens=tokens)
+        return [one.answers[0] if one.answers else None for one in found]
     if options.prompt == "masked":
         replies = asker.ask("answers", list(map(as_masked, questions)), max_new_tokens=tokens, style=BEGUN)
         return [reply.removeprefix(MASK).strip() or None for reply in replies]
@@ -188,9 +181,9 @@ def _asked(description: str, what: str) -> dict[str, str]:
     return user(f"{told}Question: What does {what} contain?")
 
 
-def as_trained(question: Question, prompts: PromptSet) -> Conversation:
-    """Return the prompt that `d2e train` makes from the generator's rows."""
-    sample = EventSample(
+def as_sample(question: Question) -> EventSample:
+    """Return the row that the generator writes for training."""
+    return EventSample(
         id=f"line {question.line}",
         dataset="boxes",
         split="test",
@@ -200,9 +193,6 @@ def as_trained(question: Question, prompts: PromptSet) -> Conversation:
         question=f"What does {question.box} contain?",
         answers=[question.answer],
     )
-    views: tuple[View, View] = ("original", "imagined")
-    original, imagined = (prompts.messages(sample, view) for view in views)
-    return Conversation("boxes", sample.id, original, imagined)
 
 
 def as_masked(question: Question) -> Conversation:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from d2e_sft.data.chat_template import Messages
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.table import Table
 from eval.run.task import Conversation
-from eval.systems.conversations import assistant, system, user, wording
+from eval.systems.asker import Asker
+from eval.systems.conversations import ask_as_trained, assistant, system, user, wording
 from eval.systems.labelled import Answers, LabelOptions, LabelScoreOptions, LabelSystem, accuracy_of
-from eval.systems.system import SystemResult
+from eval.systems.system import SystemCall, SystemResult
 from eval.systems.wiqa import scorer
 from eval.systems.wiqa.graphs import read_graphs
-from eval.systems.wiqa.questions import Label, PredictedLine, Question, label_of
+from eval.systems.wiqa.questions import LABELS, Label, PredictedLine, Question, label_of
 
 _GRAPHS = "wiqa_influence_graphs.jsonl: questions then also meet in other texts of the same node"
 _ANSWER = re.compile(r"\b(no[ _-]?effect|no change|not affect|more|less)\b", re.IGNORECASE)
@@ -26,12 +29,14 @@ _MARKER = re.compile(r"\b(answer:|effect is)", re.IGNORECASE)
 _LETTER = re.compile(r"\(?([ABC])\)?\s*(?:[.:)]|$)")
 # The system message, the form of a question, and the solved examples.
 _WORDING: Any = wording("wiqa/prompts")
+_TRAINED_TOKENS = 24
 MOST_SHOTS = len(_WORDING["demonstrations"])
 
 
 class WiqaOptions(LabelOptions):
     """Options of the benchmark."""
 
+    prompt: Literal["own", "trained"] = Field("own", description="own, or trained: as d2e train words WIQA's rows")
     paragraph: Literal["yes", "no"] = Field(
         "yes",
         description="no leaves the question's paragraph out: the no-paragraph ablation, which is the imagined view",
@@ -39,6 +44,12 @@ class WiqaOptions(LabelOptions):
     shots: int = Field(MOST_SHOTS, ge=0, le=MOST_SHOTS, description=f"solved examples, up to {MOST_SHOTS}")
     graphs: Path | None = Field(None, description=_GRAPHS)
     scoring: ClassVar[frozenset[str]] = frozenset(("graphs",))
+
+    @model_validator(mode="after")
+    def _the_prompt_of_training_shows_nothing(self) -> Self:
+        if self.prompt == "trained" and self.shots != MOST_SHOTS:
+            raise ValueError("prompt=trained is the prompt of training, without solved examples; leave shots out")
+        return self
 
 
 class WiqaScoreOptions(LabelScoreOptions):
@@ -71,6 +82,17 @@ class Wiqa(LabelSystem[Question]):
         imagined = [*opening, _asked((), question.stem)]
         messages = [*opening, _asked(question.steps, question.stem)] if options.paragraph == "yes" else imagined
         return Conversation(self.name, question.id, messages, imagined, group=question.paragraph)
+
+    def ask(self, gold: Sequence[Question], call: SystemCall, asker: Asker) -> Answers:
+        options: WiqaOptions = call.options
+        if options.prompt == "own":
+            return super().ask(gold, call, asker)
+        questions = call.drawn(gold)
+        samples = [as_sample(question, paragraph=options.paragraph == "yes") for question in questions]
+        found = ask_as_trained(asker, samples, group=lambda one: one.context, max_new_tokens=_TRAINED_TOKENS)
+        pairs = zip(questions, found, strict=True)
+        labels = {question.id: label_of(said.answers[0]) if said.parsed else None for question, said in pairs}
+        return Answers(labels, self.about(options), {})
 
     def read_answer(self, reply: str, question: Any) -> Label | None:
         """Return the first effect in a reply, after "answer:" or "effect is" if it has one, or a choice's letter."""
@@ -114,6 +136,22 @@ class Wiqa(LabelSystem[Question]):
     def template(self, gold: Sequence[Question], options: Any) -> Iterator[dict[str, Any]]:
         """Return one line per question, whose text is only there to be read."""
         return ({"ques_id": question.id, "question": question.stem, "answer": ""} for question in gold)
+
+
+def as_sample(question: Question, *, paragraph: bool) -> EventSample:
+    """Return the row that `d2e data build --datasets wiqa` makes of a question, with its HTML entities decoded."""
+    steps = [unescape(step) for step in question.steps] if paragraph else []
+    return EventSample(
+        id=question.id,
+        dataset="wiqa",
+        split="test",
+        relation="counterfactual",
+        format="scq",
+        context=" ".join(step if step.endswith((".", "!", "?")) else f"{step}." for step in steps),
+        question=unescape(question.stem),
+        options=[label.replace("_", " ") for label in LABELS],
+        answers=[question.answer.replace("_", " ")],
+    )
 
 
 def _asked(steps: Sequence[str], stem: str) -> dict[str, str]:

@@ -17,7 +17,6 @@ from eval.systems.boxes.system import (
     BoxesOptions,
     Demonstrations,
     as_masked,
-    as_trained,
     completed,
     prompt_about,
 )
@@ -37,7 +36,6 @@ def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(questi
     chats = [
         prompt_about(questions[3], "plain", whole=True),
         prompt_about(questions[4], "alternate"),
-        as_trained(questions[4], load_prompt_set("default")),
         prompt_about(questions[3], "none", whole=True),
     ]
     for chat in chats:
@@ -46,6 +44,17 @@ def test_the_imagined_prompts_lack_the_asked_description_and_nothing_else(questi
         assert chat.imagined[:-1] == chat.messages[:-1]
         assert chat.imagined[-1]["content"].strip()
     assert "Box" not in str(chats[1].messages[:-1]), "the alternate demonstrations speak of containers"
+
+
+def test_the_prompt_of_training_is_that_of_the_generators_rows(tmp_path: Path) -> None:
+    gold = [row for split, row in official_rows("base", scenarios=3, seed=0, row_format="few_shot") if split == "test"]
+    questions = read_questions(save(tmp_path / "test.jsonl", gold), split="test")
+    asker: Any = ScriptedAsker(lambda name, chat: f"The answer is: {questions[int(chat.id.split()[1]) - 1].answer}.")
+    _, said = BOXES.ask(states(questions), SystemCall(Path(), BoxesOptions(prompt="trained"), None, 0), asker)
+    assert said == [question.answer for question in questions]
+    prompts, ((_, chats),) = load_prompt_set("default"), asker.passes
+    for chat, row in zip(chats, scenarios(3)["test"], strict=True):
+        assert (chat.messages, chat.imagined) == (prompts.messages(row, "original"), prompts.messages(row, "imagined"))
 
 
 @pytest.fixture
