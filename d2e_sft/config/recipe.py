@@ -73,6 +73,15 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _without_context_there_is_one_view(self) -> Self:
+        if self.data.without_context and self.d2e.views != ("original",):
+            raise ValueError(
+                f"data.without_context=true with the views {', '.join(self.d2e.views)}: without contexts they are the "
+                "same; expected the objective sft (--method sft, or d2e.objective=sft)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _contains_no_key(self) -> Self:
         name = secret_in([str(self.model_dump())])
         if name is not None:

@@ -89,6 +89,8 @@ class DataSection(Section):
     """Wording of prompts and answers: the name of a bundled set, or a YAML file."""
     form: Literal["chat", "completion"] = "chat"
     """Prompts by the model's chat template, or as one text that is continued: for base models without a template."""
+    without_context: bool = False
+    """Leave the contexts out, as `d2e eval --without-context` does: the baseline that sees questions only (`sft`)."""
     max_samples: int | None = Field(default=None, ge=1)
     """Maximum number of training rows, taken evenly from the datasets; null takes all."""
     max_dev_samples: int | None = Field(default=None, ge=1)

@@ -68,6 +68,8 @@ def read_rows(
         file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
     )
     chosen = choose_samples(samples, limit, recipe.train.seed)
+    if data.without_context:
+        chosen = [sample.model_copy(update={"context": "", "refined_context": None}) for sample in chosen]
     rows = encode_rows(chosen, loaded, recipe, name=file, refuse=refuse, progress=progress)
     return replace(rows, in_file=len(samples), bad_rows=bad_rows)
 
@@ -109,11 +111,14 @@ def encode_rows(
 def describe_rows(recipe: Recipe, split: Literal["training", "dev"], rows: TokenRows) -> list[str]:
     """Lines that say how many rows of a file are used, and why others are not."""
     data, encoded, without_context = recipe.data, rows.encoded, [row for row in rows.samples if not row.context]
+    none = "without a context, so that the imagined view is the original"
+    if data.without_context:
+        none = "whose contexts are left out (data.without_context)"
     counts = {
         f"longer than {data.max_length} tokens{' and dropped' * (data.overlong == 'drop')}": len(encoded.dropped),
         f"longer than {data.max_length} tokens, so their contexts are cut": len(encoded.truncated),
         f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(rows.bad_rows),
-        "without a context, so that the imagined view is the original": len(without_context),
+        none: len(without_context),
     }
     file = data.train if split == "training" else data.dev
     lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}"]

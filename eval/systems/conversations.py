@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from d2e_sft.config.recipe import View
 from d2e_sft.data.chat_template import BEGUN, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
@@ -64,11 +63,10 @@ def ask_as_trained(
     `Asker.ask`.
     """
     prompts = load_prompt_set(asker.config.prompt_set, asker.config.form)
-    views: tuple[View, View] = ("original", "imagined")
-    chats = [
-        Conversation(one.dataset, one.id, *(prompts.messages(one, view) for view in views), group=group(one))
-        for one in samples
-    ]
+    chats = []
+    for one in samples:
+        original, imagined = prompts.messages(one, "original"), prompts.messages(one, "imagined")
+        chats.append(Conversation(one.dataset, one.id, original, imagined, group=group(one)))
     replies = asker.ask("answers", chats, style=BEGUN, **options)
     return [
         extract_answer(reply, fmt=fmt, options=one.options, marker=prompts.marker(fmt), given=prompts.given(fmt))

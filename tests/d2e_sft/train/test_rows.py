@@ -12,7 +12,7 @@ from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.train.rows import choose_samples, describe_rows, read_rows
 from d2e_sft.util.errors import UserError
-from tests.tiny import make_sample, save_tiny_model
+from tests.tiny import make_sample, make_samples, save_tiny_model
 
 
 def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
@@ -47,6 +47,28 @@ def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train.jsonl: 1 of 3 samples exceed data.max_length=400"):
         read_rows(recipe, "training", loaded, progress=False)
     assert len(read_rows(recipe, "training", loaded, progress=False, refuse=False).samples) == 2
+
+
+def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    write_samples(make_samples(3), tmp_path / "train.jsonl")
+    content = {
+        "data": {"train": str(tmp_path / "train.jsonl")},
+        "train": {"output_dir": str(tmp_path / "run")},
+        "d2e": {"objective": "product"},
+    }
+    loaded = load_model(str(tmp_path / "model"))
+    both = read_rows(Recipe.model_validate(content), "training", loaded, progress=False)
+    content["data"]["without_context"] = "true"
+    with pytest.raises(ValueError, match="with the views original, imagined: without contexts they are the same"):
+        Recipe.model_validate(content)
+    content["d2e"] = {"objective": "sft"}
+    recipe = Recipe.model_validate(content)
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    assert [item.prompts for item in rows.encoded.kept] == [
+        {"original": item.prompts["imagined"]} for item in both.encoded.kept
+    ]
+    assert "  3 whose contexts are left out (data.without_context)" in describe_rows(recipe, "training", rows)
 
 
 @pytest.mark.parametrize(
