@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AliasChoices, Field, field_validator
@@ -30,6 +30,7 @@ _HIGHEST = 5
 class EntitySalience(Row):
     """One entity's salience: in the procedure, and in each step."""
 
+    bounded: ClassVar[bool] = True
     entity: str
     overall: int = Field(validation_alias=AliasChoices(PREDICTED[0], "global_salience"))
     steps: tuple[int, ...] = Field(validation_alias="answers")
@@ -42,6 +43,15 @@ class EntitySalience(Row):
         return [_StepSalience.model_validate(step).value for step in answers.values()]
 
 
+class Count(Row):
+    """Numbers without bounds that stand for an entity's salience: votes, or a score."""
+
+    bounded: ClassVar[bool] = False
+    entity: str
+    overall: float
+    steps: tuple[float, ...]
+
+
 class _StepSalience(Row):
     value: int = Field(validation_alias=AliasChoices(PREDICTED[1], "local_salience"))
 
@@ -50,7 +60,19 @@ class _Judged(Row):
     states: tuple[EntitySalience, ...]
 
 
-Saliences = Mapping[str, tuple[EntitySalience, ...]]
+Saliences = Mapping[str, tuple[EntitySalience | Count, ...]]
+
+
+@dataclass(frozen=True)
+class Judges:
+    """The first annotator, and by name the others that are compared with this one.
+
+    `goals` are those of the procedures.
+    """
+
+    first: Saliences
+    others: Mapping[str, Saliences]
+    goals: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -65,6 +87,27 @@ def read_salience(path: Path) -> Saliences:
     """Read judgements or predictions of the judged procedures; UserError if the file is damaged or has neither."""
     judged = {key: value for key, value in read_official(path).items() if key in JUDGED}
     return {key: found.states for key, found in checked(dict[str, _Judged], judged, str(path)).items()}
+
+
+def read_judges(path: Path, second: Path) -> Judges:
+    """Read the first annotator's file, the second's if it exists, and what the first file counts.
+
+    These are the votes for an entity and its score in OpenPI, if every state has them (paper figure 3).
+    """
+    first, content = read_salience(path), read_official(path)
+    others: dict[str, Saliences] = {"second annotator": read_salience(second)} if second.is_file() else {}
+    for name, key in (("votes", "votes"), ("saliency score", "score")):
+        states = [state for number in first for state in content[number]["states"]]
+        if all(key in one for state in states for one in (state, *state["answers"].values())):
+            counts = {
+                number: [
+                    {**state, "overall": state[key], "steps": [step[key] for step in state["answers"].values()]}
+                    for state in content[number]["states"]
+                ]
+                for number in first
+            }
+            others[name] = checked(dict[str, tuple[Count, ...]], counts, str(path))
+    return Judges(first, others, {number: str(content[number].get("goal", number)) for number in first})
 
 
 def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None:
@@ -102,8 +145,12 @@ def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def _vector(entities: Sequence[EntitySalience], level: Level, official: bool) -> list[int]:
-    values = [value for entity in entities for value in ((entity.overall,) if level == "global" else entity.steps)]
+def _vector(entities: Sequence[EntitySalience | Count], level: Level, official: bool) -> list[float]:
+    values: list[float] = [
+        value for entity in entities for value in ((entity.overall,) if level == "global" else entity.steps)
+    ]
+    if not all(entity.bounded for entity in entities):
+        return [*values, 0] if official else values
     if not official:
         return [min(max(value, 0), _HIGHEST) for value in values]
     if level == "global":

@@ -9,19 +9,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import digest, shares
 from eval.run.task import Conversation
 from eval.systems.asker import Asker
 from eval.systems.conversations import ask_by_turns, system, turns, wording
 from eval.systems.openpi2 import judgements
+from eval.systems.openpi2.analysis.salience_figure import salience_plot
 from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures
-from eval.systems.openpi2.judgements import PREDICTED, EntitySalience, Level, Saliences, agreement, read_salience
+from eval.systems.openpi2.judgements import (
+    PREDICTED,
+    EntitySalience,
+    Judges,
+    Level,
+    Saliences,
+    agreement,
+    read_judges,
+    read_salience,
+)
 from eval.systems.openpi2.metrics import cell, scored
 from eval.systems.openpi2.task import Task, drawn, sampling
 from eval.systems.system import SystemCall, SystemResult
 
 HUMAN = "dev-data-reformatted-v4_votes_score_salience_1-20.json"
+FIGURE = "salience.svg"
 SECOND_HUMAN = "dev-data-reformatted-v4_votes_salience_1-20_human2.json"
 _TOKENS = 64  # a number and one sentence
 
@@ -101,14 +114,14 @@ def salience_file(content: Mapping[str, Any], predictions: Saliences) -> str:
     return official_text(written)
 
 
-def salience_result(human: Saliences, second: Saliences | None, predictions: Saliences) -> SystemResult:
-    """Return the agreement of the predictions and of the second annotator with the first annotator."""
+def salience_result(judges: Judges, predictions: Saliences) -> SystemResult:
+    """Return the agreement of the predictions and of other judges with the first annotator, with a figure."""
+    human, keys = judges.first, list(predictions)
     about = digest([[key, [vars(item) for item in human[key]]] for key in sorted(predictions)])
     rows: list[tuple[str, ...]] = []
     detail, headline, measures = {}, {}, []
-    for name, judge in (("second annotator", second), ("predictions", predictions)):
-        if judge is None:
-            continue
+    bars: dict[str, list[float | None]] = {}
+    for name, judge in {**judges.others, "predictions": predictions}.items():
         found = {
             (level, kind): agreement(human, judge, level, official=kind == "official")
             for level in judgements.LEVELS
@@ -116,6 +129,7 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
         }
         means = ("-" if own.mean is None else cell(own.mean) for own in found.values())
         rows.append((f"{name} ({scored(len(judge), len(human))})", *means))
+        bars[name] = [found["global", "official"].by_procedure.get(key) for key in keys]
         detail[name.replace(" ", "_")] = {"_".join(key): vars(own) for key, own in found.items()}
         for (level, kind), own in found.items() if name == "predictions" else ():
             if kind == "official":
@@ -126,39 +140,55 @@ def salience_result(human: Saliences, second: Saliences | None, predictions: Sal
                 measures += shares(title, "procedures", about, defined)
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")
     table = Table.of(columns, rows, "Salience, mean Pearson's r of procedures (- is undefined)")
-    return SystemResult({**headline, "salience": detail}, [table], measures=measures)
+    figure = salience_plot([judges.goals[key] for key in keys], bars)
+    return SystemResult(
+        {**headline, "salience": detail}, [table, _values(judges, predictions)], {FIGURE: figure}, measures=measures
+    )
 
 
-class Salience(Task[Saliences, Saliences]):
+def _values(judges: Judges, predictions: Saliences) -> Table:
+    """Return mean and standard deviation of the values that annotators and predictions give (section 5)."""
+    given = {"first annotator": judges.first, **judges.others, "predictions": predictions}
+    rows = []
+    for name, judge in given.items():
+        entities = [entity for own in judge.values() for entity in own if entity.bounded]
+        if entities:  # votes and scores have other units
+            levels = [one.overall for one in entities], [value for one in entities for value in one.steps]
+            rows.append((name, *(f"{own(values):.1f}" for values in levels for own in (np.mean, np.std))))
+    columns = ("salience given by", "global, mean", "deviation", "local, mean", "deviation")
+    return Table.of(columns, rows)
+
+
+class Salience(Task[Judges, Saliences]):
     """Salience of the gold entities."""
 
     kind = "salience"
     official = (HUMAN,)
 
-    def read_gold(self, path: Path, options: Any) -> Saliences:
-        return read_salience(path)
+    def read_gold(self, path: Path, options: Any) -> Judges:
+        return read_judges(path, path.with_name(SECOND_HUMAN))
 
-    def read_predictions(self, path: Path, gold: Saliences, options: Any) -> Saliences:
+    def read_predictions(self, path: Path, gold: Judges, options: Any) -> Saliences:
         found = read_salience(path)
-        judgements.check_same_entities(gold, found, path)
+        judgements.check_same_entities(gold.first, found, path)
         return found
 
-    def evaluate(self, gold: Saliences, answers: Saliences, options: Any, seed: int) -> SystemResult:
-        return salience_result(gold, None, answers)
+    def evaluate(self, gold: Judges, answers: Saliences, options: Any, seed: int) -> SystemResult:
+        return salience_result(gold, answers)
 
     def run(self, call: SystemCall, asker: Asker) -> SystemResult:
-        """Ask a model, and compare its answers and a second annotator's with the first annotator's."""
+        """Ask a model, and compare its answers and those of other judges with the first annotator's."""
         path = self.gold_at(call.data, call.options, "--data")
-        second = path.with_name(SECOND_HUMAN)
         procedures = {key: item for key, item in read_procedures(path).items() if key in judgements.JUDGED}
         predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))
-        judged = read_salience(second) if second.is_file() else None
-        files = {"salience.json": salience_file(read_official(path), predictions)}
-        return replace(salience_result(read_salience(path), judged, predictions), files=files)
+        result = salience_result(self.read_gold(path, call.options), predictions)
+        return replace(
+            result, files={**result.files, "salience.json": salience_file(read_official(path), predictions)}
+        )
 
-    def template(self, gold: Saliences, options: Any) -> Iterator[dict[str, Any]]:
+    def template(self, gold: Judges, options: Any) -> Iterator[dict[str, Any]]:
         """Return one line per entity in its procedure, with an empty step, and one in each of its steps."""
-        for key, entities in gold.items():
+        for key, entities in gold.first.items():
             for item in entities:
                 for step in ("", *range(1, len(item.steps) + 1)):
                     yield {"procedure": key, "entity": item.entity, "step": step, "salience": ""}

@@ -12,7 +12,7 @@ from d2e_sft.util.errors import UserError
 from eval.run.task import Conversation
 from eval.systems.openpi2 import salience
 from eval.systems.openpi2.gold import read_official
-from eval.systems.openpi2.judgements import agreement, check_same_entities, read_salience
+from eval.systems.openpi2.judgements import Judges, agreement, check_same_entities, read_salience
 from tests.eval.systems.files import save
 from tests.eval.systems.openpi2.procedures import judged, rescored, run
 
@@ -71,7 +71,9 @@ def test_predictions_are_written_as_the_official_files_are(tmp_path: Path) -> No
     assert (state["global_salience_pred"], state["answers"]["step2"]["local_salience_pred"]) == ("4", "0")
     assert state["answers"]["step1"]["attributes"][0]["attribute"] == "temperature"
     assert read_salience(save(tmp_path / "written.json", written)) == predicted
-    scores = salience.salience_result(read_salience(path), predicted, predicted).scores
+    scores = salience.salience_result(
+        Judges(read_salience(path), {"second annotator": predicted}, {"1": "Tea"}), predicted
+    ).scores
     assert scores["salience_global"] == scores["salience"]["second_annotator"]["global_official"]["mean"]
 
 
