@@ -95,6 +95,7 @@ def base(tmp_path: Path) -> Path:
         ("boxes", ("--form", "completion", "demonstrations=none"), "-demonstrations=none-completion", {"": ""}),
         ("boxes", ("states_per_numops=1",), "-states_per_numops=1", {"": ""}),
         ("wiqa", ("--alpha", "0.5"), "", {"wiqa_predictions.jsonl": ""}),
+        ("wiqa", ("prompt=trained", "--alpha", "0.5"), "-prompt=trained", {"wiqa_predictions.jsonl": ""}),
         (
             "openpi2",
             ("--alpha", "0.5", "--max-samples", "1"),
@@ -131,6 +132,7 @@ def test_a_run_leaves_predictions_that_score_the_same(
         ("boxes", ("--num-beams", "3"), "this model has only a decoder"),
         ("boxes", ("--num-beams", "3", "--alpha", "0.5"), "num_beams=3 with debiased decoding"),
         ("wiqa", ("file=dev.jsonl",), "holds no dev.jsonl"),
+        ("wiqa", ("prompt=trained", "shots=1"), "without solved examples; leave shots out"),
         ("openpi2", ("task=clusters",), "holds no dev_data_mini_entity.json"),
     ],
 )
