@@ -27,8 +27,8 @@ class Continuation:
     """How turns become one text.
 
     Attributes:
-        cue: The line on which an answer begins; empty: an answer begins on a new line; None: it continues the
-            question's last line.
+        cue: The line on which an answer begins; empty: an answer begins with a line break, which the model writes
+            since tokenizers join it with what follows; None: it continues the question's last line.
         stops: Texts that end an answer, which are no part of it.
         comment: What precedes the instruction, such as `# ` in front of code.
     """
@@ -39,7 +39,7 @@ class Continuation:
 
     def text(self, messages: Messages) -> str:
         """Return the turns as one text, up to where the next answer begins."""
-        opened = "" if self.cue is None else f"\n{self.cue}"
+        opened, joint = f"\n{self.cue}" if self.cue else "", "\n" if self.cue == "" else " "
         paragraphs: list[str] = []
         for place, message in enumerate(messages):
             content = message["content"]
@@ -48,7 +48,7 @@ class Continuation:
             elif message["role"] != "assistant":
                 paragraphs.append(content + opened)
             elif place and messages[place - 1]["role"] not in ("system", "assistant"):
-                paragraphs[-1] += content if self.cue == "" else f" {content}"
+                paragraphs[-1] += joint + content
             else:
                 paragraphs.append(content)
         return "\n\n".join(paragraphs)
@@ -89,8 +89,9 @@ class ChatEncoder:
         if not (encoder_decoder or as_text or has_template):
             raise UserError(
                 f"tokenizer of {tokenizer.name_or_path!r}: has no chat template, and the form of the prompts is chat",
-                remedy="give a base model texts to continue: --form completion (data.form=completion in training); or "
-                "use the model's -Instruct or -Chat variant, or add chat_template.jinja to its folder",
+                remedy="give a base model texts to continue: --form completion of d2e eval and d2e predict, "
+                "data.form=completion of d2e train; or use the model's -Instruct or -Chat variant, or add "
+                "chat_template.jinja to its folder",
             )
         self.plain = as_text or not has_template
         self.end_of_turn = _end_of_text_id(tokenizer) if self.plain else end_of_turn_id(tokenizer)

@@ -99,9 +99,9 @@ class PromptSet(BaseModel):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The texts that end an answer: for a text that is continued an empty line, or the next context line."""
-        if not self.as_text or self._setting != "cot":  # a chain of thought has empty lines
-            return tuple(CUED.stops) if self.as_text else ()
+        """The texts that end an answer, which is continued: the beginnings of another sample's context line."""
+        if not self.as_text:
+            return ()
         heads = (prompt.context.partition("{")[0].strip() for prompt in self._prompts.values())
         return tuple(dict.fromkeys(f"\n{head}" for head in heads if head))
 

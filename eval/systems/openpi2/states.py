@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from d2e_sft.data.chat_template import Continuation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest, measure
@@ -19,7 +20,7 @@ from eval.systems.openpi2 import gold as official_files
 from eval.systems.openpi2.gold import GoldState, read_official, read_procedures, states_by_step
 from eval.systems.openpi2.metrics import NOT_COMPUTED, Scorer, cell, mean, scored
 from eval.systems.openpi2.task import Task, conversation, drawn, sampling, scorer_of
-from eval.systems.openpi2.tracking import BEGUN, cut_answer, states_chat_prompt, states_text_prompt
+from eval.systems.openpi2.tracking import cut_answer, states_chat_prompt, states_text_prompt
 from eval.systems.system import SystemCall, SystemResult
 
 _STATES_TOKENS = 64
@@ -116,7 +117,7 @@ class States(Task[GoldStates, Predictions]):
                 ),
                 read=lambda output: cut_answer(output, call.form, "states"),
                 max_new_tokens=_STATES_TOKENS,
-                style=BEGUN,
+                style=Continuation(cue=None, stops=("\n",)),
                 **sampling(call),
             )
             replies = chain.from_iterable(said[key] for key in changes)

@@ -61,9 +61,9 @@ DIALOGUE = [
     ("style", "text"),
     [
         (CUED, "Judge.\n\nWet?\nAnswer: yes\n\nDry =\nor?\nAnswer:"),
-        (LINES, "Judge.\n\nWet?\nyes\n\nDry =\nor?\n"),
+        (LINES, "Judge.\n\nWet?\nyes\n\nDry =\nor?"),
         (BEGUN, "Judge.\n\nWet? yes\n\nDry =\nor?"),
-        (Continuation("", comment="# "), "# Judge.\n\nWet?\nyes\n\nDry =\nor?\n"),
+        (Continuation("", comment="# "), "# Judge.\n\nWet?\nyes\n\nDry =\nor?"),
     ],
 )
 def test_turns_become_one_text_up_to_where_the_answer_begins(style: Continuation, text: str) -> None:

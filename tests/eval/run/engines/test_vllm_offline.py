@@ -90,6 +90,22 @@ def test_vllm_is_given_the_prompts_of_the_other_engine(
     assert scores["engine_counts"] == {"resubmissions": 4}
 
 
+def test_a_text_that_ends_an_answer_cuts_the_outputs_of_vllm_too(
+    world: Path, tmp_path: Path, offline: Offline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [row["output"] for row in _completed(world, tmp_path / "whole", "--engine", "vllm")]
+    middle = next(text[2] for text in said if len(text) > 4)
+    monkeypatch.setattr("d2e_sft.data.prompts.PromptSet.stops", (middle,))
+    cut = [row["output"] for row in _completed(world, tmp_path / "vllm", "--engine", "vllm")]
+    assert cut == [text.partition(middle)[0] for text in said] != said
+    assert cut == [row["output"] for row in _completed(world, tmp_path / "here")]
+
+
+def _completed(world: Path, run: Path, *how: str) -> list[dict[str, Any]]:
+    assert evaluate(world, run, "--form", "completion", "--alpha", 0.5, *how) == 0
+    return predictions(run, "bench-completion")
+
+
 def test_vllm_scores_options_as_the_other_engine(world: Path, tmp_path: Path, offline: Offline) -> None:
     rows = [bench_row(i) for i in range(1, 9, 2)]
     save_bench(tmp_path / "bench", rows)
