@@ -16,6 +16,7 @@ from typing import Any
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
 from eval.compare.measures.measure import shares
+from eval.systems.files import checked
 from eval.systems.flat.openpi2 import FORMS
 from eval.systems.openpi2 import gold as official_files
 from eval.systems.openpi2.gold import (
@@ -102,11 +103,12 @@ class SchemaErrors(Task[Procedures, Labelled]):
         return official_files.read_clustered(path)
 
     def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Labelled:
-        content = read_official(path, list[dict[str, list[tuple[str, str | int]]] | str])
+        content = read_official(path, list[Any])
         # A published procedure ends with the word "annotated".
         steps = {key: [step for step in found if not isinstance(step, str)] for key, found in content.items()}
-        checked = check_steps(path, steps, {key: one.steps for key, one in gold.items()})
-        return {key: [list(_rows(path, key, step)) for step in found] for key, found in checked.items()}
+        labelled = checked(dict[str, list[dict[str, list[tuple[str, str | int]]]]], steps, str(path))
+        check_steps(path, labelled, {key: one.steps for key, one in gold.items()})
+        return {key: [list(_rows(path, key, step)) for step in found] for key, found in labelled.items()}
 
     def template(self, gold: Procedures, options: Any) -> Iterator[dict[str, Any]]:
         """Return one line per step; a step with more predictions gets more lines."""

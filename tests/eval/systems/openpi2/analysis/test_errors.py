@@ -71,6 +71,8 @@ def test_a_label_that_is_none_and_a_step_too_few_are_refused(tmp_path: Path) -> 
     assert "'colour' of 'tea' has the label '4'; expected one of '1' (correct)" in refusal_of(
         *arguments(tmp_path, bad)
     )
+    schema = {"1": [{"tea": ["colour"]}, {}]}
+    assert "predictions.json: 1.0.tea.0: got 'colour'" in refusal_of(*arguments(tmp_path, schema))
     assert "got 1 items; expected one item for each of the 2 steps" in refusal_of(*arguments(tmp_path, {"1": [{}]}))
 
 
