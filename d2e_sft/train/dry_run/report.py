@@ -168,7 +168,7 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
     lines = [f"{which}: {sample.id} ({sample.dataset}, {sample.format})"]
     if len(sequences) > 1:
         shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*sequences, strict=False)))
-        packed = len(pack([sequences]).tokens)
+        packed = len(pack([list(dict.fromkeys(map(tuple, sequences)))]).tokens)  # equal views are computed once
         lines.append(
             f"  the views begin with {shared} tokens in common; {separate} tokens apart, {packed} in a packed row"
         )

@@ -37,3 +37,6 @@ def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
     layout: Any = Layout(packing, "sdpa")  # type: ignore[arg-type]
     _, rows, _ = draw(recipe, [wide, full], layout, count_steps(recipe.train, 2, 1))
     assert rows == [["wide", "full"].index(heaviest)]
+    # The refined view is the original one, so it costs nothing: 2 × 50 tokens of the wider row against 3 × 40.
+    _, rows, _ = draw(recipe, [{**wide, "refined": wide["original"]}, full], layout, count_steps(recipe.train, 2, 1))
+    assert rows == [1]

@@ -174,6 +174,9 @@ def test_samples_are_shown_as_the_model_sees_them() -> None:
     assert lines[0] == "first: s3 (made-up, qa)"
     # <|user|> alone is common: r and t differ. 18 + 9 and 12 + 9 tokens, all kept: one token is not worth sharing.
     assert lines[1] == f"  the views begin with 1 tokens in common; {19 + 13 + 18} tokens apart, 50 in a packed row"
+    again = EncodedSample(prompts | {"refined": prompts["original"]}, encoded.answer)  # type: ignore[arg-type]
+    text = render_example("first", make_sample(3), again, tokenizer)[1]
+    assert text.endswith(f"; {19 + 13 + 19 + 27} tokens apart, 50 in a packed row"), "an equal view is computed once"
     assert lines[2:6] == [
         "  original: prompt 19 + answer 9 tokens",
         "    | <|user|>rain, then what?<|end|><|assistant|>",
