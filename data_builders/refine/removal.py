@@ -52,30 +52,33 @@ def remove_spans(context: SpannedContext, score: Score, limits: Limits) -> Kept 
     Whole sentences go first, then spans inside the others. A round scores the context without each of them. Those
     that may go do so together, the least relevant first, as many as the score allows.
     """
-    kept = frozenset(range(len(context.spans)))
-    without, best = score([frozenset(), kept])
-    if best - without < limits.margin:
+    known: dict[Kept, float] = {}  # so that nothing is scored twice and rounded otherwise
+
+    def values(sets: Sequence[Kept]) -> dict[Kept, float]:
+        new = [kept for kept in dict.fromkeys(sets) if kept not in known]
+        known.update(zip(new, score(new) if new else [], strict=True))
+        return {kept: known[kept] for kept in sets}
+
+    def fits(rest: Kept) -> bool:
+        return bool(rest) and sum(context.words[number] for number in rest) >= limits.least_share * sum(context.words)
+
+    def rank(rest: Kept) -> tuple[float, float]:
+        return max(context.relevance[number] for number in kept - rest), -known[rest]
+
+    kept, nothing = frozenset(range(len(context.spans))), frozenset[int]()
+    best = values([nothing, kept])[kept]
+    if best - known[nothing] < limits.margin:
         return None
-    least = limits.least_share * sum(context.words)
-
-    def allowed(rest: Kept) -> bool:
-        return bool(rest) and sum(context.words[number] for number in rest) >= least
-
     for units in _levels(context):
         while True:
-            single = {kept - unit: unit & kept for unit in units if unit & kept and allowed(kept - unit)}
-            values = dict(zip(single, score([*single]), strict=True))
-            going = [rest for rest in single if values[rest] >= best - limits.loss]
+            single = values([kept - unit for unit in units if unit & kept and fits(kept - unit)])
+            going = sorted((rest for rest in single if single[rest] >= best - limits.loss), key=rank)
             if not going:
                 break
-            going.sort(key=lambda rest: (max(context.relevance[number] for number in single[rest]), -values[rest]))
             # Spans that may go one by one may matter together.
-            several: list[Kept] = list(
-                accumulate(going, lambda rest, one: rest & one if allowed(rest & one) else rest)
-            )
-            values |= dict(zip(several[1:], score(several[1:]), strict=True))
-            kept = next(rest for rest in reversed(several) if values[rest] >= best - limits.loss)
-            best = max(best, values[kept])
+            several = values([*accumulate(going, lambda rest, one: rest & one if fits(rest & one) else rest)])
+            kept = next(rest for rest in reversed(several) if several[rest] >= best - limits.loss)
+            best = max(best, known[kept])
     return kept
 
 

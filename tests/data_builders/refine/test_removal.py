@@ -54,6 +54,17 @@ def test_two_spans_that_say_the_same_do_not_both_go() -> None:
     assert remove_spans(context([0, 1, 2]), either, LIMITS) in ({0}, {1})
 
 
+def test_no_context_is_scored_twice_as_a_second_score_may_be_rounded_otherwise() -> None:
+    seen = list[Kept]()
+
+    def once(sets: Sequence[Kept]) -> list[float]:
+        seen.extend(sets)
+        return worth(9, 0, 0, 0.6, 0.6)(sets)
+
+    assert remove_spans(context([0, 1, 1, 2, 2]), once, LIMITS.model_copy(update={"least_share": 0.7})) is not None
+    assert len(seen) == len(set(seen))
+
+
 def test_the_least_relevant_go_first_where_not_all_may() -> None:
     given = context([0, 1, 2, 3]).model_copy(update={"relevance": [0.0, 3.0, 1.0, 2.0]})
     kept = remove_spans(given, worth(9, 0, 0.3, 0.1), LIMITS.model_copy(update={"least_share": 0.5}))
