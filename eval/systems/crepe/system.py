@@ -35,7 +35,7 @@ FAMILIES: dict[str, Family] = {
     "text_change": Family(ask_texts, by_event=True),
     "text_at_once": Family(ask_texts, by_event=True, style=LINES),
     "yes_no": Family(ask_texts, shots=0, by_event=True, style=BEGUN),
-    "two_questions": Family(ask_two_questions, shots=0, by_event=True, style=LINES),
+    "two_questions": Family(ask_two_questions, shots=0, by_event=True),  # the style of training rows
     "chat": Family(ask_texts, shots=0, by_event=True, by_step=True),
     "cot": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True),
     "self_ask": Family(ask_texts, ("none", "gold"), by_event=True, by_step=True, style=LINES),

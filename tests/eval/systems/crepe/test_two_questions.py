@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.chat_template import CUED
 from d2e_sft.data.conversation import prompt_turns
 from data_builders.sources import SOURCES
 from eval.systems.crepe.parse import read_truth
+from eval.systems.crepe.system import FAMILIES
 from tests.eval.systems.crepe import perfect
 from tests.eval.systems.crepe.procedures import BURN, last, run
 
@@ -67,3 +69,4 @@ def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(tmp_path: 
     chat = asker.passes[0][1][0]
     row = prompt_turns(source.prompt, source.system, f"Is it more likely that {BURN.removesuffix('.')}?")
     assert (chat.messages, chat.imagined) == (row.messages("Boil the water."), row.messages(""))
+    assert FAMILIES["two_questions"].style == CUED, "as rows are trained on in other forms than chat"
