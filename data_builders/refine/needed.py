@@ -48,14 +48,28 @@ def spans_of(sample: EventSample, labelled: Collection[str] = ()) -> list[str]:
     if answers_with_a_label(sample, labelled):
         return []
     earlier = sample.conversation.earlier_answers if sample.conversation and sample.conversation.loss == "all" else []
-    return _texts(sample, "spans") or [*sample.answers, *earlier]
+    return texts_of(sample, "spans") or [*sample.answers, *earlier]
 
 
 def answers_with_a_label(sample: EventSample, labelled: Collection[str] = ()) -> bool:
     """Return whether the answer is a label: of the relation of two events, such as `positive`, or of its dataset."""
     if sample.format == "nli" or sample.dataset in labelled:
         return True
-    return bool(_texts(sample, "events") or _texts(sample, "chain"))
+    return bool(texts_of(sample, "events") or texts_of(sample, "chain"))
+
+
+def query_of(sample: EventSample, labelled: Collection[str] = ()) -> str:
+    """Return the text with which the sentences of the sample's context are compared."""
+    if answers_with_a_label(sample, labelled):
+        return sample.question
+    earlier = sample.conversation.turns if sample.conversation and sample.conversation.loss == "all" else ()
+    return " ".join([sample.question, *sample.answers, *(turn.content for turn in earlier if turn.role != "system")])
+
+
+def texts_of(sample: EventSample, key: str) -> list[str]:
+    """Return the texts of a list in `meta`; empty if there is none."""
+    found = sample.meta.get(key)
+    return [str(text) for text in found] if isinstance(found, list) else []
 
 
 def needed(sample: EventSample, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
@@ -64,10 +78,10 @@ def needed(sample: EventSample, sentences: Sequence[str], relevance: Sequence[fl
     If a text occurs several times, the occurrence of the highest `relevance` counts.
     """
     kept: set[int] = set()
-    for text in _texts(sample, "evidence"):
+    for text in texts_of(sample, "evidence"):
         kept |= best_occurrence(sentences, text, relevance)
     for key in ("events", "chain"):
-        if not (events := _texts(sample, key)):
+        if not (events := texts_of(sample, key)):
             continue
         places = [_stating(event, sentences, relevance) for event in events]
         stating = set().union(*places)
@@ -98,7 +112,12 @@ def holding_answers(
     """Return the places of the sentences with accepted answers, or from which one may follow; see the module."""
     spans = spans_of(sample, labelled)
     found = set().union(*(best_occurrence(sentences, span, relevance) for span in spans))
-    if found or not spans or _texts(sample, "evidence") or any(_stating(span, sentences, relevance) for span in spans):
+    if (
+        found
+        or not spans
+        or texts_of(sample, "evidence")
+        or any(_stating(span, sentences, relevance) for span in spans)
+    ):
         return found
     best = max(range(len(sentences)), key=lambda place: relevance[place])
     return set(range(max(best - 1, 0), min(best + 2, len(sentences))))
@@ -144,8 +163,3 @@ def _stating(event: str, sentences: Sequence[str], relevance: Sequence[float]) -
     if not wanted or most < _LEAST_SHARE * len(wanted):
         return set()
     return {place for place, count in enumerate(shared) if count == most}
-
-
-def _texts(sample: EventSample, key: str) -> list[str]:
-    found = sample.meta.get(key)
-    return [str(text) for text in found] if isinstance(found, list) else []

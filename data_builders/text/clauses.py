@@ -9,27 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Literal
 
 from data_builders.text.verbs import begins_with_verb, predicate_place
 from data_builders.text.word_lists import words_of
 
-Kind = Literal["main", "adjunct", "item", "rest", "wrapper"]
+Kind = Literal["main", "adjunct", "remark", "phrase", "item", "rest", "wrapper"]
 
 _TOKEN = re.compile(r"\d[\d.,]*\d|\w[\w'’.-]*\w|\w|--+|[^\w\s]")
-_APART = re.compile(r"\s|,\s|[—–;]|--")  # before a piece: not "Ba(K,Na)2"
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_LONGEST_TIME = 6
+_NO_NOUN = re.compile(r"(?:ing|ed|ly|able|ful|ive|ous|ant|(?<!m)ent)$|^(?:how|what|which|there|here)$")
+_RAISING = words_of("allowing", "allowing_too", "nominatives")  # before "prices to rise"
+_APART = re.compile(r"\s|,\s|[—;]|--")  # before a piece: not "Ba(K,Na)2"
 _JOINING = ("and", "but", "or", "so", "yet", "nor")
 _MARKS = (",", "—", "–", "--", "---")
 _STOPS = (".", "!", "?", ";", "…", ":")
 _BRACKETS = {"(": ")", "[": "]"}
 _ADJECTIVE = re.compile(
     r"\w{2,}(?:al|ic|ive|ous|ful|less|ble|ant|ent|ed|ing|y)$|large|small|big|good|new|old|long|low"
-)
-_WRAPPER = re.compile(
-    r"(?:(?:we|i) (?:\w+ly |also |still |now |do |continue to )?(?:believe|think|surmise|suspect)(?: that)?|"
-    r"(?:we|i|they|he|she|analysts) (?:\w+ly |also |still )?(?:expect|estimate|anticipate|assume|forecast|note|"
-    r"contend|argue|feel|felt|thought|said|say) that)(?= (?!to\b|in\b|of\b|about\b|the same\b|so\b)\w)"
 )
 
 
@@ -69,16 +68,23 @@ class Piece:
             return True
         if first == "that":
             return self.start > 0 and not self.joined
-        gerund = first.endswith("ing") and (
-            first not in words_of("not_gerunds") or second in words_of("continues_noun")
+        gerund = (
+            first.endswith("ing")
+            and first != "during"
+            and (first not in words_of("not_gerunds") or second in words_of("continues_noun"))
         )
-        if gerund and (self.marked or self.verb is None):
+        timed = len(self.bare) <= _LONGEST_TIME and self.bare[-1:] and self.bare[-1] in words_of("times")
+        if self.verb is None and (gerund or timed or " ".join(self.bare) == "as such"):
+            return True
+        if gerund and self.marked:
             return True
         if self.verb is not None:
             return self.marked and first not in words_of("nominatives", "determiners") and first in words_of("remarks")
         participle = first.endswith("ed") and second in words_of("noun_cues")
-        gerund = first.endswith("ing") and (
-            first not in words_of("not_gerunds") or second in words_of("continues_noun")
+        gerund = (
+            first.endswith("ing")
+            and first != "during"
+            and (first not in words_of("not_gerunds") or second in words_of("continues_noun"))
         )
         adverb = first.endswith("ly") and len(first) > 4
         return participle or adverb or first in words_of("remarks", "noun_cues")
@@ -94,8 +100,7 @@ def cut_clauses(sentence: str) -> list[Piece]:
         *(place for place in _cuts(words, capital) if _APART.match(sentence, found[place - 1].end())),
         len(words),
     ]
-    pieces = [Piece(found[first].start() if first else 0, words[first:end]) for first, end in pairwise(places)]
-    return list(_without_wrappers(pieces, sentence))
+    return [Piece(found[first].start() if first else 0, words[first:end]) for first, end in pairwise(places)]
 
 
 def _cuts(words: Sequence[str], capital: Sequence[bool]) -> Iterator[int]:
@@ -132,17 +137,40 @@ def _begins(words: Sequence[str], last: int, place: int, capital: Sequence[bool]
         return after not in _STOPS and not _inside_phrase(words, last, place)
     if before in (*_MARKS, *_JOINING) or before in words_of("determiners", "prepositions"):
         return False
-    done = predicate_place(list(words[last:place])) is not None
+    done = words[last] in words_of("placing") or predicate_place(list(words[last:place])) is not None
     if word in _JOINING:
         rest = list(_until_mark(words, place + 1)) or [""]
         subject = (
             rest[0] in words_of("nominatives", "by_reference", "determiners") | {"there", "i"} or capital[place + 1]
         )
-        joins = begins_with_verb(rest) or (subject and predicate_place(rest) is not None)
+        shared = before in words_of("plain_forms") and begins_with_verb(rest)  # "meet or exceed standards"
+        joins = (begins_with_verb(rest) and not shared) or (subject and predicate_place(rest) is not None)
         return done and joins and "both" not in words[last:place]
     alone = all(one in _MARKS or one in words_of("focus") for one in words[last:place])
-    begun = words[last] in _MARKS and word not in ("that", "who", "which", "whose", "whom")
-    return not alone and (done or begun) and _opens(words, place)
+    begun = last and words[last] not in _JOINING and word not in ("that", "who", "which", "whose", "whom")
+    return not alone and (((done or begun) and _opens(words, place)) or _places(words, last, place))
+
+
+def _places(words: Sequence[str], last: int, place: int) -> bool:
+    """Whether a phrase begins at a preposition behind a noun that the clause can end with: "sales | in Peru"."""
+    word, before = words[place], words[place - 1]
+    adjective = _NO_NOUN.search(before) and before not in words_of("not_gerunds")
+    if word not in words_of("placing") or not before.isalpha() or adjective:
+        return False
+    if before in words_of("auxiliaries", "modals", "adverbs", "dangling", "nominatives", "predicatives"):
+        return False
+    acting = words_of("auxiliaries", "modals", "adverbs", "nominatives") | {"to", "and", "or", "who", "which", "that"}
+    if before in words_of("verb_forms") and words[place - 2] in acting:
+        return False
+    if word == "to" and (not begins_with_verb(list(words[place + 1 :])) or not _RAISING.isdisjoint(words[last:place])):
+        return False
+    phrase = takewhile(
+        lambda one: one not in _JOINING and one not in words_of("clause_openers"), _until_mark(words, place + 1)
+    )
+    if not words_of("auxiliaries", "modals").isdisjoint(phrase):
+        return False  # "people in Peru are"
+    verb = predicate_place(list(words[last:place]))
+    return words[last] in words_of("placing") or (verb is not None and last + verb < place - 2)
 
 
 def _inside_phrase(words: Sequence[str], last: int, place: int) -> bool:
@@ -158,7 +186,8 @@ def _inside_phrase(words: Sequence[str], last: int, place: int) -> bool:
 def _opens(words: Sequence[str], place: int) -> bool:
     """Whether a clause or phrase that leans on another one begins at a word, also without a comma."""
     word, before = words[place], words[place - 1]
-    if _opens_phrase(words, place):
+    complement = before in words_of("auxiliaries", "dangling")  # "is based on"
+    if (_opens_phrase(words, place) and not complement) or _tells_time(words, place):
         return True
     rest = list(_until_mark(words, place + 1))
     if word == "that":
@@ -177,6 +206,19 @@ def _opens(words: Sequence[str], place: int) -> bool:
     )
 
 
+def _tells_time(words: Sequence[str], place: int) -> bool:
+    """Whether a phrase of time begins at a word and ends its piece: "by 2025", "over the next few years"."""
+    if words[place] not in words_of("time_openers"):
+        return False
+    phrase = list(_until_mark(words, place + 1))[:_LONGEST_TIME]
+    for length, word in enumerate(phrase, start=1):
+        if word in words_of("times") or _YEAR.fullmatch(word):
+            after = place + length + 1
+            ended = after >= len(words) or words[after] in (*_MARKS, *_STOPS, *_BRACKETS, *_JOINING)
+            return ended or words[after] in words_of("clause_openers") or _opens_phrase(words, after)
+    return False
+
+
 def _takes_clause(word: str) -> bool:
     """Whether a question may be the object of a word: "know when", "see if"."""
     return word in words_of("base_forms", "everyday", "modals", "auxiliaries", "asking")
@@ -193,19 +235,3 @@ def _until_mark(words: Sequence[str], place: int) -> Iterator[str]:
         if word in _MARKS or word in _STOPS or word in _BRACKETS:
             return
         yield word
-
-
-def _without_wrappers(pieces: Sequence[Piece], sentence: str) -> Iterator[Piece]:
-    """The pieces, with "we believe that" apart from the clause behind it."""
-    for number, piece in enumerate(pieces):
-        end = pieces[number + 1].start if number + 1 < len(pieces) else len(sentence)
-        start = piece.start + (1 if piece.marked else 0)
-        text = sentence[start:end]
-        blanks = len(text) - len(text.lstrip())
-        wrapped = None if piece.joined else _WRAPPER.match(text.casefold(), blanks)
-        if wrapped is None or len(piece.words) < 6:
-            yield piece
-            continue
-        words = wrapped.group().split()
-        yield Piece(piece.start, [*piece.words[: 1 if piece.marked else 0], *words], "wrapper")
-        yield Piece(start + wrapped.end(), piece.words[len(words) + (1 if piece.marked else 0) :])

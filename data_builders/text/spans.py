@@ -19,6 +19,7 @@ from data_builders.text.sentences import sentence_spans
 _OPENING = re.compile(r"[\s,;:—–-]+|(?:and|but|or|so|yet|nor|that)\b\s*|[”’)\]]\s*", re.IGNORECASE)
 _CLOSING = re.compile(r"[\s,;:—–-]+$")
 _END = re.compile(r"""\s*[.!?…]+(?:\s*["'”’)\]]+)*$""")
+_MARKS = (",", ";", ":", ".", "!", "?", ")")
 _COMMA = re.compile(r"^\s*,")
 
 
@@ -29,8 +30,9 @@ class Span:
     Attributes:
         start, end: Its place in the text, in characters.
         sentence: The number of its sentence in `sentence_spans`.
-        kind: main (a clause of its own), adjunct (can go: a subordinate or relative clause, a phrase, a remark), item
-            (of a series, or a further predicate), rest (of an interrupted clause), wrapper ("we believe that").
+        kind: main (a clause of its own), adjunct (a subordinate, relative or participle clause), remark (a phrase, or
+            words in brackets), phrase (after a preposition, without a comma), item (of a series, or a further
+            predicate), rest (of an interrupted clause), wrapper ("we believe that").
         needs: The numbers of the spans without which it cannot be read.
     """
 
@@ -46,8 +48,7 @@ def split_spans(text: str) -> list[Span]:
     spans: list[Span] = []
     for number, (start, end) in enumerate(sentence_spans(text)):
         first = len(spans)
-        pieces = cut_clauses(text[start:end])
-        link_clauses(pieces)
+        pieces = link_clauses(cut_clauses(text[start:end]), text[start:end])
         ends = [piece.start for piece in pieces[1:]] + [end - start]
         for piece, piece_end in zip(pieces, ends, strict=True):
             needs = tuple(first + place for place in piece.needs)
@@ -108,14 +109,15 @@ def _sentence(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: C
 
 
 def _texts(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: Collection[int]) -> Iterator[str]:
-    """The texts of the spans that stay; the comma after a remark goes with it, unless it separates clauses."""
-    before = ""
-    for number in sentence:
+    """The texts of the spans that stay, with one blank where others stood between them, and none before a comma."""
+    for place, number in enumerate(sentence):
         if number not in kept:
             continue
         part = text[spans[number].start : spans[number].end]
-        lost_before = number > sentence[0] and number - 1 not in kept
-        if lost_before and spans[number].kind == "rest":
-            part = _COMMA.sub("", part)
-        yield f" {part}" if lost_before and part[:1].isalnum() and before[-1:].isalnum() else part
-        before = part
+        following = next((one for one in sentence[place + 1 :] if one in kept), None)
+        if following is not None and following != sentence[place + 1]:
+            after = text[spans[following].start : spans[following].end].lstrip()
+            part = part.rstrip() + ("" if after[:1] in _MARKS and spans[following].kind != "rest" else " ")
+        if number > sentence[0] and number - 1 not in kept:
+            part = _COMMA.sub("", part).lstrip() if spans[number].kind == "rest" else part.lstrip()
+        yield part

@@ -72,9 +72,11 @@ def predicate_place(words: list[str]) -> int | None:
 
 def begins_with_verb(words: list[str], *, finite: bool = False) -> bool:
     """Whether words begin with a verb, perhaps behind an adverb; with `finite`, its base form does not count."""
-    known = words_of("auxiliaries", "modals", "third_forms", "irregular_forms", *([] if finite else ["plain_forms"]))
+    known = words_of("auxiliaries", "modals", "third_forms", "irregular_forms") - {"left", "like"}
     for word, following in pairwise([*words[:3], ""]):
-        if word in known - {"left", "like"} or (word.endswith("ed") and following in _BEHIND_PASTS):
+        objects = following in _BEHIND_PASTS or following.endswith("ing")
+        base = word in words_of("plain_forms") and word != "like" and (objects or not finite)
+        if word in known or base or (word.endswith("ed") and following in _BEHIND_PASTS):
             return True
         if not word.endswith("ly") and word not in words_of("adverbs"):
             return False

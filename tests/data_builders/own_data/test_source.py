@@ -165,7 +165,7 @@ def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
     settings = ["boxes.train_samples=5", "boxes.test_samples=2"]
     output_of("data", "build", "--datasets", f"{spec},boxes", "--out", tmp_path / "out", *flags, *settings)
     (row,) = [row for row in read_samples(tmp_path / "out/train.parquet") if row.dataset == "mine"]
-    assert (row.question, row.refined_context) == ("Why did the dam break?", "Rain fell, all day. The dam broke.")
+    assert (row.question, row.refined_context) == ("Why did the dam break?", "Rain fell. The dam broke.")
     assert read_samples(tmp_path / "out/test.parquet")[0].context == ROWS[0]["context"]
     manifest, card = read_manifest(tmp_path / "out"), (tmp_path / "out/README.md").read_text("utf-8")
     assert str(tmp_path) not in json.dumps(manifest) + card
