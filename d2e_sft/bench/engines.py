@@ -81,7 +81,7 @@ def token_floor(
     own: float = samples * (context + QUESTION + ANSWER)
     if not engine.is_sft:
         kept, again = samples - unrefined, unrefined if engine.computes_all else 0
-        others = samples + kept + again  # views beside the original ones
+        others = samples + kept + again  # views in addition to the original ones
         own += weight * (others * (QUESTION + ANSWER) + kept * round(REFINED_SHARE * context) + again * context)
     if engine.packed or engine.is_sft:
         return (1 if engine.shares_samples else samples) * PREFIX + own

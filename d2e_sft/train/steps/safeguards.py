@@ -27,7 +27,7 @@ from d2e_sft.util.terminal import warn
 
 ROWS = "rows"  # key of a batch: row numbers in the training set
 NON_FINITE_FILE = "non_finite.json"
-# float16 may overflow: the scaler skips such a step and lowers its scale. After so many steps it never recovers.
+# float16 may overflow: the scaler skips such a step and lowers its scale. After 20 steps in a row it never recovers.
 FLOAT16_PATIENCE = 20
 _NAMED_SAMPLES = 8
 
@@ -64,7 +64,7 @@ class StepGuard(TrainerCallback):
         self.stopped = False
         self._in_a_row = 0
         self._skipped = self._skipped_in_a_row = 0
-        self._scale: float | None = None  # of the loss, in float16
+        self._scale: float | None = None  # the loss scale, in float16
         self._losses: list[tuple[Tensor, Tensor | None]] = []  # of micro-batches not yet checked, with their rows
 
     @contextmanager
