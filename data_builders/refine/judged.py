@@ -1,8 +1,9 @@
-"""Refined contexts by a judge, which chooses among the context's own sentences and cannot write any.
+"""Refined contexts by a judge, which deletes the irrelevant words of a context and cannot write any.
 
-The prompt numbers the sentences and the reply is their numbers, so a reply costs a few tokens, and the refined context
-has the original's sentences, word for word. An invalid choice (a number without a sentence, numbers out of order, no
-number) is rejected; such samples and undecided ones go to the rule refiner.
+A reply is checked: its words must be a subsequence of the context's, letter case and punctuation aside. If they are
+not, the judge is asked once more with the first word that is wrong, and then for whole sentences: the prompt numbers
+them, and the reply is their numbers. An invalid choice is rejected; such samples and undecided ones go to the rule
+refiner.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from itertools import pairwise
@@ -18,10 +20,12 @@ from pathlib import Path
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
-from d2e_sft.judge.templates import closing_value, load_templates
+from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from data_builders.text.sentences import keep_sentences, split_sentences
+from data_builders.text.spans import split_spans
+from data_builders.text.stems import words
 
-_templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"), "refine")
+_templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"))
 
 _NUMBERS = re.compile(r"\d{1,9}(\s*,\s*\d{1,9})*")
 
@@ -30,19 +34,20 @@ class Outcome(StrEnum):
     """The origin of a refined context and, for the rule refiner's, the reason why it is not the judge's."""
 
     JUDGE = "judge"
+    SENTENCES = "judge, by whole sentences"
     REJECTED_INVENTED = "rejected: a sentence that the context does not have"
     REJECTED_REORDERED = "rejected: sentences out of order or twice"
     REJECTED_EMPTY = "rejected: no sentence"
     UNDECIDED = "undecided"
     RULES_ONLY = "rules only"
-    NOTHING_TO_CHOOSE = "fewer than two sentences"
+    NOTHING_TO_CHOOSE = "nothing to leave out"
     ALREADY_REFINED = "refined by its source"
 
 
 def judge_refine(
     samples: Sequence[EventSample], judge: Judge | None, fallback: Callable[[EventSample], EventSample]
 ) -> tuple[list[EventSample], Counter[Outcome]]:
-    """Refine contexts by a judge, or by the rule refiner (`fallback`) without a judge or a valid choice.
+    """Refine contexts by a judge, or by the rule refiner (`fallback`) without a judge or a valid reply.
 
     Return the samples in order, and the number of each outcome. `meta.refiner` of a sample is `judge` or `rules`; one
     that already has a refined context stays as it is.
@@ -50,35 +55,81 @@ def judge_refine(
     Raises:
         UserError: The judge cannot be reached, or its budget is spent.
     """
-    outcomes = [_before_asking(sample, judge) for sample in samples]
-    asked = [sample for sample, outcome in zip(samples, outcomes, strict=True) if outcome is None]
-    choices = iter(
-        judge.ask(refine_prompts(asked), _read_choice, what="refine", reminder=_templates().reminder) if judge else []
-    )
-    refined, counts = list[EventSample](), Counter[Outcome]()
-    for sample, known in zip(samples, outcomes, strict=True):
-        choice = next(choices) if known is None else None
-        outcome = known or _check_choice(choice, len(split_sentences(sample.context)))
-        counts[outcome] += 1
-        if outcome is Outcome.ALREADY_REFINED:
+    found = {place: outcome for place, sample in enumerate(samples) if (outcome := _before_asking(sample, judge))}
+    asked = [place for place in range(len(samples)) if place not in found]
+    texts = dict[int, str]()
+    if judge is not None and asked:
+        texts = dict(zip(asked, _shortened([samples[place] for place in asked], judge), strict=True))
+        again = [place for place in asked if not texts[place]]
+        chosen = _chosen([samples[place] for place in again], judge)
+        for place, (text, outcome) in zip(again, chosen, strict=True):
+            texts[place], found[place] = text, outcome
+    refined = list[EventSample]()
+    for place, sample in enumerate(samples):
+        if found.get(place) is Outcome.ALREADY_REFINED:
             refined.append(sample)
             continue
-        if outcome is not Outcome.JUDGE or choice is None:
-            text, refiner = fallback(sample).refined_context, "rules"
-        else:
-            text, refiner = keep_sentences(sample.context, [number - 1 for number in choice]), "judge"
-        meta = {**sample.meta, "refiner": refiner}
-        refined.append(sample.model_copy(update={"refined_context": text, "meta": meta}))
-    return refined, counts
+        by_judge = texts.get(place)
+        meta = {**sample.meta, "refiner": "judge" if by_judge else "rules"}
+        update = {"refined_context": by_judge or fallback(sample).refined_context, "meta": meta}
+        refined.append(sample.model_copy(update=update))
+    return refined, Counter(found.get(place, Outcome.JUDGE) for place in range(len(samples)))
 
 
 def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
-    """Return the prompts of `judge_refine`, for an estimate of its cost."""
-    prompts = []
-    for sample in filter(_needs_a_choice, samples):
-        numbered = (f"[{number}] {sentence}" for number, sentence in enumerate(split_sentences(sample.context), 1))
-        prompts.append(_templates().prompt(sample, "sample", sample.answers, sentences="\n".join(numbered)))
-    return prompts
+    """Return the first prompts of `judge_refine`, for an estimate of its cost."""
+    return [_prompt("refine", sample, sample.context) for sample in samples if _can_lose_words(sample)]
+
+
+def _shortened(samples: Sequence[EventSample], judge: Judge) -> list[str]:
+    """The contexts without what the judge deleted; empty where its reply is none twice."""
+    prompts, reminder = refine_prompts(samples), _templates("refine").reminder
+    replies = [reply or "" for reply in judge.ask(prompts, _read_text, what="refine", reminder=reminder)]
+    wrong = {place: word for place, sample in enumerate(samples) if (word := _added(sample.context, replies[place]))}
+    if wrong:
+        retold = [
+            replace(prompts[place], user=f'{prompts[place].user}\n\n(The text has no "{word}" there. {reminder[1:]}')
+            for place, word in wrong.items()
+        ]
+        judge.usage.reasked += len(set(retold))
+        mended = judge.ask(retold, _read_text, what="refine, what was rewritten", reminder=reminder)
+        for place, reply in zip(wrong, mended, strict=True):
+            replies[place] = "" if reply is None or _added(samples[place].context, reply) else reply
+    return replies
+
+
+def _chosen(samples: Sequence[EventSample], judge: Judge) -> list[tuple[str, Outcome]]:
+    """The sentences that the judge chose of each context, and the outcome; empty if the choice is invalid."""
+    sentences = [split_sentences(sample.context) for sample in samples]
+    numbered = ["\n".join(f"[{number}] {one}" for number, one in enumerate(parts, 1)) for parts in sentences]
+    prompts = [_prompt("sentences", sample, text) for sample, text in zip(samples, numbered, strict=True)]
+    reminder = _templates("sentences").reminder
+    choices = judge.ask(prompts, _read_choice, what="refine, whole sentences", reminder=reminder)
+    found = []
+    for sample, parts, choice in zip(samples, sentences, choices, strict=True):
+        outcome = _check_choice(choice, len(parts))
+        valid = choice is not None and outcome is Outcome.SENTENCES
+        found.append((keep_sentences(sample.context, [one - 1 for one in choice or ()]) if valid else "", outcome))
+    return found
+
+
+def _prompt(job: str, sample: EventSample, text: str) -> Prompt:
+    return _templates(job).prompt(sample, "sample", sample.answers, text=text)
+
+
+def _read_text(reply: str) -> str | None:
+    """The text above a reply's closing line; None without that line, as in a reply that was cut off, or without text.
+
+    Fences around the text, as models like to write them, are left out.
+    """
+    lines = [line for line in without_closing(reply).splitlines() if not line.startswith("```")]
+    return "\n".join(lines).strip() or None if closing_value(reply, "Status") == "done" else None
+
+
+def _added(context: str, text: str) -> str | None:
+    """The first word of a text that the context does not have after those before it; None if there is none."""
+    remaining = iter(words(context))
+    return next((word for word in words(text) if word not in remaining), None)
 
 
 def _read_choice(reply: str) -> list[int] | None:
@@ -92,7 +143,7 @@ def _read_choice(reply: str) -> list[int] | None:
 
 
 def _check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
-    """JUDGE if a choice is some of the sentences 1 to `sentences`, each once and in order; else the reason."""
+    """SENTENCES if a choice is some of the sentences 1 to `sentences`, each once and in order; else the reason."""
     if choice is None:
         return Outcome.UNDECIDED
     if not choice:
@@ -101,7 +152,7 @@ def _check_choice(choice: Sequence[int] | None, sentences: int) -> Outcome:
         return Outcome.REJECTED_INVENTED
     if any(later <= sooner for sooner, later in pairwise(choice)):
         return Outcome.REJECTED_REORDERED
-    return Outcome.JUDGE
+    return Outcome.SENTENCES
 
 
 def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:
@@ -109,8 +160,8 @@ def _before_asking(sample: EventSample, judge: Judge | None) -> Outcome | None:
         return Outcome.ALREADY_REFINED
     if judge is None:
         return Outcome.RULES_ONLY
-    return None if _needs_a_choice(sample) else Outcome.NOTHING_TO_CHOOSE
+    return None if _can_lose_words(sample) else Outcome.NOTHING_TO_CHOOSE
 
 
-def _needs_a_choice(sample: EventSample) -> bool:
-    return sample.refined_context is None and len(split_sentences(sample.context)) > 1
+def _can_lose_words(sample: EventSample) -> bool:
+    return sample.refined_context is None and len(split_spans(sample.context)) > 1

@@ -16,8 +16,8 @@ from tests.judge_server import KEY, JudgeServer, Misbehave
 
 def _reply(user: str) -> str:
     """Keeps the first two sentences; finds every context supportive but the one about a clock."""
-    if re.search(r"^\[1\] ", user, flags=re.MULTILINE):
-        return "Both help.\nSentences: 1, 2"
+    if "Hypothesis:" in user and user.startswith("Omar"):
+        return " ".join(split_sentences(user.split("\n", maxsplit=1)[0])[:2]) + "\nStatus: done"
     return f"I see.\nVerdict: {'unsupported' if 'four trees' in user else 'supported'}"
 
 

@@ -1,8 +1,9 @@
-"""A judge chooses sentences of the context in order; invalid choices go to the rule refiner."""
+"""A judge deletes words of the context; if it rewrites, it chooses sentences, and else the rules decide."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -24,17 +25,51 @@ def by_rules(sample: EventSample) -> EventSample:
     return refine(sample, RefinerOptions(threshold=0.25, max_share=0.6))
 
 
-def test_the_chosen_sentences_become_the_refined_context(server: JudgeServer, judge: MakeJudge) -> None:
-    server.reply = lambda user: "One and three name the rain.\n\n**Sentences: 1, 3**"
+def rewriting(choice: str) -> Callable[[str], str]:
+    """A judge that writes its own words, and answers with `choice` when it is asked for sentences."""
+    return lambda user: choice if user.startswith("[1] ") else "The river rose after rain.\nStatus: done"
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("Rain fell. The river rose.\nStatus: done", "Rain fell. The river rose."),
+        ("```\nrain fell; river rose\n```\n\n**Status: done**", "rain fell; river rose"),  # case and marks aside
+        (f"{STORY}\nStatus: done", STORY),
+    ],
+)
+def test_the_judge_deletes_words(server: JudgeServer, judge: MakeJudge, reply: str, text: str) -> None:
+    server.reply = lambda user: reply
     refined, counts = judge_refine([story()], judge(), by_rules)
-    changes = {"refined_context": "Rain fell. The river rose.", "meta": {"row": 0, "refiner": "judge"}}
+    changes = {"refined_context": text, "meta": {"row": 0, "refiner": "judge"}}
     assert refined == [story().model_copy(update=changes)]
     assert counts == Counter({Outcome.JUDGE: 1})
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "wrong"),
+    [
+        ("Rain fell. Rivers rose.", "rivers"),  # an inflected word
+        ("The river rose. Rain fell.", "rain"),  # another order
+        ("Rain fell. Rain fell.", "rain"),  # twice
+        ("Here it is: Rain fell.", "here"),
+    ],
+)
+def test_a_judge_that_rewrites_is_told_what_is_wrong(
+    server: JudgeServer, judge: MakeJudge, first: str, wrong: str
+) -> None:
+    server.reply = lambda user: "Rain fell.\nStatus: done" if "(The text has no" in user else f"{first}\nStatus: done"
+    [refined], counts = judge_refine([story()], asked := judge(), by_rules)
+    assert (refined.refined_context, counts) == ("Rain fell.", Counter({Outcome.JUDGE: 1}))
+    assert f'(The text has no "{wrong}" there.' in server.users[1]
+    assert (len(server.requests), asked.usage.reasked) == (2, 1)
 
 
 @pytest.mark.parametrize(
     ("reply", "outcome"),
     [
+        ("One and three name the rain.\n\n**Sentences: 1, 3**", Outcome.SENTENCES),
         ("Sentences: 1, 5", Outcome.REJECTED_INVENTED),
         ("Sentences: 0, 1", Outcome.REJECTED_INVENTED),
         ("Sentences: 999999999", Outcome.REJECTED_INVENTED),
@@ -49,20 +84,28 @@ def test_the_chosen_sentences_become_the_refined_context(server: JudgeServer, ju
         ("Sentences: 2\nThat is all.", Outcome.UNDECIDED),
     ],
 )
-def test_an_invalid_choice_goes_to_the_rules(
+def test_one_that_rewrites_again_chooses_sentences_and_an_invalid_choice_goes_to_the_rules(
     server: JudgeServer, judge: MakeJudge, reply: str, outcome: Outcome
 ) -> None:
-    server.reply = lambda user: reply
+    server.reply = rewriting(reply)
     [refined], counts = judge_refine([story()], judge(), by_rules)
     assert counts == Counter({outcome: 1})
-    assert refined.refined_context == by_rules(story()).refined_context
-    assert refined.meta == {"row": 0, "refiner": "rules"}
+    chosen = outcome is Outcome.SENTENCES
+    assert refined.refined_context == ("Rain fell. The river rose." if chosen else by_rules(story()).refined_context)
+    assert refined.meta == {"row": 0, "refiner": "judge" if chosen else "rules"}
 
 
-def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) -> None:
+def test_a_reply_without_its_last_line_is_not_taken(server: JudgeServer, judge: MakeJudge) -> None:
+    server.reply = lambda user: "Sentences: 2" if user.startswith("[1] ") else "Rain fell. Dr. Li"  # cut off
+    [refined], counts = judge_refine([story()], judge(), by_rules)
+    assert (refined.refined_context, counts) == ("Dr. Li slept.", Counter({Outcome.SENTENCES: 1}))
+
+
+def test_each_sample_gets_its_own_reply(server: JudgeServer, judge: MakeJudge) -> None:
     kept, short = make_sample(3), story(2, context="Only one sentence.")
     samples = [story(1), short, kept, story(4), story(5, context=""), story(6)]
-    server.reply = lambda user: "Sentences: " + {"1": "1", "4": "3, 4", "6": "4, 3"}[user.split(" days")[0][-1]]
+    replies = {"1": "Rain fell.", "4": "The river rose. Roads were closed.", "6": "No such words."}
+    server.reply = lambda user: f"{replies[user.split(' days')[0][-1]]}\nStatus: done"
     refined, counts = judge_refine(samples, judge(), by_rules)
     assert [sample.id for sample in refined] == [sample.id for sample in samples]
     assert [sample.refined_context for sample in refined] == [
@@ -73,9 +116,10 @@ def test_each_sample_gets_its_own_choice(server: JudgeServer, judge: MakeJudge) 
         "",
         by_rules(samples[5]).refined_context,
     ]
-    other = {Outcome.NOTHING_TO_CHOOSE: 2, Outcome.ALREADY_REFINED: 1, Outcome.REJECTED_REORDERED: 1}
+    other = {Outcome.NOTHING_TO_CHOOSE: 2, Outcome.ALREADY_REFINED: 1, Outcome.UNDECIDED: 1}
     assert counts == Counter({Outcome.JUDGE: 2, **other})
-    assert len(server.requests) == len(refine_prompts(samples)) == 3
+    assert len(refine_prompts(samples)) == 3
+    assert len(server.requests) == 3 + 1 + 2  # one is told what is wrong, then asked twice for sentences
     assert refined[2] == kept
 
 
@@ -86,20 +130,17 @@ def test_without_a_judge_the_rules_refine_everything() -> None:
     assert refined[0].meta["refiner"] == "rules"
 
 
-def test_a_prompt_numbers_the_sentences_and_shows_the_answer_except_for_nli() -> None:
+def test_a_prompt_has_the_context_and_shows_the_answer_except_for_nli() -> None:
     (qa,) = refine_prompts([story(answers=["the river", "a river"])])
-    assert qa.user == (
-        "[1] Rain fell.\n[2] Dr. Li slept.\n[3] The river rose.\n[4] Roads were closed.\n\n"
-        "Question: What rose after 0 days?\nAnswer:\nthe river\na river"
-    )
+    assert qa.user == (f"{STORY}\n\nQuestion: What rose after 0 days?\nAnswer:\nthe river\na river")
     (nli,) = refine_prompts([story(format="nli", question="Rain fell.", answers=["positive"])])
     assert nli.user.endswith("\n\nHypothesis: Rain fell.")
     assert "positive" not in nli.user + nli.system
 
 
-def test_an_error_midway_loses_no_choice(server: JudgeServer, judge: MakeJudge) -> None:
+def test_an_error_midway_loses_no_reply(server: JudgeServer, judge: MakeJudge) -> None:
     server.plan = [None, None, Misbehave(status=401, body=b"{}")]
-    server.reply = lambda user: "Sentences: 1"
+    server.reply = lambda user: "Rain fell.\nStatus: done"
     samples = [story(number) for number in range(5)]
     with pytest.raises(UserError, match="2 of 5 replies are kept"):
         judge_refine(samples, judge(concurrency=1), by_rules)
