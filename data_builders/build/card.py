@@ -67,7 +67,7 @@ def render_card(manifest: Manifest) -> str:
         closed=restricted(manifest),
         tagged=[entry for entry in entries if "rows_by_subset" in entry],
         decoded=[entry for entry in entries if "rows_decoded" in entry],
-        refined=[entry for entry in entries if entry["refined_share_of_words"] is not None],
+        refined=[entry for entry in entries if entry.get("rows_refined_unchanged") is not None],
         files=[(name, file) for name, dataset in datasets.items() for file in dataset["files"]],
         command=shlex.join(["d2e", "data", "build", *_arguments(manifest), *_settings(manifest)]),
         descriptions=[one["described_by"] for one in manifest["datasets"].values() if "described_by" in one],

@@ -8,7 +8,7 @@ import click
 
 from d2e_sft.util.terminal import warn
 from data_builders.build.run import Result
-from data_builders.commands.shared import print_table
+from data_builders.commands.shared import print_refinement, print_table
 
 
 def print_result(result: Result) -> None:
@@ -33,6 +33,9 @@ def print_result(result: Result) -> None:
     ]
     print_table(("dataset", "split", "filter", "in → out"), filters)
     _print_comparisons(manifest)
+    print_refinement(
+        ("dataset", "split"), [((name, split), entry["rows_written"], entry) for name, split, entry in splits]
+    )
     for split, outcomes in manifest.get("refining", {}).items():
         click.echo(f"refined {split}: {_counted(outcomes)}")
     for name, done in manifest.get("swap", {"datasets": {}})["datasets"].items():

@@ -10,7 +10,7 @@ import click
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.util.files import write_json
 from d2e_sft.util.table import percent
-from data_builders.commands.shared import FILE, PATH, print_table
+from data_builders.commands.shared import FILE, PATH, print_refinement, print_table
 from data_builders.dataset.sample_sets import read_set
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def _print(found: Stats) -> None:
         for view, one in group.lengths.items()
     ]
     print_table((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths)
-    refined = [(*name(g), f"{percent(g.refined_share)} %") for g in found.groups if g.refined_share is not None]
-    print_table((*head, "words the refiner keeps"), refined)
+    print_refinement(head, [(name(group), group.rows, group.refinement) for group in found.groups])
     if nli := [group for group in found.groups if group.context_free]:
         header = (*head, "n", "contexts", "positive", "majority label", "hypothesis alone")
         print_table(header, [(*name(g), *_nli_cells(g)) for g in nli])

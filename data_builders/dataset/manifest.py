@@ -103,7 +103,7 @@ def describe_file(file: RawFile, path: Path) -> dict[str, Any]:
 
 
 def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
-    """Return one split's entry: counts of rows, subsets, decoded texts and labels, filters, refined share."""
+    """Return one split's entry: counts of rows, subsets, decoded texts and labels, filters, refinement."""
     samples = rows.rows
     labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
     subsets = Counter(sample.subset for sample in samples if sample.subset)
@@ -118,13 +118,21 @@ def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
         **({"rows_decoded": dict(sorted(decoded.items()))} if decoded else {}),
         "rows_with_answer_in_context": sum(has_answer(row) for row in samples if row.format != "nli"),
         "nli_labels": dict(sorted(labels.items())),
-        "refined_share_of_words": refined_share(samples),
+        **describe_refinement(samples),
     }
 
 
-def refined_share(samples: Sequence[EventSample]) -> float | None:
-    """Return the words of refined contexts divided by those of their contexts, to three places; None without words."""
-    refined = [sample for sample in samples if sample.refined_context is not None]
-    words = sum(len(sample.context.split()) for sample in refined)
-    kept = sum(len((sample.refined_context or "").split()) for sample in refined)
-    return round(kept / words, 3) if words else None
+def describe_refinement(samples: Sequence[EventSample]) -> dict[str, Any]:
+    """Return what is left of the contexts, as the manifest has it; None without refined contexts.
+
+    `refined_share_of_words` is the words of refined contexts divided by those of their contexts, to three places.
+    `rows_refined_unchanged` counts refined contexts that equal the context: distillation teaches nothing there.
+    """
+    refined = [(sample.context, sample.refined_context) for sample in samples if sample.refined_context is not None]
+    words, kept = (
+        sum(len(text.split()) for text in texts) for texts in (list(zip(*refined, strict=True)) or ((), ()))
+    )
+    return {
+        "refined_share_of_words": round(kept / words, 3) if words else None,
+        "rows_refined_unchanged": sum(context == shorter for context, shorter in refined) if refined else None,
+    }

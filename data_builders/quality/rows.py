@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +14,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import render_page
-from data_builders.text.sentences import sentence_spans
+from data_builders.text.stems import WORD, words
 
 
 def draw(samples: Sequence[EventSample], rows: int, seed: int) -> list[EventSample]:
@@ -34,19 +36,20 @@ def marked(sample: EventSample) -> list[tuple[str, bool]]:
 
     All pieces are kept if the refined context has text of its own, as some sources write it.
     """
-    context, refined = sample.context, sample.refined_context
-    if refined is None:
-        return [(context, True)]
-    pieces: list[tuple[str, bool]] = []
-    at = kept_to = 0
-    for start, end in sentence_spans(context):
-        place = refined.find(context[start:end], kept_to)
-        pieces += [(context[at:start], True), (context[start:end], place >= 0)]
-        kept_to = place + end - start if place >= 0 else kept_to
-        at = end
-    pieces.append((context[at:], True))
-    if "".join("".join(text for text, kept in pieces if kept).split()) != "".join(refined.split()):
-        return [(context, True)]
+    if sample.refined_context is None:
+        return [(sample.context, True)]
+    spoken, wanted = list(WORD.finditer(sample.context)), words(sample.refined_context)
+    said = [word.group().casefold() for word in spoken]
+    blocks = SequenceMatcher(None, said, wanted, autojunk=False).get_matching_blocks()
+    places = {place for block in blocks for place in range(block.a, block.a + block.size)}
+    if len(places) < len(wanted):
+        return [(sample.context, True)]
+    ends = [word.start() for word in spoken[1:]] + [len(sample.context)]
+    pieces: list[tuple[str, bool]] = [(sample.context[: spoken[0].start()], True)] if spoken else []
+    for kept, run in groupby(range(len(spoken)), key=places.__contains__):
+        numbers = list(run)
+        text = sample.context[spoken[numbers[0]].start() : ends[numbers[-1]]]
+        pieces += [(text.rstrip(), kept), (text[len(text.rstrip()) :], True)]
     return [piece for piece in pieces if piece[0]]
 
 

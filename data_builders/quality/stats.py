@@ -15,7 +15,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample, Split
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
-from data_builders.dataset.manifest import refined_share
+from data_builders.dataset.manifest import describe_refinement
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.context_free import ContextFree, accuracy_by_places, hypothesis_alone, require_sklearn
 from data_builders.raw.source import SPLITS
@@ -56,7 +56,7 @@ class GroupStats:
         counts: (relation, format) → rows.
         lengths: View → lengths of its prompts, for views that some row has.
         labels: nli label → rows; empty without nli rows.
-        refined_share: Words of all refined contexts divided by words of their contexts; None without any.
+        refinement: Share of words kept and rows unchanged, as in the manifest (`describe_refinement`).
         context_free: Baselines from the hypothesis, for nli rows.
         by_places: View → accuracy of a classifier for nli rows; None for too few rows. It sees the places of the
             hypothesis' words in that view's context.
@@ -66,7 +66,7 @@ class GroupStats:
     counts: dict[tuple[str, str], int]
     lengths: dict[View, Lengths] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
-    refined_share: float | None = None
+    refinement: dict[str, Any] = field(default_factory=dict)
     context_free: ContextFree | None = None
     by_places: dict[View, float | None] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class GroupStats:
             "counts": [{"relation": relation, "format": fmt, "rows": n} for (relation, fmt), n in self.counts.items()],
             "prompt_lengths": {view: asdict(lengths) for view, lengths in self.lengths.items()},
             "nli_labels": self.labels,
-            "refined_share_of_words": self.refined_share,
+            **self.refinement,
             "hypothesis_alone": asdict(self.context_free) if self.context_free else None,
             "hypothesis_and_places_of_its_words": self.by_places,
         }
@@ -159,7 +159,7 @@ def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, se
             p5, median, p95 = map(float, np.percentile(found, [5, 50, 95]))
             mean = round(float(found.mean()), 1)
             stats.lengths[view] = Lengths(len(found), mean, p5, median, p95, int(found.max()))
-    stats.refined_share = refined_share(samples)
+    stats.refinement = describe_refinement(samples)
     if nli := [sample for sample in samples if sample.format == "nli"]:
         labels = Counter(sample.answers[0] for sample in nli)
         stats.labels = {label: labels[label] for label in NLI_LABELS}

@@ -37,7 +37,7 @@ def render_page(stats: Stats) -> str:
     """Return the page of `write_page` as text."""
     rows = _named(stats.groups)
     nli = [row for row in rows if row.stats.context_free]
-    refined = [row for row in rows if row.stats.refined_share is not None]
+    refined = [row for row in rows if row.stats.refinement["refined_share_of_words"] is not None]
     return pages.render_page(
         Path(__file__).with_name("stats_page.html"),
         title=f"Event-reasoning data: {', '.join(dict.fromkeys(group.group.data for group in stats.groups))}",
@@ -59,7 +59,7 @@ def _plots(unit: str, rows: Sequence[_Row], refined: Sequence[_Row]) -> dict[str
     }
     plots = {"rows": _stacked_bars("rows by relation", "rows", rows, totals), "lengths": _length_ranges(unit, rows)}
     if refined:
-        kept = {"kept by the refiner": [100 * (row.stats.refined_share or 0) for row in refined]}
+        kept = {"kept by the refiner": [100 * row.stats.refinement["refined_share_of_words"] for row in refined]}
         title = "share of words that the refiner keeps"
         plots["refined"] = _stacked_bars(title, "percent", refined, kept, most=100)
     return plots

@@ -43,6 +43,8 @@ def test_what_the_refined_context_lacks_is_marked() -> None:
     assert left_out == ["Cats slept."]
     assert "".join(text for text, _ in marked(row())) == row().context
     assert share_kept(row()) == pytest.approx(5 / 7)
+    shorter = row(context="It rained, oddly, so the dam broke.", refined_context="It rained so the dam broke.")
+    assert [text for text, kept in marked(shorter) if not kept] == ["oddly,"]
 
 
 @pytest.mark.parametrize("refined", ["It rained hard.", "The <dam> broke. It rained."])

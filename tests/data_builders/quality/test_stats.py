@@ -55,10 +55,13 @@ def test_the_refined_view_counts_only_rows_that_have_one() -> None:
     rows[0] = rows[0].model_copy(update={"refined_context": "It rained."})
     (group,) = compute_stats([SampleSet("own", rows)], tokenizer="words").groups
     assert (group.lengths["original"].n, group.lengths["refined"].n) == (4, 1)
-    assert group.refined_share == 0.4  # two of five words
+    assert group.refinement == {"refined_share_of_words": 0.4, "rows_refined_unchanged": 0}  # two of five words
     (none,) = compute_stats([SampleSet("own", rows[1:])], tokenizer="words").groups
     assert "refined" not in none.lengths
-    assert none.refined_share is None
+    assert set(none.refinement.values()) == {None}
+    rows[1] = rows[1].model_copy(update={"refined_context": rows[1].context})
+    (both,) = compute_stats([SampleSet("own", rows)], tokenizer="words").groups
+    assert both.refinement == {"refined_share_of_words": 0.7, "rows_refined_unchanged": 1}
 
 
 def test_datasets_of_one_name_in_two_sets_stay_apart() -> None:
