@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
-from eval.compare.measures.runs import compare_runs_by_measures, load_measured
+from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures, load_measured
 from eval.compare.measures.tables import measures_latex, measures_text
 from eval.compare.paper_entries import read_table
 from eval.compare.paper_layouts import Layout
 from eval.compare.paper_tables import ENDINGS
+from eval.compare.published.measures import beside_published
+from eval.compare.published.values import PAPERS, PIPER, published_tables
 from eval.compare.runs import row_benches
 
 _TEXT = "text"
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--bench", metavar="NAME", help="Benchmark to show. [default: all of a RUN's that fit the layout]")
+@click.option(
+    "--published",
+    is_flag=True,
+    help="Also print the paper's values and the differences; without RUN, the paper's tables (of --bench).",
+)
+@click.option("--published-model", metavar="NAME", help="The paper's model to compare with. [default: the RUN's own]")
 @click.option(
     "--layout",
     type=click.Choice(get_args(Layout)),
@@ -39,7 +50,14 @@ _TEXT = "text"
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE instead of printing."
 )
 def table(
-    *, runs: tuple[Path, ...], bench: str | None, layout: Layout | None, form: str | None, out: Path | None
+    *,
+    runs: tuple[Path, ...],
+    bench: str | None,
+    published: bool,
+    published_model: str | None,
+    layout: Layout | None,
+    form: str | None,
+    out: Path | None,
 ) -> None:
     """Lay the scores of runs out as in the paper's tables, a row for each run and setting.
 
@@ -50,25 +68,71 @@ def table(
 
     For crepe, openpi2, boxes, wiqa and lm-eval: their measures, with intervals and paired tests to the first RUN.
 
-    Example: d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
+    With --published a difference carries * where the 95 % interval of our score excludes the published value.
+
+    \b
+    Examples:
+      d2e table runs/base runs/sft runs/d2e --format latex --out tables/piper.tex
+      d2e table runs/qwen-sft runs/qwen-d2e --published
+      d2e table --published --bench crepe
     """
     if form is None:
         endings = {f".{ending}": name for name, ending in ENDINGS.items()}
         form = _TEXT if out is None else endings.get(out.suffix.lower(), "markdown")
-    by_rows = layout is not None or (bench is None and all(map(row_benches, runs)))
-    measured = None if by_rows else load_measured(runs, bench)
-    if measured is not None:
-        comparison = compare_runs_by_measures(measured)
-        if form == "json":
-            text = json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n"
-        elif form == "latex":
-            text = measures_latex(comparison)
-        else:
-            text = measures_text(comparison, Table.terminal if form == _TEXT else Table.markdown) + "\n"
+    against = published_model or "" if published or published_model else None
+    if not runs:
+        if against is None:
+            raise click.UsageError("Missing argument 'RUN...'.")
+        text = _tables_as(published_tables(_paper(bench), layout), form)
+    elif layout is None and (measured := _measured(runs, bench)) is not None:
+        text = _measures_as(measured, form, published=against is not None)
     else:
-        text = read_table(runs, layout or "piper", bench).render(form)
+        text = read_table(runs, layout or "piper", bench, against).render(form)
     if out is None:
         click.echo(text, nl=False)
         return
     write_whole(out, text)
     click.echo(f"wrote {out}")
+
+
+def _measured(runs: Sequence[Path], bench: str | None) -> list[MeasuredRun] | None:
+    return None if bench is None and all(map(row_benches, runs)) else load_measured(runs, bench)
+
+
+def _paper(bench: str | None) -> str:
+    """Return the paper of a benchmark; UserError if no paper's values are known by that name."""
+    name = bench or PIPER
+    if name not in PAPERS:
+        raise UserError(
+            f"--published --bench {name}: expected one of {', '.join(PAPERS)}.{did_you_mean(name, PAPERS)}",
+            remedy="name one of these, or give runs",
+        )
+    return name
+
+
+def _measures_as(runs: Sequence[MeasuredRun], form: str, *, published: bool) -> str:
+    comparison = compare_runs_by_measures(runs)
+    beside = beside_published(comparison, runs) if published else None
+    if form == "json":
+        found = comparison.to_json() | ({} if beside is None else {"published": _plain(beside)})
+        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    text = measures_latex(comparison) if form == "latex" else measures_text(comparison, _writer(form)) + "\n"
+    if published and beside is None:
+        return f"{text}\nNo published value is of these measures and options.\n"
+    return text if beside is None else f"{text}\n{_tables_as([beside], form)}"
+
+
+def _tables_as(tables: Sequence[Table], form: str) -> str:
+    if form == "json":
+        return json.dumps([_plain(table) for table in tables], indent=2, ensure_ascii=False) + "\n"
+    if form == "latex":
+        return "\n".join(latex_table(table, f"published-{number}") for number, table in enumerate(tables, start=1))
+    return "\n\n".join(map(_writer(form), tables)) + "\n"
+
+
+def _writer(form: str) -> Callable[[Table], str]:
+    return Table.terminal if form == _TEXT else Table.markdown
+
+
+def _plain(table: Table) -> dict[str, Any]:
+    return {"caption": table.caption, "columns": table.header()[-1], "rows": table.rows()}

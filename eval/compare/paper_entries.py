@@ -14,6 +14,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
 from eval.compare.paper_tables import Entry, PaperTable
+from eval.compare.published.values import published_row
 from eval.compare.runs import distinct_labels, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
@@ -43,12 +44,41 @@ class Result:
         name = self.scores.model if self.recipe is None else self.recipe.model.name
         return name.rstrip("/").rpartition("/")[2].removeprefix("builtin:")
 
+    @property
+    def method(self) -> str:
+        """The row of the ablation: what the recipe leaves out, another objective, or a model that was not trained."""
+        if self.recipe is None:
+            return "frozen"
+        objective, views = self.recipe.d2e.objective, self.recipe.d2e.views
+        variant = _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
+        return variant if objective in ("sft", "d2e") else f"objective {objective}"
 
-def read_table(paths: Sequence[Path], layout: Layout, bench: str | None = None) -> PaperTable:
+    def facts(self, model: str = "") -> dict[str, Any]:
+        """What decides the published row, as if the model had another name if one is given."""
+        ratio = _trained(self) if self.recipe is not None else 0.0
+        as_trained = self.scores.decoder is None and self.scores.alpha in (None, ratio)
+        method = self.method if as_trained else f"{self.method}, decoded otherwise"
+        facts = {"model": model or self.model, "method": method, "alpha": ratio, "setting": self.scores.setting}
+        return facts | {"refiner": self._refiner()}
+
+    def _refiner(self) -> str | None:
+        """Who refined the contexts of the training data, as Table 9 calls it; None for a rule or if unknown."""
+        manifest = None if self.recipe is None else Path(self.recipe.data.train).with_name("manifest.json")
+        if self.recipe is None or manifest is None or not manifest.is_file():
+            return None
+        judge = read_json_as(dict[str, Any], manifest, "a manifest", "build the data again").get("judge") or {}
+        name = str(judge.get("model"))
+        return "itself" if name == self.recipe.model.name else "GPT-4o" if name.startswith("gpt-4o") else None
+
+
+def read_table(
+    paths: Sequence[Path], layout: Layout, bench: str | None = None, published: str | None = None
+) -> PaperTable:
     """Lay out the runs' results; a run that was scored in several settings gets several rows.
 
     Args:
         bench: the folder name under RUN/eval; None means all with a dataset of the layout.
+        published: the model whose published values stand below ours; empty for each run's own, None for none.
 
     Raises:
         UserError: a run is missing or given twice, has no such result, or was scored on other samples than the rest.
@@ -60,10 +90,10 @@ def read_table(paths: Sequence[Path], layout: Layout, bench: str | None = None) 
         results += found if bench is not None else _fitting(path, found, layout)
     for other in results[1:]:
         _check_same_rows(results[0], other)
-    return _table(results, layout)
+    return _table(results, layout, published)
 
 
-def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
+def _table(results: Sequence[Result], layout: Layout, published: str | None = None) -> PaperTable:
     """The rows of a layout, named and ordered as in the paper."""
     ranked: dict[str, Callable[[Result], tuple[Entry, Any]]] = {"ablation": _ablation, "sensitivity": _sensitivity}
     name = ranked.get(layout, lambda result: (Entry(result.label, result.scores), 0))
@@ -74,7 +104,11 @@ def _table(results: Sequence[Result], layout: Layout) -> PaperTable:
         (replace(entry, note=_SETTINGS[result.scores.setting], minutes=result.minutes), result)
         for entry, _, result in named
     ]
-    return PaperTable(layout, _distinct(rows))
+    entries = _distinct(rows)
+    if published is not None:
+        found = [published_row(layout, result.facts(published), result.scores) for _, result in rows]
+        entries = [replace(entry, published=row) for entry, row in zip(entries, found, strict=True)]
+    return PaperTable(layout, entries)
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:
@@ -140,11 +174,7 @@ def _check_same_rows(first: Result, other: Result) -> None:
 
 def _ablation(result: Result) -> tuple[Entry, Any]:
     """A row named by the parts of the method that its recipe leaves out, and its rank within its block."""
-    variant, how, order = "frozen", _other_decoding(result), ["frozen", *_VARIANTS]
-    if result.recipe is not None:
-        objective, views = result.recipe.d2e.objective, result.recipe.d2e.views
-        variant = _VARIANTS[("refined" not in views) + 2 * ("imagined" not in views)]
-        variant = variant if objective in ("sft", "d2e") else f"objective {objective}"
+    variant, how, order = result.method, _other_decoding(result), ["frozen", *_VARIANTS]
     label = f"{result.model} ({variant}{how})" if variant in ("frozen", _FULL) else f"- {variant}{how}"
     rank = (order.index(variant), "") if variant in order else (len(order), variant)
     return Entry(label, result.scores, block=result.model, facts={"variant": variant}), rank

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import NONE, Styled, Table
 from eval.compare.paper_layouts import ANY, LAYOUTS, TRAINING, Column, Layout, Source, datasets_of
+from eval.compare.published.values import Published
 from eval.score.scores import RunScores
 
 ENDINGS = {"markdown": "md", "latex": "tex", "json": "json"}  # format → ending of a file
@@ -39,8 +40,12 @@ class Value:
     sources: tuple[Source, ...] = ()
     partial: bool = False
 
+    @property
+    def shown(self) -> float | None:
+        return None if self.percent is None else rounded(self.percent)
+
     def __str__(self) -> str:
-        return NONE if self.percent is None else f"{rounded(self.percent):.1f}{'†' * self.partial}"
+        return NONE if self.percent is None else f"{self.shown:.1f}{'†' * self.partial}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Entry:
     """One row: the scores of a run in one setting on one benchmark.
 
     The best value of a `block` is marked. `note` is small print after the label, `facts` are fields in JSON, `minutes`
-    are those of the training.
+    are those of the training, `published` are the paper's values.
     """
 
     label: str
@@ -57,6 +62,7 @@ class Entry:
     note: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     minutes: float | None = None
+    published: Published | None = None
 
     def values(self, layout: Layout) -> list[Value]:
         """The value of each column."""
@@ -91,6 +97,8 @@ class PaperTable:
                 Styled.of(str(value), best=rank == 1, second=rank == 2) for value, rank in zip(own, marks, strict=True)
             ]
             rows.append((entry.block, [Styled.of(entry.label, note=entry.note), *cells]))
+            if entry.published is not None:
+                rows += [(entry.block, line) for line in entry.published.rows([value.shown for value in own])]
         return Table.in_blocks("", header, rows, _TITLES[self.layout], notes=list(self._notes()))
 
     def ranks(self) -> dict[tuple[int, int], int]:
@@ -119,6 +127,7 @@ class PaperTable:
                 **entry.scores.decoding,
                 "model": entry.scores.model,
                 **entry.facts,
+                **({} if entry.published is None else {"published": asdict(entry.published)}),
                 "values": {key: value.percent for key, value in zip(keys, values, strict=True)},
                 "partial": [key for key, value in zip(keys, values, strict=True) if value.partial],
                 **{
@@ -151,6 +160,8 @@ class PaperTable:
 
     def _notes(self) -> Iterator[str]:
         subsets: dict[str, None] = {}
+        if any(entry.published is not None for entry in self.entries):
+            yield "Differences are ours minus published; * our 95 % interval excludes the published value."
         if self.layout == "cost":
             yield "Milliseconds a sample of each relation in one process, its share of its batch's time."
             yield "Compare runs on one machine with one batch size. – not recorded, as with vLLM and endpoints."

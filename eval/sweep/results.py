@@ -99,7 +99,7 @@ def write_results(sweep: Sweep, results: Sequence[PointResult]) -> list[Path]:
     for name, table in (sweep.spec.paper_tables or _fitting_tables(sweep, results)).items():
         runs, bench = scored_folders(sweep, results, table.points)
         if runs:
-            written += read_table(runs, table.layout, bench).write(sweep.out / name)
+            written += read_table(runs, table.layout, bench, sweep.spec.published).write(sweep.out / name)
     return written
 
 

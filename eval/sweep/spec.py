@@ -180,6 +180,7 @@ class SweepSpec(_Part):
         expected: What the commands of a dry run cost.
         comparisons: File name → points, like `d2e compare`: differences are to the first.
         paper_tables: File name → table.
+        published: The paper's model whose values stand below ours in these tables; empty for each run's own.
         reports: File name → page.
     """
 
@@ -200,6 +201,7 @@ class SweepSpec(_Part):
     expected: Expected | None = None
     comparisons: dict[str, list[str]] = Field(default_factory=dict)
     paper_tables: dict[str, PaperTableOf] = Field(default_factory=dict)
+    published: str | None = None
     reports: dict[str, ReportOf] = Field(default_factory=dict)
 
     @model_validator(mode="before")

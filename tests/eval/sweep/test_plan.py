@@ -1,4 +1,4 @@
-"""`launch/paper.yaml`: the paper's tables as one plan, what it costs, and the same plan at a small scale."""
+"""The plan of `launch/paper.yaml`, and of the same at a small scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.sweep.commands import steps
-from eval.sweep.costs import cost_of, sum_of
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.spec import read_spec
 from tests.command import output_of, refusal_of
@@ -53,24 +52,6 @@ def test_commands_are_listed_in_order_and_data_are_built_once() -> None:
     assert "--suite piper --data runs/paper-tables/data --launch ddp" in piper
     assert "--suite ood --data runs/paper-tables/data" in ood
     assert ood.endswith(f"--out runs/paper-tables/d2e,{QWEN}-ood --alpha 0.5")
-
-
-def test_the_cost_of_a_training_is_six_operations_a_weight_and_token() -> None:
-    found = plan()
-    by_name = {point.name: point for point in found.points}
-    sft, d2e = (cost_of(found, by_name[f"{name},llama-2-7b"], ["train"]) for name in ("sft", "d2e"))
-    assert sft is not None
-    assert d2e is not None
-    assert sft.tokens == 3 * 10_000 * 236
-    by_hand = 6 * 6.48e9 * sft.tokens / (8 * 312e12 * 0.031)  # LLaMA-2-7B without embeddings
-    assert sft.seconds == pytest.approx(by_hand, rel=0.02)
-    assert sft.seconds / 60 == pytest.approx(61, rel=0.05), "Table 8"
-    assert d2e.seconds / 60 == pytest.approx(86, rel=0.06), "Table 8"
-    assert sft.kept == pytest.approx(4 * 6.74e9, rel=0.01)
-    assert sft.passing == pytest.approx(24 * 6.74e9, rel=0.01), "two checkpoints with Adam's moments"
-    both = sum_of([sft, d2e])
-    assert (both.tokens, both.kept, both.passing) == (sft.tokens + d2e.tokens, 2 * sft.kept, sft.passing)
-    assert cost_of(found, by_name[f"base,{QWEN}"], ["data", "build"]) is None
 
 
 def test_a_scale_is_the_same_plan_with_another_model(tmp_path: Path) -> None:

@@ -1,0 +1,171 @@
+"""The published values of a paper's tables, as data: a YAML file a paper, in percent.
+
+A table of PIPER has the columns of a layout of `d2e table`, and a row says which of our rows it belongs to. Columns of
+other papers name the measure and the options of a run that they are compared with.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from d2e_sft.util.files import load_package_yaml
+from d2e_sft.util.table import NONE, Styled, Table
+from eval.compare.paper_layouts import LAYOUTS, Column, Layout
+from eval.score.scores import RunScores
+from eval.score.statistics import Interval
+
+PIPER = "piper"
+PAPERS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.yaml")))
+# Ends of a model's name that do not make it another model.
+_SAME_MODEL = r"(chat|instruct|hf|it|\d)*"
+
+
+class PublishedRow(BaseModel):
+    """A row of a published table; the extra keys of PIPER's are model, method, alpha, setting and refiner."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str = ""
+    options: dict[str, Any] = Field(default_factory=dict, alias="with")
+    words: tuple[str, ...] = Field(alias="values")
+
+    @field_validator("words", mode="before")
+    @classmethod
+    def _of_a_text(cls, text: Any) -> Any:
+        return str(text).split()
+
+    @property
+    def values(self) -> tuple[float | None, ...]:
+        """The numbers; None where the paper has a dash."""
+        return tuple(None if word == NONE else float(word) for word in self.words)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.model_extra or {}
+
+    @property
+    def label(self) -> str:
+        """What the row is called where all rows of its table are shown."""
+        facts = self.facts.items()
+        return self.name or ", ".join(f"α={value:g}" if key == "alpha" else str(value) for key, value in facts)
+
+
+class PublishedTable(BaseModel):
+    """A published table; `columns` are those of `layout`, or heading → `measure` and options of a run."""
+
+    model_config = ConfigDict(extra="forbid")
+    table: int | str
+    page: int | None = None
+    title: str
+    layout: Layout | None = None
+    columns: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    rows: list[PublishedRow]
+
+    @property
+    def where(self) -> str:
+        """The place in the paper."""
+        place = f"Table {self.table}" if isinstance(self.table, int) else self.table
+        return place if self.page is None else f"{place}, page {self.page}"
+
+    def shown(self, paper: str) -> Table:
+        """The table to write."""
+        layout = LAYOUTS[self.layout] if self.layout else ()
+        header: list[Any] = [("", "row"), *((column.over, column.header) for column in layout)]
+        if not layout or not layout[0].over:
+            header = ["row", *([column.header for column in layout] or self.columns)]
+        rows = [[row.label, *row.words] for row in self.rows]
+        return Table.of(header, rows, f"{paper}, {self.where}: {self.title}")
+
+
+class PublishedPaper(BaseModel):
+    """All published tables of one paper."""
+
+    paper: str
+    tables: list[PublishedTable]
+
+
+@cache
+def read_published(name: str) -> PublishedPaper:
+    """Read the tables of one of `PAPERS`."""
+    return PublishedPaper.model_validate(load_package_yaml(Path(__file__).with_name(f"{name}.yaml")))
+
+
+def published_tables(name: str, layout: Layout | None = None) -> list[Table]:
+    """Return the tables of a paper, or those of a layout, to write."""
+    paper = read_published(name)
+    return [table.shown(paper.paper) for table in paper.tables if layout in (None, table.layout)]
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published values of one of our rows, and which of them our 95 % interval excludes."""
+
+    where: str
+    values: tuple[float | None, ...]
+    excluded: tuple[bool, ...]
+
+    def rows(self, ours: Sequence[float | None]) -> list[list[Styled]]:
+        """Return two rows of cells: the published values, and ours as printed minus these."""
+        pairs = zip(ours, self.values, strict=True)
+        changes = [None if own is None or value is None else round(own - value, 1) + 0.0 for own, value in pairs]
+        marked = zip(changes, self.excluded, strict=True)
+        lines = [
+            [f"  published, {self.where}", *(NONE if value is None else f"{value:.1f}" for value in self.values)],
+            ["  difference", *(NONE if change is None else f"{change:+.1f}{'*' * out}" for change, out in marked)],
+        ]
+        return [[Styled.of(cell) for cell in line] for line in lines]
+
+
+def published_row(layout: Layout, facts: Mapping[str, Any], scores: RunScores) -> Published | None:
+    """Return the published row that has these facts of ours; None if there is none."""
+    for table in read_published(PIPER).tables:
+        for row in table.rows if table.layout == layout else ():
+            if all(_same(key, facts.get(key), value) for key, value in row.facts.items()):
+                intervals = (interval_of(column, scores) for column in LAYOUTS[layout])
+                excluded = map(_excludes, intervals, row.values)
+                return Published(table.where, row.values, tuple(excluded))
+    return None
+
+
+def _excludes(interval: Interval | None, percent: float | None) -> bool:
+    return interval is not None and percent is not None and excludes(interval, percent)
+
+
+def excludes(interval: Interval, percent: float) -> bool:
+    """Return whether an interval of fractions excludes a published value, which was rounded to 0.1."""
+    return not 100 * interval.low - 0.05 <= percent <= 100 * interval.high + 0.05
+
+
+def _same(key: str, ours: Any, published: Any) -> bool:
+    if key != "model" or ours is None:
+        return bool(ours == published)
+    own, name = (re.sub(r"[^a-z0-9]|llm", "", str(text).lower()) for text in (ours, published))
+    return re.fullmatch(re.escape(name) + _SAME_MODEL, own) is not None
+
+
+def interval_of(column: Column, scores: RunScores) -> Interval | None:
+    """Return the interval of a column's average, from those of its groups, which are independent; None without one.
+
+    The distances of an average's bounds are the roots of the sums of squares of its groups' (Zou and Donner 2008).
+    """
+    found = []
+    for dataset, relation in column.sources:
+        own = [group for group in scores.groups if group.dataset == dataset and relation in (group.relation, "*")]
+        total = sum(group.n for group in own)
+        found += [(group.mean, group.n / total) for group in own]
+    if not found:
+        return None
+    sources = sum(weight for _, weight in found)
+    mean = sum(weight * one.mean for one, weight in found) / sources
+    low, high = (
+        math.sqrt(sum((weight * distance(one)) ** 2 for one, weight in found)) / sources
+        for distance in (lambda one: one.mean - one.low, lambda one: one.high - one.mean)
+    )
+    return Interval(mean, mean - low, mean + high)
