@@ -35,17 +35,19 @@ def check(words: list[str]) -> None:
     own = next(words[:n] for n in range(len(words), 0, -1) if tuple(words[:n]) in VERBS)
     command, rest = VERBS[tuple(own)], words[len(own) :]
     context = click.Context(command, info_name=" ".join(own))
-    options, _, _ = command.make_parser(context).parse_args(list(rest))
+    parsed, _, _ = command.make_parser(context).parse_args(list(rest))
+    options = {name: value for name, value in parsed.items() if isinstance(value, str | tuple | list | bool)}
     arguments: list[str] = []
     for parameter in command.params:
         value = options.get(parameter.name)
         if isinstance(parameter, click.Argument):
-            given_words = (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ()
+            given_words = (value,) if isinstance(value, str) else value or ()
             arguments += [word for word in given_words if isinstance(word, str)]
         elif isinstance(parameter.type, click.Choice) and value is not None:
             parameter.type_cast_value(context, value)
     if own == ["train"]:
-        composed = f"{options['model']}/{options['method']}" if options.get("model") else arguments.pop(0)
+        composed = options.get("model") or arguments.pop(0)
+        composed += f"/{options['method']}" if "method" in options else ""
         load_recipe(require_recipe(composed).name, arguments)
     if own == ["sweep"] and arguments[0].endswith(".yaml"):
         assert (PAGE.parents[1] / arguments[0]).is_file(), arguments[0]
