@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from d2e_sft.data.chat_template import Messages
+from d2e_sft.data.chat_template import Continuation, Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
 from d2e_sft.util.table import Table
@@ -155,7 +155,8 @@ class Pddl(Task[Mapping[str, PlanningTask], Mapping[str, Written]]):
             )
             states = entity_states.salient(states, own.salient) if only else states
         asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]
-        outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, **sampling(call))
+        style = Continuation(cue="", stops=())  # the files have empty lines
+        outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, style=style, **sampling(call))
         written = {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}
         files = {
             "pddl.json": official_text({key: vars(item) for key, item in written.items()}, indent=2),
