@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
 from eval.compare.paper_tables import Entry, PaperTable
-from eval.compare.published.values import published_row
+from eval.compare.published.values import check_model, published_row
 from eval.compare.runs import distinct_labels, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
@@ -81,7 +81,8 @@ def read_table(
         published: the model whose published values stand below ours; empty for each run's own, None for none.
 
     Raises:
-        UserError: a run is missing or given twice, has no such result, or was scored on other samples than the rest.
+        UserError: a run is missing or given twice, has no such result, or was scored on other samples than the rest;
+            or the paper has no such model.
     """
     results = []
     for path, label in zip(paths, distinct_labels(paths), strict=True):
@@ -105,10 +106,12 @@ def _table(results: Sequence[Result], layout: Layout, published: str | None = No
         for entry, _, result in named
     ]
     entries = _distinct(rows)
-    if published is not None:
-        found = [published_row(layout, result.facts(published), result.scores) for _, result in rows]
-        entries = [replace(entry, published=row) for entry, row in zip(entries, found, strict=True)]
-    return PaperTable(layout, entries)
+    if published is None:
+        return PaperTable(layout, entries)
+    check_model(published)
+    found = [published_row(layout, result.facts(published), result.scores) for _, result in rows]
+    compared = [replace(entry, published=row) for entry, row in zip(entries, found, strict=True)]
+    return PaperTable(layout, compared, compared=True)
 
 
 def write_paper_tables(run_folder: Path, bench_name: str) -> list[Path]:

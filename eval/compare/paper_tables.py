@@ -78,10 +78,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Entries in a layout."""
+    """Entries in a layout; `compared` if published values were looked for."""
 
     layout: Layout
     entries: Sequence[Entry]
+    compared: bool = False
 
     @property
     def table(self) -> Table:
@@ -162,6 +163,8 @@ class PaperTable:
         subsets: dict[str, None] = {}
         if any(entry.published is not None for entry in self.entries):
             yield "Differences are ours minus published; * our 95 % interval excludes the published value."
+        elif self.compared:
+            yield "No published row is of these models, methods and settings."
         if self.layout == "cost":
             yield "Milliseconds a sample of each relation in one process, its share of its batch's time."
             yield "Compare runs on one machine with one batch size. – not recorded, as with vLLM and endpoints."

@@ -262,9 +262,9 @@ def read_spec(name: str, scale: str | None = None) -> SweepSpec:
         with suppress(yaml.YAMLError, ValueError):  # reading it as a recipe reports what is wrong
             content = load_yaml(Path(name).read_text(encoding="utf-8"), texts_only=True)
     is_sweep = isinstance(content, dict) and bool({"runs", "axes"} & content.keys())
-    scales: dict[str, Any] = content.pop("scales", {}) if is_sweep else {}
-    if scale is not None and scale not in scales:
-        known = list(scales)
+    scales: Any = content.pop("scales", {}) if is_sweep else {}
+    known = list(scales) if isinstance(scales, dict) else []
+    if scale is not None and scale not in known:
         raise UserError(
             f"--scale {scale}: {name} has {'the scales ' + ', '.join(known) if known else 'no scales'}."
             f"{did_you_mean(scale, known)}",
@@ -279,8 +279,10 @@ def read_spec(name: str, scale: str | None = None) -> SweepSpec:
         raise UserError(f"{name}: not a valid sweep ({problem})") from None
 
 
-def scaled(content: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
-    """Replace the keys of a sweep by those of a scale, and those of its runs by the scale's."""
+def scaled(content: dict[str, Any], scale: Any) -> dict[str, Any]:
+    """Replace the keys of a sweep by those of a scale, and those of its runs by the scale's; UserError if not keys."""
+    if not isinstance(scale, dict) or not isinstance(scale.get("runs") or {}, dict):
+        raise UserError(f"scales: got {scale!r}; expected keys of a sweep")
     runs, changed = content.get("runs") or {}, scale.get("runs") or {}
     merged = {name: {**(own or {}), **(changed.get(name) or {})} for name, own in runs.items()}
     return {**content, **scale, **({"runs": merged} if runs else {})}

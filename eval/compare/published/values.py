@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_package_yaml
 from d2e_sft.util.table import NONE, Styled, Table
 from eval.compare.paper_layouts import LAYOUTS, Column, Layout
@@ -132,6 +133,16 @@ def published_row(layout: Layout, facts: Mapping[str, Any], scores: RunScores) -
                 excluded = map(_excludes, intervals, row.values)
                 return Published(table.where, row.values, tuple(excluded))
     return None
+
+
+def check_model(name: str) -> None:
+    """Raise UserError if PIPER's tables have no model of this name; the empty one is any."""
+    models = list(dict.fromkeys(row.facts["model"] for table in read_published(PIPER).tables for row in table.rows))
+    if name and not any(_same("model", name, model) for model in models):
+        raise UserError(
+            f"published values of {name!r}: the paper has no such model.{did_you_mean(name, models)}",
+            remedy=f"choose one of {', '.join(models)}",
+        )
 
 
 def _excludes(interval: Interval | None, percent: float | None) -> bool:

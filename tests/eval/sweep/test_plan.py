@@ -65,6 +65,10 @@ def test_a_scale_is_the_same_plan_with_another_model(tmp_path: Path) -> None:
     assert "left: 1 trainings and 1 evaluations" in printed
     assert "--size 64" in printed
     assert re.search(r"\nin all [\d.]+ M tokens, .* on 1 × CPU core", printed)
+    file = tmp_path / "sweep.yaml"
+    file.write_text("recipe: smollm2-135m-mini/d2e\nruns: {a: {}}\nscales: {small: [1]}\n")
+    assert "scales: got ['1']; expected keys of a sweep" in refusal_of("sweep", file, "--scale", "small", "--dry-run")
+    assert "has no scales" in refusal_of("sweep", "smollm2-135m-mini/d2e", "--scale", "small")
     assert "Did you mean 'smollm2-135m'?" in refusal_of("sweep", PLAN, "--scale", "smollm2", "--dry-run")
 
 

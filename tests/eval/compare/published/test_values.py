@@ -116,3 +116,9 @@ def test_the_tables_of_a_paper_are_printed_without_runs() -> None:
     assert "Table 6: Data of experiment 2" in printed("--published", "--bench", "boxes")
     assert "Did you mean 'crepe'?" in refusal_of("table", "--published", "--bench", "crep")
     assert "Missing argument 'RUN...'" in call("table").err
+
+
+def test_a_model_that_the_paper_lacks_is_named(tmp_path: Path) -> None:
+    own = run(tmp_path / "run", model="mine", alpha=0.0)
+    assert "No published row is of these models" in printed(own, "--published")
+    assert "Did you mean 'Qwen1.5-7b'?" in refusal_of("table", own, "--published-model", "Qwen1.5-7")
