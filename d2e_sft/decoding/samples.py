@@ -28,7 +28,7 @@ def answer_samples(
 
     Args:
         model: in eval mode.
-        prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which can give it the form of a text.
+        prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
         max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
 
     Returns:
