@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.options import Number
+from d2e_sft.config.options import Number, given_options
 from d2e_sft.util.errors import UserError
+
+_OF_TRAINING, _OF_ENCODERS = ("epochs", "learning_rate"), ("batch_size", "without_paragraph")
 
 
 @click.command("wiqa-baseline")
@@ -51,16 +53,13 @@ def wiqa_baseline(
     from eval.systems.wiqa.baselines import WORDS, Training, by_encoder, by_words
     from eval.systems.wiqa.system import WIQA, Answers, WiqaOptions
 
-    if model == WORDS and (train is None or without_paragraph):
-        what = "--without-paragraph: it never reads the paragraph" if train else "needs questions to train on"
-        raise UserError(f"{WORDS}: {what}", "drop it" if train else "add --train TRAIN.jsonl")
-    if model == WORDS and find_spec("sklearn") is None:
-        raise UserError(f"{WORDS}: needs scikit-learn, which is not installed", "pip install 'd2e-sft[stats]'")
+    words = model == WORDS
+    _check(model, train, out, words=words)
     options = WiqaOptions(paragraph="no" if without_paragraph else "yes")
     file = WIQA.gold_at(data, options, "--data")
     asked = WIQA.read_gold(file, options)
     known = [] if train is None else WIQA.read_gold(train, options)
-    if model == WORDS:
+    if words:
         labels = by_words(known, asked, seed)
     else:
         how = Training(paragraph=not without_paragraph, seed=seed, **training)
@@ -74,3 +73,18 @@ def wiqa_baseline(
     write_result(folder, {"system": WIQA.name, **result.scores, **record, **training, "seed": seed}, result)
     click.echo(result.text)
     click.echo(f"scores, tables and predictions: {folder}")
+
+
+def _check(model: str, train: Path | None, out: Path, *, words: bool) -> None:
+    """Refuse options that have no effect, and a folder that holds another model."""
+    flags = given_options(click.get_current_context())
+    unused = [*(_OF_TRAINING if words or train is None else ()), *(_OF_ENCODERS if words else ())]
+    for flag in (flags[name] for name in unused if name in flags):
+        what = "it is for encoders" if words else "nothing is trained without --train"
+        raise UserError(f"{flag} with {model}: {what}", "drop it")
+    if words and train is None:
+        raise UserError(f"{model}: needs questions to train on", "add --train TRAIN.jsonl")
+    if words and find_spec("sklearn") is None:
+        raise UserError(f"{model}: needs scikit-learn, which is not installed", "pip install 'd2e-sft[stats]'")
+    if train is not None and (out / "config.json").exists():
+        raise UserError(f"--out {out}: holds a model already, which would be replaced", "name another folder")

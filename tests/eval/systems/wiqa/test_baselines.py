@@ -79,8 +79,14 @@ def test_what_cannot_be_trained_or_answered_is_refused(tmp_path: Path) -> None:
     call = ("--data", file, "--out", tmp_path / "run")
     for model, options, message in (
         ("adaboost", (), "adaboost: needs questions to train on"),
-        ("adaboost", ("--train", file, "--without-paragraph"), "it never reads the paragraph"),
+        (
+            "adaboost",
+            ("--train", file, "--without-paragraph"),
+            "--without-paragraph with adaboost: it is for encoders",
+        ),
         (tiny_bert(tmp_path / "bert"), (), "has no trained head for multiple choice"),
+        (tmp_path / "bert", ("--epochs", 2), "nothing is trained without --train"),
+        (tmp_path / "bert", ("--train", file, "--out", tmp_path / "bert"), "holds a model already"),
         (short, ("--train", file), "expected at most the model's 8 positions"),
         (tmp_path / "none", ("--train", file), "none"),
         (tmp_path / "bert", ("--train", tmp_path / "no.jsonl"), "no.jsonl: cannot be read"),
