@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from d2e_sft.config.decoding import DecodingConfig, given_decoder
-from d2e_sft.config.recipe import EvalSection, ModelSection, Recipe, recipe_of
+from d2e_sft.config.recipe import EvalSection, ModelSection, Recipe, recipe_of, warn_if_trained_on_texts
 from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import PromptPair, stop_token_ids, stream
@@ -173,6 +173,7 @@ def open_conversation(model: str, options: ChatOptions) -> Conversation:
         UserError: no such model, prompt set or decoder, conflicting options, or a model without a chat template.
     """
     recipe = recipe_of(model)
+    warn_if_trained_on_texts(recipe)
     section, own = (ModelSection(), EvalSection()) if recipe is None else (recipe.model, recipe.eval)
     default = DecodingConfig() if recipe is None else recipe.decoding
     decoding = DecodingConfig(

@@ -32,7 +32,7 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
 
     Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
-    from d2e_sft.config.recipe import recipe_of
+    from d2e_sft.config.recipe import recipe_of, warn_if_trained_on_texts
     from d2e_sft.vllm.engine import require_vllm
 
     require_vllm()
@@ -42,6 +42,7 @@ def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: An
 
     alpha, decoder, prompt_set = (options.pop(name) for name in ("alpha", "decoder", "prompt_set"))
     recipe = recipe_of(model)
+    warn_if_trained_on_texts(recipe)
     default = DecodingConfig() if recipe is None else recipe.decoding
     decoding = DecodingConfig(**given_decoder(decoder, alpha, default.alpha))
     check_decoder(decoding.decoder)

@@ -33,6 +33,7 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
 from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml, write_whole
 from d2e_sft.util.secrets import names_a_secret, secret_in
+from d2e_sft.util.terminal import warn
 
 RECIPE_FILE = "recipe.yaml"
 
@@ -133,6 +134,12 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
         return Recipe.model_validate(content)
     except ValidationError as error:
         raise UserError(f"{source.name}: {describe_validation_error(error, describe)}") from None
+
+
+def warn_if_trained_on_texts(recipe: Recipe | None) -> None:
+    """Warn that a run which was trained on texts is about to be asked in a chat."""
+    if recipe is not None and recipe.data.form == "completion":
+        warn("the model was trained on texts that it continues (data.form=completion), and is asked in a chat here")
 
 
 def unresolved_yaml(source: RecipeSource) -> str:

@@ -75,6 +75,7 @@ def test_a_run_trained_on_texts_is_evaluated_on_texts(world: Path, tmp_path: Pat
     assert d2e("eval", tmp_path / "run", "--bench", world / "bench", "--max-new-tokens", 4) == 0
     assert scores_of(tmp_path / "run", "bench-completion")["alpha"] == 0.5
     assert "data.form" in refusal_of("train", recipe, "--resume", "train.max_steps=2")
+    assert "was trained on texts" in " ".join(refusal_of("chat", tmp_path / "run").split())
     assert d2e("export", tmp_path / "run", tmp_path / "exported") == 0
     assert "as one text that is continued" in (tmp_path / "exported" / "README.md").read_text()
     wrong = refusal_of("train", recipe, "data.form=complete", "--overwrite")
