@@ -198,7 +198,7 @@ def _prompt(sample: EventSample, options: RefinerOptions, labelled: Collection[s
         sample=sample.model_copy(update={"meta": {}}),
         context=SpannedContext(
             spans=spans,
-            words=[len(text.split()) for text in texts],
+            words=[len(text.strip(" ,;:—").split()) for text in texts],  # a comma of its own is no word
             relevance=relevance,
             protected=sorted(protected),
         ),
