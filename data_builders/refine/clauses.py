@@ -23,13 +23,14 @@ from data_builders.refine.needed import answers_with_a_label, query_of, spans_of
 from data_builders.refine.scorers import Scorer
 from data_builders.text.spans import Span, keep_spans, split_spans, with_needed
 from data_builders.text.stems import stems, words
-from data_builders.text.verbs import begins_with_verb
+from data_builders.text.verbs import begins_with_verb, predicate_place
 from data_builders.text.word_lists import words_of
 
 _RUN = 3  # words in a row that the question repeats, one of them with content
 _LINK_WORDS = 5
+_CALL_WORDS = 2
 _CLAUSE_SHARE = 2  # of the threshold: in a short clause a single word that happens to recur weighs more
-_LEANING = ("adjunct", "remark", "phrase")
+_LEANING = ("adjunct", "remark", "phrase", "wrapper")
 _KEPT = ("evidence", "events", "chain")
 
 
@@ -63,7 +64,8 @@ def keep_clauses(
         return sample.context  # the one sentence that the question is about
     else:
         droppable = _droppable(sample, spans, scores, label=label)
-        kept |= {number for number, span in spans.items() if span.kind not in droppable[span.sentence]}
+        calls = {number for number, text in texts.items() if not scores[number] and _is_call(text)}
+        kept |= {number for number, span in spans.items() if span.kind not in droppable[span.sentence]} - calls
         kept |= {number for number, text in texts.items() if _tells_why(text, when=sample.relation == "temporal")}
         again = set()
     said = stems(" ".join(texts[number] for number in again))
@@ -160,8 +162,18 @@ def _droppable(
 
 
 def _tells_why(text: str, *, when: bool) -> bool:
-    """Whether a span gives a reason, or a time if asked."""
-    return not words_of("reasons").isdisjoint(words(text)) or (when and _tells_when(text))
+    """Whether a span gives a reason, an aim or examples, or tells which one is meant; or, if asked, when it was."""
+    spoken = words(text)
+    if when:
+        return _tells_when(text) or not words_of("reasons").isdisjoint(spoken)
+    which = text.lstrip()[:1].isalpha() and spoken[0] in words_of("relatives")  # after a comma it only adds something
+    return bool(spoken) and (which or spoken[0] in words_of("aims") or not words_of("reasons").isdisjoint(spoken))
+
+
+def _is_call(text: str) -> bool:
+    """Whether a span is an exclamation of a few words without a verb: "No joke!"."""
+    spoken = words(text)
+    return len(spoken) <= _CALL_WORDS and predicate_place(spoken) is None
 
 
 def _is_aside(number: int, texts: Mapping[int, str]) -> bool:
