@@ -77,7 +77,7 @@ def describe_problem(item: Mapping[str, Any]) -> str:
     is_empty = kind == "string_pattern_mismatch"
     message = "expected text that is not empty" if is_empty else item["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
-        near = did_you_mean(str(item["input"]), item["ctx"]["expected"].strip("'").split("'"))
+        near = did_you_mean(str(item["input"]), item["ctx"]["expected"].split("'")[1::2])
         message += f".{near}" if near else ""
     return f"{field}: got {shortened(item['input'])}; {message}" if field else message
 

@@ -123,7 +123,7 @@ def describe_split(rows: Samples, bad_rows: int) -> dict[str, Any]:
 
 
 def describe_refinement(samples: Sequence[EventSample]) -> dict[str, Any]:
-    """Return what is left of the contexts, as the manifest has it; None without refined contexts.
+    """Return what is left of the contexts, as the manifest has it; None without words in refined contexts.
 
     `refined_share_of_words` is the words of refined contexts divided by those of their contexts, to three places.
     `rows_refined_unchanged` counts refined contexts that equal the context: distillation teaches nothing there.
@@ -134,5 +134,5 @@ def describe_refinement(samples: Sequence[EventSample]) -> dict[str, Any]:
     )
     return {
         "refined_share_of_words": round(kept / words, 3) if words else None,
-        "rows_refined_unchanged": sum(context == shorter for context, shorter in refined) if refined else None,
+        "rows_refined_unchanged": sum(context == shorter for context, shorter in refined) if words else None,
     }
