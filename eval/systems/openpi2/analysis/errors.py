@@ -15,7 +15,7 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
-from eval.compare.measures.measure import shares
+from eval.compare.measures.measure import measure
 from eval.systems.files import checked
 from eval.systems.flat.openpi2 import FORMS
 from eval.systems.openpi2 import gold as official_files
@@ -124,7 +124,8 @@ class SchemaErrors(Task[Procedures, Labelled]):
         found = _counted(gold, answers, expanded)
         classes = [name for name in _LABELS.values() if name in found]
         judged = sum(found[name].total() for name in classes if name in _JUDGED)
-        rows, detail = [], {}
+        rows: list[tuple[Any, ...]] = []
+        detail: dict[str, dict[str, Any]] = {}
         for name in classes:
             count = found[name].total()
             share = count / judged if judged else None
@@ -132,14 +133,13 @@ class SchemaErrors(Task[Procedures, Labelled]):
             rows.append((name, count, percent(share), *(percent(found[name][place] / count) for place in _PLACES)))
         columns = ("label", "n", "% of labelled", *(f"gold: {place} %" for place in _PLACES))
         title = f"Errors by people's labels ({scored(len(answers), len(gold))}{', with expansion' * expanded})"
-        by_procedure = {
-            key: counts["correct"].total() / total
-            for key in answers
-            for counts in [_counted(gold, {key: answers[key]}, expanded)]
-            if (total := sum(own.total() for name, own in counts.items() if name in _JUDGED))
+        counts = {
+            key: [sum(row[2] in kinds for step in steps for row in step) for kinds in (_JUDGED[:1], _JUDGED)]
+            for key, steps in answers.items()
         }
-        measures = shares("correct by people's labels", "procedures", digest_of(gold, answers), by_procedure)
-        return SystemResult({"errors": detail}, [Table.of(columns, rows, title)], measures=measures)
+        measures = measure("correct by people's labels", "share", "procedures", digest_of(gold, answers), counts)
+        scores = {"errors_correct": detail.get("correct", {}).get("share"), "errors": detail}
+        return SystemResult(scores, [Table.of(columns, rows, title)], measures=measures)
 
 
 def _rows(path: Path, key: str, step: Mapping[str, Sequence[tuple[str, str | int]]]) -> Iterator[tuple[str, str, str]]:
