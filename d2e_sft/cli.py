@@ -50,7 +50,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "compare": ("eval.commands.compare", "compare", "Print the scores of several runs side by side."),
         "table": ("eval.commands.table", "table", "Lay scores out as the paper's tables, also for LaTeX."),
         "wiqa-baseline": (
-            "eval.commands.wiqa_baseline",
+            "eval.commands.wiqa",
             "wiqa_baseline",
             "Train and score WIQA's baselines: AdaBoost, BERT.",
         ),
@@ -73,7 +73,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
 _VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
 _REMEDY = "pip install d2e-sft with its dependencies: pip install -e . in its clone"
 # Verb → its subcommands that live in a package which the verb's own may not import.
-_ADDED = {"data": {"wiqa-questions": ("eval.commands.wiqa_questions", "wiqa_questions")}}
+_ADDED = {"data": {"wiqa-questions": ("eval.commands.wiqa", "wiqa_questions")}}
 # Verb → a function of such a package that it gets as its context's object.
 _GIVEN = {"predict": ("data_builders.own_data.questions", "read_questions")}
 
