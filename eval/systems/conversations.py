@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from d2e_sft.data.chat_template import BEGUN, Messages
+from d2e_sft.data.chat_template import Continuation, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.files import load_yaml
@@ -67,7 +67,7 @@ def ask_as_trained(
     for one in samples:
         original, imagined = prompts.messages(one, "original"), prompts.messages(one, "imagined")
         chats.append(Conversation(one.dataset, one.id, original, imagined, group=group(one)))
-    replies = asker.ask("answers", chats, style=BEGUN, **options)
+    replies = asker.ask("answers", chats, style=Continuation(cue=None, stops=prompts.stops), **options)
     return [
         extract_answer(reply, fmt=fmt, options=one.options, marker=prompts.marker(fmt), given=prompts.given(fmt))
         for one, reply in zip(samples, replies, strict=True)
