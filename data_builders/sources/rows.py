@@ -9,7 +9,7 @@ from functools import reduce
 from operator import getitem
 from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.reader import RawInput
@@ -30,6 +30,7 @@ def _not_empty(value: T) -> T:
 Cleaned = Annotated[str, AfterValidator(clean)]  # may be empty
 Text = Annotated[str, AfterValidator(clean), AfterValidator(_not_empty)]
 Bit = Annotated[int, Field(ge=0, le=1)]  # Literal[0, 1] would accept true
+Place = Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]  # start, end
 Texts = Annotated[list[Cleaned], AfterValidator(_not_empty)]  # at least one, which may be empty
 
 
