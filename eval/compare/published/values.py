@@ -162,16 +162,19 @@ def _same(key: str, ours: Any, published: Any) -> bool:
 
 
 def interval_of(column: Column, scores: RunScores) -> Interval | None:
-    """Return the interval of a column's average, from those of its groups, which are independent; None without one.
+    """Return the interval of a column's average, from those of its groups, which are independent.
+
+    None without a group, or if one has a single sample, which has no interval.
 
     The distances of an average's bounds are the roots of the sums of squares of its groups' (Zou and Donner 2008).
     """
-    found = []
+    found, alone = [], False
     for dataset, relation in column.sources:
         own = [group for group in scores.groups if group.dataset == dataset and relation in (group.relation, "*")]
         total = sum(group.n for group in own)
+        alone = alone or total == 1
         found += [(group.mean, group.n / total) for group in own]
-    if not found:
+    if not found or alone:
         return None
     sources = sum(weight for _, weight in found)
     mean = sum(weight * one.mean for one, weight in found) / sources

@@ -108,6 +108,8 @@ def test_the_interval_of_an_average_is_that_of_independent_groups(tmp_path: Path
     assert both.mean - both.low == pytest.approx(math.hypot(0.1, 0.2) / 2)
     assert both.high - both.mean == pytest.approx(math.hypot(0.3, 0.2) / 2)
     assert interval_of(LAYOUTS["piper"][0], found) is None
+    found.groups[0].n = 1
+    assert interval_of(LAYOUTS["piper"][-1], found) is None, "one sample has no interval"
 
 
 def test_the_tables_of_a_paper_are_printed_without_runs() -> None:
