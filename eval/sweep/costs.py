@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from eval.sweep.parts import Expected
 from eval.sweep.plan import Sweep
 from eval.sweep.points import Point
-from eval.sweep.spec import Expected, SweepSpec
+from eval.sweep.spec import SweepSpec
 
 _WEIGHT, _CHECKPOINT = 4, 12  # bytes of a parameter: in float32, and with Adam's two moments
 _READ = 2  # bytes of a parameter that decoding reads, in 16 bits

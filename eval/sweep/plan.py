@@ -12,8 +12,9 @@ import yaml
 
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
+from eval.sweep.parts import OUTPUT, Value
 from eval.sweep.points import EVALUATION, Point, join_equal, make_points
-from eval.sweep.spec import OUTPUT, RUN, SweepSpec, Value
+from eval.sweep.spec import RUN, SweepSpec
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from pathlib import Path
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.util.errors import UserError
-from eval.sweep.spec import OUTPUT, Evaluation, SweepSpec, as_text, filled
+from eval.sweep.parts import OUTPUT, Evaluation
+from eval.sweep.spec import SweepSpec, as_text, filled
 
 EVALUATION = "evaluation"  # the axis of what differs only in decoding
 _LONGEST_NAME = 120

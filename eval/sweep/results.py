@@ -20,10 +20,10 @@ from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.score.subsets import DatasetSubsets, headline
 from eval.sweep.commands import bench_folder, point_scores
+from eval.sweep.parts import PaperTableOf
 from eval.sweep.plan import Sweep
 from eval.sweep.points import Point, short_keys
 from eval.sweep.rows import read_rows, write_rows
-from eval.sweep.spec import PaperTableOf
 
 
 @dataclass(frozen=True)
