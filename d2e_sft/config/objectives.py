@@ -108,11 +108,6 @@ def spec_of(name: str) -> ObjectiveSpec:
     return OWN if is_own(name) else OBJECTIVES[name]
 
 
-def describe_choice(name: str) -> str:
-    """Return a line that names the objective and the others, for the start of a training."""
-    return f"objective: {name}; others: {', '.join(one for one in OBJECTIVES if one != name)} (d2e.objective=NAME)"
-
-
 def check_name(name: str) -> str:
     """Return the name; ValueError, with the nearest one, if it is neither an objective nor `module:function`."""
     module, colon, function = name.partition(":")

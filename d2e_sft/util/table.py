@@ -226,9 +226,8 @@ def _plain(row: Sequence[Styled]) -> list[str]:
 def _styled(cell: Styled, text: str, marks: tuple[str, str], note: str) -> str:
     """The text in the cell's style: `marks` are the formats of a best and a second-best number, `note` of its note."""
     number, space, small = text.partition(" ") if is_number(cell) else (text, "", "")
-    shown = str(text)
-    if cell.best or cell.second:
-        mark = marks[0 if cell.best else 1]
+    shown, mark = str(text), marks[0] if cell.best else marks[1] if cell.second else None
+    if mark is not None:
         shown = mark.format(number.rstrip("†")) + "†" * number.endswith("†") + space + small
     return shown + note.format(cell.note) if cell.note else shown
 

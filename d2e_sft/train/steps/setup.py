@@ -16,7 +16,7 @@ from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import ProgressCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from d2e_sft.config.objectives import describe_choice
+from d2e_sft.config.objectives import OBJECTIVES
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
@@ -116,7 +116,9 @@ class StepActions(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
         if state.is_world_process_zero:
-            print(describe_choice(self.trainer.d2e.objective), flush=True)
+            chosen = self.trainer.d2e.objective
+            others = ", ".join(name for name in OBJECTIVES if name != chosen)
+            print(f"objective: {chosen}; others: {others} (d2e.objective=NAME)", flush=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         ends = state.global_step >= state.max_steps
