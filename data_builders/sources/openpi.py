@@ -47,8 +47,8 @@ def _draft(row: _Step) -> Draft:
 
 def _with_answers(steps: RawInput, answers: RawInput) -> Iterator[Row]:
     """Return each step with the answers of its id; steps without any are bad rows."""
-    found = {row.fields.get("id"): row.fields for row in answers.json_lines()}
-    return (Row(row.number, {**found.get(row.fields.get("id"), {}), **row.fields}) for row in steps.json_lines())
+    found = {str(row.fields.get("id")): row.fields for row in answers.json_lines()}  # an id that is no text is bad
+    return (Row(row.number, {**found.get(str(row.fields.get("id")), {}), **row.fields}) for row in steps.json_lines())
 
 
 def _read(job: Job) -> SplitSamples:
