@@ -62,12 +62,12 @@ class Result:
         return facts | {"refiner": self._refiner()}
 
     def _refiner(self) -> str | None:
-        """Who refined the contexts of the training data, as Table 9 calls it; None for a rule or if unknown."""
+        """Who refined the contexts of the training data, as Table 9 calls it; None if no judge did or if unknown."""
         manifest = None if self.recipe is None else Path(self.recipe.data.train).with_name("manifest.json")
         if self.recipe is None or manifest is None or not manifest.is_file():
             return None
         judge = read_json_as(dict[str, Any], manifest, "a manifest", "build the data again").get("judge") or {}
-        name = str(judge.get("model"))
+        name = str(judge.get("model")) if "refine" in judge.get("jobs", ()) else ""
         return "itself" if name == self.recipe.model.name else "GPT-4o" if name.startswith("gpt-4o") else None
 
 
