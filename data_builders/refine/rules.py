@@ -85,6 +85,8 @@ class RefinerOptions(Limits):
                 if self.model
                 else "refine.by=likelihood without a model; name one: --refine-model builtin:smollm2-135m-instruct"
             )
+        if by_model and self.unit == "sentence":
+            raise ValueError("refine.unit=sentence with --refine likelihood, which leaves out clauses")
         if self.scorer != "embedding" and (self.pooling != "mean" or (self.model is not None and not by_model)):
             name = "pooling" if self.model is None or by_model else "model"
             raise ValueError(

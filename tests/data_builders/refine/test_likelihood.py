@@ -144,6 +144,7 @@ def test_a_build_reports_how_many_rows_each_way_decided(unchanged_raw: Path, mod
         ("--refine likelihood --refine-model ./nowhere", "model './nowhere': no such folder"),
         ("--refine-model m", r"refine.model with refine.scorer=overlap; expected .* or --refine likelihood"),
         ("--refine likelihood --refine-model m refine.scorer=embedding", "expected overlap or bm25"),
+        ("--refine likelihood --refine-model m refine.unit=sentence", "refine.unit=sentence with --refine likelihood"),
         ("refine.margin=3", "refine.margin without --refine likelihood"),
         ("--refine likelihood --refine-model m refine.least_share=2", "least_share"),
         ("--refine model", "'model' is not one of 'rules', 'likelihood'"),
