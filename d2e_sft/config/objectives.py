@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -12,6 +12,7 @@ from d2e_sft.config.section import Section
 from d2e_sft.util.errors import did_you_mean
 
 View = Literal["original", "imagined", "refined"]
+VIEWS: tuple[View, ...] = get_args(View)
 ViewGradients = Literal["all", "original"]
 BASE = "base"  # as `bias_model`: the model before training
 

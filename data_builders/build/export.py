@@ -29,7 +29,6 @@ from data_builders.dataset.sample_sets import files_of
 
 ExportFormat = Literal["trl", "llamafactory", "axolotl", "jsonl"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
-VIEWS: tuple[View, ...] = get_args(View)
 _ABOUT = load_package_yaml(Path(__file__).with_suffix(".yaml"))
 _ANOTHER = "choose --format jsonl, which has the weight and the loss of each row, or leave the row out"
 # The roles' names for LLaMA-Factory, which calls the turn of a tool an observation.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from d2e_sft.config.objectives import View
+from d2e_sft.config.objectives import VIEWS
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.sample import EventSample, Split, write_samples
@@ -25,7 +25,7 @@ from data_builders.raw.source import SPLITS
 
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
 DATASET_INFO = "dataset_info.json"
-EXPORTED = (*(f"{split}-{view}.jsonl" for split in SPLITS for view in get_args(View)), DATASET_INFO)
+EXPORTED = (*(f"{split}-{view}.jsonl" for split in SPLITS for view in VIEWS), DATASET_INFO)
 _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from d2e_sft.config.objectives import View
+from d2e_sft.config.objectives import VIEWS, View
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.build.export import FORMATS, VIEWS, ExportOptions
+from data_builders.build.export import FORMATS, ExportOptions
 from data_builders.build.export import export as export_pairs
 from data_builders.commands.shared import PATH, print_table
 

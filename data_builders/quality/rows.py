@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
-from typing import get_args
 
-from d2e_sft.data.prompts import PromptSet, View
+from d2e_sft.config.objectives import VIEWS
+from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
@@ -65,7 +65,7 @@ def write_rows_page(title: str, samples: Sequence[EventSample], wording: PromptS
     for sample in samples:
         refined, pieces = sample.refined_context, marked(sample)
         is_apart = refined != sample.context and all(kept for _, kept in pieces)  # its text is not the context's
-        views = [view for view in get_args(View) if view != "refined" or refined is not None]
+        views = [view for view in VIEWS if view != "refined" or refined is not None]
         shown.append(
             {
                 "sample": sample,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from d2e_sft.config.recipe import View
+from d2e_sft.config.objectives import VIEWS, View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample, Split
 from d2e_sft.data.views import ViewEncoder
@@ -20,7 +20,6 @@ from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.context_free import ContextFree, accuracy_by_places, hypothesis_alone, require_sklearn
 from data_builders.raw.source import SPLITS
 
-VIEWS: tuple[View, ...] = get_args(View)
 WORDS = "words"
 _BATCH = 1_000
 

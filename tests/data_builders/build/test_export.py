@@ -10,12 +10,13 @@ from typing import Any
 import datasets
 import pytest
 
+from d2e_sft.config.objectives import VIEWS
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.conversation import Conversation, Turn
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.data.views import ViewEncoder
-from data_builders.build.export import FORMATS, VIEWS
+from data_builders.build.export import FORMATS
 from tests.chat_samples import chat_sample
 from tests.command import call, output_of, refusal_of
 from tests.hub_server import HubServer
