@@ -8,8 +8,8 @@ What stays, with all that it needs to be read (`text/spans.py`):
 - spans with at least `threshold` of the best span's relevance, and of each sentence at least the most relevant span,
 - "as a result" and the like between two clauses that stay.
 
-That holds where the context states an answer. Where it only implies one, or the answer is a label, every clause may be
-what the answer rests on: then only remarks go, which are phrases without a verb that give no reason and no time.
+That holds where the context states an answer. Where it only implies one, or the answer is a label, the answer may rest
+on any clause. Then phrases without a verb go, and clauses of less relevant sentences (`_droppable`); reasons stay.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Refined contexts by a judge, which deletes the irrelevant words of a context and cannot write any.
 
 A reply is checked: its words must be a subsequence of the context's, letter case and punctuation aside. If they are
-not, the judge is asked once more with the first word that is wrong, and then for whole sentences: the prompt numbers
-them, and the reply is their numbers. An invalid choice is rejected; such samples and undecided ones go to the rule
-refiner.
+not, the judge is asked once more with the first word that is wrong. If that fails, it is asked for whole sentences:
+the prompt numbers them, and the reply is their numbers. An invalid choice is rejected; such samples and undecided ones
+go to the rule refiner.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def refine_prompts(samples: Sequence[EventSample]) -> list[Prompt]:
 
 
 def _shortened(samples: Sequence[EventSample], judge: Judge) -> list[str]:
-    """The contexts without what the judge deleted; empty where its reply is none twice."""
+    """The contexts without what the judge deleted; empty where both its replies are wrong."""
     prompts, reminder = refine_prompts(samples), _templates("refine").reminder
     replies = [reply or "" for reply in judge.ask(prompts, _read_text, what="refine", reminder=reminder)]
     wrong = {place: word for place, sample in enumerate(samples) if (word := _added(sample.context, replies[place]))}

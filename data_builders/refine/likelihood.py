@@ -25,9 +25,9 @@ from d2e_sft.judge.local_backend import LocalBackend
 from d2e_sft.judge.messages import Listener, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.paths import cache_dir
-from data_builders.refine.needed import best_occurrence, needed, spans_of, stated_by_question
+from data_builders.refine.needed import best_occurrence, needed, query_of, spans_of, stated_by_question
 from data_builders.refine.removal import Limits, SpannedContext, remove_spans
-from data_builders.refine.rules import RefinerOptions, query_of, refine_samples
+from data_builders.refine.rules import RefinerOptions, refine_samples
 from data_builders.refine.scorers import make_scorer
 from data_builders.text.spans import Span, keep_spans, split_spans, with_needed
 
@@ -151,7 +151,7 @@ def check_model(options: RefinerOptions) -> None:
 
 
 def estimate_likelihood(samples: Sequence[EventSample], options: RefinerOptions, labelled: Collection[str]) -> str:
-    """Return how long `likelihood_refine` would take here, from a few rows that it refines and keeps."""
+    """Return how long `refine_by` would take here by likelihood, from a few rows that it refines and keeps."""
     prompts = [_prompt(sample, options, labelled) for sample in samples if sample.refined_context is None]
     return _estimate(_judge(options), [prompt for prompt in prompts if prompt]) or "all results are kept already"
 

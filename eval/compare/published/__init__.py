@@ -1,1 +1,1 @@
-"""The published values of the papers' tables, and ours beside them."""
+"""The published values of the papers' tables, and ours next to them."""

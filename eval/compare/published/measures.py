@@ -1,4 +1,4 @@
-"""The published values of a related system beside the measures of results."""
+"""The published values of a related system next to the measures of results."""
 
 from __future__ import annotations
 

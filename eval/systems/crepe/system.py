@@ -180,7 +180,7 @@ class Crepe(System[Sequence[Procedure], Predictions]):
         entities = {name: answer.entities for name, answer in answers.items()}
         inconsistent = sum(answer.inconsistent for answer in answers.values())
         facts = {"inconsistent": inconsistent} if options.prompt == "two_questions" else {}
-        notes = [f"{count} pairs got two times yes: no change" for count in facts.values()]
+        notes = [f"{count} pairs got True for both questions, which counts as no change" for count in facts.values()]
         return Predictions(labels, labels, title, unread, facts, notes, entities=entities)
 
     def read_predictions(self, path: Path, gold: Sequence[Procedure], options: Any) -> Predictions:

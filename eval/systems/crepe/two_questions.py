@@ -1,7 +1,7 @@
 """Two questions about each event and step, is it more and is it less likely, with a consistency check (appendix B.2).
 
-The paper asks GPT-3, trained on StrategyQA, in the words of its training rows: facts become the steps so far. One yes
-is a change that way. Two are inconsistent and count as no change, like two times no.
+The paper asks GPT-3, trained on StrategyQA, in the words of its training rows: facts become the steps so far. One
+True is a change that way. Two are inconsistent and count as no change, like two False.
 """
 
 from __future__ import annotations
