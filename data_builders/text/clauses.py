@@ -81,11 +81,6 @@ class Piece:
         if self.verb is not None:
             return self.marked and first not in words_of("nominatives", "determiners") and first in words_of("remarks")
         participle = first.endswith("ed") and second in words_of("noun_cues")
-        gerund = (
-            first.endswith("ing")
-            and first != "during"
-            and (first not in words_of("not_gerunds") or second in words_of("continues_noun"))
-        )
         adverb = first.endswith("ly") and len(first) > 4
         return participle or adverb or first in words_of("remarks", "noun_cues")
 
