@@ -1,1 +1,1 @@
-"""Refined contexts: which sentences an answer needs."""
+"""Refined contexts: which sentences and clauses an answer needs."""
