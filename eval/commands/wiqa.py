@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from d2e_sft.config.options import Number, given_options
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
+from d2e_sft.util.terminal import warn
 
 _OF_TRAINING, _OF_ENCODERS = ("epochs", "learning_rate"), ("batch_size", "without_paragraph")
 
@@ -114,6 +115,10 @@ def wiqa_baseline(
     file = WIQA.gold_at(data, options, "--data")
     asked = WIQA.read_gold(file, options)
     known = [] if train is None else WIQA.read_gold(train, options)
+    folder = out / "eval" / "-".join(filter(None, (WIQA.name, options.variant)))
+    _check_results(folder)
+    if both := len({one.id for one in known} & {one.id for one in asked}):
+        warn(f"{both:,} of the {len(asked):,} questions of {file} are also in {train}: their answers were trained on")
     if words:
         labels = by_words(known, asked, seed)
     else:
@@ -123,7 +128,6 @@ def wiqa_baseline(
     answers = Answers(found, WIQA.about(options.model_copy(update={"file": file.name})), {})
     result = WIQA.evaluate(asked, answers, options, seed)
     result = replace(result, files=WIQA.files(asked, answers))
-    folder = out / "eval" / "-".join(filter(None, (WIQA.name, options.variant)))
     record = {"model": model, "train": None if train is None else str(train), "questions_trained": len(known)}
     write_result(folder, {"system": WIQA.name, **result.scores, **record, **training, "seed": seed}, result)
     click.echo(result.text)
@@ -137,9 +141,19 @@ def _check(model: str, train: Path | None, out: Path, *, words: bool) -> None:
     for flag in (flags[name] for name in unused if name in flags):
         what = "it is for encoders" if words else "nothing is trained without --train"
         raise UserError(f"{flag} with {model}: {what}", "drop it")
+    if not words and not Path(model).exists() and (near := did_you_mean(model, ("adaboost",))):
+        raise UserError(f"model {model!r}: no such baseline.{near}", "or name an encoder: a Hub name or a folder")
     if words and train is None:
         raise UserError(f"{model}: needs questions to train on", "add --train TRAIN.jsonl")
     if words and find_spec("sklearn") is None:
         raise UserError(f"{model}: needs scikit-learn, which is not installed", "pip install 'd2e-sft[stats]'")
     if train is not None and (out / "config.json").exists():
         raise UserError(f"--out {out}: holds a model already, which would be replaced", "name another folder")
+
+
+def _check_results(folder: Path) -> None:
+    """Refuse a folder with results, which may be another model's."""
+    from eval.score.scores import SCORES_FILE
+
+    if (folder / SCORES_FILE).exists():
+        raise UserError(f"{folder}: holds results already, which would be replaced", "name another --out")

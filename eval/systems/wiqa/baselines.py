@@ -16,6 +16,7 @@ from eval.systems.wiqa.questions import LABELS, Label, Question
 
 WORDS = "adaboost"
 _STUMPS = 500
+_OTHERS = "train other language models on WIQA by `d2e train`: docs/systems/wiqa.md"
 _READS = "wiqa_paragraph"  # in the configuration of a trained encoder: whether it reads the paragraph
 
 
@@ -86,13 +87,16 @@ def by_encoder(
 
 def _load(name: str, training: Training, *, trained: bool) -> tuple[Any, Any]:
     """Return the model and its tokenizer; a `trained` one must have weights for its head, and the same inputs."""
-    from transformers import AutoModelForMultipleChoice, AutoTokenizer
+    from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING, AutoConfig, AutoModelForMultipleChoice, AutoTokenizer
 
     from d2e_sft.model.loading import loading
     from d2e_sft.model.storage.folder import pickles_allowed, resolve_name
 
     with loading(name):
         source = resolve_name(name)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        if type(config) not in MODEL_FOR_MULTIPLE_CHOICE_MAPPING:
+            raise UserError(f"model {name!r}: is a {config.model_type}; expected an encoder such as BERT", _OTHERS)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         safely = {"use_safetensors": None if pickles_allowed() else True, "trust_remote_code": False}
         model, keys = AutoModelForMultipleChoice.from_pretrained(source, output_loading_info=True, **safely)

@@ -10,9 +10,10 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMultipleChoice, BertModel, PreTrainedTokenizerFast
 
-from tests.command import output_of, refusal_of
+from tests.command import call, output_of, refusal_of
 from tests.eval.systems.files import save
 from tests.eval.systems.wiqa.files import question
+from tests.tiny import save_tiny_model
 
 WORDS = "pad cls sep unk warm cold rain falls suppose happens how will it affect more less no effect ice"
 SPECIALS = {"pad_token": "pad", "cls_token": "cls", "sep_token": "sep", "unk_token": "unk"}
@@ -48,11 +49,11 @@ def scores_in(run: Path, variant: str = "") -> dict[str, Any]:
 
 def test_an_encoder_learns_what_the_paragraph_says_and_cannot_without_it(tmp_path: Path) -> None:
     bert, file = tiny_bert(tmp_path / "bert"), save(tmp_path / "train.jsonl", BY_STEP)
-    call = ("wiqa-baseline", bert, "--train", file, "--data", file, *FAST)
-    printed = output_of(*call, "--out", tmp_path / "with")
+    command = ("wiqa-baseline", bert, "--train", file, "--data", file, *FAST)
+    printed = output_of(*command, "--out", tmp_path / "with")
     assert "WIQA, train.jsonl" in printed
     assert scores_in(tmp_path / "with")["accuracy"] == 1
-    output_of(*call, "--out", tmp_path / "without", "--without-paragraph")
+    output_of(*command, "--out", tmp_path / "without", "--without-paragraph")
     assert scores_in(tmp_path / "without", "-paragraph=no")["accuracy"] == 0.5
     again = ("wiqa-baseline", tmp_path / "with", "--data", file, "--out", tmp_path / "again")
     output_of(*again)
@@ -69,14 +70,16 @@ def test_adaboost_reads_the_words_of_cause_and_effect_apart(tmp_path: Path) -> N
         question(*words, "INPARA_EFFECT", 2) for words in (("1", "hot", "cold", "less"), ("2", "cold", "hot", "more"))
     ]
     file = save(tmp_path / "train.jsonl", rows)
-    output_of("wiqa-baseline", "adaboost", "--train", file, "--data", file, "--out", tmp_path / "run")
+    command = ("wiqa-baseline", "adaboost", "--train", file, "--data", file, "--out", tmp_path / "run")
+    assert "warning: 2 of the 2 questions of" in call(*command).err  # they were trained on
     assert scores_in(tmp_path / "run")["accuracy"] == 1
+    assert "holds results already" in refusal_of(*command)
 
 
 def test_what_cannot_be_trained_or_answered_is_refused(tmp_path: Path) -> None:
     file = save(tmp_path / "test.jsonl", BY_STEP)
     short = tiny_bert(tmp_path / "short", positions=8)
-    call = ("--data", file, "--out", tmp_path / "run")
+    common = ("--data", file, "--out", tmp_path / "run")
     for model, options, message in (
         ("adaboost", (), "adaboost: needs questions to train on"),
         (
@@ -89,8 +92,10 @@ def test_what_cannot_be_trained_or_answered_is_refused(tmp_path: Path) -> None:
         (tmp_path / "bert", ("--train", file, "--out", tmp_path / "bert"), "holds a model already"),
         (short, ("--train", file), "expected at most the model's 8 positions"),
         (tmp_path / "none", ("--train", file), "none"),
+        ("adabost", ("--train", file), "no such baseline. Did you mean 'adaboost'?"),
+        (save_tiny_model(tmp_path / "decoder"), ("--train", file), "is a llama; expected an encoder such as BERT"),
         (tmp_path / "bert", ("--train", tmp_path / "no.jsonl"), "no.jsonl: cannot be read"),
     ):
-        assert message in refusal_of("wiqa-baseline", model, *call, *options)
+        assert message in refusal_of("wiqa-baseline", model, *common, *options)
     trained = tiny_bert(tmp_path / "head", BertForMultipleChoice)
-    assert "accuracy" in output_of("wiqa-baseline", trained, *call)
+    assert "accuracy" in output_of("wiqa-baseline", trained, *common)
