@@ -126,12 +126,12 @@ def estimate_models(options: BuildOptions) -> str:
 def _check_refiner(options: BuildOptions) -> RefinerOptions:
     """Return the refiner's options; UserError if its model cannot be used, before anything is read."""
     refiner = parse_settings(options.settings, pick_sources(options.datasets)).refiner
+    if "by" in refiner.model_fields_set and options.judge_for("refine"):
+        raise UserError(
+            f"--refine {refiner.by} with a judge that refines as well; expected one of them",
+            remedy="give the judge the other job (--judge-jobs quality), or drop --refine",
+        )
     if refiner.by == "likelihood":
-        if options.judge_for("refine"):
-            raise UserError(
-                "--refine likelihood with a judge that refines as well; expected one of them",
-                remedy="give the judge the other job (--judge-jobs quality), or drop --refine",
-            )
         check_model(refiner)
     return refiner
 

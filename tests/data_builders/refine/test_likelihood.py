@@ -152,6 +152,7 @@ def test_a_build_reports_how_many_rows_each_way_decided(unchanged_raw: Path, mod
             "--refine likelihood --refine-model m --judge local --judge-model m",
             r"a judge that refines as well; expected one of them .*--judge-jobs quality",
         ),
+        ("--refine rules --judge local --judge-model m", "--refine rules with a judge that refines as well"),
         ("--estimate", "name one, .* or give --refine likelihood"),
     ],
 )
