@@ -83,7 +83,7 @@ def table(
     if not runs:
         if against is None:
             raise click.UsageError("Missing argument 'RUN...'.")
-        text = _tables_as(published_tables(_paper(bench), layout), form)
+        text = _tables_as(_published_alone(bench, layout, published_model), form)
     elif layout is None and (measured := _measured(runs, bench)) is not None:
         text = _measures_as(measured, form, published=against is not None)
     else:
@@ -99,15 +99,19 @@ def _measured(runs: Sequence[Path], bench: str | None) -> list[MeasuredRun] | No
     return None if bench is None and all(map(row_benches, runs)) else load_measured(runs, bench)
 
 
-def _paper(bench: str | None) -> str:
-    """Return the paper of a benchmark; UserError if no paper's values are known by that name."""
+def _published_alone(bench: str | None, layout: Layout | None, model: str | None) -> list[Table]:
+    """Return the tables of a benchmark's paper; UserError without such a paper, or with options that fit none."""
     name = bench or PIPER
+    if model is not None:
+        raise UserError(f"--published-model {model}: without RUN there is nothing to compare", "give runs, or drop it")
     if name not in PAPERS:
         raise UserError(
             f"--published --bench {name}: expected one of {', '.join(PAPERS)}.{did_you_mean(name, PAPERS)}",
             remedy="name one of these, or give runs",
         )
-    return name
+    if not (tables := published_tables(name, layout)):
+        raise UserError(f"--layout {layout} --bench {name}: this paper has no such table", "drop --layout")
+    return tables
 
 
 def _measures_as(runs: Sequence[MeasuredRun], form: str, *, published: bool) -> str:

@@ -135,6 +135,8 @@ def test_the_tables_of_a_paper_are_printed_without_runs() -> None:
     assert [row[1] for row in cells(text)[2:]] == ["61", "86"]
     assert "Table 6: Data of experiment 2" in printed("--published", "--bench", "boxes")
     assert "Did you mean 'crepe'?" in refusal_of("table", "--published", "--bench", "crep")
+    assert "this paper has no such table" in refusal_of("table", "--published", "--bench", "crepe", "--layout", "ood")
+    assert "nothing to compare" in refusal_of("table", "--published-model", "Qwen1.5-7b")
     assert "Missing argument 'RUN...'" in call("table").err
 
 
