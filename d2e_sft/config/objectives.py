@@ -169,8 +169,7 @@ class D2ESection(Section):
                 )
         if "imagined_weight" not in given and spec.imagined_weight is not None:
             self.imagined_weight = spec.imagined_weight
-        detached = self.objective == "product" and not self.trains_other_views
-        if "view_gradients" not in given and detached:
+        if "view_gradients" not in given and name == "product" and not self.trains_other_views:
             self.view_gradients = "original"  # the other gradients are zero
         if self.view_gradients == "original" and self.trains_other_views:
             raise ValueError(
