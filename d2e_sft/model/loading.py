@@ -46,8 +46,8 @@ def load_model(
         seed: of random weights in the model's architecture; None loads its weights.
 
     Raises:
-        UserError: the model cannot be loaded, a weight contains NaN or infinity, or an adapter is to be quantised or
-            to have random weights.
+        UserError: the model cannot be loaded, a weight contains NaN or infinity, the tokenizer is another model's, or
+            an adapter is to be quantised or to have random weights.
     """
     with loading(name):
         source = resolve_name(name)
@@ -66,7 +66,14 @@ def load_model(
             options = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
             model = _whole_model(source, options, quantization, seed)
         refuse_non_finite(name, list(model.named_parameters()))
-        return LoadedModel(model, _tokenizer(source))
+        tokenizer = _tokenizer(source)
+        rows = model.get_input_embeddings().weight.shape[0]
+        if tokenizer.vocab_size > rows:
+            raise UserError(
+                f"model {name!r}: its tokenizer has {tokenizer.vocab_size:,} tokens, but the model only {rows:,}",
+                remedy="give the folder the tokenizer that the model was trained with",
+            )
+        return LoadedModel(model, tokenizer)
 
 
 def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: int | None) -> Any:

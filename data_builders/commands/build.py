@@ -12,6 +12,7 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.terminal import filled, folded
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
 from data_builders.build.run import IncompleteBuildError, estimate_models
 from data_builders.build.run import build as build_datasets
@@ -178,7 +179,7 @@ def build(
         **given,  # options with the names of BuildOptions
     )
     if estimate:
-        click.echo(estimate_models(options))
+        click.echo(folded(estimate_models(options)))
         return
     try:
         print_result(build_datasets(options))
@@ -188,4 +189,4 @@ def build(
     finally:
         if options.judge is not None:
             # Also after a failed build, since it was paid for.
-            click.echo(f"judge: {options.judge.usage.describe()}", err=True)
+            click.echo(filled(f"judge: {options.judge.usage.describe()}"), err=True)

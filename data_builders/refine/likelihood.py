@@ -25,6 +25,7 @@ from d2e_sft.judge.local_backend import LocalBackend
 from d2e_sft.judge.messages import Listener, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.paths import cache_dir
+from d2e_sft.util.terminal import filled
 from data_builders.refine.needed import best_occurrence, needed, query_of, spans_of, stated_by_question
 from data_builders.refine.removal import Limits, SpannedContext, remove_spans
 from data_builders.refine.rules import RefinerOptions, refine_samples
@@ -131,7 +132,7 @@ def refine_by(
     prompts = {i: prompt for i in todo if (prompt := _prompt(samples[i], options, labelled))}
     judge = _judge(options)
     if estimate := _estimate(judge, [*prompts.values()]):
-        tqdm.write(f"refine: {estimate}", sys.stderr)
+        tqdm.write(filled(f"refine: {estimate}"), sys.stderr)
     decisions = dict(zip(prompts, _ask(judge, [*prompts.values()]), strict=True))
     counts[Outcome.ALREADY_REFINED] = len(samples) - len(todo)
     for i in todo:

@@ -25,6 +25,14 @@ def test_a_folder_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
     assert loaded.tokenizer.chat_template
 
 
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CanineTokenizer"}')  # all of Unicode
+    with pytest.raises(UserError, match=r"its tokenizer has 1,114,112 tokens, but the model only \d+"):
+        load_model(str(tmp_path))
+
+
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_an_untrained_model_has_the_architecture_and_the_weights_of_its_seed(tmp_path: Path, kind: str) -> None:
     name = str(save_tiny_model(tmp_path / "model", kind))

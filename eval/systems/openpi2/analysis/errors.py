@@ -34,7 +34,7 @@ from eval.systems.openpi2.task import Task
 from eval.systems.system import SystemResult
 
 MISSING = "missing"
-_LABELS: dict[str | int, str] = {"1": "correct", "2": "no change", "3": "nonsense", 100: MISSING, "": "no label"}
+_LABELS = {"1": "correct", "2": "no change", "3": "nonsense", "100": MISSING, "": "no label"}
 _JUDGED = ("correct", "no change", "nonsense")
 _PLACES = ("this step", "another step", "no cluster")
 Labelled = Mapping[str, Sequence[Sequence[tuple[str, str, str]]]]  # by procedure and step: entity, attribute, label
@@ -145,7 +145,7 @@ class SchemaErrors(Task[Procedures, Labelled]):
 def _rows(path: Path, key: str, step: Mapping[str, Sequence[tuple[str, str | int]]]) -> Iterator[tuple[str, str, str]]:
     """Yield entity, attribute and label; the published files write an empty attribute where none is missing."""
     for entity, (attribute, label) in ((entity, row) for entity, rows in step.items() for row in rows):
-        name = _LABELS.get(label, str(label) if label in _LABELS.values() else "")
+        name = _LABELS.get(str(label), str(label) if label in _LABELS.values() else "")
         if not name:
             raise UserError(
                 f"{path}: {key}: {attribute!r} of {entity!r} has the label {label!r}; expected one of "

@@ -35,6 +35,7 @@ LINES = [
     ("2", "tea", "existence", "no label"),
 ]
 KEYS = ("step", "entity", "attribute", "label")
+NUMBERS = {"correct": 1, "no change": 2, "nonsense": "3", "missing": "100", "no label": ""}  # as in CSV, or unquoted
 
 
 def arguments(folder: Path, predictions: Any, task: str = "errors") -> tuple[Any, ...]:
@@ -48,7 +49,12 @@ def scored(*call: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "predictions", [ANALYSIS, [{"procedure": "1", **dict(zip(KEYS, line, strict=True))} for line in LINES]]
+    "predictions",
+    [
+        ANALYSIS,
+        [{"procedure": "1", **dict(zip(KEYS, line, strict=True))} for line in LINES],
+        [{"procedure": "1", **dict(zip(KEYS, (*line[:3], NUMBERS[line[3]]), strict=True))} for line in LINES],
+    ],
 )
 def test_labels_are_counted_and_looked_up_in_the_gold_file(tmp_path: Path, predictions: Any) -> None:
     found = scored(*arguments(tmp_path, predictions))["errors"]
