@@ -29,6 +29,7 @@ _ESCAPES = {
     "±": r"$\pm$",
     "–": "--",
     "†": r"\textsuperscript{\dag}",
+    "‡": r"\textsuperscript{\ddag}",
     "\n": " ",
 }
 

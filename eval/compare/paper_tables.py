@@ -162,7 +162,7 @@ class PaperTable:
     def _notes(self) -> Iterator[str]:
         subsets: dict[str, None] = {}
         if any(entry.published is not None for entry in self.entries):
-            yield "Differences are ours minus published; * our 95 % interval excludes the published value."
+            yield "Differences are ours minus published; ‡ our 95 % interval excludes the published value."
         elif self.compared:
             yield "No published row is of these models, methods and settings."
         if self.layout == "cost":

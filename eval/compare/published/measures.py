@@ -23,7 +23,7 @@ def beside_published(comparison: MeasureComparison, runs: Sequence[MeasuredRun])
     lines = [line for table in paper.tables for line in _lines(table, comparison, runs)]
     if not lines:
         return None
-    caption = f"{paper.paper}, published values, and ours with the difference; * our 95 % interval excludes the value."
+    caption = f"{paper.paper}, published values, and ours with the difference; ‡ our 95 % interval excludes the value."
     return Table.in_blocks("published", ["row", "measure", "value", *comparison.labels], lines, caption, keys=2)
 
 
@@ -39,7 +39,7 @@ def _lines(
                 continue
             wanted = {key: own for key, own in column.items() if key != "measure"} | row.options
             cells = [
-                f"{100 * score.mean:.1f} ({100 * score.mean - value:+.1f}{'*' * excludes(score, value)})"
+                f"{100 * score.mean:.1f} ({100 * score.mean - value:+.1f}{'‡' * excludes(score, value)})"
                 if _has(run.scores.get("options") or {}, wanted)
                 else NONE
                 for run, score in zip(runs, measure.scores, strict=True)

@@ -119,7 +119,7 @@ class Published:
         marked = zip(changes, self.excluded, strict=True)
         lines = [
             [f"  published, {self.where}", *(NONE if value is None else f"{value:.1f}" for value in self.values)],
-            ["  difference", *(NONE if change is None else f"{change:+.1f}{'*' * out}" for change, out in marked)],
+            ["  difference", *(NONE if change is None else f"{change:+.1f}{'‡' * out}" for change, out in marked)],
         ]
         return [[Styled.of(cell) for cell in line] for line in lines]
 
@@ -164,7 +164,7 @@ def _same(key: str, ours: Any, published: Any) -> bool:
 def interval_of(column: Column, scores: RunScores) -> Interval | None:
     """Return the interval of a column's average, from those of its groups, which are independent.
 
-    None without a group, or if one has a single sample, which has no interval.
+    None if a group is missing, or has a single sample and so no interval.
 
     The distances of an average's bounds are the roots of the sums of squares of its groups' (Zou and Donner 2008).
     """
@@ -172,7 +172,7 @@ def interval_of(column: Column, scores: RunScores) -> Interval | None:
     for dataset, relation in column.sources:
         own = [group for group in scores.groups if group.dataset == dataset and relation in (group.relation, "*")]
         total = sum(group.n for group in own)
-        alone = alone or total == 1
+        alone = alone or total <= 1
         found += [(group.mean, group.n / total) for group in own]
     if not found or alone:
         return None
