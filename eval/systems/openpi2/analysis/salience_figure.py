@@ -42,6 +42,7 @@ def salience_plot(goals: Sequence[str], correlations: Mapping[str, Sequence[floa
         axes.set_ylim(top=1.02)
         axes.set_ylabel("Pearson's r, global salience")
         figure.legend(loc="outside upper left", ncols=len(correlations), frameon=False)
+        figure.draw_without_rendering()  # the ticks follow the first layout, and the second one their width
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()

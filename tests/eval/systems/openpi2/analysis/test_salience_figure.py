@@ -55,3 +55,11 @@ def test_the_figure_has_a_bar_for_each_judge_and_procedure() -> None:
     assert svg == salience_plot(["Brew Tea", "Nap", "Make a Simple Inside Windshield Cleaner"], bars)
     assert all(text in svg for text in ("Brew Tea", "Make a Simple Inside…", "second annotator", "predictions"))
     assert len(re.findall("<pattern", svg)) == 1, "the second judge is hatched"
+
+
+def test_the_name_of_the_axis_is_within_the_figure_also_beside_wide_numbers() -> None:
+    svg = salience_plot(["Make Marshmallow Cream Fudge"] * 20, {"votes": [-0.4] + [1.0] * 19})
+    assert "−0.25" in svg
+    found = re.search(r'font-size: ([\d.]+)px[^>]* x="([\d.]+)"[^>]*>Pearson', svg)
+    assert found is not None
+    assert float(found[2]) >= 0.8 * float(found[1])  # the letters stand to the left of x
