@@ -67,7 +67,7 @@ def load_model(
             model = _whole_model(source, options, quantization, seed)
         refuse_non_finite(name, list(model.named_parameters()))
         tokenizer = _tokenizer(source)
-        rows = model.get_input_embeddings().weight.shape[0]
+        rows = model.config.get_text_config().vocab_size  # a weight that ZeRO has divided has no shape
         if tokenizer.vocab_size > rows:
             raise UserError(
                 f"model {name!r}: its tokenizer has {tokenizer.vocab_size:,} tokens, but the model only {rows:,}",
