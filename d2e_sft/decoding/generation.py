@@ -162,15 +162,20 @@ def _decoded(
                 rows.append(chosen.clamp(min=0) if decoding.compiled else chosen)  # ended pairs may have no token
 
 
-def _by_beams(
-    model: Any, pairs: Mapping[int, TokenPair], decoding: DecodingConfig, stops: _Stops
-) -> Iterator[tuple[int, int]]:
-    """Decode one batch by transformers' beam search; yields each answer as a whole."""
-    if not model.config.is_encoder_decoder:
+def check_beams(model: Any, decoding: DecodingConfig) -> None:
+    """Raise UserError for beams with a decoder-only model."""
+    if decoding.num_beams > 1 and not model.config.is_encoder_decoder:
         raise UserError(
             f"num_beams={decoding.num_beams}: this model has only a decoder; expected an encoder-decoder such as T5",
             "use num_beams=1 (drop --num-beams)",
         )
+
+
+def _by_beams(
+    model: Any, pairs: Mapping[int, TokenPair], decoding: DecodingConfig, stops: _Stops
+) -> Iterator[tuple[int, int]]:
+    """Decode one batch by transformers' beam search; yields each answer as a whole."""
+    check_beams(model, decoding)
 
     def checked(_: Tensor, scores: Tensor) -> Tensor:
         if scores.isnan().any():

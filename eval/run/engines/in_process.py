@@ -12,6 +12,7 @@ import transformers
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import generate, score, stop_token_ids
+from d2e_sft.decoding.generation import check_beams
 from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.compilation import check_compiler
@@ -41,6 +42,7 @@ class InProcessEngine:
             check_compiler(device, asked_by="--compile", instead="drop it")
         section = config.section
         loaded = load_model(model, dtype=config.options.dtype or section.dtype, attention=section.attention)
+        check_beams(loaded.model, config.decoding)
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
         self._model.to(device).eval()
         self._stop_ids: list[int] = []
