@@ -84,8 +84,9 @@ class BatchedCollator:
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
         rows = [_tokens(sample, view) for view in self.views for sample in batch]
         at = sources(batch, self.views, self.view_gradients)
-        padded = left_pad([rows[i] for i in computed(at)], self.pad_token_id)
-        width, place = padded["input_ids"].shape[1], {i: n for n, i in enumerate(computed(at))}
+        place = {i: n for n, i in enumerate(computed(at))}
+        padded = left_pad([rows[i] for i in place], self.pad_token_id)
+        width = padded["input_ids"].shape[1]
         ends = [(place[i] + 1) * width for i in at]
         indices = [list(range(end - len(row), end)) for end, row in zip(ends, rows, strict=True)]
         counts = {"samples": len(batch), "view_tokens": sum(map(len, rows))}

@@ -84,20 +84,15 @@ class _Decision(BaseModel):
     text: str | None = None
 
 
-class LikelihoodBackend:
+class LikelihoodBackend(LocalBackend):
     """Decides tasks; the model is loaded for the first one."""
 
     counts_tokens = False
 
-    def __init__(self, options: JudgeOptions) -> None:
-        assert options.model is not None
-        self.model = options.model
-        self._options = options
-
     @cached_property
     def identity(self) -> dict[str, Any]:
         wording = load_prompt_set(DEFAULT).digest()
-        return {**LocalBackend(self._options).identity, "backend": "likelihood", "wording": wording}
+        return {**super().identity, "backend": "likelihood", "wording": wording}
 
     def prompt_tokens(self, prompt: Prompt) -> int:
         return _Task.model_validate_json(prompt.user).work

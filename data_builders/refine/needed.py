@@ -67,7 +67,7 @@ def query_of(sample: EventSample, labelled: Collection[str] = ()) -> str:
 
 
 def texts_of(sample: EventSample, key: str) -> list[str]:
-    """Return the texts of a list in `meta`; empty if there is none."""
+    """Return the texts of a list in `meta`, or an empty list."""
     found = sample.meta.get(key)
     return [str(text) for text in found] if isinstance(found, list) else []
 

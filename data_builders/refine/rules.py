@@ -119,9 +119,10 @@ def refine_samples(
             relevance = scorer(sentences, [query_of(samples[i], labelled) for i in batch])
             for i, parts, scores in zip(batch, sentences, relevance, strict=True):
                 kept = _kept(samples[i], parts, scores, options, labelled)
-                text = keep_sentences(samples[i].context, kept)
                 if options.unit == "clause":
                     text = keep_clauses(samples[i], kept, scorer, options.least, labelled)
+                else:
+                    text = keep_sentences(samples[i].context, kept)
                 refined[i] = samples[i].model_copy(update={"refined_context": text})
             progress.update(len(batch))
     return refined

@@ -68,7 +68,7 @@ def table(
 
     For crepe, openpi2, boxes, wiqa and lm-eval: their measures, with intervals and paired tests to the first RUN.
 
-    With --published a difference carries * where the 95 % interval of our score excludes the published value.
+    With --published a difference carries ‡ where the 95 % interval of our score excludes the published value.
 
     \b
     Examples:
