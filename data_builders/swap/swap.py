@@ -18,7 +18,7 @@ from enum import Enum
 
 from d2e_sft.data.sample import EventSample
 from data_builders.swap.kinds import YEAR, Kind, kind_of, plain
-from data_builders.swap.mentions import (
+from data_builders.text.mentions import (
     exchanged,
     is_part_of_a_name,
     is_replaceable,

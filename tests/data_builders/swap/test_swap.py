@@ -14,8 +14,8 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.swap.mentions import exchanged
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
+from data_builders.text.mentions import exchanged
 from tests.data_builders.boxes.simulation import contents_by_text
 from tests.data_builders.reading import build_splits
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from data_builders.swap.mentions import (
+from data_builders.text.mentions import (
     exchanged,
     is_part_of_a_name,
     is_replaceable,
