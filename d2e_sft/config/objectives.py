@@ -1,14 +1,10 @@
-"""The section `d2e` of a recipe, and its objectives by name: views, defaults, and how their models are decoded."""
+"""The objectives by name: their views, the defaults of their options, and how their models are decoded."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Literal, get_args
 
-from pydantic import AfterValidator, Field, model_validator
-
-from d2e_sft.config.decoding import MAX_ALPHA
-from d2e_sft.config.section import Section
 from d2e_sft.util.errors import did_you_mean
 
 View = Literal["original", "imagined", "refined"]
@@ -119,132 +115,3 @@ def check_name(name: str) -> str:
         f"d2e.objective={name}: no such objective.{did_you_mean(name, OBJECTIVES)} "
         f"Expected one of {known}, or your own function as module:function"
     )
-
-
-class D2ESection(Section):
-    """The objective, by name (see `d2e_sft/objective/objectives.py`) or your own function, `module:function`.
-
-    The objective sets the defaults of `debias`, `distill`, `imagined_weight` and `view_gradients`. Values of `debias`,
-    `distill`, `view_gradients` and `bias_model` that contradict it are errors; it ignores other options that it does
-    not use.
-    """
-
-    objective: Annotated[str, AfterValidator(check_name)] = "d2e"
-    """The loss: d2e, sft, product, honest, teacher, honest-teacher, weighted; or `module:function`."""
-    alpha: float = Field(default=0.5, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
-    """The debias ratio α of z_o − α·z_im, in training, and in decoding if `eval.alpha` is not set."""
-    debias: bool = True
-    """Subtract the imagined view; false with `d2e` is the paper's "w/o DEE". The objective sets the default."""
-    distill: bool = True
-    """Add a divergence to the refined view; false with `d2e` is the paper's "w/o DIE". The default as for `debias`."""
-    bias_model: str | None = None
-    """Whose imagined view training subtracts: the trained model (null), `base` (before training), or another run."""
-    kl_weight: float = Field(default=1.0, ge=0)
-    """λ, the weight of the divergence in the loss."""
-    kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
-    """The first and the second argument of the divergence; equations 8 and 5 of the paper."""
-    view_gradients: ViewGradients = "all"
-    """Which views carry gradient: all of them, or the original one only (fewer tokens in the backward)."""
-    product_weight: float = Field(default=1.0, ge=0)
-    """w, the weight of the imagined view's log-probabilities in the objective `product`."""
-    imagined_weight: float = Field(default=1.0, ge=0)
-    """μ, the weight of the imagined view's cross entropy, in objectives that have one."""
-    alpha_weight: Literal["agreement", "jsd"] = "agreement"
-    """How the objective `weighted` weights α per token."""
-    own_views: list[View] = Field(default=["original", "imagined"])
-    """The views that your own function gets, the original one first."""
-
-    @model_validator(mode="after")
-    def _resolve_defaults(self) -> Self:
-        given, name, spec = set(self.model_fields_set), self.objective, spec_of(self.objective)
-        for option, allowed in (("debias", spec.debias), ("distill", spec.distill)):
-            value = getattr(self, option)
-            if option not in given:
-                setattr(self, option, allowed[0])
-            elif value not in allowed:
-                word, other = (str(one).lower() for one in (value, not value))
-                raise ValueError(
-                    f"d2e.{option}={word}: the objective {name} always has {option}={other}; "
-                    "set that, or leave the option out"
-                )
-        if "imagined_weight" not in given and spec.imagined_weight is not None:
-            self.imagined_weight = spec.imagined_weight
-        if "view_gradients" not in given and name == "product" and not self.trains_other_views:
-            self.view_gradients = "original"  # the other gradients are zero
-        if self.view_gradients == "original" and self.trains_other_views:
-            raise ValueError(
-                f"d2e.view_gradients=original: the objective {name} trains the other views by cross entropies of "
-                "their own, which need gradients; expected all"
-            )
-        if self.bias_model is not None and (not spec.takes_bias_model or self.trains_other_views):
-            raise ValueError(
-                f"d2e.bias_model={self.bias_model}: the objective {name} trains the imagined view or does not use it; "
-                f"expected one of {', '.join(known for known, one in OBJECTIVES.items() if one.takes_bias_model)}, "
-                "with imagined_weight=0"
-            )
-        if self.own_views[:1] != ["original"] or len(set(self.own_views)) < len(self.own_views):
-            raise ValueError(f"d2e.own_views={self.own_views}: expected original first, and no view twice")
-        return self
-
-    @property
-    def effective_alpha(self) -> float:
-        """The ratio of training; 0 if nothing is subtracted."""
-        return self.alpha if self.debias else 0.0
-
-    @property
-    def decoding_alpha(self) -> float:
-        """The ratio of decoding a model trained with this objective; 0 is plain decoding."""
-        return self.alpha if spec_of(self.objective).debiased_decoding else self.effective_alpha
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The views that the loss needs; no other is computed."""
-        if is_own(self.objective):
-            return tuple(self.own_views)
-        needed = set(spec_of(self.objective).views)
-        if self.effective_alpha > 0:
-            needed.add("imagined")
-        if self.distill and self.kl_weight > 0:
-            needed.add("refined")
-        order: tuple[View, ...] = ("original", "imagined", "refined")
-        return tuple(view for view in order if view in needed)
-
-    @property
-    def frozen_views(self) -> tuple[View, ...]:
-        """The views whose logits come from the bias model."""
-        return () if self.bias_model is None else tuple(view for view in self.views if view == "imagined")
-
-    @property
-    def step_views(self) -> tuple[View, ...]:
-        """The views that a training step runs."""
-        return tuple(view for view in self.views if view not in self.frozen_views)
-
-    @property
-    def trains_other_views(self) -> bool:
-        """Whether views other than the original have a cross entropy of their own."""
-        spec = spec_of(self.objective)
-        return spec.trains_refined or (spec.imagined_weight is not None and self.imagined_weight > 0)
-
-    @property
-    def distils_both_ways(self) -> bool:
-        """Whether the divergence pulls the original and the refined view towards each other, as in `d2e`."""
-        known = not is_own(self.objective) and not spec_of(self.objective).trains_refined
-        return known and "refined" in self.views
-
-    def of_training(self) -> dict[str, Any]:
-        """Return the options that decide the training; a sweep trains sections with equal results once."""
-        if is_own(self.objective):
-            return self.model_dump()
-        name, ratio = self.objective, self.effective_alpha
-        if name == "sft" or (name == "weighted" and ratio == 0):
-            name = "d2e"  # which is the same without views to subtract or to distil from
-        used = {
-            "kl_weight": "refined" in self.views,
-            "kl_direction": self.distils_both_ways,
-            "view_gradients": len(self.views) > 1,
-            "bias_model": bool(self.frozen_views),
-            "imagined_weight": spec_of(self.objective).imagined_weight is not None,
-        }
-        options = [*(option for option, applies in used.items() if applies), *spec_of(name).options]
-        values = {option: getattr(self, option) for option in options}
-        return {"objective": name, "alpha": ratio, "views": self.views, **values}

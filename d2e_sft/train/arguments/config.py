@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from transformers import TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
-from d2e_sft.config.objectives import OF_THE_OBJECTIVE, D2ESection
+from d2e_sft.config.d2e import D2ESection
+from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.micro_batch import checkpointing_argument

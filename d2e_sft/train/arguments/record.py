@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from transformers import TrainerCallback
 
-from d2e_sft.config.objectives import D2ESection
+from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.config.sections import LoraSection, TrainSection
 from d2e_sft.data.rows import samples_of

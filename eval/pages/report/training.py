@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from d2e_sft.config.objectives import D2ESection
+from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
