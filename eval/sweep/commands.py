@@ -15,6 +15,7 @@ from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.plan import Sweep
 from eval.sweep.points import Point, data_folder
 from eval.sweep.rows import Row, rows_of
+from eval.sweep.spec import OWN_DATA
 
 DONE_FILE = "scored.txt"  # in the folder of a scored point; holds the name of the benchmark's folder
 LOGS = "logs"
@@ -51,9 +52,10 @@ def steps(sweep: Sweep, point: Point) -> Iterator[tuple[Point, list[str]]]:
     What is left is looked up when a command is asked for, after the commands before it have run.
     """
     trainer = trainer_of(sweep, point)
-    if point.train and not is_trained(sweep.out / trainer.name):
-        if point.build and not is_built(sweep, point):
-            yield trainer, ["data", "build", *point.build, "--out", str(data_folder(sweep.out, point.build))]
+    untrained = point.train and not is_trained(sweep.out / trainer.name)
+    if point.build and (untrained or sweep.spec.bench == OWN_DATA) and not is_built(sweep, point):
+        yield trainer, ["data", "build", *point.build, "--out", str(data_folder(sweep.out, point.build))]
+    if untrained:
         yield trainer, train_arguments(sweep, trainer)
     if sweep.bench is not None and point_scores(sweep, point) is None:
         option, suite = sweep.bench_of(point) or ("", "")
@@ -176,7 +178,11 @@ def check_inputs(sweep: Sweep) -> None:
         train = point.recipe.data.train
         if not point.build and not is_hub(train) and not Path(train).is_file():
             raise UserError(f"data.train={train!r}: no such file", remedy="build it with d2e data build")
-    if spec.bench is not None and not Path(spec.bench).exists():
+    if spec.bench == OWN_DATA:
+        for point in sweep.work:
+            if not point.build:
+                raise UserError(f"bench: {OWN_DATA!r}: {point.name} builds no data", "add `build`, or name a folder")
+    elif spec.bench is not None and not Path(spec.bench).exists():
         raise UserError(f"--bench {spec.bench}: no such file or folder", "give a folder of `d2e data build`")
     words = split_words("--eval-args", spec.eval_args)
     root = Path(dict(pairwise(words)).get("--data", "data"))

@@ -13,8 +13,8 @@ import yaml
 from d2e_sft.config.lookup import require_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
 from eval.sweep.parts import OUTPUT, Value
-from eval.sweep.points import EVALUATION, Point, join_equal, make_points
-from eval.sweep.spec import RUN, SweepSpec
+from eval.sweep.points import EVALUATION, Point, data_folder, join_equal, make_points
+from eval.sweep.spec import OWN_DATA, RUN, SweepSpec
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,10 @@ class Sweep:
         return None if self.spec.suite is None else ("--suite", self.spec.suite)
 
     def bench_of(self, point: Point) -> tuple[str, str] | None:
-        """Return the benchmark of a point: that of its evaluation, or the sweep's."""
-        return self.bench if point.evaluation.suite is None else ("--suite", point.evaluation.suite)
+        """Return the benchmark of a point: that of its evaluation, its own data's test rows, or the sweep's."""
+        if point.evaluation.suite is not None:
+            return ("--suite", point.evaluation.suite)
+        return ("--bench", str(data_folder(self.out, point.build))) if self.spec.bench == OWN_DATA else self.bench
 
     @property
     def suites(self) -> list[str]:

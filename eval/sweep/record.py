@@ -62,7 +62,7 @@ def save_record(sweep: Sweep) -> None:
 def _record(sweep: Sweep) -> dict[str, dict[str, Any]]:
     files = {point.recipe.data.train for point in sweep.points if Path(point.recipe.data.train).is_file()}
     return {
-        "scored": {"benchmark": " ".join(sweep.bench or ()), "--eval-args": sweep.spec.eval_args},
+        "scored": {"benchmark": " ".join(sweep.bench), "--eval-args": sweep.spec.eval_args} if sweep.bench else {},
         "data": {file: sha256_of(Path(file)) for file in sorted(files)},
         "points": {
             point.name: point.recipe.model_dump() | {"evaluation": point.evaluation.model_dump()}

@@ -12,7 +12,8 @@
       data: {as-is: {}, swapped: {build: --swap 0.5}}
       d2e.alpha: [0.1, 0.5]                     # a key of the recipe and its values
     build: --datasets habit --seed {seed}       # words of `d2e data build`; each combination has its own data
-    suite: piper                                # or bench: PATH; what `d2e eval` scores. Built first if `build` is set
+    suite: piper                                # or bench: PATH; what `d2e eval` scores. Built first if `build` is
+                                                # set; bench: "{data}" are the test rows of each combination's own data
     evaluations:                                # suffix of the point's name → how its model is decoded
       "": {}
       -plain: {decoder: plain}
@@ -38,6 +39,7 @@ from d2e_sft.util.files import load_yaml
 from eval.sweep.parts import Evaluation, Expected, PaperTableOf, Part, Probe, ReportOf, Value
 
 RUN, SEED = "run", "seed"
+OWN_DATA = "{data}"
 
 
 class SweepSpec(Part):

@@ -57,8 +57,11 @@ def sweep(world: Path, out: Path, *words: str | Path) -> list[str | Path]:
 
 
 def results(out: Path) -> dict[str, dict[str, Any]]:
-    rows = json.loads((out / "results.json").read_text(encoding="utf-8"))["rows"]
-    return {row["name"]: row for row in rows if "name" in row}
+    return scored_rows(out / "results.json")
+
+
+def scored_rows(file: Path) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in json.loads(file.read_text(encoding="utf-8"))["rows"] if "name" in row}
 
 
 def logged(out: Path, verb: str) -> Counter[str]:
@@ -266,6 +269,19 @@ def test_a_probe_measures_each_training_once_and_compares_it(world: Path, tmp_pa
     assert "0,sft: already done" in again
     assert json.loads(rows.read_text())["rows"] == found
     assert "--results FILE" in refusal_of("sweep", file, "seed=0", "train.learning_rate=0.5")
+
+
+def test_each_combination_is_scored_on_the_test_rows_of_its_own_data(world: Path, tmp_path: Path) -> None:
+    file, out = probe(world, tmp_path), tmp_path / "out"
+    said = refusal_of("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--bench", "{data}")
+    assert "builds no data" in said
+    output_of("sweep", file, "objective=sft", "--bench", "{data}")
+    scored = {name: row["n"] for name, row in scored_rows(tmp_path / "rows.json").items() if row["status"] == "scored"}
+    assert scored == {"0,sft": 8, "1,sft": 8}, "four stories of each subset"
+    for seed in (0, 1):
+        (bench,) = (out / f"{seed},sft" / "eval").iterdir()
+        assert f"seed-{seed}" in bench.name
+    assert "0,sft: already done" in output_of("sweep", file, "objective=sft"), "a call that scores nothing may follow"
 
 
 def test_a_probe_whose_training_fails_keeps_the_others(world: Path, tmp_path: Path) -> None:
