@@ -11,6 +11,7 @@ from data_builders.sources.conflict.kre_squad import KRE_SQUAD
 from data_builders.sources.conflict.matres import MATRES
 from data_builders.sources.conflict.memotrap import MEMOTRAP
 from data_builders.sources.conflict.nq_swap import NQ_SWAP
+from data_builders.sources.conflict.revised import REVISED
 from data_builders.sources.conflict.torque import TORQUE
 from data_builders.sources.crepe import CREPE
 from data_builders.sources.ood import ALPHANLI, SOCIALIQA, STORYCLOZE
@@ -32,5 +33,5 @@ from data_builders.sources.strategyqa import STRATEGYQA
 PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)
 CONFLICT_SOURCES = (MATRES, TORQUE, KRE_SQUAD, NQ_SWAP, FAITHEVAL, MEMOTRAP, CPI_FACTS)
 _OTHERS = (STORYCLOZE, SOCIALIQA, ALPHANLI, CREPE, STRATEGYQA, OPENPI, OPENPI2)
-_ALL: tuple[Source, ...] = (BOXES, HABIT, *PIPER_SOURCES, *_OTHERS, *CONFLICT_SOURCES)
+_ALL: tuple[Source, ...] = (BOXES, HABIT, REVISED, *PIPER_SOURCES, *_OTHERS, *CONFLICT_SOURCES)
 SOURCES = {source.name: source for source in _ALL}

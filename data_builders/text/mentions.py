@@ -26,6 +26,11 @@ def mentions(entity: str, text: str) -> list[str]:
     return _pattern(entity).findall(text)
 
 
+def mention_spans(entity: str, text: str) -> list[tuple[int, int]]:
+    """Return the (start, end) of each mention."""
+    return [match.span() for match in _pattern(entity).finditer(text)]
+
+
 def without(entity: str, text: str) -> str:
     """Return the text without the mentions of the entity."""
     return _pattern(entity).sub(_GONE, text)

@@ -1,8 +1,9 @@
 """The rows of the results file: the accuracies that the probe measured during each training, and scored points.
 
 A row of the probe has the value of each axis and these fields. `samples` and `step` are those trained so far.
-`aligned` and `conflict` are shares of a subset's samples, `n` is its size. `seconds` and `cpu_seconds` are those of
-training so far; other work on the machine hardly changes the latter. `overrides` are those of the call, if any.
+`aligned` and `conflict` are shares of a subset's samples, `n` is its size; `conflict_DATASET` is that of a further
+dataset of the probe. `seconds` and `cpu_seconds` are those of training so far; the latter depends little on other work
+on the machine. `overrides` are those of the call, if any.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import yaml
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX
+from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import CHECKSUMS, load_yaml, read_results, with_checksums, write_whole
 
@@ -39,8 +40,7 @@ def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides:
                     "decoder": decoder,
                     "samples": step * recipe.train.batch_size,
                     "step": step,
-                    "aligned": round(entry[f"{PREFIX}{name}_aligned"], 4),
-                    "conflict": round(entry[f"{PREFIX}{name}_conflict"], 4),
+                    **_accuracies(entry, f"{PREFIX}{name}_"),
                     "n": int(entry[f"{PREFIX}n"]),
                     "seconds": round(entry[f"{PREFIX}train_seconds"], 3),
                     "cpu_seconds": round(entry[f"{PREFIX}train_cpu_seconds"], 3),
@@ -53,6 +53,12 @@ def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides:
             remedy="let the sweep's `build` make data with tagged test rows, such as --datasets habit",
         )
     return rows
+
+
+def _accuracies(entry: Mapping[str, Any], prefix: str) -> Row:
+    """The accuracies of one way of answering, by subset; those of further datasets as `conflict_DATASET`."""
+    starts = tuple(f"{prefix}{subset}" for subset in PROBED)
+    return {key.removeprefix(prefix): round(value, 4) for key, value in entry.items() if key.startswith(starts)}
 
 
 def read_rows(file: Path) -> list[Row]:

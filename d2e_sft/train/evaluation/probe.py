@@ -60,9 +60,11 @@ def of_both_subsets(
 class ReadingProbe(TrainerCallback):
     """Accuracy by subset, logged before the first step and at each evaluation.
 
-    - `eval_plain_aligned`, `eval_plain_conflict`: shares of samples that the original view answers correctly;
+    - `eval_plain_aligned`, `eval_plain_conflict`: shares of the first dataset that the original view
+      answers correctly;
     - `eval_debiased_…`: the same by debiased logits;
     - `eval_imagined_…`: the same without the context; on aligned samples how well the model knows the habit;
+    - the same for further datasets of the samples, such as `eval_plain_conflict_revised_untrained`;
     - `eval_habit_gap`: aligned − conflict, as the recipe decodes the model;
     - seconds of training so far, without evaluations, by the clock and by CPU time.
 
@@ -84,7 +86,11 @@ class ReadingProbe(TrainerCallback):
         encoder = ViewEncoder(tokenizer, wording, views, encoder_decoder=config.is_encoder_decoder)
         encoded = encode_samples(samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
         self.rows = [dataset_row(item) for item in encoded.kept]
-        self.subsets = [sample.subset for sample in encoded.samples]
+        first = encoded.samples[0].dataset
+        self.groups = [
+            f"{sample.subset}" if sample.dataset == first else f"{sample.subset}_{sample.dataset}"
+            for sample in encoded.samples
+        ]
         # Without gradients there is room for more, and a shared prefix is computed once per batch.
         self.batch_size = max(recipe.train.per_device_train_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
@@ -105,11 +111,11 @@ class ReadingProbe(TrainerCallback):
         answered = self._right()
         values: dict[str, float] = {}
         for name, right in answered.items():
-            for subset in PROBED:
-                of_subset = [one for one, of in zip(right, self.subsets, strict=True) if of == subset]
-                values[f"{name}_{subset}"] = sum(of_subset) / len(of_subset)
+            for group in dict.fromkeys(self.groups):
+                of_group = [one for one, of in zip(right, self.groups, strict=True) if of == group]
+                values[f"{name}_{group}"] = sum(of_group) / len(of_group)
         values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
-        return values | {"alpha": self.alpha, "n": min(self.subsets.count(subset) for subset in PROBED), **trained}
+        return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **trained}
 
     def _right(self) -> dict[str, list[bool]]:
         """Which samples are answered correctly, by each of the three views."""

@@ -33,7 +33,9 @@ class KreSquadOptions(SourceOptions):
     unclear: bool = False
 
 
-class _Row(RawRow):
+class KreSquadRow(RawRow):
+    """A question, its options, and a passage with the answer."""
+
     id: Text
     question: Text
     context: Text
@@ -69,15 +71,17 @@ def read(job: Job) -> SplitSamples:
     """Read the test: 1,768 aligned and, of as many, the 1,595 clear conflict rows; train with `train_share`."""
     options: KreSquadOptions = job.options
     golden, negative = job.input("golden", "test"), job.input("negative", "test")
-    golden_rows = {row.number: row for row in Form(_Row, rows=RawInput.json_items).read(golden)}
+    golden_rows = {row.number: row for row in Form(KreSquadRow, rows=RawInput.json_items).read(golden)}
 
-    def pair(row: _Row) -> Iterator[tuple[Draft, Draft]]:
+    def pair(row: KreSquadRow) -> Iterator[tuple[Draft, Draft]]:
         other = golden_rows.get(row.number)
         if other is None or other.id != row.id:
             raise BadRowError.at("id", row.id, f"that of item {row.number:,} of {golden.name}")
         yield _draft(other, other.answer, "aligned"), _draft(row, other.answer, "conflict")
 
-    rows = apply_filters(SplitRows(Form(_Row, pair, RawInput.json_items).read(negative)), [FOUR_OPTIONS], "test")
+    rows = apply_filters(
+        SplitRows(Form(KreSquadRow, pair, RawInput.json_items).read(negative)), [FOUR_OPTIONS], "test"
+    )
     share, rng = options.train_share, job.random("train")
     drawn = move_share(rows, lambda pair: pair[0].context, share, rng, "passages", "questions")
     result: SplitSamples = {}
@@ -91,7 +95,7 @@ def read(job: Job) -> SplitSamples:
     return result
 
 
-def _draft(row: _Row, habit: str, subset: Subset) -> Draft:
+def _draft(row: KreSquadRow, habit: str, subset: Subset) -> Draft:
     return Draft(
         number=row.number,
         id=f"{row.number}-{subset}",

@@ -1,0 +1,207 @@
+"""Revised documents: a model is trained on questions about passages that change afterwards.
+
+The passages are the golden ones of KRE-SQuAD, shortened; an answer is free text. A *revised* passage states another of
+the question's published options wherever the true answer stood. Training sees passages as they are. The test asks the
+same questions on the same passages as they are (`aligned`) and revised (`conflict`): an answer from memory is right in
+the first and wrong in the second. Questions on passages that training never saw are asked in both ways, too; they form
+the dataset `revised_untrained`, and tell whether training cost the ability to read.
+
+A revision that training may use (`--swap`) takes the options that the test does not: they are `meta["choices"]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import Field
+
+from d2e_sft.data.sample import EventSample, Subset
+from data_builders.raw.facts import source
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import Draft
+from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
+from data_builders.sources.conflict.kre_squad import KreSquadRow
+from data_builders.sources.filters import apply_filters, keep_first, keep_if, to_samples
+from data_builders.sources.rows import Form
+from data_builders.text.excerpts import excerpt
+from data_builders.text.mentions import (
+    exchanged,
+    is_part_of_a_name,
+    is_replaceable,
+    leaves_traces,
+    mention_spans,
+    mentions,
+    needs_other_article,
+    without,
+)
+from data_builders.text.sentences import sentence_spans
+from data_builders.text.stems import stems
+from data_builders.text.texts import word_count
+
+UNTRAINED = "revised_untrained"
+_MOST_WORDS = 5  # longer answers are clauses, for which no other option fits the sentence
+
+
+class RevisedOptions(SourceOptions):
+    """Options of revised documents.
+
+    Attributes:
+        max_words: The most words of a passage: whole sentences around the answer are kept.
+        train_samples: Training questions.
+        test_samples: Of the trained and of the untrained questions, how many are asked; each as is and revised.
+    """
+
+    max_words: int = Field(80, ge=20)
+    train_samples: int = Field(240, ge=1)
+    test_samples: int = Field(100, ge=1)
+
+
+def read(job: Job) -> SplitSamples:
+    """Read train (240 rows) and test (400: 100 trained and 100 untrained questions, as is and revised)."""
+    options: RevisedOptions = job.options
+    golden = job.input("golden")
+    form = Form(KreSquadRow, lambda row: [_draft(row, options.max_words)], RawInput.json_items)
+    rows = apply_filters(SplitRows(form.read(golden)), [EXCERPT, REPLACEABLE, REVISABLE, ONE_OF_A_QUESTION], "test")
+    trained, untrained = _drawn(job, rows.rows)
+    asked = job.random("asked").sample(trained, min(options.test_samples, len(trained)))
+    kept = {id(draft) for draft in (*asked, *untrained)}
+    rows.keep(
+        "draw", "trained and untrained questions, of different passages", [r for r in rows.rows if id(r) in kept]
+    )
+    result: SplitSamples = {}
+    if job.wants("train"):
+        result["train"] = to_samples(job.input("golden", "train"), SplitRows([_training(one) for one in trained]))
+    if job.wants("test"):
+        pairs = [one for draft in asked for one in _pair(draft, trained=True)]
+        pairs += [one for draft in untrained for one in _pair(draft, trained=False)]
+        samples = to_samples(job.input("golden", "test"), rows.become(pairs))
+        result["test"] = samples.become([_of_its_dataset(sample) for sample in samples.rows])
+    return result
+
+
+def _draft(row: KreSquadRow, max_words: int) -> Draft:
+    """The question, with the sentences around its answer; `context` is missing if these are too long."""
+    answer, page = row.answer, row.context
+    asked = stems(row.question)
+    sentences = sentence_spans(page)
+
+    def asks_for(span: tuple[int, int]) -> int:
+        around = next((page[start:end] for start, end in sentences if start <= span[0] < end), "")
+        return len(asked & stems(around))
+
+    found = mention_spans(answer, page)
+    context = excerpt(page, [], max(found, key=asks_for), max_words) if found else None
+    choices = [_written_as(answer, other) for other in row.choices if other.casefold() != answer.casefold()]
+    revisions = [other for other in choices if context and _can_replace(answer, other, context, row.question)]
+    return Draft(
+        number=row.number,
+        relation="none",
+        context=context,
+        question=row.question,
+        answers=[answer],
+        meta={"squad_id": row.id},
+        extra={"page": page, "choices": choices, "revisions": revisions},
+    )
+
+
+def _written_as(answer: str, other: str) -> str:
+    """The option without its initial capital if the answer has none: options were written as titles."""
+    return other[:1].lower() + other[1:] if answer[:1].islower() else other
+
+
+def _is_replaceable(draft: Draft) -> bool:
+    """Whether no trace of the answer is left where all its mentions are replaced."""
+    context, (answer,) = draft.context or "", draft.answers
+    return (
+        is_replaceable(answer, context)
+        and not is_part_of_a_name(answer, context)
+        and not leaves_traces(answer, without(answer, context))
+        and not _names(draft.question, answer)
+    )
+
+
+def _can_replace(answer: str, other: str, context: str, question: str) -> bool:
+    """Whether the other option is new to the passage and the question, and fits where the answer stands."""
+    texts = f"{context}\n{question}"
+    return (
+        _has_digit(answer) == _has_digit(other)
+        and max(word_count(answer), word_count(other)) <= _MOST_WORDS
+        and not _names(without(answer, texts), other)
+        and not mentions(answer, other)
+        and not mentions(other, answer)
+        and not needs_other_article(answer, other, context)
+    )
+
+
+def _has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def _names(text: str, entity: str) -> bool:
+    return bool(mentions(entity, text)) or leaves_traces(entity, text)
+
+
+EXCERPT = keep_if(
+    "sentences around the answer",
+    "the passage lacks the answer, or its sentence is longer than max_words",
+    lambda draft: draft.context is not None,
+)
+REPLACEABLE = keep_if(
+    "answers that can be replaced",
+    "the passage also names a part of the answer or writes it in another way, or the question names it",
+    _is_replaceable,
+)
+REVISABLE = keep_if(
+    "an option that fits",
+    "every other option is named in part, has over five words, would need another article or differs in having digits",
+    lambda draft: draft.extra["revisions"],
+)
+ONE_OF_A_QUESTION = keep_first("different questions", "asked before", lambda draft: draft.question, splits=("test",))
+
+
+def _drawn(job: Job, drafts: list[Draft]) -> tuple[list[Draft], list[Draft]]:
+    """Draw trained and untrained questions; no passage is in both."""
+    options: RevisedOptions = job.options
+    pages = list(dict.fromkeys(draft.extra["page"] for draft in drafts))
+    rng = job.random("passages")
+    order = {page: place for place, page in enumerate(rng.sample(pages, len(pages)))}
+    by_page = sorted(drafts, key=lambda draft: order[draft.extra["page"]])
+    trained = by_page[: options.train_samples]
+    seen = {draft.extra["page"] for draft in trained}
+    untrained = [draft for draft in by_page[options.train_samples :] if draft.extra["page"] not in seen]
+    return trained, untrained[: options.test_samples]
+
+
+def _revision(draft: Draft) -> str:
+    """The option of the test; it depends on the row alone."""
+    revisions = draft.extra["revisions"]
+    return str(revisions[draft.number % len(revisions)])
+
+
+def _training(draft: Draft) -> Draft:
+    others = [one for one in draft.extra["choices"] if one != _revision(draft)]
+    return replace(draft, meta={**draft.meta, "choices": others})
+
+
+def _pair(draft: Draft, *, trained: bool) -> list[Draft]:
+    """The question on the passage as it is, and revised."""
+    (answer,), other, habit = draft.answers, _revision(draft), list(draft.answers)
+    meta, forms = {**draft.meta, "trained": trained}, list[Draft]()
+    texts: dict[Subset, tuple[str, str]] = {
+        "aligned": (draft.context or "", answer),
+        "conflict": (exchanged(draft.context or "", {answer: other}), other),
+    }
+    for subset, (context, stated) in texts.items():
+        own = {"id": f"{draft.number}-{subset}", "context": context, "answers": [stated], "subset": subset}
+        forms.append(replace(draft, **own, habit=habit, meta=meta))
+    return forms
+
+
+def _of_its_dataset(sample: EventSample) -> EventSample:
+    """The sample under the name of its questions, so that trained and untrained ones are scored apart."""
+    if sample.meta["trained"]:
+        return sample
+    return sample.model_copy(update={"dataset": UNTRAINED, "meta": {**sample.meta, "source_dataset": sample.dataset}})
+
+
+REVISED = source(__file__, read, options=RevisedOptions)
