@@ -129,7 +129,7 @@ def _list(planned: Sweep) -> None:
 def _run(planned: Sweep, jobs: int) -> None:
     from eval.sweep.results import collect, results_table, write_results
     from eval.sweep.run import run_sweep
-    from eval.sweep.settings import setting_table, settings, verdicts
+    from eval.sweep.settings import ends_table, setting_table, settings, verdicts
 
     spec = planned.spec
     for point in planned.points:
@@ -142,7 +142,13 @@ def _run(planned: Sweep, jobs: int) -> None:
     rows = read_rows(planned.results)
     found = [] if spec.probe is None else settings(list(spec.axes), spec.probe.reference, rows)
     for setting in found:
-        lines = [setting.name, *verdicts(setting), setting_table(setting).terminal()]
+        lines = [
+            setting.name,
+            *verdicts(setting),
+            setting_table(setting).terminal(),
+            "",
+            ends_table(setting).terminal(),
+        ]
         click.echo("\n" + "\n".join(filter(None, lines)))
     if results:
         click.echo(f"\n{results_table(planned, results).terminal()}")

@@ -74,6 +74,12 @@ def ways(rows: Iterable[Row], axes: Sequence[str]) -> dict[Way, list[Curve]]:
     }
 
 
+def accuracies(curves: Iterable[Curve]) -> list[str]:
+    """Return the accuracies that the rows of all curves have: of both subsets, and of those of further datasets."""
+    ends = [curve.last for curve in curves]
+    return [key for key in ends[0] if key.startswith(ACCURACIES) and all(key in end for end in ends)]
+
+
 def over_seeds(values: Sequence[float]) -> Interval:
     """Return the mean over seeds with its t interval; for one seed the interval is the value."""
     found = paired(values)
@@ -94,6 +100,7 @@ class Contrast:
 
     Attributes:
         at_end: Subset → difference at equal compute, at the end of the shorter of the two runs.
+        after_training: Subset → difference where both have ended; so at equal steps. Also of further datasets.
         over_curve: Subset → difference between the means over the curves up to there.
         cost: Compute per step, as a multiple of the reference's.
     """
@@ -101,6 +108,7 @@ class Contrast:
     way: Way
     seeds: int
     at_end: dict[str, Difference]
+    after_training: dict[str, Difference]
     over_curve: dict[str, Difference]
     cost: float
 
@@ -146,6 +154,10 @@ def _contrast(way: Way, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Con
             for key in ACCURACIES
         }
 
+    ends = {
+        key: paired([second.last[key] - first.last[key] for first, second in pairs])
+        for key in accuracies([curve for pair in pairs for curve in pair])
+    }
     costs = [
         (second.last["cpu_seconds"] / second.last["step"]) / (first.last["cpu_seconds"] / first.last["step"])
         for first, second in pairs
@@ -155,6 +167,7 @@ def _contrast(way: Way, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Con
         way,
         len(pairs),
         differences(lambda curve, key, limit: curve.at(key, basis, limit)),
+        ends,
         differences(lambda curve, key, limit: curve.mean(key, basis, limit)),
         float(np.median(costs)) if costs else math.nan,
     )
@@ -177,8 +190,10 @@ def paired(changes: Sequence[float]) -> Difference:
 def _corrected(made: list[Contrast]) -> list[Contrast]:
     """Correct the p-values for all ways that were tested; a single seed is no test."""
     tested = [one for one in made if one.seeds > 1]
-    for key in ACCURACIES:
-        for changes in ([one.at_end for one in tested], [one.over_curve for one in tested]):
-            for own, change in zip(changes, holm([own[key] for own in changes]), strict=True):
+    for measured in ("at_end", "after_training", "over_curve"):
+        differences: list[dict[str, Difference]] = [getattr(one, measured) for one in tested]
+        for key in dict.fromkeys(key for own in differences for key in own):
+            having = [own for own in differences if key in own]
+            for own, change in zip(having, holm([own[key] for own in having]), strict=True):
                 own[key] = change
     return made

@@ -10,13 +10,14 @@ import numpy as np
 
 from d2e_sft.util.table import Table, percent
 from eval.compare.figures import corrected_p, points
-from eval.sweep.curves import Contrast, Curve, Way, contrasts, ways
+from eval.sweep.curves import Contrast, Curve, Way, accuracies, contrasts, over_seeds, ways
 from eval.sweep.rows import WITHOUT_CONTEXT, Row, typed
 from eval.sweep.spec import SEED
 
 CAPTION = (
     "Accuracy at the end of training. Δ is the difference to the reference between the means over the curves, at "
-    "equal compute, in percentage points with its 95 % interval. At end is that where the shorter curve ends. "
+    "equal compute, in percentage points with its 95 % interval. At end is that where the shorter curve ends. The "
+    "second table compares the ends of training, so at equal steps, also on further datasets. "
     "P-values are those of a paired t-test over seeds, corrected for the ways of a setting (Holm)."
 )
 
@@ -82,6 +83,27 @@ def verdicts(setting: Setting) -> list[str]:
     if left:
         lines.append(f"not decided against {reference}: {left} of {len(tested)} ways of several seeds")
     return lines
+
+
+def ends_table(setting: Setting) -> Table:
+    """Return a row per way and accuracy: where training ended, and the difference to the reference there."""
+    compared = {one.way: one for one in setting.compared}
+    lines = []
+    for way, curves in setting.shown.items():
+        one = compared.get(way)
+        for key in accuracies(curves):
+            subset, _, dataset = key.partition("_")
+            change = one.after_training.get(key) if one is not None and one.seeds > 1 else None
+            apart = "" if change is None else points(change, star=False)
+            verdict = "" if change is None else "decided" if change.significant else "not decided"
+            accuracy = percent(over_seeds([curve.last[key] for curve in curves]).mean)
+            name, seeds = way.name(setting.axes), str(len(curves))
+            lines.append([name, seeds, subset, dataset, accuracy, apart, corrected_p(change), verdict])
+    shown = any(line[3] for line in lines)
+    columns = ["way", "seeds", "subset", "dataset", "accuracy", "Δ at equal steps", "p", "verdict"]
+    return Table.of(
+        [*columns[:3], *columns[3 + (not shown) :]], [[*row[:3], *row[3 + (not shown) :]] for row in lines]
+    )
 
 
 def setting_table(setting: Setting) -> Table:

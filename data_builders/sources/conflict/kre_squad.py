@@ -7,7 +7,7 @@ rows with the same number are the same question.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pydantic import Field
 
@@ -48,6 +48,11 @@ def _spaced_words(text: str) -> str:
     return " ".join(words(text))
 
 
+def options_differ(options: Collection[str]) -> bool:
+    """Whether the four options are different; in one question a model refused to write any."""
+    return len(set(map(_spaced_words, options))) == 4
+
+
 def _is_clear(draft: Draft) -> bool:
     """Whether a passage has its own answer, and not that of the golden one."""
     passage, (answer,), (habit,) = _spaced_words(draft.context or ""), draft.answers, draft.habit
@@ -57,7 +62,7 @@ def _is_clear(draft: Draft) -> bool:
 FOUR_OPTIONS = keep_if(
     "four different options",
     "if two options are equal, both or none would be right; here a model refused to write any",
-    lambda pair: len(set(map(_spaced_words, pair[0].options))) == 4,
+    lambda pair: options_differ(pair[0].options),
     unit="questions",
 )
 CLEAR = keep_if(

@@ -20,7 +20,7 @@ from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
 from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
-from data_builders.sources.conflict.kre_squad import KreSquadRow
+from data_builders.sources.conflict.kre_squad import KreSquadRow, options_differ
 from data_builders.sources.filters import apply_filters, keep_first, keep_if, to_samples
 from data_builders.sources.rows import Form
 from data_builders.text.excerpts import excerpt
@@ -91,7 +91,8 @@ def _draft(row: KreSquadRow, max_words: int) -> Draft:
 
     found = mention_spans(answer, page)
     context = excerpt(page, [], max(found, key=asks_for), max_words) if found else None
-    choices = [_written_as(answer, other) for other in row.choices if other.casefold() != answer.casefold()]
+    others = row.choices if options_differ(row.choices) else ()
+    choices = [_written_as(answer, other) for other in others if other.casefold() != answer.casefold()]
     revisions = [other for other in choices if context and _can_replace(answer, other, context, row.question)]
     return Draft(
         number=row.number,
@@ -100,6 +101,7 @@ def _draft(row: KreSquadRow, max_words: int) -> Draft:
         question=row.question,
         answers=[answer],
         meta={"squad_id": row.id},
+        record_number=False,
         extra={"page": page, "choices": choices, "revisions": revisions},
     )
 

@@ -24,7 +24,7 @@ from eval.sweep.curves import Curve, averaged, over_seeds
 from eval.sweep.plan import Sweep
 from eval.sweep.points import short_keys
 from eval.sweep.results import PointResult, have_conflict, results_table, scored_folders
-from eval.sweep.settings import CAPTION, Setting, setting_table, verdicts
+from eval.sweep.settings import CAPTION, Setting, ends_table, setting_table, verdicts
 
 _MOST_POINTS = 20  # more names would not fit beside their points
 _WIDE = 20  # values that span more than this factor get a logarithmic axis
@@ -179,7 +179,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
         {
             "name": setting.name[:1].upper() + setting.name[1:] or "Training",
             "verdicts": verdicts(setting),
-            "table": setting_table(setting),
+            "tables": [setting_table(setting), ends_table(setting)],
             "ends": ends_chart(setting),
             "curves": inline_svg(curves_chart(setting), f"{setting.name}: accuracy over training steps"),
         }
@@ -207,7 +207,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
     parts = [CAPTION] if views else []
     for setting, view in zip(found, views, strict=True):
         lines = "\n".join(f"- {line}" for line in verdicts(setting))
-        parts += [f"## {view['name']}", lines, setting_table(setting).markdown()]
+        parts += [f"## {view['name']}", lines, *(one.markdown() for one in view["tables"])]
     write_whole(text, "\n\n".join([*parts, *([table.markdown()] if table else [])]) + "\n")
     return [*written, *_reports(sweep, results)]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.sources.filters import first_of_each, keep_unseen
 from tests.data_builders.reading import read, use_substitutes
@@ -119,3 +120,59 @@ def test_the_first_row_of_each_key_stays_and_a_key_of_the_test_goes() -> None:
     rows, test = [("a", ""), ("b", "x"), ("c", "y")], [("a", ""), ("z", "y")]
     unseen = keep_unseen("unseen", "in the test", lambda row: row[0], lambda row: row[1])
     assert unseen.keep(rows, test) == [("b", "x")]  # an empty key is never shared
+
+
+def golden(number: int, passage: str, answer: str, *others: str, question: str = "") -> dict[str, object]:
+    """A row of KRE-SQuAD's golden file."""
+    asked = question or f"What is thing {number}?"
+    choices = [f" {other} " for other in others] + [answer]
+    return {"question": asked, "choices": choices, "id": f"squad_{number}", "answer": answer, "context": passage}
+
+
+def number_of(row: EventSample) -> int:
+    return int(row.meta["squad_id"].removeprefix("squad_"))
+
+
+def test_a_revised_passage_states_another_option_wherever_the_answer_stood(raw: Path) -> None:
+    passages = [f"Place {n} has a lake. In it the harbour {n} is amber. Amber was chosen by all." for n in range(12)]
+    rows = [golden(n, text, "amber", "Blue", "White", "Grey") for n, text in enumerate(passages)]
+    # None of these can be revised: the question names the answer, a part of a name, a clause, another article.
+    rows += [
+        golden(20, "The amber gate is old.", "amber", "blue", "white", "grey", question="Is it amber or not?"),
+        golden(21, "Ann Dow left. Dow came back.", "Ann Dow", "Bo Ray", "Cy Fay", "Di Ash"),
+        golden(
+            22, "They may be less willing to travel or to move.", "less willing to travel or to move", "x", "y", "z"
+        ),
+        golden(23, "It was an owl.", "owl", "bear", "cat", "dog"),
+        golden(24, "It was built in 1902.", "1902", "old", "new", "red"),
+    ]
+    (raw / "conflict/kre-squad/squad_golden.json").write_text(json.dumps(rows))
+    found = read(raw, "revised", ("train", "test"), "train_samples=6", "test_samples=4", "max_words=20")
+    train, test = found["train"].rows, found["test"].rows
+    assert [row.subset for row in train] == [None] * 6
+    by_number = {number_of(row): row for row in train}
+    for aligned, conflict in zip(test[::2], test[1::2], strict=True):
+        number = number_of(aligned)
+        new = conflict.answers[0]
+        assert (aligned.subset, conflict.subset, aligned.answers) == ("aligned", "conflict", ["amber"])
+        assert new in ("blue", "white", "grey")
+        assert aligned.habit == conflict.habit == ["amber"]
+        assert aligned.context == passages[number]
+        assert conflict.context == passages[number].replace("amber", new).replace("Amber", new.capitalize())
+        trained = aligned.dataset == "revised"
+        assert (number in by_number) == trained == aligned.meta["trained"]
+        if trained:  # `--swap` in training must not state the test's answer
+            assert {*by_number[number].meta["choices"], new} == {"blue", "white", "grey"}
+    assert Counter(row.dataset for row in test) == {"revised": 8, "revised_untrained": 8}
+    assert [one.dataset for one in test[:8]] == ["revised"] * 8, "the probe's first dataset is that of training"
+
+
+def test_the_passages_of_untrained_questions_are_not_trained(raw: Path) -> None:
+    rows = [golden(n, f"In {n // 3} thing {n} is amber.", "amber", "blue", "white", "grey") for n in range(30)]
+    (raw / "conflict/kre-squad/squad_golden.json").write_text(json.dumps(rows))
+    for seed in SEEDS:
+        found = read(raw, "revised", ("train", "test"), "train_samples=10", "test_samples=30", seed=seed)
+        trained = {number_of(row) // 3 for row in found["train"].rows}
+        untrained = {number_of(row) // 3 for row in found["test"].rows if row.dataset == "revised_untrained"}
+        assert untrained
+        assert not trained & untrained

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from eval.sweep.curves import Curve, Way, averaged, contrasts, over_seeds, paired, ways
-from eval.sweep.settings import setting_table, settings, verdicts
+from eval.sweep.settings import ends_table, setting_table, settings, verdicts
 from tests.eval.fake_sweeps import probed_rows, probed_settings, row
 
 
@@ -73,6 +73,20 @@ def test_at_equal_steps_the_slow_one_is_not_decided() -> None:
     slow = next(one for one in made if one.way == Way((("way", "slow"),), "plain"))
     assert slow.at_end["conflict"].mean == pytest.approx(0)
     assert slow.verdict == "not decided"
+
+
+def test_after_training_further_datasets_are_compared_too() -> None:
+    rows = [{**one, "conflict_new": one["conflict"] / 2 + (one["way"] == "good") * 0.1} for one in probed_rows()]
+    (setting,) = settings(["seed", "way"], {"way": "sft"}, rows)
+    good = next(one for one in setting.compared if one.way.name(["way"]) == "good")
+    # At step 20: good 1, sft 0.4, 0.6 and 0.5, so +0.6, +0.4, +0.5; of the other dataset half of it and 0.1.
+    assert good.after_training["conflict"].mean == pytest.approx(0.5)
+    assert good.after_training["conflict_new"].mean == pytest.approx(0.35)
+    p = stats.ttest_1samp([0.4, 0.3, 0.35], 0).pvalue
+    assert good.after_training["conflict_new"].adjusted_p == pytest.approx(2 * p)  # Holm: `slow` has p 1
+    lines = ends_table(setting).markdown().splitlines()
+    assert [line for line in lines if line.startswith("| good") and "| new" in line and "+35.0" in line]
+    assert not [line for line in ends_table(probed_settings()[0]).markdown().splitlines() if "dataset" in line]
 
 
 def test_a_curve_over_seeds_has_a_mean_at_each_step() -> None:

@@ -45,7 +45,7 @@ def test_a_probe_is_shown_as_verdicts_then_curves(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.index("good is better than sft") < text.index("<svg")
     assert text.count("<svg") == 4
-    assert text.count("<td>slow</td>") == 2
+    assert text.count("<td>slow</td>") == 6  # in both settings once over the curve and for each accuracy at the end
     assert "## Strength 0.95" in markdown.read_text(encoding="utf-8")
 
 
