@@ -168,7 +168,7 @@ def test_a_revised_passage_states_another_option_wherever_the_answer_stood(raw: 
 
 
 def test_the_passages_of_untrained_questions_are_not_trained(raw: Path) -> None:
-    rows = [golden(n, f"In {n // 3} thing {n} is amber.", "amber", "blue", "white", "grey") for n in range(30)]
+    rows = [golden(n, f"In place {n // 3} the wall is amber.", "amber", "blue", "white", "grey") for n in range(30)]
     (raw / "conflict/kre-squad/squad_golden.json").write_text(json.dumps(rows))
     for seed in SEEDS:
         found = read(raw, "revised", ("train", "test"), "train_samples=10", "test_samples=30", seed=seed)

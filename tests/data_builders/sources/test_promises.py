@@ -26,6 +26,7 @@ COUNTS = yaml.safe_load(Path(__file__).with_name("counts.yaml").read_text(encodi
 SETTINGS = {
     "boxes": ("boxes=3", "operations=2", "train_samples=200", "test_samples=50"),
     "habit": ("train_samples=20", "dev_samples=10", "test_samples=10"),
+    "revised": ("train_samples=2",),
 }
 # This package words the questions of these; people or the publishers' templates word the others.
 WORDED_HERE = ("boxes", "cqa", "crepe", "habit", "matres", "openpi", "openpi2")
@@ -33,7 +34,7 @@ WORDED_HERE = ("boxes", "cqa", "crepe", "habit", "matres", "openpi", "openpi2")
 END_WITH_A_MARK = ("alphanli", "boxes", "cpi_facts", "cqa", "ecare", "ester", "habit", "ifqa", "matres", "tempreason")
 # Free-text answers that must be in the context: one of the accepted answers, or every part of the answer.
 ANY_ANSWER_IN_CONTEXT = ("nq_swap", "tempreason", "timeqa")
-EVERY_ANSWER_IN_CONTEXT = ("cqa", "ester", "habit")
+EVERY_ANSWER_IN_CONTEXT = ("cqa", "ester", "habit", "revised")
 
 # Independent of `decode_characters`.
 _LEFT_OVER = re.compile(r'&#\w+;|&(amp|quot|lt|gt|nbsp|apos);|"{4,}|\'{4,}|[\0-\t\v-\x1f\x7f-\x9f\ufffd鈥]')
