@@ -3,7 +3,7 @@
 The passages are the golden ones of KRE-SQuAD, shortened; an answer is free text. A *revised* passage states another of
 the question's published options wherever the true answer stood. Training sees passages as they are. The test asks the
 same questions on the same passages as they are (`aligned`) and revised (`conflict`): an answer from memory is right in
-the first and wrong in the second. Questions on passages that training never saw are asked in both ways, too; they form
+the first only. Questions on passages that training never saw are asked in both ways, too; they form
 the dataset `revised_untrained`, and tell whether training cost the ability to read.
 
 A revision that training may use (`--swap`) takes the options that the test does not: they are `meta["choices"]`.
@@ -48,7 +48,7 @@ class RevisedOptions(SourceOptions):
     Attributes:
         max_words: The most words of a passage: whole sentences around the answer are kept.
         train_samples: Training questions.
-        test_samples: Of the trained and of the untrained questions, how many are asked; each as is and revised.
+        test_samples: Trained questions in the test, and as many untrained ones; each is asked as is and revised.
     """
 
     max_words: int = Field(80, ge=20)
@@ -175,7 +175,7 @@ def _drawn(job: Job, drafts: list[Draft]) -> tuple[list[Draft], list[Draft]]:
 
 
 def _revision(draft: Draft) -> str:
-    """The option of the test; it depends on the row alone."""
+    """The option of the test, which no option or seed changes."""
     revisions = draft.extra["revisions"]
     return str(revisions[draft.number % len(revisions)])
 
