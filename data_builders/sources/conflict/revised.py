@@ -11,6 +11,7 @@ A revision that training may use (`--swap`) takes the options that the test does
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pydantic import Field
@@ -161,7 +162,7 @@ REVISABLE = keep_if(
 ONE_OF_A_QUESTION = keep_first("different questions", "asked before", lambda draft: draft.question, splits=("test",))
 
 
-def _drawn(job: Job, drafts: list[Draft]) -> tuple[list[Draft], list[Draft]]:
+def _drawn(job: Job, drafts: Sequence[Draft]) -> tuple[list[Draft], list[Draft]]:
     """Draw trained and untrained questions; no passage is in both."""
     options: RevisedOptions = job.options
     pages = list(dict.fromkeys(draft.extra["page"] for draft in drafts))
@@ -187,16 +188,17 @@ def _training(draft: Draft) -> Draft:
 
 def _pair(draft: Draft, *, trained: bool) -> list[Draft]:
     """The question on the passage as it is, and revised."""
-    (answer,), other, habit = draft.answers, _revision(draft), list(draft.answers)
-    meta, forms = {**draft.meta, "trained": trained}, list[Draft]()
-    texts: dict[Subset, tuple[str, str]] = {
-        "aligned": (draft.context or "", answer),
-        "conflict": (exchanged(draft.context or "", {answer: other}), other),
-    }
-    for subset, (context, stated) in texts.items():
-        own = {"id": f"{draft.number}-{subset}", "context": context, "answers": [stated], "subset": subset}
-        forms.append(replace(draft, **own, habit=habit, meta=meta))
-    return forms
+    (answer,), other, context = draft.answers, _revision(draft), draft.context or ""
+    texts: list[tuple[Subset, str, str]] = [
+        ("aligned", context, answer),
+        ("conflict", exchanged(context, {answer: other}), other),
+    ]
+    meta = {**draft.meta, "trained": trained}
+    form = replace(draft, habit=[answer], meta=meta)
+    return [
+        replace(form, id=f"{draft.number}-{subset}", context=text, answers=[stated], subset=subset)
+        for subset, text, stated in texts
+    ]
 
 
 def _of_its_dataset(sample: EventSample) -> EventSample:

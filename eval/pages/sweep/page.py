@@ -175,11 +175,12 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
     text, page, picture = (sweep.out / f"results.{suffix}" for suffix in ("md", "html", "png"))
     written = [text, page]
     table = results_table(sweep, results) if results else None
+    tables = {setting.name: [setting_table(setting), ends_table(setting)] for setting in found}
     views = [
         {
             "name": setting.name[:1].upper() + setting.name[1:] or "Training",
             "verdicts": verdicts(setting),
-            "tables": [setting_table(setting), ends_table(setting)],
+            "tables": tables[setting.name],
             "ends": ends_chart(setting),
             "curves": inline_svg(curves_chart(setting), f"{setting.name}: accuracy over training steps"),
         }
@@ -207,7 +208,7 @@ def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequen
     parts = [CAPTION] if views else []
     for setting, view in zip(found, views, strict=True):
         lines = "\n".join(f"- {line}" for line in verdicts(setting))
-        parts += [f"## {view['name']}", lines, *(one.markdown() for one in view["tables"])]
+        parts += [f"## {view['name']}", lines, *(one.markdown() for one in tables[setting.name])]
     write_whole(text, "\n\n".join([*parts, *([table.markdown()] if table else [])]) + "\n")
     return [*written, *_reports(sweep, results)]
 
