@@ -18,7 +18,7 @@ from eval.sweep.spec import read_spec
 @click.command()
 @click.argument("recipe", metavar="RECIPE|FILE")
 @click.argument("words", nargs=-1, metavar="[SECTION.KEY=VALUE,VALUE | RUN | AXIS=VALUE]...")
-@click.option("--bench", metavar="PATH", help="Benchmark to score on, like d2e eval; {data}: own test rows.")
+@click.option("--bench", metavar="PATH", help="Benchmark to score on, like d2e eval; {build}: own test rows.")
 @click.option("--suite", metavar="NAME", help="Suite to score on, like d2e eval.")
 @click.option("--scale", metavar="NAME", help="A scale of FILE: the same plan with another model and fewer rows.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep. [default: runs/sweep-RECIPE]")

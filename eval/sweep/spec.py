@@ -13,7 +13,7 @@
       d2e.alpha: [0.1, 0.5]                     # a key of the recipe and its values
     build: --datasets habit --seed {seed}       # words of `d2e data build`; each combination has its own data
     suite: piper                                # or bench: PATH; what `d2e eval` scores. Built first if `build` is
-                                                # set; bench: "{data}" are the test rows of each combination's own data
+                                                # set; bench: "{build}" are the test rows of its own data
     evaluations:                                # suffix of the point's name → how its model is decoded
       "": {}
       -plain: {decoder: plain}
@@ -39,7 +39,7 @@ from d2e_sft.util.files import load_yaml
 from eval.sweep.parts import Evaluation, Expected, PaperTableOf, Part, Probe, ReportOf, Value
 
 RUN, SEED = "run", "seed"
-OWN_DATA = "{data}"
+OWN_DATA = "{build}"
 
 
 class SweepSpec(Part):

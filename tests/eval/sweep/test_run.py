@@ -273,9 +273,9 @@ def test_a_probe_measures_each_training_once_and_compares_it(world: Path, tmp_pa
 
 def test_each_combination_is_scored_on_the_test_rows_of_its_own_data(world: Path, tmp_path: Path) -> None:
     file, out = probe(world, tmp_path), tmp_path / "out"
-    said = refusal_of("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--bench", "{data}")
+    said = refusal_of("sweep", world / "recipe.yaml", "d2e.alpha=1,2", "--bench", "{build}")
     assert "builds no data" in said
-    output_of("sweep", file, "objective=sft", "--bench", "{data}")
+    output_of("sweep", file, "objective=sft", "--bench", "{build}")
     scored = {name: row["n"] for name, row in scored_rows(tmp_path / "rows.json").items() if row["status"] == "scored"}
     assert scored == {"0,sft": 8, "1,sft": 8}, "four stories of each subset"
     for seed in (0, 1):
