@@ -21,6 +21,7 @@ from data_builders.dataset.manifest import restricted, rows_of
 from data_builders.raw.source import SPLITS
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
+from data_builders.swap.options import SwapOptions
 
 CARD_NAME = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
@@ -52,6 +53,7 @@ def render_card(manifest: Manifest) -> str:
     title = SUITES[suite].title if suite else title
     templates = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
     templates.filters.update(cell=_cell, row=_row, harmless=harmless_markdown)
+    templates.filters["counted"] = lambda counts: ", ".join(f"{count:,} {name}" for name, count in counts.items())
     templates.filters["link"] = lambda name, url: f"[{name}]({url})" if url else name
     templates.filters["yaml"] = lambda content: yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     # A fence that no backticks in the text close.
@@ -106,8 +108,7 @@ def _arguments(manifest: Manifest) -> list[str]:
         "--size": options.get("size") or None,
         "--min-context-words": least,
         "--max-context-words": most,
-        "--swap-test": f"{options['swap_test']:g}" if options.get("swap_test") else None,
-        "--swap": f"{manifest['swap']['share']:g}" if manifest.get("swap") else None,
+        **{f"--{flag}": f"{found['share']:g}" for flag in ("swap-test", "swap") if (found := manifest.get(flag))},
     }
     arguments += [part for flag, value in valued.items() if value is not None for part in (flag, str(value))]
     for name in manifest.get("benchmark", {}).get("kept_apart_from", ()):
@@ -121,7 +122,10 @@ def _arguments(manifest: Manifest) -> list[str]:
 
 def _settings(manifest: Manifest) -> list[str]:
     """Return `KEY=VALUE` for each option that differs from its default."""
-    chosen = {"refine": (RefinerOptions().model_dump(), manifest["options"]["refine"])}
+    chosen = {
+        "refine": (RefinerOptions().model_dump(), manifest["options"]["refine"]),
+        "swap": (SwapOptions().describe(), manifest["options"].get("swap", {})),
+    }
     for name, dataset in manifest["datasets"].items():
         defaults = SOURCES[name].options().model_dump() if name in SOURCES else {}
         chosen[name] = (defaults, dataset["options"])

@@ -25,13 +25,13 @@ class Composition:
     Attributes:
         mixture: The manifest's entry of the draw, for a suite with ratios.
         refining: Split → how many contexts were refined in which way, if a judge refined them.
-        swaps: Dataset → counts of swapped training rows.
+        swaps: Split → dataset → counts of swapped rows.
     """
 
     rows: dict[Split, list[EventSample]]
     mixture: dict[str, Any] | None = None
     refining: dict[Split, dict[str, int]] = field(default_factory=dict)
-    swaps: dict[str, Swaps] = field(default_factory=dict)
+    swaps: dict[Split, dict[str, Swaps]] = field(default_factory=dict)
 
     def of(self, dataset: str, split: Split) -> list[EventSample]:
         """Return the rows of one source, whatever name the suite gives them."""

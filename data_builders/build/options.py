@@ -16,6 +16,7 @@ from data_builders.build.suites import ContextBounds, Suite
 from data_builders.raw.source import Source, SourceOptions
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
+from data_builders.swap.options import SwapOptions
 
 JudgeJob = Literal["quality", "refine"]
 JUDGE_JOBS: tuple[JudgeJob, ...] = get_args(JudgeJob)
@@ -67,7 +68,7 @@ class BuildOptions:
         return random.Random(f"{self.seed}/{purpose}")
 
 
-REFINE = "refine"
+REFINE, SWAP = "refine", "swap"
 _FILE = "_file"
 
 
@@ -79,17 +80,19 @@ class Settings:
         sources: options by dataset name.
         files: raw files that the user chose among an input's candidates, by dataset name and input key.
         refiner: options of the rule refiner.
+        swap: options of swaps.
     """
 
     sources: Mapping[str, SourceOptions]
     files: Mapping[str, Mapping[str, str]]
     refiner: RefinerOptions
+    swap: SwapOptions
 
 
 def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
     """Return the checked settings; UserError for a text without `=`, an unknown or repeated key, or a wrong value."""
     models: dict[str, type[BaseModel]] = {source.name: source.options for source in sources}
-    models[REFINE] = RefinerOptions
+    models |= {REFINE: RefinerOptions, SWAP: SwapOptions}
     choices = {f"{one.name}.{item.key}{_FILE}" for one in sources for item in one.inputs if len(item.candidates) > 1}
     known = [f"{name}.{key}" for name, model in models.items() for key in model.model_fields] + sorted(choices)
     values: dict[str, dict[str, str | None]] = {name: {} for name in models}
@@ -117,4 +120,4 @@ def parse_settings(texts: Iterable[str], sources: Sequence[Source]) -> Settings:
             options[name] = model.model_validate(values[name])
         except ValidationError as error:
             raise UserError(f"option of {name}: {describe_validation_error(error)}") from None
-    return Settings(refiner=options.pop(REFINE), sources=options, files=files)
+    return Settings(refiner=options.pop(REFINE), swap=options.pop(SWAP), sources=options, files=files)

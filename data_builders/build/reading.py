@@ -12,7 +12,7 @@ from tqdm import tqdm
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.build.options import REFINE, BuildOptions, Settings, parse_settings
+from data_builders.build.options import REFINE, SWAP, BuildOptions, Settings, parse_settings
 from data_builders.dataset import manifest
 from data_builders.own_data.source import how_to_describe, own_source
 from data_builders.raw.files import MissingRawFileError, find_files
@@ -146,9 +146,9 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
                 remedy=how_to_describe(name),
             )
         own, other = source.own, sources.get(source.name, source).own
-        # Tables of scores have rows `all` and `average`, and options have the prefix `refine`.
+        # Tables of scores have rows `all` and `average`, and options have the prefixes `refine` and `swap`.
         if own and (
-            source.name in (*SOURCES, REFINE, "all", "average")
+            source.name in (*SOURCES, REFINE, SWAP, "all", "average")
             or (other and other.file.resolve() != own.file.resolve())
         ):
             remedy = "add a line such as `name: mine`"

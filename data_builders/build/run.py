@@ -18,7 +18,7 @@ from data_builders.build.compose import Composition, compose, first_judged
 from data_builders.build.coverage import compare
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
 from data_builders.build.reading import Reading, pick_sources, read_datasets
-from data_builders.build.swapping import incomplete, swap_rows
+from data_builders.build.swapping import incomplete, shares, swap_rows
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
 from data_builders.dataset.sample_sets import repeated_rows
@@ -72,15 +72,16 @@ def build(options: BuildOptions) -> Result:
         UserError: an unknown dataset or setting, no readable dataset, or too few samples for the ratios.
     """
     check_target(options.out)
-    _check_refiner(options)
+    _check_models(options)
     reading = read_datasets(options, [options.suite.split] if options.suite else SPLITS)
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
     _refine(options, reading.settings.refiner, composition)
-    composition.swaps = swap_rows(options, composition, "train")
-    twins = swap_rows(options, composition, "test")
+    for split in ("train", "test"):
+        composition.swaps[split] = swap_rows(options, reading.settings.swap, composition, split)
     result = Result(warnings=[*reading.warnings(), *benchmark.warnings])
-    result.warnings += [*incomplete(composition.swaps, "train"), *incomplete(twins, "test")]
+    for split, swaps in composition.swaps.items():
+        result.warnings += incomplete(swaps, split)
     suite = options.suite
     for name, error in reading.failures.items():
         # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.
@@ -109,7 +110,7 @@ def estimate_models(options: BuildOptions) -> str:
     one that the judge rejects is replaced by another, so the true number is larger by the rejected share. UserError if
     no model is asked, or if nothing can be read.
     """
-    by_likelihood = _check_refiner(options).by == "likelihood"
+    by_likelihood = _check_models(options).by == "likelihood"
     if options.judge is None and not by_likelihood:
         remedy = "name one, for example --judge openai, or give --refine likelihood"
         raise UserError("--estimate without a judge; rules cost nothing", remedy)
@@ -123,16 +124,21 @@ def estimate_models(options: BuildOptions) -> str:
     return "\n".join(lines)
 
 
-def _check_refiner(options: BuildOptions) -> RefinerOptions:
-    """Return the refiner's options; UserError if its model cannot be used, before anything is read."""
-    refiner = parse_settings(options.settings, pick_sources(options.datasets)).refiner
+def _check_models(options: BuildOptions) -> RefinerOptions:
+    """Return the refiner's options; UserError if a model cannot be used, before anything is read."""
+    settings = parse_settings(options.settings, pick_sources(options.datasets))
+    refiner, given = settings.refiner, sorted(settings.swap.model_fields_set)
+    if given and not (options.swap or options.swap_test):
+        flag = {"pools": "--swap-pool", "model": "--swap-model"}.get(given[0], f"swap.{given[0]}")
+        raise UserError(f"{flag} without --swap and --swap-test; nothing is swapped", "add one of them, or drop it")
     if "by" in refiner.model_fields_set and options.judge_for("refine"):
         raise UserError(
             f"--refine {refiner.by} with a judge that refines as well; expected one of them",
             remedy="give the judge the other job (--judge-jobs quality), or drop --refine",
         )
-    if refiner.by == "likelihood":
-        check_model(refiner)
+    for model in (refiner.model if refiner.by == "likelihood" else None, settings.swap.model):
+        if model is not None:
+            check_model(model)
     return refiner
 
 
@@ -184,7 +190,14 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the manifest without its outputs."""
     suite = options.suite
-    swaps = {name: done.describe() for name, done in composition.swaps.items()}
+    swaps = {
+        option: {
+            "share": share,
+            "datasets": {name: done.describe() for name, done in composition.swaps[split].items()},
+        }
+        for split, (option, share) in shares(options).items()
+        if share
+    }
     return manifest.describe_build(
         {
             "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
@@ -192,7 +205,7 @@ def _describe(
             "refine": reading.settings.refiner.model_dump(),
             "context_words": [options.bounds.least, options.bounds.most],
             "size": options.size,
-            **({"swap_test": options.swap_test} if options.swap_test else {}),
+            **({"swap": reading.settings.swap.describe()} if swaps else {}),
             "allow_shortfall": options.allow_shortfall,
         },
         options.seed,
@@ -201,7 +214,7 @@ def _describe(
         published_counts=compare(suite, reading, composition.rows.get(suite.split, [])) if suite else None,
         mixture=composition.mixture,
         refining=composition.refining,
-        swap={"share": options.swap, "datasets": swaps} if swaps else None,
+        **swaps,
         judge=_describe_judge(options),
         failures={reading.what_lacks(name): reading.why(name) for name in reading.failures},
         benchmark=benchmark.describe(),

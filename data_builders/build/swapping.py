@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Literal
 
 from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.build.compose import Composition, source_of
 from data_builders.build.options import BuildOptions
+from data_builders.swap.options import SwapOptions
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
 
-def swap_rows(options: BuildOptions, composition: Composition, split: Literal["train", "test"]) -> dict[str, Swaps]:
+def shares(options: BuildOptions) -> dict[Split, tuple[str, float]]:
+    """Return the option of each split that has one, without its dashes, and the share."""
+    return {"train": ("swap", options.swap), "test": ("swap-test", options.swap_test)}
+
+
+def swap_rows(options: BuildOptions, how: SwapOptions, composition: Composition, split: Split) -> dict[str, Swaps]:
     """Swap a share of each dataset's rows of a split; returns the counts by dataset.
 
     Training rows are replaced (`options.swap`). Test rows get a swapped twin (`options.swap_test`). The original's
     answer is then the habit: a model that uses the context answers the twin differently (Longpre et al. 2021).
     UserError if no row can be swapped.
     """
-    option, share = ("swap", options.swap) if split == "train" else ("swap-test", options.swap_test)
+    option, share = shares(options)[split]
     if not share:
         return {}
     rows, found, swaps = composition.rows.get(split, []), list[EventSample](), dict[str, Swaps]()
     for name in dict.fromkeys(map(source_of, rows)):
         places = [place for place, row in enumerate(rows) if source_of(row) == name]
         change = swap_samples if split == "train" else with_twins
-        changed, swaps[name] = change([rows[at] for at in places], share, options.random(f"{name}/{option}"))
+        changed, swaps[name] = change([rows[at] for at in places], share, options.random(f"{name}/{option}"), how)
         if split == "test":
             found += changed
         else:
@@ -38,7 +43,8 @@ def swap_rows(options: BuildOptions, composition: Composition, split: Literal["t
         why = _reasons(refused) or "the share is less than one row"
         raise UserError(
             f"--{option} {share:g}: nothing was swapped in {len(rows):,} rows ({why})",
-            remedy="drop it, raise the share, or build data whose answers are entities in the context, such as habit",
+            remedy="drop it, raise the share, name a model that proposes answers (--swap-model), or build data whose "
+            "answers are entities in the context, such as habit",
         )
     if split == "test":
         composition.rows["test"] = found

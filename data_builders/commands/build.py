@@ -97,6 +97,17 @@ def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[Ju
     help="Add a copy with another entity to this share of each dataset's test rows, where that makes sense: "
     "d2e eval then reports the habit gap.",
 )
+@click.option(
+    "--swap-pool",
+    metavar="POOLS",
+    help="Where other answers come from, comma-separated in this order: options (the row's own options or choices), "
+    "lists (numbers, dates, persons, places, organisations), dataset (answers of other rows), model. Default: all.",
+)
+@click.option(
+    "--swap-model",
+    metavar="NAME",
+    help="A model that proposes answers for rows without another: a folder, a Hub name or builtin:….",
+)
 @judge_options
 @click.option(
     "--judge-jobs",
@@ -128,12 +139,15 @@ def build(
     estimate: bool,
     refine: str | None,
     refine_model: str | None,
+    swap_pool: str | None,
+    swap_model: str | None,
     settings: tuple[str, ...],
     **given: Any,
 ) -> None:
     """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet), manifest.json and README.md.
 
-    KEY=VALUE sets an option of a dataset (boxes.boxes=3) or of the refiner (refine.threshold=0.5).
+    KEY=VALUE sets an option of a dataset (boxes.boxes=3), of the refiner (refine.threshold=0.5) or of swaps
+    (swap.proposals=8).
     Your own data needs a description, mine.yaml:
 
     \b
@@ -165,7 +179,12 @@ def build(
         if name in _FOR_DRAWING and not (chosen and chosen.ratios):
             raise UserError(f"{flag}: only for suites with fixed ratios ({PIPER_10K.name})", "drop it")
     bounds = chosen.bounds if chosen else ContextBounds()
-    refiner = {"refine.by": refine, "refine.model": refine_model}
+    flags = {
+        "refine.by": refine,
+        "refine.model": refine_model,
+        "swap.pools": swap_pool,
+        "swap.model": swap_model,
+    }
     names = [name.strip() for name in (datasets or "").split(",") if name.strip()]
     options = BuildOptions(
         list(chosen.datasets) if chosen else names,
@@ -175,7 +194,7 @@ def build(
             bounds.most if max_context_words is None else max_context_words,
         ),
         judge=make_judge(judge),
-        settings=[*settings, *(f"{key}={value}" for key, value in refiner.items() if value)],
+        settings=[*settings, *(f"{key}={value}" for key, value in flags.items() if value)],
         **given,  # options with the names of BuildOptions
     )
     if estimate:

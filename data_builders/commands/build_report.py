@@ -38,10 +38,12 @@ def print_result(result: Result) -> None:
     )
     for split, outcomes in manifest.get("refining", {}).items():
         click.echo(f"refined {split}: {_counted(outcomes)}")
-    for name, done in manifest.get("swap", {"datasets": {}})["datasets"].items():
-        click.echo(f"swapped {name} train: {done['swapped']:,} of {done['rows']:,} rows")
-        for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
-            click.echo(f"  refused: {count:,}, {reason}")
+    for option, split in (("swap", "train"), ("swap-test", "test")):
+        for name, done in manifest.get(option, {"datasets": {}})["datasets"].items():
+            pools = f" ({_counted(done['pools'])})" if done["pools"] else ""
+            click.echo(f"swapped {name} {split}: {done['swapped']:,} of {done['rows']:,} rows{pools}")
+            for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
+                click.echo(f"  refused: {count:,}, {reason}")
     if bad := sum(entry["bad_rows"] for _, _, entry in splits):
         click.echo(f"bad rows put aside: {bad:,}")
     for path in result.files:

@@ -54,6 +54,12 @@ def read_options(spec: OwnSpec, spec_name: str, row: Mapping[str, Any]) -> list[
     return options
 
 
+def read_choices(spec: OwnSpec, row: Mapping[str, Any]) -> list[str]:
+    """Return the wrong answers of a row that are not asked as options; cells may be empty."""
+    found = [text for name in spec.columns.choices or () for text in _several(spec, name, row[name])]
+    return list(dict.fromkeys(filter(None, found)))
+
+
 def read_answers(spec: OwnSpec, spec_name: str, name: str, value: object, options: Sequence[str]) -> list[str]:
     """Return a column's answers: a label, options, or accepted answers; BadRowError for an empty or unknown one."""
     if spec.format == "nli":

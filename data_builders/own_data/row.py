@@ -9,7 +9,7 @@ from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import RELATIONS, SUBSETS, EventSample, Relation, Subset
 from d2e_sft.util.errors import did_you_mean
-from data_builders.own_data.answers import as_text, read_answers, read_choice, read_options
+from data_builders.own_data.answers import as_text, read_answers, read_choice, read_choices, read_options
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, cut
@@ -55,7 +55,7 @@ class RowParser:
             own = [columns.context, columns.question, *options, columns.answer]
         relation = [columns.relation] if spec.fixed_relation is None else []
         given = [name for part, name in self._optional().items() if part in named]
-        tags = [name for name in (columns.subset, columns.habit) if name is not None]
+        tags = [name for name in (columns.subset, columns.habit, *(columns.choices or ())) if name is not None]
         return list(dict.fromkeys([*own, *relation, *given, *tags]))
 
     @property
@@ -90,6 +90,7 @@ class RowParser:
         """
         fields, spec, columns = row.fields, self.spec, self.spec.columns
         habit = fields[columns.habit] if columns.habit else None
+        choices = {"choices": found} if (found := read_choices(spec, fields)) else {}
         return EventSample(
             id=self._id(row) + (f"-{turn}" if turn else ""),
             dataset=self.raw.dataset,
@@ -100,7 +101,7 @@ class RowParser:
             refined_context=as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
             subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
             habit=[] if habit in (None, "", []) else self._answers(str(columns.habit), habit, places),
-            meta={"source": self.raw.name, "line": row.number, "licence": self.raw.licence},
+            meta={"source": self.raw.name, "line": row.number, "licence": self.raw.licence, **choices},
             **parts,
         )
 

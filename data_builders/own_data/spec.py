@@ -39,6 +39,8 @@ class Columns(BaseModel):
         options: One column with all options (scq and mcq), or one column per option.
         messages: The column of a conversation (chat), or several consecutive ones (`[prompt, completion]`). The
             context is then only in a column if `context` names one.
+        choices: One column with wrong answers of qa or chat rows, or one column per wrong answer. They are not asked;
+            `d2e data build --swap` takes other answers from them.
         relation: Read only if the description does not set one relation for all rows.
         id: Optional column; without it, split and line are the id.
         refined_context: Optional column; the refiner fills empty cells.
@@ -53,6 +55,7 @@ class Columns(BaseModel):
     answer: Text = "answer"
     options: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] = ["options"]
     messages: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] = ["messages"]
+    choices: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] | None = None
     relation: Text = "relation"
     id: Text = "id"
     refined_context: Text = "refined_context"
@@ -161,6 +164,7 @@ class OwnSpec(BaseModel):
             (("system",), is_chat and bool(self.prompt), "without `prompt`"),
             (("context_in", "context_block", "loss", "columns.messages"), self.by_turns, turns),
             (("columns.question", "columns.answer"), not self.by_turns, "for conversations"),
+            (("columns.choices",), self.format in ("qa", "chat") and not self.by_turns, f"for {fmt}"),
         ]
         for keys, is_used, why in uses:
             unused = [key for key in keys if key in given]

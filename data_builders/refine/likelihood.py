@@ -139,11 +139,11 @@ def refine_by(
     return refined, +counts
 
 
-def check_model(options: RefinerOptions) -> None:
+def check_model(model: str) -> None:
     """Raise UserError if the model's configuration or tokenizer cannot be loaded; reads no weights."""
     from d2e_sft.model.loading import load_tokenizer  # imports torch
 
-    load_tokenizer(str(options.model))
+    load_tokenizer(model)
 
 
 def estimate_likelihood(samples: Sequence[EventSample], options: RefinerOptions, labelled: Collection[str]) -> str:

@@ -19,6 +19,7 @@ _MONTH = (
 )
 _DATE = re.compile(rf"\b{_MONTH}\b(?=.*\d)|\b\d+\D+{_MONTH}\b")
 _NUMBER = re.compile(r"\W?\d\S*(?: \S+){0,2}")  # with its unit
+_MAY = re.compile(r"\bMay\b")  # the month
 _COUNTED = ("many", "much", "long", "old", "far")
 _PASTS = ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
 _MOST_CONTENT_WORDS = {"name": 6, "phrase": 3}
@@ -34,17 +35,39 @@ def kind_of(answer: str, question: str, seen: str) -> Kind | None:
     Args:
         seen: The dataset's contexts as `plain` gives them; they show how the answer is written elsewhere.
     """
-    if not words(answer) or answer.strip().casefold() in words_of("not_entities") or answer[-1] in ",;:":
+    if not is_entity(answer):
         return None
-    if YEAR.fullmatch(answer):
+    shape = shape_of(answer)
+    if shape == "year":
         return ("year",)
-    if _DATE.search(answer):
+    if shape == "date":
         return ("date", re.sub(r"\d+", "9", re.sub(_MONTH, "M", YEAR.sub("Y", answer))))
-    if _NUMBER.fullmatch(answer):
-        return ("number", re.sub(r"\d", "9", answer))
-    if answer.casefold() in words_of("number_words"):
-        return ("number", "in words")
-    return _kind_of_words(answer, question, seen)
+    if shape == "number":
+        in_words = answer.casefold() in words_of("number_words")
+        return ("number", "in words" if in_words else re.sub(r"\d", "9", answer))
+    return _kind_of_words(answer, shape, question, seen)
+
+
+def is_entity(answer: str) -> bool:
+    """Return whether the answer may name something, unlike `nothing` or `yes`."""
+    is_word = bool(words(answer)) and answer[-1] not in ",;:"
+    return is_word and answer.strip().casefold() not in words_of("not_entities")
+
+
+def is_clause(answer: str) -> bool:
+    """Return whether a verb makes the answer a clause."""
+    return not words_of("clause_verbs").isdisjoint(words(answer))
+
+
+def shape_of(answer: str) -> str:
+    """Return `year`, `date`, `number`, `name` (all words but `of`, `the` … have capitals) or `phrase`."""
+    if YEAR.fullmatch(answer):
+        return "year"
+    if _DATE.search(answer):
+        return "date"
+    if _NUMBER.fullmatch(answer) or answer.casefold() in words_of("number_words"):
+        return "number"
+    return "name" if all(map(_is_capitalised, _content(answer))) else "phrase"
 
 
 def plain(text: str) -> str:
@@ -52,12 +75,13 @@ def plain(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _kind_of_words(answer: str, question: str, seen: str) -> Kind | None:
-    parts = answer.split()
-    content = [part for part in parts if part.casefold() not in STOP_WORDS]
-    shape = "name" if all(map(_is_capitalised, content)) else "phrase"
-    is_clause = shape == "phrase" and not words_of("clause_verbs").isdisjoint(words(answer))
-    if not content or is_clause or len(content) > _MOST_CONTENT_WORDS[shape]:
+def _content(answer: str) -> list[str]:
+    return [part for part in answer.split() if part.casefold() not in STOP_WORDS]
+
+
+def _kind_of_words(answer: str, shape: str, question: str, seen: str) -> Kind | None:
+    parts, content = answer.split(), _content(answer)
+    if not content or (shape == "phrase" and is_clause(answer)) or len(content) > _MOST_CONTENT_WORDS[shape]:
         return None
     asked, key = asked_for(question), plain(answer)
     after_the = f" the {key}" in seen
@@ -85,7 +109,7 @@ def asked_for(question: str) -> str:
     A question without a kind (`What will happen if …?`) is a kind of its own: only the same question with other names
     and numbers asks for the same.
     """
-    asked = words(_asking_part(question))
+    asked = words(_MAY.sub("", _asking_part(question)))
     at = next((number for number, word in enumerate(asked) if word in words_of("question_words")), None)
     word = "" if at is None else asked[at]
     if word in ("who", "whom", "whose", "where", "when"):

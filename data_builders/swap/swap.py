@@ -1,49 +1,25 @@
 """Counterfactual swaps of training samples: answer and context get another entity of the same kind.
 
-As in Longpre et al. (2021, "Entity-Based Knowledge Conflicts in Question Answering"), the other entity is an answer of
-another sample of the dataset, or for single choice another option. The question stays. If the context already has the
-other entity, the two change places, so that the context stays consistent; a number or a date must be new to it. A
-sample is refused with a reason if a swap would make no sense.
+As in Longpre et al. (2021, "Entity-Based Knowledge Conflicts in Question Answering"), the question stays. The other
+entity is another option of the sample, an answer of another sample, an entry of a word list, or a model's proposal. If
+the context already has it, the two change places, so that the context stays consistent; a number or a date must be new
+to it. A sample is refused with a reason if a swap would make no sense.
 
-A swapped sample replaces its original. Exchanging `meta["swapped"]["to"]` and `["from"]` restores the original.
+A swapped sample replaces its original. Exchanging `meta["swapped"]["to"]` and `["from"]` restores the context of the
+original; `["parts"]` has the parts of the name that changed with it.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from d2e_sft.data.sample import EventSample
-from data_builders.swap.kinds import YEAR, Kind, kind_of, plain
-from data_builders.text.mentions import (
-    exchanged,
-    is_part_of_a_name,
-    is_replaceable,
-    leaves_traces,
-    mentions,
-    needs_other_article,
-    without,
-)
-
-_MOST_YEARS_BETWEEN = 10
-
-
-class Refusal(Enum):
-    """The reason why a sample is not swapped."""
-
-    LABEL = "the answer is a label"
-    SEVERAL = "several right options"
-    ABSENT = "the context lacks the answer"
-    NO_ENTITY = "the answer is a clause or not an entity"
-    OTHER_CASE = "the context writes it in another letter case"
-    IN_QUESTION = "the question names the answer"
-    OTHER_ANSWER = "the context has another accepted answer"
-    TRACES = "the context names a part or inflection of the answer, or a longer name"
-    REPEATED_NUMBER = "the context has the number more than once"
-    NO_OTHER = "no other answer of its kind fits"
+from data_builders.swap.options import Pool, SwapOptions
+from data_builders.swap.pools import Candidates
+from data_builders.swap.revise import Refusal, refusal_of, revised
 
 
 @dataclass
@@ -51,21 +27,30 @@ class Swaps:
     """The numbers of swapped and refused rows of one dataset.
 
     Attributes:
+        pools: Pool → swapped rows whose other entity comes from it.
         refused: Reason → refused rows among those that were tried, in random order, until enough were swapped.
     """
 
     rows: int
     wanted: int
-    swapped: int = 0
+    pools: Counter[Pool] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
+
+    @property
+    def swapped(self) -> int:
+        """The number of swapped rows."""
+        return self.pools.total()
 
     def describe(self) -> dict[str, object]:
         """Return the numbers for the manifest."""
+        pools = {pool.value: self.pools[pool] for pool in Pool if self.pools[pool]}
         refused = {reason.value: self.refused[reason] for reason in Refusal if self.refused[reason]}
-        return {"rows": self.rows, "wanted": self.wanted, "swapped": self.swapped, "refused": refused}
+        return {"rows": self.rows, "wanted": self.wanted, "swapped": self.swapped, "pools": pools, "refused": refused}
 
 
-def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Random) -> tuple[list[EventSample], Swaps]:
+def swap_samples(
+    samples: Sequence[EventSample], share: float, rng: random.Random, options: SwapOptions | None = None
+) -> tuple[list[EventSample], Swaps]:
     """Swap a share of the samples of one dataset, chosen at random among those that can be swapped.
 
     Args:
@@ -74,33 +59,33 @@ def swap_samples(samples: Sequence[EventSample], share: float, rng: random.Rando
     Returns:
         the samples in order, with swapped ones in the place of their originals; and the numbers.
     """
-    swaps = Swaps(len(samples), round(share * len(samples)))
-    seen = plain(" ".join(dict.fromkeys(sample.context for sample in samples)))
-    # An option need not be written anywhere else.
-    kinds = [kind_of(sample.answers[0], sample.question, "" if sample.options else seen) for sample in samples]
-    pool: dict[Kind, dict[str, None]] = {}
-    for sample, kind in zip(samples, kinds, strict=True):
-        if kind and sample.format in ("qa", "chat"):
-            pool.setdefault(kind, {})[sample.answers[0]] = None
-    result = list(samples)
+    options = options or SwapOptions()
+    swaps, result = Swaps(len(samples), round(share * len(samples))), list(samples)
+    candidates = Candidates(samples, options, rng)
+    left = []
     for place in rng.sample(range(len(samples)), len(samples)):
         if swaps.swapped == swaps.wanted:
             break
-        sample, kind = samples[place], kinds[place]
-        if kind and sample.options:
-            others = [one for one in sample.options if kind_of(one, sample.question, "") == kind]
-        else:
-            others = list(pool.get(kind, ())) if kind else []
-        outcome = _swapped(sample, kind, rng.sample(others, len(others)))
-        if isinstance(outcome, Refusal):
-            swaps.refused[outcome] += 1
-        else:
+        sample = samples[place]
+        refusal = refusal_of(sample)
+        outcome = refusal or _first_that_fits(sample, candidates.of(place))
+        if isinstance(outcome, EventSample):
             result[place] = outcome
-            swaps.swapped += 1
+            swaps.pools[Pool(outcome.meta["swapped"]["pool"])] += 1
+            continue
+        if outcome is Refusal.NO_OTHER and candidates.kinds[place] is None:
+            outcome = Refusal.NO_ENTITY
+        swaps.refused[outcome] += 1
+        if refusal is None and not sample.options:
+            left.append((place, outcome))
+    if Pool.MODEL in options.order:
+        _swap_by_model(result, candidates, left, swaps, options)
     return result, swaps
 
 
-def with_twins(samples: Sequence[EventSample], share: float, rng: random.Random) -> tuple[list[EventSample], Swaps]:
+def with_twins(
+    samples: Sequence[EventSample], share: float, rng: random.Random, options: SwapOptions | None = None
+) -> tuple[list[EventSample], Swaps]:
     """Return the samples of one dataset, with a share of them followed by their swapped form.
 
     The original of such a pair is `aligned`, the other `conflict`, and the original's answers are the habit of both.
@@ -110,7 +95,7 @@ def with_twins(samples: Sequence[EventSample], share: float, rng: random.Random)
         the samples in order; and the numbers, which count samples without a subset.
     """
     free = [place for place, sample in enumerate(samples) if sample.subset is None]
-    rows, swaps = swap_samples([samples[place] for place in free], share, rng)
+    rows, swaps = swap_samples([samples[place] for place in free], share, rng, options)
     twins = {place: row for place, row in zip(free, rows, strict=True) if row is not samples[place]}
     found = []
     for place, sample in enumerate(samples):
@@ -123,85 +108,37 @@ def with_twins(samples: Sequence[EventSample], share: float, rng: random.Random)
     return found, swaps
 
 
-def _swapped(sample: EventSample, kind: Kind | None, others: Sequence[str]) -> EventSample | Refusal:
-    """The sample with the first other entity of that kind that fits, or the reason for a refusal."""
-    if refusal := _refusal(sample, kind):
-        return refusal
-    assert kind is not None
-    answer = sample.answers[0]
-    other = next((one for one in others if _fits(sample, one, kind)), None)
-    if other is None:
-        return Refusal.NO_OTHER
-    refined = sample.refined_context
-    renamed = {answer: other, other: answer}
-    return sample.model_copy(
-        update={
-            "id": f"{sample.id}-swapped",
-            "context": exchanged(sample.context, renamed),
-            "refined_context": None if refined is None else exchanged(refined, renamed),
-            "answers": [other],
-            "subset": "conflict" if sample.habit else sample.subset,
-            "meta": {**sample.meta, "swapped": {"from": answer, "to": other}},
-        }
-    )
+def _swap_by_model(
+    rows: list[EventSample],
+    candidates: Candidates,
+    left: Sequence[tuple[int, Refusal]],
+    swaps: Swaps,
+    options: SwapOptions,
+) -> None:
+    """Swap rows with a model's proposals until enough are swapped; `left` has those that it may try, and why."""
+    from data_builders.swap.proposals import propose  # its model imports torch
+
+    start = 0
+    while start < len(left) and (missing := swaps.wanted - swaps.swapped):
+        batch, start = left[start : start + 2 * missing], start + 2 * missing
+        places = [place for place, _ in batch]
+        proposals = propose([rows[place] for place in places], [candidates.answer(place) for place in places], options)
+        for (place, refusal), texts in zip(batch, proposals, strict=True):
+            if swaps.swapped == swaps.wanted:
+                break
+            outcome = _first_that_fits(rows[place], candidates.proposed(place, texts))
+            if isinstance(outcome, EventSample):
+                rows[place] = outcome
+                swaps.pools[Pool.MODEL] += 1
+                swaps.refused[refusal] -= 1
 
 
-def _refusal(sample: EventSample, kind: Kind | None) -> Refusal | None:
-    """The reason why a sample cannot be swapped with any entity; None if it may be."""
-    answer, texts = sample.answers[0], _texts(sample)
-    if sample.format == "nli":
-        return Refusal.LABEL
-    if sample.options and len(sample.answers) > 1:
-        return Refusal.SEVERAL
-    found, rest = mentions(answer, sample.context), without(answer, texts)
-    if not found or kind is None:
-        return Refusal.NO_ENTITY if found else Refusal.ABSENT
-    checks = {
-        Refusal.OTHER_CASE: not is_replaceable(answer, texts),
-        Refusal.IN_QUESTION: _names(_asked(sample), answer),
-        Refusal.OTHER_ANSWER: any(mentions(other, rest) for other in sample.answers[1:]),
-        Refusal.TRACES: leaves_traces(answer, rest) or is_part_of_a_name(answer, texts),
-        Refusal.REPEATED_NUMBER: kind[0] == "number" and len(found) > 1,
-    }
-    return next((refusal for refusal, holds in checks.items() if holds), None)
-
-
-def _fits(sample: EventSample, other: str, kind: Kind) -> bool:
-    """Whether the other entity may replace the sample's answer; the habit would not be counterfactual."""
-    answer, texts = sample.answers[0], _texts(sample)
-    if other.casefold() in {text.casefold() for text in (*sample.answers, *sample.habit)}:
-        return False
-    if _names(_asked(sample), other) or mentions(answer, other) or mentions(other, answer):
-        return False
-    if kind[0] in ("year", "date", "number"):
-        if mentions(other, texts) or not _keeps_order(answer, other, texts):
-            return False
-    elif is_part_of_a_name(other, texts) or not is_replaceable(other, texts):
-        return False
-    if leaves_traces(other, without(other, without(answer, texts))):
-        return False
-    return not needs_other_article(answer, other, texts) and not needs_other_article(other, answer, texts)
-
-
-def _keeps_order(answer: str, other: str, texts: str) -> bool:
-    """Whether the two years are near each other with no year of the text in between, so the order stays."""
-    years = [*YEAR.findall(answer)[-1:], *YEAR.findall(other)[-1:]]
-    if len(years) < 2:
-        return True
-    first, last = sorted(years)
-    near = int(last) - int(first) <= _MOST_YEARS_BETWEEN
-    return near and not any(first < year < last for year in YEAR.findall(texts))
-
-
-def _names(text: str, entity: str) -> bool:
-    return bool(mentions(entity, text)) or leaves_traces(entity, text)
-
-
-def _asked(sample: EventSample) -> str:
-    """The texts around the context: the question, or all turns."""
-    turns = sample.conversation.turns if sample.conversation else ()
-    return "\n".join([sample.question, *(turn.content for turn in turns)])
-
-
-def _texts(sample: EventSample) -> str:
-    return f"{sample.context}\n{sample.refined_context or ''}"
+def _first_that_fits(sample: EventSample, candidates: Iterable[tuple[Pool, str]]) -> EventSample | Refusal:
+    """The sample with the first candidate that fits; else the reason that was nearest to a fit."""
+    refusals = set()
+    for pool, other in candidates:
+        outcome = revised(sample, other, pool)
+        if isinstance(outcome, EventSample):
+            return outcome
+        refusals.add(outcome)
+    return next((reason for reason in (Refusal.TRACES, Refusal.OTHER_ANSWER) if reason in refusals), Refusal.NO_OTHER)

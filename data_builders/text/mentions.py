@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
 from data_builders.text.stems import STOP_WORDS, WORD, stem
@@ -41,6 +41,16 @@ def is_replaceable(entity: str, text: str) -> bool:
     return all(_written_like(entity, mention, entity) is not None for mention in mentions(entity, text))
 
 
+def spelling(entity: str, text: str) -> str | None:
+    """Return the entity as its mentions are written, in lower case if only some begin a sentence; None if they differ.
+
+    `friction` for the entity `Friction` in `friction and heat`.
+    """
+    forms = {" ".join(mention.split()) for mention in mentions(entity, text)}
+    forms_in_order = [entity, *sorted(forms, key=lambda form: (form[0].isupper(), form))]
+    return next((form for form in forms_in_order if is_replaceable(form, text)), None)
+
+
 def leaves_traces(entity: str, rest: str) -> bool:
     """Return whether a text without the entity's mentions may still refer to it.
 
@@ -56,30 +66,51 @@ def leaves_traces(entity: str, rest: str) -> bool:
         return True
     for word in content:
         others = found if word[0].isupper() or word.isdigit() else {other.casefold() for other in found}
-        if word in others or any(_derived(word, other) for other in others):
+        if word in others or any(is_derived(word, other) for other in others):
             return True
     return False
 
 
-def is_part_of_a_name(entity: str, text: str) -> bool:
-    """Return whether a capitalised entity is next to a capitalised word: `Vicar General` in `Deputy Vicar General`."""
-    if not entity[:1].isupper():
-        return False
+def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each mention with the words that a blank or a hyphen joins to it, before and after; "" for none."""
     body = _pattern(entity).pattern
-    beside = re.findall(rf"(?:([^\W_]+)[ -])?(?i:{body})(?:[ -]([^\W_]+))?", text)
-    return any(word[:1].isupper() and word.casefold() not in STOP_WORDS for pair in beside for word in pair)
+    for found in re.finditer(rf"(?:([^\W_]+)[ -])?((?i:{body}))(?:[ -]([^\W_]+))?", text):
+        yield found[2], found[1] or "", found[3] or ""
+
+
+def is_part_of_a_name(entity: str, text: str, titles: Collection[str] = ()) -> bool:
+    """Return whether a capitalised entity is next to a capitalised word: `Vicar General` in `Deputy Vicar General`.
+
+    `titles` before it belong to no longer name: `King Harold`.
+    """
+    return any(_name_parts(entity, text, titles))
+
+
+def stands_alone(entity: str, text: str, titles: Collection[str] = ()) -> bool:
+    """Return whether some mention of the entity is not part of a longer name."""
+    parts = _name_parts(entity, text, titles)
+    return not parts or not all(parts)
+
+
+def _name_parts(entity: str, text: str, titles: Collection[str]) -> list[bool]:
+    """For each mention of the entity, whether it is part of a longer name."""
+    beside = [(before, after) for _, before, after in neighbours(entity, text)] if entity[:1].isupper() else []
+    beside = [("" if before in titles else before, after) for before, after in beside]
+    return [any(word[:1].isupper() and word.casefold() not in STOP_WORDS for word in pair) for pair in beside]
 
 
 def exchanged(text: str, others: Mapping[str, str]) -> str:
-    """Return the text with every mention of each entity replaced, all at once, so that two can change places."""
+    """Return the text with every mention of each entity replaced, all at once, so that two can change places.
+
+    A mention in another letter case is another word and stays: `will` for the entity `Will`.
+    """
     patterns = [(entity, _pattern(entity)) for entity in sorted(others, key=len, reverse=True)]
 
     def other(match: re.Match[str]) -> str:
         mention = match[0]
         entity = next(entity for entity, pattern in patterns if pattern.fullmatch(mention))
         written = _written_like(entity, mention, others[entity])
-        assert written is not None, "mentions with another spelling are refused before"
-        return written
+        return mention if written is None else written
 
     return re.sub("|".join(pattern.pattern for _, pattern in patterns), other, text, flags=re.IGNORECASE)
 
@@ -100,8 +131,8 @@ def _written_like(entity: str, mention: str, other: str) -> str | None:
     return other.upper() if mention == entity.upper() and len(mention) > 1 else None
 
 
-def _derived(word: str, other: str) -> bool:
-    """Whether one of two words is the other with an ending."""
+def is_derived(word: str, other: str) -> bool:
+    """Return whether one of two words is the other with an ending."""
     if min(len(word), len(other)) < _SHORTEST_STEM or word == other:
         return False
     return word.startswith(other) or other.startswith(word) or stem(word.casefold()) == stem(other.casefold())

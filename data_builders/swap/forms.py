@@ -1,0 +1,86 @@
+"""Whether an answer can stand where another one stood, and how it is then written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from data_builders.swap.kinds import is_clause, plain, shape_of
+from data_builders.swap.parts import head
+from data_builders.text.stems import STOP_WORDS
+from data_builders.text.word_lists import words_of
+
+_PLURAL = re.compile(r"[^suio]s$")
+_WORDS_MORE = 3  # answers may differ by so many words, or by a factor of two
+_INSIDE_SENTENCE = re.compile(r"(?<=[a-z,;] )[A-Z][\w’'-]+")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How a dataset's contexts write words."""
+
+    contexts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, contexts: Iterable[str]) -> Seen:
+        """Return what is seen in these contexts; equal ones count once."""
+        return cls(tuple(dict.fromkeys(contexts)))
+
+    @cached_property
+    def plain(self) -> str:
+        """The contexts as `kind_of` needs them."""
+        return plain(" ".join(self.contexts))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Words that have a capital inside sentences and are nowhere in lower case."""
+        capitalised = {word for text in self.contexts for word in _INSIDE_SENTENCE.findall(text)}
+        lower = {word for text in self.contexts for word in re.findall(r"(?<!\w)[a-z][\w’'-]+", text)}
+        return frozenset(word for word in capitalised if word.casefold() not in lower)
+
+    def fitted(self, other: str, answer: str) -> str:
+        """Return the other answer in lower case if the answer is, unless its first word is a name."""
+        first, *rest = other.split()
+        is_name = first in self.names or first != first.capitalize() or any(_is_name(word) for word in rest)
+        if answer[0].islower() and other[0].isupper() and (first.casefold() in STOP_WORDS or not is_name):
+            return other[0].lower() + other[1:]
+        return other
+
+
+def same_form(answer: str, other: str) -> bool:
+    """Return whether both are a name, number, date or phrase, begin alike, and have about as many words.
+
+    Phrases must also agree in number, since a verb may follow.
+    """
+    shapes = shape_of(answer), shape_of(other)
+    if shapes[0] != shapes[1] or is_clause(answer) != is_clause(other):
+        return False
+    if shapes[0] in ("year", "date", "number"):
+        return len({re.sub(r"[\d.,]+", "9", text.casefold()).partition(" ")[2] for text in (answer, other)}) == 1
+    counts = sorted(len(text.split()) for text in (answer, other))
+    if counts[1] > max(counts[0] + _WORDS_MORE, 2 * counts[0]) or _opening(answer) != _opening(other):
+        return False
+    return shapes[0] == "name" or bool(_PLURAL.search(head(answer))) == bool(_PLURAL.search(head(other)))
+
+
+def _opening(phrase: str) -> str:
+    """The kind of the first word."""
+    parts = phrase.split()
+    first = parts[0].casefold()
+    groups = {
+        "determiner": words_of("determiners"),
+        "to": {"to"},
+        "clause": words_of("subordinators", "nominatives") - words_of("noun_cues"),
+        "preposition": words_of("noun_cues", "prepositions"),
+    }
+    if kind := next((kind for kind, group in groups.items() if first in group), None):
+        return kind
+    if parts[0][0].isupper() or first in words_of("not_gerunds"):
+        return ""
+    return "gerund" if first.endswith("ing") else "past" if first.endswith("ed") and len(parts) > 1 else ""
+
+
+def _is_name(word: str) -> bool:
+    return word[0].isupper() and word.casefold() not in STOP_WORDS

@@ -1,0 +1,78 @@
+"""Candidates for the other answer of each sample of a dataset, from the pools that are asked, in their order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from d2e_sft.data.sample import EventSample
+from data_builders.swap.entities import others_of_type, type_of
+from data_builders.swap.forms import Seen, same_form
+from data_builders.swap.kinds import Kind, asked_for, kind_of
+from data_builders.swap.numbers import other_numbers
+from data_builders.swap.options import CHOICES, Pool, SwapOptions
+from data_builders.swap.revise import texts_of
+from data_builders.text.mentions import spelling
+
+
+class Candidates:
+    """The other answers that a dataset offers for each of its samples.
+
+    Attributes:
+        kinds: The kind of each sample's answer, in their order.
+    """
+
+    def __init__(self, samples: Sequence[EventSample], options: SwapOptions, rng: random.Random) -> None:
+        self._samples, self._order, self._rng = samples, options.order, rng
+        self.seen = Seen.of(sample.context for sample in samples)
+        self._answers = [spelling(sample.answers[0], texts_of(sample)) or sample.answers[0] for sample in samples]
+        # An option need not be written anywhere else.
+        self.kinds: list[Kind | None] = [
+            kind_of(answer, sample.question, "" if sample.options else self.seen.plain)
+            for sample, answer in zip(samples, self._answers, strict=True)
+        ]
+        self._types = [
+            type_of(answer, asked_for(sample.question), sample.context)
+            for sample, answer in zip(samples, self._answers, strict=True)
+        ]
+        self._pool: dict[tuple[Kind, str], dict[str, None]] = {}
+        for place, (sample, answer) in enumerate(zip(samples, self._answers, strict=True)):
+            if (kind := self.kinds[place]) and sample.format in ("qa", "chat"):
+                self._pool.setdefault((kind, self._types[place]), {})[answer] = None
+
+    def answer(self, place: int) -> str:
+        """Return a sample's answer as its contexts write it."""
+        return self._answers[place]
+
+    def of(self, place: int) -> Iterator[tuple[Pool, str]]:
+        """Yield the other answers for the sample at a place, as its context would write them."""
+        answer = self.answer(place)
+        for pool in self._order:
+            for other in self._from(pool, place, answer):
+                yield pool, other
+
+    def proposed(self, place: int, proposals: Sequence[str]) -> Iterator[tuple[Pool, str]]:
+        """Yield the model's proposals for a sample that have the form of its answer."""
+        answer = self.answer(place)
+        for text in proposals:
+            if same_form(answer, other := self.seen.fitted(text, answer)):
+                yield Pool.MODEL, other
+
+    def _from(self, pool: Pool, place: int, answer: str) -> list[str]:
+        sample, kind = self._samples[place], self.kinds[place]
+        if pool is Pool.OPTIONS:
+            given = sample.options or sample.meta.get(CHOICES, [])
+            fitted = [self.seen.fitted(one, answer) for one in self._rng.sample(given, len(given))]
+            alike = [kind is not None and kind_of(one, sample.question, "") == kind for one in fitted]
+            chosen = [one for one, is_alike in zip(fitted, alike, strict=True) if is_alike]
+            return chosen + [one for one in fitted if one not in chosen and same_form(answer, one)]
+        if sample.options:
+            return []
+        if pool is Pool.DATASET:
+            others = list(self._pool.get((kind, self._types[place]), ())) if kind else []
+            return self._rng.sample(others, len(others))
+        if pool is Pool.LISTS:
+            if numbers := other_numbers(answer, self._rng):
+                return numbers
+            return others_of_type(answer, asked_for(sample.question), sample.context, self._rng)
+        return []
