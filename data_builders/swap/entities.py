@@ -75,7 +75,7 @@ def others_of_type(answer: str, asked: str, context: str, rng: random.Random) ->
     if kind == "persons":
         return _persons(answer.split(), context, rng)
     if kind not in _ENTRIES:
-        return _organisations(answer.split(), rng)
+        return _organisations(answer.split(), rng) if kind else []
     return [] if re.search(rf"\b[Tt]he {answer}\b", context) else _drawn(_ENTRIES[kind], rng)
 
 
@@ -128,7 +128,7 @@ def _persons(parts: list[str], context: str, rng: random.Random) -> list[str]:
     if len(core) == 1:
         names = first if after or not _BY_FIRST_NAME.isdisjoint(before) else last if before else []
         return [" ".join([*before, name, *after]) for name in names]
-    middle = [part if _INITIAL.fullmatch(part) else rng.choice(first) for part in core[1:-1]]
+    middle = [part if _INITIAL.fullmatch(part) else first.pop() for part in core[1:-1]]
     pairs = [*zip(first, last, strict=False), *((name, core[-1]) for name in first)]
     return [" ".join([*before, one, *middle, two, *after]) for one, two in pairs]
 

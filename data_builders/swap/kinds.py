@@ -86,10 +86,11 @@ def _kind_of_words(answer: str, shape: str, question: str, seen: str) -> Kind | 
     asked, key = asked_for(question), plain(answer)
     after_the = f" the {key}" in seen
     if shape == "phrase":
-        form = " ".join(part.casefold() if part.casefold() in STOP_WORDS else "_" for part in parts)
+        form = " ".join(part.casefold() if part.casefold() in STOP_WORDS else _letter_case(part) for part in parts)
         return (shape, asked, form, _flag("plural", re.search(r"[^s]s$", content[-1])), _flag("after the", after_the))
     flags = [
-        _flag("after the", after_the or parts[0].casefold() == "the"),
+        _flag("after the", after_the),
+        _flag("with the", parts[0].casefold() == "the"),
         _flag("quoted", answer[0] in "\"'“‘"),
         _flag("with a comma", "," in answer),
     ]
@@ -97,6 +98,10 @@ def _kind_of_words(answer: str, shape: str, question: str, seen: str) -> Kind | 
         # `who` also asks for countries and teams; but a person mostly has two names, and nothing is in a person.
         flags += [_flag("one word", len(parts) == 1), _flag("place", after_the or f" in {key}" in seen)]
     return (shape, asked, *flags)
+
+
+def _letter_case(part: str) -> str:
+    return "A" if _is_capitalised(part) else "_"
 
 
 def _flag(name: str, holds: object) -> str:

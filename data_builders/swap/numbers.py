@@ -45,6 +45,16 @@ def other_numbers(answer: str, rng: random.Random) -> list[str]:
     return _other_values(answer, numbers[0], rng)
 
 
+def number_forms(word: str) -> set[str]:
+    """Return how a number can be written: `5`, `5th`, `five`, `fifth`; empty for a word that is none."""
+    groups = ((2, _WORDS[0]), (1, _WORDS[2]))  # with the number of the first word
+    values = [first + group.index(word.lower()) for first, group in groups if word.lower() in group]
+    if found := re.fullmatch(r"(\d+)(?:st|nd|rd|th)?", word):
+        values = [int(found[1])]
+    forms = {word for _ in values} | {form for value in values for form in (str(value), f"{value}{_ordinal(value)}")}
+    return forms | {group[v - first] for v in values for first, group in groups if 0 <= v - first < len(group)}
+
+
 def _other_dates(answer: str, months: list[str], days: list[re.Match[str]], rng: random.Random) -> list[str]:
     """Another day of the month; another month if there is no day."""
     if len(days) == 1 and 1 <= int(days[0][1].replace(",", "")) <= 31 and not days[0][3]:

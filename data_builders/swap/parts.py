@@ -39,7 +39,7 @@ def renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] |
     for start, end in _runs(parts):
         part = _bare(" ".join(parts[start:end]))
         alone, rest_of_it = _alone(part, rest), _without(part, rest)
-        if not alone or shared.issuperset(words(part)):
+        if not alone or part in NATIONS or shared.issuperset(words(part)):
             rest = rest_of_it
             continue
         if part in TYPES:

@@ -7,6 +7,7 @@ from enum import Enum
 from d2e_sft.data.sample import EventSample
 from data_builders.swap.entities import NATIONS, TITLES
 from data_builders.swap.kinds import YEAR, is_entity, shape_of
+from data_builders.swap.numbers import number_forms
 from data_builders.swap.options import Pool
 from data_builders.swap.parts import renaming
 from data_builders.text.mentions import (
@@ -132,19 +133,23 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     taken = {text.casefold() for text in (*sample.answers, *sample.habit, answer)}
     is_new = shape_of(answer) in ("year", "date", "number") or pool in (Pool.LISTS, Pool.MODEL)
     shared = {word.casefold() for word in _content(answer)}
-    changed = [word for word in _content(other) if word[0].isdigit() and word.casefold() not in shared]
-    kept_in_question = changed and any(mentions(word, asked) for word in _content(answer) if word[0].isdigit())
     names = [word for word in _content(other) if word[0].isupper() and word.casefold() not in shared]
     against = (
         lambda: other.casefold() in taken or mentions(answer, other) or mentions(other, answer),
         lambda: is_asked(other, asked) or any(mentions(word, asked) for word in names),
-        lambda: kept_in_question or (is_new and mentions(other, texts)),
+        lambda: (is_new and mentions(other, texts)) or _number_is_asked(answer, other, asked),
         lambda: is_part_of_a_name(other, texts, _NO_NAME) or not is_replaceable(other, texts),
         lambda: not _keeps_order(answer, other, texts, any_distance=pool is Pool.OPTIONS),
         lambda: len(answer.split()) != len(other.split()) and _belongs_to_a_noun(answer, texts),
         lambda: needs_other_article(answer, other, texts) or needs_other_article(other, answer, texts),
     )
     return not any(holds() for holds in against)
+
+
+def _number_is_asked(answer: str, other: str, asked: str) -> bool:
+    """Whether the question has the number that would change, in digits or words: `the fifth` for `5th Baron`."""
+    changed = set(WORD.findall(answer)) - set(WORD.findall(other))
+    return any(mentions(form, asked) for word in changed for form in number_forms(word))
 
 
 def _belongs_to_a_noun(answer: str, texts: str) -> bool:

@@ -9,6 +9,8 @@ from functools import lru_cache
 from data_builders.text.stems import STOP_WORDS, WORD, stem
 
 _GONE = " \x00 "
+_LAST_WORD, _NEXT_WORD = re.compile(r"([^\W_]+)[ -]$"), re.compile(r"[ -]([^\W_]+)")
+_LONGEST_WORD = 40
 _SHORTEST_STEM = 4  # shorter words are too often the beginning of unrelated ones
 
 
@@ -73,9 +75,10 @@ def leaves_traces(entity: str, rest: str) -> bool:
 
 def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:
     """Yield each mention with the words that a blank or a hyphen joins to it, before and after; "" for none."""
-    body = _pattern(entity).pattern
-    for found in re.finditer(rf"(?:([^\W_]+)[ -])?((?i:{body}))(?:[ -]([^\W_]+))?", text):
-        yield found[2], found[1] or "", found[3] or ""
+    for found in _pattern(entity).finditer(text):
+        before = _LAST_WORD.search(text, max(0, found.start() - _LONGEST_WORD), found.start())
+        after = _NEXT_WORD.match(text, found.end())
+        yield found[0], before[1] if before else "", after[1] if after else ""
 
 
 def is_part_of_a_name(entity: str, text: str, titles: Collection[str] = ()) -> bool:
