@@ -34,8 +34,11 @@ _LANGUAGES, _CITIES, _MEN, _WOMEN, _SURNAMES = (
 _ENTRIES = {"languages": _LANGUAGES, "countries": tuple(DEMONYMS), "natives": _NATIVES, "cities": _CITIES}
 _FIRST_NAMES = frozenset({*_MEN, *_WOMEN, *_entries(_LISTS["further_names"])})
 _ASKED = {kind: frozenset(_entries(text)) for kind, text in _LISTS["asked"].items()}
+NAMES = frozenset({*_FIRST_NAMES, *DEMONYMS, *NATIONS, *_CITIES})
 _NO_PERSON = frozenset({*TYPES, *_entries(_LISTS["groups"]), *DEMONYMS, *NATIONS, *_CITIES}) - _FIRST_NAMES
 _BY_FIRST_NAME = frozenset({"King", "Queen", "Prince", "Princess", "Pope", "Sultan", "Emperor", "Empress", "Tsar"})
+_GENDERS = ("she|her|actress|wife|queen|mother|daughter|sister", "he|his|him|actor|husband|king|father|son|brother")
+_NEAR = 60  # characters
 _MOST = 12  # candidates of a type
 _NO_NAME = re.compile(r"[\d&/,;:\"()\[\]]| \.|\.\S")
 _NUMERAL = re.compile(r"[IVX]+|Jr\.?|Sr\.?")
@@ -73,7 +76,7 @@ def others_of_type(answer: str, asked: str, context: str, rng: random.Random) ->
     """
     kind = type_of(answer, asked, context)
     if kind == "persons":
-        return _persons(answer.split(), context, rng)
+        return _persons(answer.split(), _around(answer, context), rng)
     if kind not in _ENTRIES:
         return _organisations(answer.split(), rng) if kind else []
     return [] if re.search(rf"\b[Tt]he {answer}\b", context) else _drawn(_ENTRIES[kind], rng)
@@ -81,7 +84,9 @@ def others_of_type(answer: str, asked: str, context: str, rng: random.Random) ->
 
 def _is_person(parts: list[str], asked: str, context: str) -> bool:
     """Whether the question asks for a person; if it does not say so (`who`), the name itself must look like one."""
-    if not _NO_PERSON.isdisjoint(parts) or re.search(rf"\b(?:[Tt]he|[Ii]n) {re.escape(' '.join(parts))}", context):
+    if not _NO_PERSON.isdisjoint([*parts, parts[-1].removesuffix("s")]) or re.search(
+        rf"\b(?:[Tt]he|[Ii]n) {re.escape(' '.join(parts))}", context
+    ):
         return False
     if asked in _ASKED["persons"]:
         return True
@@ -115,7 +120,13 @@ def _with(parts: list[str], place: int, other: str) -> str:
     return " ".join([*parts[:place], other, *parts[place + 1 :]])
 
 
-def _persons(parts: list[str], context: str, rng: random.Random) -> list[str]:
+def _around(answer: str, context: str) -> str:
+    """The words near the mentions of a person, which show whether it is a woman."""
+    places = [found.span() for found in re.finditer(re.escape(answer), context)]
+    return " ".join(context[max(0, start - _NEAR) : end + 2 * _NEAR] for start, end in places)
+
+
+def _persons(parts: list[str], near: str, rng: random.Random) -> list[str]:
     """Names of as many words; titles, initials and numerals stay. Further down the list the last name stays, too."""
     start = next((place for place, part in enumerate(parts) if part not in TITLES), len(parts))
     end = len(parts) - (1 if _NUMERAL.fullmatch(parts[-1]) and len(parts) - start > 1 else 0)
@@ -123,7 +134,7 @@ def _persons(parts: list[str], context: str, rng: random.Random) -> list[str]:
     if not core or len(core) > 3 or not all(part[0].isupper() for part in core):
         return []
     before, after = parts[:start], parts[end:]
-    first = _drawn(_WOMEN if _is_woman(core[0], context) else _MEN, rng)
+    first = _drawn(_WOMEN if _is_woman(core[0], near) else _MEN, rng)
     last = _drawn(_SURNAMES, rng)
     if len(core) == 1:
         names = first if after or not _BY_FIRST_NAME.isdisjoint(before) else last if before else []
@@ -133,8 +144,9 @@ def _persons(parts: list[str], context: str, rng: random.Random) -> list[str]:
     return [" ".join([*before, one, *middle, two, *after]) for one, two in pairs]
 
 
-def _is_woman(first_name: str, context: str) -> bool:
+def _is_woman(first_name: str, near: str) -> bool:
     if first_name in _FIRST_NAMES:
         return first_name in _WOMEN
-    she, he = (len(re.findall(rf"\b(?:{words})\b", context, re.IGNORECASE)) for words in ("she|her", "he|his|him"))
+    counts = (re.findall(rf"\b(?:{words})\b", near, re.IGNORECASE) for words in _GENDERS)
+    she, he = map(len, counts)
     return she > he

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from data_builders.swap.entities import NAMES
 from data_builders.swap.kinds import is_clause, plain, shape_of
 from data_builders.swap.parts import head
 from data_builders.text.stems import STOP_WORDS
@@ -41,9 +42,14 @@ class Seen:
         return frozenset(word for word in capitalised if word.casefold() not in lower)
 
     def fitted(self, other: str, answer: str) -> str:
-        """Return the other answer in lower case if the answer is, unless its first word is a name."""
+        """Return the other answer with an initial capital and a full stop only where the answer has them.
+
+        Names keep their capital, and abbreviations their stop.
+        """
+        if other.endswith(".") and not answer.endswith(".") and not other.rpartition(" ")[2][:1].isupper():
+            other = other.rstrip(".")
         first, *rest = other.split()
-        is_name = first in self.names or first != first.capitalize() or any(_is_name(word) for word in rest)
+        is_name = first in self.names | NAMES or first != first.capitalize() or any(_is_name(word) for word in rest)
         if answer[0].islower() and other[0].isupper() and (first.casefold() in STOP_WORDS or not is_name):
             return other[0].lower() + other[1:]
         return other

@@ -93,6 +93,8 @@ def _kind_of_words(answer: str, shape: str, question: str, seen: str) -> Kind | 
         _flag("with the", parts[0].casefold() == "the"),
         _flag("quoted", answer[0] in "\"'“‘"),
         _flag("with a comma", "," in answer),
+        _flag("with a preposition", any(part.casefold() in STOP_WORDS for part in parts[1:])),
+        _flag("plural", len(parts) > 1 and re.search(r"[^s]s$", content[-1])),
     ]
     if asked == "who":
         # `who` also asks for countries and teams; but a person mostly has two names, and nothing is in a person.

@@ -35,26 +35,26 @@ def renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] |
         if (new := DEMONYMS.get(other)) is None or mentions(native, asked) or mentions(new, rest):
             return None
         renamed[native], rest = new, _without(native, rest)
+    own_types = [word for word in entity.split() if word in TYPES and word.casefold() not in shared]
+    if any(
+        re.search(rf"\b(?:the|this|that|its) {word}\b(?! (?:of|for)\b)", rest, re.IGNORECASE) for word in own_types
+    ):
+        return None
     parts = entity.split() if shape_of(entity) in ("name", "phrase") else []
     for start, end in _runs(parts):
         part = _bare(" ".join(parts[start:end]))
         alone, rest_of_it = _alone(part, rest), _without(part, rest)
-        if not alone or part in NATIONS or shared.issuperset(words(part)):
-            rest = rest_of_it
-            continue
-        if part in TYPES:
-            if re.search(rf"\b(?:the|this|that|its) {re.escape(part)}\b(?! (?:of|for)\b)", rest, re.IGNORECASE):
-                return None
+        if not alone or part in NATIONS | TYPES or shared.issuperset(words(part)):
             rest = rest_of_it
             continue
         new_part = _counterpart(start, end, len(parts), other.split())
-        if new_part is None or mentions(part, asked) or mentions(new_part, rest):
+        if new_part is None or new_part in renamed.values() or mentions(part, asked) or mentions(new_part, rest):
             return None
         renamed[part], rest = new_part, rest_of_it
-    return None if leaves_traces(entity, other, rest, shared) else renamed
+    return None if has_traces(entity, other, rest, shared) else renamed
 
 
-def leaves_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> bool:
+def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> bool:
     """Return whether a text without the entity and its short forms may still refer to it.
 
     That is by an inflection or derivation of one of its words (`barns`, `Israeli`), by the first letters of its words
@@ -117,7 +117,7 @@ def _alone(part: str, text: str) -> bool:
 
 
 def _without(part: str, text: str) -> str:
-    return re.sub(rf"(?<!\w){re.escape(part)}(?!\w)", _GONE, text)
+    return re.sub(rf"(?<!\w)(?:{re.escape(part)}|{re.escape(part.upper())})(?!\w)", _GONE, text)
 
 
 def _counterpart(start: int, end: int, of: int, other: list[str]) -> str | None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from d2e_sft.data.sample import EventSample
 from data_builders.swap.entities import others_of_type, type_of
 from data_builders.swap.forms import Seen, same_form
-from data_builders.swap.kinds import Kind, asked_for, kind_of
+from data_builders.swap.kinds import Kind, asked_for, kind_of, shape_of
 from data_builders.swap.numbers import other_numbers
 from data_builders.swap.options import CHOICES, Pool, SwapOptions
-from data_builders.swap.revise import texts_of
+from data_builders.swap.revise import is_modifier, texts_of
 from data_builders.text.mentions import spelling
 
 
@@ -37,7 +37,8 @@ class Candidates:
         ]
         self._pool: dict[tuple[Kind, str], dict[str, None]] = {}
         for place, (sample, answer) in enumerate(zip(samples, self._answers, strict=True)):
-            if (kind := self.kinds[place]) and sample.format in ("qa", "chat"):
+            is_adjective = shape_of(answer) == "name" and is_modifier(answer, sample.context)
+            if (kind := self.kinds[place]) and sample.format in ("qa", "chat") and not is_adjective:
                 self._pool.setdefault((kind, self._types[place]), {})[answer] = None
 
     def answer(self, place: int) -> str:
@@ -64,8 +65,8 @@ class Candidates:
             given = sample.options or sample.meta.get(CHOICES, [])
             fitted = [self.seen.fitted(one, answer) for one in self._rng.sample(given, len(given))]
             alike = [kind is not None and kind_of(one, sample.question, "") == kind for one in fitted]
-            chosen = [one for one, is_alike in zip(fitted, alike, strict=True) if is_alike]
-            return chosen + [one for one in fitted if one not in chosen and same_form(answer, one)]
+            found = sorted(zip(alike, fitted, strict=True), key=lambda pair: not pair[0])  # of the same kind first
+            return [one for is_alike, one in found if same_form(answer, one)]
         if sample.options:
             return []
         if pool is Pool.DATASET:

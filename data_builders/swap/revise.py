@@ -25,7 +25,7 @@ from data_builders.text.mentions import (
 from data_builders.text.stems import STOP_WORDS, WORD
 from data_builders.text.word_lists import words_of
 
-_MOST_YEARS_BETWEEN = 10
+_MOST_YEARS_BETWEEN, _MOST_WORDS_MORE = 10, 2
 _NO_NAME = TITLES | NATIONS  # capitalised words before a name that belong to no longer name
 
 
@@ -93,7 +93,10 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
     context = exchanged(sample.context, others)
     if any(mentions(one, context) for one in sample.answers[1:]):
         return Refusal.OTHER_ANSWER
-    chosen = next((one for one in sample.options if one.casefold() == other.casefold()), other)
+    restored = exchanged(context, {new: old for old, new in others.items()})
+    if restored.split() != sample.context.split():
+        return Refusal.NO_OTHER
+    chosen = next((one for one in sample.options if _is_same(one, other)), other)
     swapped = {"from": answer, "to": other, "pool": pool.value, **({"parts": renamed} if renamed else {})}
     return sample.model_copy(
         update={
@@ -127,6 +130,12 @@ def is_asked(entity: str, asked: str) -> bool:
     return bool(content) and all(word.casefold() in found for word in content)
 
 
+def is_modifier(name: str, texts: str) -> bool:
+    """Return whether a capitalised word stands before a noun: `Christian churches`."""
+    after = [word for _, _, word in neighbours(name, texts)] if name[0].isupper() and " " not in name else []
+    return any(word[:1].islower() and word not in STOP_WORDS | words_of("verb_forms") for word in after)
+
+
 def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     """Whether the other entity may be the answer; the habit would not be counterfactual."""
     texts, asked = texts_of(sample), asked_in(sample)
@@ -134,13 +143,15 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     is_new = shape_of(answer) in ("year", "date", "number") or pool in (Pool.LISTS, Pool.MODEL)
     shared = {word.casefold() for word in _content(answer)}
     names = [word for word in _content(other) if word[0].isupper() and word.casefold() not in shared]
+    difference = abs(len(answer.split()) - len(other.split()))
     against = (
         lambda: other.casefold() in taken or mentions(answer, other) or mentions(other, answer),
         lambda: is_asked(other, asked) or any(mentions(word, asked) for word in names),
         lambda: (is_new and mentions(other, texts)) or _number_is_asked(answer, other, asked),
         lambda: is_part_of_a_name(other, texts, _NO_NAME) or not is_replaceable(other, texts),
         lambda: not _keeps_order(answer, other, texts, any_distance=pool is Pool.OPTIONS),
-        lambda: len(answer.split()) != len(other.split()) and _belongs_to_a_noun(answer, texts),
+        lambda: difference and _belongs_to_a_noun(answer, texts),
+        lambda: difference > _MOST_WORDS_MORE and pool is Pool.DATASET,
         lambda: needs_other_article(answer, other, texts) or needs_other_article(other, answer, texts),
     )
     return not any(holds() for holds in against)
@@ -156,8 +167,11 @@ def _belongs_to_a_noun(answer: str, texts: str) -> bool:
     """Whether a name is part of a longer one, or one word before a noun: `Christian churches`."""
     if is_part_of_a_name(answer, texts, _NO_NAME):
         return True
-    after = [word for _, _, word in neighbours(answer, texts)] if answer[0].isupper() and " " not in answer else []
-    return any(word[:1].islower() and word not in STOP_WORDS | words_of("verb_forms") for word in after)
+    return is_modifier(answer, texts)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return one.casefold().rstrip(".") == other.casefold().rstrip(".")
 
 
 def _has_other_answer(sample: EventSample, answer: str, texts: str) -> bool:

@@ -14,7 +14,9 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
+from data_builders.swap.options import Pool, SwapOptions
+from data_builders.swap.revise import Refusal
+from data_builders.swap.swap import Swaps, swap_samples, with_twins
 from data_builders.text.mentions import exchanged
 from tests.data_builders.boxes.simulation import contents_by_text
 from tests.data_builders.reading import build_splits
@@ -34,8 +36,10 @@ TOWN = _row(0, "Ann moved to Lima in May. Lima is warm.", "Which town did Ann mo
 OTHER = _row(1, "Bob left Oslo for good.", "Which town did Bob leave?", "Oslo")
 
 
-def _swap(*rows: EventSample, share: float = 1.0, seed: int = 0) -> tuple[list[EventSample], Swaps]:
-    return swap_samples(rows, share, random.Random(seed))
+def _swap(*rows: EventSample, share: float = 1.0, seed: int = 0, **options: object) -> tuple[list[EventSample], Swaps]:
+    """Swap in a pool of the other rows, unless the options name others."""
+    chosen = SwapOptions.model_validate({"pools": "options,dataset", **options})
+    return swap_samples(rows, share, random.Random(seed), chosen)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def test_a_share_of_the_training_rows_is_replaced_and_the_test_is_unchanged(
     for old, new in changed:
         assert new.id == f"{old.id}-swapped"
         assert (new.question, new.habit, new.subset) == (old.question, old.habit, "conflict")
-        assert new.meta["swapped"] == {"from": old.answers[0], "to": new.answers[0]}
+        assert new.meta["swapped"] == {"from": old.answers[0], "to": new.answers[0], "pool": "dataset"}
         assert new.answers[0] not in (*old.answers, *old.habit)
 
 
@@ -79,10 +83,10 @@ def test_the_answer_follows_from_swapped_stories_and_the_original_can_be_restore
 def test_manifest_and_card_count_the_swaps(habit: tuple[Built, Built, Path]) -> None:
     folder = habit[2]
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    entry = {"rows": 200, "wanted": 100, "swapped": 100, "refused": {}}
+    entry = {"rows": 200, "wanted": 100, "swapped": 100, "pools": {"dataset": 100}, "refused": {}}
     assert manifest["swap"] == {"share": 0.5, "datasets": {"habit": entry}}
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "| habit | 200 | 100 | 100 |" in card
+    assert "| habit | train | 200 | 100 | 100 | 100 dataset |" in card
     assert "--swap 0.5" in card
 
 
@@ -126,8 +130,12 @@ def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -
     row = _row(2, "Planned for 2019, it opened in 2021.", asked, "2019")
     years = {"2018": True, "2020": True, "2022": False, "1944": False, "2021": False}
     for year, fits in years.items():
-        rows, _ = _swap(row, _row(3, f"{year} was it.", asked, year))
+        rows, _ = _swap(row, _row(3, f"{year} was it.", asked, year), pools="dataset")
         assert (rows[0].answers == [year]) == fits, year
+    for seed in range(20):
+        listed, swaps = _swap(row, seed=seed, pools="lists")
+        assert int(listed[0].answers[0]) in {*range(2009, 2021)} - {2019}
+        assert swaps.pools == {Pool.LISTS: 1}
 
 
 @pytest.mark.parametrize(
@@ -138,17 +146,17 @@ def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -
         (_row(2, "She moved.", "Which town did Ann move to?", "Lima"), Refusal.ABSENT),
         (_row(2, "He fell as it was dark and wet.", "Why?", "it was dark and wet"), Refusal.NO_ENTITY),
         (_row(2, "Box 1 has nothing in it.", "What does Box 1 contain?", "nothing"), Refusal.NO_ENTITY),
-        (_row(2, "She likes lima beans.", "Which town does Ann like?", "Lima"), Refusal.OTHER_CASE),
+        (_row(2, "She likes New Rome and New rome.", "Which town does Ann like?", "new rome"), Refusal.OTHER_CASE),
         (_row(2, "Ann moved to Lima.", "Which town near Lima did Ann like?", "Lima"), Refusal.IN_QUESTION),
         (_row(2, "To Lima, the City of Kings.", "Which town?", "Lima", "City of Kings"), Refusal.OTHER_ANSWER),
-        (_row(2, "To Santa Rosa. Rosa is warm.", "Which town?", "Santa Rosa"), Refusal.TRACES),
-        (_row(2, "The Lima Times, Lima.", "Which town?", "Lima"), Refusal.TRACES),
+        (_row(2, "Ann moved to Lima. Limas are warm.", "Which town did Ann move to?", "Lima"), Refusal.TRACES),
+        (_row(2, "The Lima Times came.", "Which town?", "Lima"), Refusal.LONGER_NAME),
         (_row(2, "He bought 12 pens on day 12.", "How many pens?", "12"), Refusal.REPEATED_NUMBER),
         (_row(2, "Ann Lee went.", "Who went?", "Ann Lee"), Refusal.NO_OTHER),
         # Oslo does not fit: it is in the question, leaves a trace, is in a longer name, needs "an", or is the habit.
         (_row(2, "Ann moved to Lima.", "Which town, not Oslo, did Ann move to?", "Lima"), Refusal.NO_OTHER),
         (_row(2, "Ann moved to Lima, not to Oslos.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
-        (_row(2, "Ann moved to Lima, a Lima of Oslo Fjord.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
+        (_row(2, "Ann moved to Lima by Oslo Fjord.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
         (_row(2, "Ann saw a Lima.", "Which town did Ann see?", "Lima"), Refusal.NO_OTHER),
         (TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"}), Refusal.NO_OTHER),
     ],
@@ -175,7 +183,8 @@ def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_p
 
 def test_the_originals_answer_is_the_habit_of_its_twin() -> None:
     alone = _row(5, "It rained.", "Why?", "clouds")
-    rows, swaps = with_twins([TOWN, alone, OTHER], 1.0, random.Random(0))
+    dataset = SwapOptions.model_validate({"pools": "dataset"})
+    rows, swaps = with_twins([TOWN, alone, OTHER], 1.0, random.Random(0), dataset)
     assert [row.id for row in rows] == ["hand-0", "hand-0-swapped", "hand-5", "hand-1", "hand-1-swapped"]
     assert [row.subset for row in rows] == ["aligned", "conflict", None, "aligned", "conflict"]
     first, twin = rows[:2]
@@ -183,7 +192,7 @@ def test_the_originals_answer_is_the_habit_of_its_twin() -> None:
     assert (twin.answers, TOWN.answers[0] in twin.context) == (OTHER.answers, False)
     assert (swaps.wanted, swaps.swapped) == (3, 2)
     tagged = TOWN.model_copy(update={"subset": "gold"})
-    assert with_twins([tagged, OTHER], 1.0, random.Random(0))[0][0] == tagged
+    assert with_twins([tagged, OTHER], 1.0, random.Random(0), dataset)[0][0] == tagged
 
 
 def test_a_chat_row_is_swapped_unless_another_turn_names_the_answer() -> None:
@@ -192,6 +201,6 @@ def test_a_chat_row_is_swapped_unless_another_turn_names_the_answer() -> None:
         row.model_copy(update={"format": "chat", "conversation": prompt_turns("{context}\n{question}", said, asked)})
         for row, said in ((TOWN, "Be brief."), (OTHER, f"Say {OTHER.answers[0]}."))
     ]
-    rows, swaps = swap_samples(chat, 1.0, random.Random(0))
+    rows, swaps = _swap(*chat)
     assert swaps.refused[Refusal.IN_QUESTION] == 1
     assert rows[1] == chat[1]
