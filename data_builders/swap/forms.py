@@ -15,6 +15,7 @@ from data_builders.text.word_lists import words_of
 
 _PLURAL = re.compile(r"[^suio]s$")
 _WORDS_MORE = 3  # answers may differ by so many words, or by a factor of two
+_LOWER = re.compile(r"(?<!\w)[a-z][\w’'-]+")
 _INSIDE_SENTENCE = re.compile(r"(?<=[a-z,;] )[A-Z][\w’'-]+")
 
 
@@ -35,11 +36,15 @@ class Seen:
         return plain(" ".join(self.contexts))
 
     @cached_property
+    def lower(self) -> frozenset[str]:
+        """Words in lower case."""
+        return frozenset(word for text in self.contexts for word in _LOWER.findall(text))
+
+    @cached_property
     def names(self) -> frozenset[str]:
         """Words that have a capital inside sentences and are nowhere in lower case."""
         capitalised = {word for text in self.contexts for word in _INSIDE_SENTENCE.findall(text)}
-        lower = {word for text in self.contexts for word in re.findall(r"(?<!\w)[a-z][\w’'-]+", text)}
-        return frozenset(word for word in capitalised if word.casefold() not in lower)
+        return frozenset(word for word in capitalised if word.casefold() not in self.lower)
 
     def fitted(self, other: str, answer: str) -> str:
         """Return the other answer with an initial capital and a full stop only where the answer has them.
@@ -49,10 +54,12 @@ class Seen:
         if other.endswith(".") and not answer.endswith(".") and not other.rpartition(" ")[2][:1].isupper():
             other = other.rstrip(".")
         first, *rest = other.split()
-        is_name = first in self.names | NAMES or first != first.capitalize() or any(_is_name(word) for word in rest)
-        if answer[0].islower() and other[0].isupper() and (first.casefold() in STOP_WORDS or not is_name):
-            return other[0].lower() + other[1:]
-        return other
+        if not (answer[0].islower() and other[0].isupper()):
+            return other
+        word, known = first.casefold(), first in self.names or first in NAMES
+        is_common = word in STOP_WORDS or (word in self.lower and not known)
+        is_name = known or first != first.capitalize() or any(_is_name(one) for one in rest)
+        return other[0].lower() + other[1:] if is_common or not is_name else other
 
 
 def same_form(answer: str, other: str) -> bool:
@@ -78,7 +85,7 @@ def _opening(phrase: str) -> str:
     groups = {
         "determiner": words_of("determiners"),
         "to": {"to"},
-        "clause": words_of("subordinators", "nominatives") - words_of("noun_cues"),
+        "clause": words_of("subordinators", "nominatives") - words_of("noun_cues") | {"i", "here", "there"},
         "preposition": words_of("noun_cues", "prepositions"),
     }
     if kind := next((kind for kind, group in groups.items() if first in group), None):

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from d2e_sft.data.sample import EventSample
 from data_builders.swap.entities import others_of_type, type_of
 from data_builders.swap.forms import Seen, same_form
-from data_builders.swap.kinds import Kind, asked_for, kind_of, shape_of
+from data_builders.swap.kinds import Kind, asked_for, is_clause, kind_of, shape_of
 from data_builders.swap.numbers import other_numbers
 from data_builders.swap.options import CHOICES, Pool, SwapOptions
 from data_builders.swap.revise import is_modifier, texts_of
 from data_builders.text.mentions import spelling
+
+_MOST_WORDS_WITH_NUMBER = 5  # of a longer answer, a number is a detail
 
 
 class Candidates:
@@ -73,7 +75,8 @@ class Candidates:
             others = list(self._pool.get((kind, self._types[place]), ())) if kind else []
             return self._rng.sample(others, len(others))
         if pool is Pool.LISTS:
-            if numbers := other_numbers(answer, self._rng):
+            is_short = len(answer.split()) <= _MOST_WORDS_WITH_NUMBER and not is_clause(answer)
+            if is_short and (numbers := other_numbers(answer, self._rng)):
                 return numbers
             return others_of_type(answer, asked_for(sample.question), sample.context, self._rng)
         return []

@@ -136,3 +136,25 @@ def test_subset_and_habit_are_read_from_the_columns_that_are_named(tmp_path: Pat
     assert [(row.subset, row.habit) for row in rows_of(spec)] == [("aligned", ["a", "an a"])]
     rows = "context,question,answer,subset,habit\nA b.,Why?,a,hard,smoker\n"
     assert [(row.subset, row.habit) for row in rows_of(write(tmp_path, mine_yaml=QA, mine_csv=rows))] == [(None, [])]
+
+
+@pytest.mark.parametrize(
+    ("columns", "head", "cells", "kept"),
+    [
+        ("choices: wrong", "wrong", "the dam broke| it snowed ||the dam broke", ["the dam broke", "it snowed"]),
+        ("choices: [b, c]", "b,c", "the dam broke,", ["the dam broke"]),
+        ("choices: wrong", "wrong", "", None),
+    ],
+)
+def test_wrong_answers_of_a_column_are_kept_for_swaps(
+    tmp_path: Path, columns: str, head: str, cells: str, kept: list[str] | None
+) -> None:
+    rows = f"context,question,answer,{head}\nIt rained.,Why?,it rained,{cells}\n"
+    [row] = rows_of(write(tmp_path, mine_yaml=f"{QA}columns: {{{columns}}}\n", mine_csv=rows))
+    assert row.meta.get("choices") == kept
+    assert row.options == []
+
+
+def test_wrong_answers_are_options_where_the_format_has_options(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_yaml=f"{SCQ}columns: {{choices: wrong}}\n", mine_csv=SCQ_HEAD + "A b.,Why?,a|b,a\n")
+    assert "columns.choices: not used for format scq; drop it" in str(error_of(spec))
