@@ -47,6 +47,11 @@ class Candidates:
         """Return a sample's answer as its contexts write it."""
         return self._answers[place]
 
+    def choices(self, place: int) -> list[str]:
+        """Return a sample's own options or choices if they are a pool: it then takes no answer from the others."""
+        sample = self._samples[place]
+        return sample.options or (sample.meta.get(CHOICES, []) if Pool.OPTIONS in self._order else [])
+
     def of(self, place: int) -> Iterator[tuple[Pool, str]]:
         """Yield the other answers for the sample at a place, as its context would write them."""
         answer = self.answer(place)
@@ -63,13 +68,13 @@ class Candidates:
 
     def _from(self, pool: Pool, place: int, answer: str) -> list[str]:
         sample, kind = self._samples[place], self.kinds[place]
+        given = self.choices(place)
         if pool is Pool.OPTIONS:
-            given = sample.options or sample.meta.get(CHOICES, [])
             fitted = [self.seen.fitted(one, answer) for one in self._rng.sample(given, len(given))]
             alike = [kind is not None and kind_of(one, sample.question, "") == kind for one in fitted]
             found = sorted(zip(alike, fitted, strict=True), key=lambda pair: not pair[0])  # of the same kind first
             return [one for is_alike, one in found if same_form(answer, one)]
-        if sample.options:
+        if given:
             return []
         if pool is Pool.DATASET:
             others = list(self._pool.get((kind, self._types[place]), ())) if kind else []

@@ -76,7 +76,7 @@ def swap_samples(
         if outcome is Refusal.NO_OTHER and candidates.kinds[place] is None:
             outcome = Refusal.NO_ENTITY
         swaps.refused[outcome] += 1
-        if refusal is None and not sample.options:
+        if refusal is None and not candidates.choices(place):
             left.append((place, outcome))
     if Pool.MODEL in options.order:
         _swap_by_model(result, candidates, left, swaps, options)

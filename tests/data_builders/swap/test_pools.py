@@ -172,12 +172,20 @@ def test_titles_initials_and_types_stay(answer: str, asked: str, context: str, f
         assert re.fullmatch(str(form), text), text
 
 
-def test_the_pools_are_asked_in_the_given_order() -> None:
+@pytest.mark.parametrize(
+    ("order", "pools"),
+    [
+        ("lists,dataset", ["lists", "lists"]),
+        ("dataset, lists", ["dataset", "dataset"]),
+        ("lists,options", ["options", "lists"]),  # a row with choices takes one of them
+        ("options", ["options", None]),
+    ],
+)
+def test_the_pools_are_asked_in_the_given_order(order: str, pools: list[str | None]) -> None:
     rows = [_row("It was in 1990.", "When was it?", "1990", "1985"), _row("It was in 1991.", "When was it?", "1991")]
-    for order in ("lists,options", "dataset,lists", "options"):
-        done, swaps = swap_samples(rows, 1.0, random.Random(0), SwapOptions.model_validate({"pools": order}))
-        assert done[0].meta["swapped"]["pool"] == order.partition(",")[0]
-        assert swaps.refused == ({Refusal.NO_OTHER: 1} if order == "options" else {})
+    done, swaps = swap_samples(rows, 1.0, random.Random(0), SwapOptions.model_validate({"pools": order}))
+    assert [row.meta.get("swapped", {}).get("pool") for row in done] == pools
+    assert swaps.refused == ({Refusal.NO_OTHER: 1} if None in pools else {})
 
 
 @pytest.mark.parametrize(
