@@ -17,6 +17,7 @@ from data_builders.text.word_lists import words_of
 
 # Words before the head of a phrase that was named before: `the barn`.
 _DEFINITE = frozenset({"the", "this", "that", "these", "those", "such", "its"})
+_JOINED = re.compile(r",\s+|\b(?:and|or)\b")
 _GONE = " \x00 "
 
 
@@ -58,7 +59,7 @@ def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> b
     """Return whether a text without the entity and its short forms may still refer to it.
 
     That is by an inflection or derivation of one of its words (`barns`, `Israeli`), by the first letters of its words
-    (`BBC`), or by its head if that was named before (`the barn` for `the red barn`).
+    (`BBC`), or by one of its heads if that was named before (`the barn` for `the red barn`).
     """
     content = [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1]
     content = content or [entity]
@@ -79,7 +80,7 @@ def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> b
         elif word[0].isupper():
             if word not in TYPES and any(is_derived(word, one) for one in found if one[0].isupper()):
                 return True
-        elif word == head(entity) and _is_named_again(word, found):
+        elif word in {head(part) for part in _JOINED.split(entity)} and _is_named_again(word, found):
             return True
     return False
 
