@@ -14,7 +14,7 @@ from data_builders.text.stems import STOP_WORDS
 from data_builders.text.word_lists import words_of
 
 _PLURAL = re.compile(r"[^suio]s$")
-_WORDS_MORE = 3  # answers may differ by so many words, or by a factor of two
+_WORDS_MORE = 3  # than the shorter answer, or twice as many
 _LOWER = re.compile(r"(?<!\w)[a-z][\w’'-]+")
 _INSIDE_SENTENCE = re.compile(r"(?<=[a-z,;] )[A-Z][\w’'-]+")
 
@@ -27,7 +27,7 @@ class Seen:
 
     @classmethod
     def of(cls, contexts: Iterable[str]) -> Seen:
-        """Return what is seen in these contexts; equal ones count once."""
+        """Return how these contexts write words."""
         return cls(tuple(dict.fromkeys(contexts)))
 
     @cached_property

@@ -46,7 +46,7 @@ def other_numbers(answer: str, rng: random.Random) -> list[str]:
 
 
 def number_forms(word: str) -> set[str]:
-    """Return how a number can be written: `5`, `5th`, `five`, `fifth`; empty for a word that is none."""
+    """Return how a number can be written: `5`, `5th`, `five`, `fifth`; an empty set for another word."""
     groups = ((2, _WORDS[0]), (1, _WORDS[2]))  # with the number of the first word
     values = [first + group.index(word.lower()) for first, group in groups if word.lower() in group]
     if found := re.fullmatch(r"(\d+)(?:st|nd|rd|th)?", word):

@@ -14,7 +14,7 @@ from data_builders.swap.options import CHOICES, Pool, SwapOptions
 from data_builders.swap.revise import is_modifier, texts_of
 from data_builders.text.mentions import spelling
 
-_MOST_WORDS_WITH_NUMBER = 5  # of a longer answer, a number is a detail
+_MOST_WORDS_WITH_NUMBER = 5  # in longer answers, a number is a detail
 
 
 class Candidates:
@@ -72,7 +72,7 @@ class Candidates:
         if pool is Pool.OPTIONS:
             fitted = [self.seen.fitted(one, answer) for one in self._rng.sample(given, len(given))]
             alike = [kind is not None and kind_of(one, sample.question, "") == kind for one in fitted]
-            found = sorted(zip(alike, fitted, strict=True), key=lambda pair: not pair[0])  # of the same kind first
+            found = sorted(zip(alike, fitted, strict=True), key=lambda pair: not pair[0])  # the same kind comes first
             return [one for is_alike, one in found if same_form(answer, one)]
         if given:
             return []

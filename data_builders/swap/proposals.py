@@ -19,7 +19,7 @@ from data_builders.swap.options import SwapOptions
 from data_builders.text.mentions import mentions
 from data_builders.text.sentences import split_sentences
 
-_TOKENS = 12  # of a proposal, with its line break
+_TOKENS = 12  # that a proposal may take, with its line break
 _LIST_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+")
 _QUOTES = "\"'“”‘’`*"
 
@@ -52,7 +52,7 @@ def propose(samples: Sequence[EventSample], answers: Sequence[str], options: Swa
 
 
 def read_lines(reply: str) -> list[str] | None:
-    """Return the answers in a reply, one per line, without list marks and quotation marks; None if there is none."""
+    """Return the answers in a reply, one per line, without list marks and quotation marks; None for an empty reply."""
     lines = [_LIST_MARK.sub("", line).strip().rstrip(".,;").strip(_QUOTES).strip() for line in reply.splitlines()]
     return list(dict.fromkeys(filter(None, lines))) or None
 
