@@ -58,8 +58,8 @@ def renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] |
 def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> bool:
     """Return whether a text without the entity and its short forms may still refer to it.
 
-    A trace is an inflection or derivation of one of its words (`barns`, `Israeli`), its initials (`BBC`), or one of its
-    heads after `the` (`the barn` for `the red barn`).
+    A trace is an inflection or derivation of one of its words (`barns`, `Israeli`), its initials (`BBC`), or one of
+    its heads after `the` (`the barn` for `the red barn`).
     """
     content = [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1]
     content = content or [entity]

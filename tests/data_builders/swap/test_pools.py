@@ -39,7 +39,7 @@ def _row(context: str, question: str, answer: str, *choices: str, fmt: str = "qa
         ("It guards against disease.", "disease", ["Injury"], "It guards against injury.", "injury"),
         ("Inertia, the law of inertia.", "Inertia", ["Friction"], "Friction, the law of friction.", "friction"),
         ("The House of Lords met.", "The House", ["At Noon", "The Court"], "The Court of Lords met.", "The Court"),
-        # Of the same form only: no clause, no other number, no other unit.
+        # A choice of another form is left out: a clause, another number, another unit.
         ("He rushed home.", "rushed home", ["because it rained", "walked back"], "He walked back.", "walked back"),
         ("It took 28 days.", "28 days", ["Five", "30 hours", "20 days"], "It took 20 days.", "20 days"),
     ],
