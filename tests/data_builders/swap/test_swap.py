@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.conversation import prompt_turns
-from d2e_sft.data.sample import EventSample
+from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
@@ -88,6 +88,18 @@ def test_manifest_and_card_count_the_swaps(habit: tuple[Built, Built, Path]) -> 
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "| habit | train | 200 | 100 | 100 | 100 dataset |" in card
     assert "--swap 0.5" in card
+
+
+def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
+    settings = ["boxes.train_samples=5", "boxes.test_samples=40", "swap.pools=lists,dataset"]
+    result = build(BuildOptions(["boxes"], tmp_path, swap_test=0.25, settings=settings))
+    counts = result.manifest["swap-test"]["datasets"]["boxes"]
+    assert (counts["rows"], counts["wanted"], counts["pools"]) == (40, 10, {"dataset": 10})
+    assert sum(row.subset == "conflict" for row in read_samples(tmp_path / "test.parquet")) == 10
+    assert result.manifest["options"]["swap"]["pools"] == "lists,dataset"
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "--swap-test 0.25" in card
+    assert "swap.pools=lists,dataset" in card
 
 
 def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Built, Path]) -> None:
