@@ -18,6 +18,7 @@ from d2e_sft.decoding import PromptPair, stop_token_ids, stream
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.device import automatic_dtype, usable_device
 from d2e_sft.model.loading import LoadedModel, load_model
+from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.model.positions import check_answer_fits, position_limit
 from d2e_sft.util.errors import UserError
 
@@ -185,7 +186,7 @@ def open_conversation(model: str, options: ChatOptions) -> Conversation:
     if dtype == "auto":
         dtype = automatic_dtype()
     loaded = load_model(model, dtype=dtype, attention=section.attention)
-    loaded.model.to(usable_device()).eval()
+    ready_to_decode(loaded.model, usable_device())
     return Conversation(loaded, decoding, wording)
 
 

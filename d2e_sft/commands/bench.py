@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig
 from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
@@ -134,6 +135,38 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
             f"prompt {row.prompt}, batch {row.batch}, {row.new_tokens} new: {row.debiased_to_plain} × plain", err=True
         ),
     )
+    _report(as_table(measured), measured, json_file)
+
+
+@bench.command("samples")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_MODEL
+@click.option("--alpha", type=Number(0, MAX_ALPHA), default=0.5, show_default=True, help="Debias ratio.")
+@_count("--samples", 96, "Samples, at equal distances in the file.")
+@_count("--new-tokens", 64, "Longest answer, in tokens.")
+@_REPEATS
+@_JSON
+def decode_samples(
+    file: Path, model: str, *, alpha: float, samples: int, new_tokens: int, repeats: int, json_file: Path | None
+) -> None:
+    """Compare ways to decode a file of samples, as `d2e eval` does in float32 on a CPU.
+
+    \b
+    batches of 16, torch's layers  a batch begins when the one before has ended
+    batches of 16                  the same, with weights in oneDNN's order
+    refilled                       prompts enter as soon as others have ended (what `d2e eval` does)
+
+    The ways take turns; times are the processor's and medians.
+
+    Example: d2e bench samples data/piper/test.jsonl --repeats 3 --json bench.json
+    """
+    from d2e_sft.bench.samples import as_table, bench_samples
+    from d2e_sft.data.sample import read_samples
+
+    rows = read_samples(file)
+    rows = rows[:: max(len(rows) // samples, 1)][:samples]
+    decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens)
+    measured = bench_samples(model, rows, decoding, repeats, progress=lambda line: click.echo(line, err=True))
     _report(as_table(measured), measured, json_file)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 from d2e_sft.util.errors import UserError, did_you_mean
 
@@ -51,7 +51,7 @@ class DecodingConfig:
         seed: Seed of the draws. Each prompt has its own draws, so its batch does not matter.
         stop_strings: Strings that end an answer and stay in it, as in transformers.
         num_beams: Beams of transformers' beam search: plain decoding of an encoder-decoder model, in process.
-        batch_size: Prompts that are decoded together, in process.
+        batch_size: Prompts that are decoded at a time, in process; None: as many as fit the memory, up to 64.
         compiled: Compile the step (torch.compile) with static shapes; pays off on a GPU, from some hundred prompts on.
 
     Raises:
@@ -67,9 +67,10 @@ class DecodingConfig:
     seed: int = 0
     stop_strings: Sequence[str] = ()
     num_beams: int = 1
-    batch_size: int = 16
+    batch_size: int | None = None
     compiled: bool = False
     decoder: str = "d2e"
+    TOGETHER: ClassVar[int] = 16  # prompts that enter together
 
     def __post_init__(self) -> None:
         name, options = parse_decoder(self.decoder)
@@ -91,13 +92,18 @@ class DecodingConfig:
             "top_k": (self.top_k >= 0, "0 (all tokens) or more"),
             "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
             "plausibility": (_is_number(self.plausibility) and 0 <= self.plausibility <= 1, "0 to 1"),
-            "batch_size": (self.batch_size >= 1, "1 or more"),
+            "batch_size": (self.together >= 1, "1 or more"),
         }
         for name, (fits, expected) in ranges.items():
             if not fits:
                 raise UserError(f"{name}={getattr(self, name)}: out of range; expected {expected}")
         if isinstance(self.stop_strings, str) or not all(self.stop_strings):
             raise UserError(f"stop_strings={self.stop_strings!r}: expected a list of texts, none of them empty")
+
+    @property
+    def together(self) -> int:
+        """Number of prompts of a group that one process decodes as a whole."""
+        return self.TOGETHER if self.batch_size is None else self.batch_size
 
     @property
     def needs_imagined(self) -> bool:

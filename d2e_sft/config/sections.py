@@ -206,8 +206,8 @@ class EvalSection(Section):
 
     alpha: float | None = Field(default=None, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio of decoding; null takes the objective's: `d2e.alpha`, or 0 where nothing is subtracted."""
-    batch_size: int = Field(default=16, ge=1)
-    """Prompts decoded together."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Prompts decoded at a time; null takes as many as fit the memory, up to 64."""
     max_new_tokens: int = Field(default=64, ge=1)
     """Maximum tokens of an answer."""
     cot_max_new_tokens: int = Field(default=512, ge=1)

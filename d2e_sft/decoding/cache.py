@@ -1,8 +1,7 @@
 """Keys and values of rows that grow by one token per step.
 
-transformers' own cache copies everything for each new token, pads all rows to the longest and repeats each key head
-for its query heads. Here each row has a buffer that is allocated once. Original and imagined rows have separate
-buffers, as imagined rows are much shorter. The prefix that all rows share is stored and read once.
+transformers' own cache copies everything for each new token and repeats each key head for its query heads. Here the
+rows of a view that began together have buffers that are allocated once, and a prefix of several rows is stored once.
 
 Legend: R rows, K key heads, G query heads a key head, D head width, C capacity in tokens, P tokens of the prefix.
 """
@@ -10,6 +9,7 @@ Legend: R rows, K key heads, G query heads a key head, D head width, C capacity 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -24,13 +24,13 @@ _flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 class SharedPrefix:
-    """Keys and values (1, K, P, D) by layer of a packed row's first `length` tokens, which all rows share."""
+    """Keys and values (1, K, P, D) by layer of a packed row's first `length` tokens, which rows share."""
 
     def __init__(self, packed: KeysAndValues, length: int) -> None:
         self.length = length
         # Clones, as a slice would keep the whole packed row alive.
         self.of_layer = {
-            layer: (key[:, :, :length].clone(), value[:, :, :length].clone()) for layer, (key, value) in packed.items()
+            layer: (k[:, :, :length].clone(), v[:, :, :length].clone()) for layer, (k, v) in packed.items()
         }
 
 
@@ -192,14 +192,10 @@ class StaticBlock:
 
 
 class RowCache:
-    """The cache that attention gets: the originals' rows, then the imagined ones.
+    """The cache that attention gets: `RowBlock`s, each after its prefix, or `StaticBlock`s."""
 
-    `blocks` are `RowBlock`s after one `prefix`, or `StaticBlock`s.
-    """
-
-    def __init__(self, blocks: Sequence[Any], prefix: SharedPrefix | None = None) -> None:
+    def __init__(self, blocks: Sequence[Any]) -> None:
         self.blocks = list(blocks)
-        self.prefix = prefix
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None
@@ -209,7 +205,7 @@ class RowCache:
         grouped = query.reshape(len(query), key.shape[1], -1, query.shape[3])
         sizes = [block.rows for block in self.blocks]
         parts = zip(self.blocks, *(tensor.split(sizes) for tensor in (grouped, key, value)), strict=True)
-        if self.prefix is None:
+        if isinstance(self.blocks[0], StaticBlock):
             output = torch.cat([block.attend(layer, q, k, v, scaling, window) for block, q, k, v in parts])
         elif _can_cascade(query, value, window):
             own = [block.attend_own(layer, q, k, v, scaling) for block, q, k, v in parts]
@@ -219,16 +215,15 @@ class RowCache:
         return output.reshape(len(query), -1, 1, value.shape[3])
 
     def _merged(self, layer: int, query: Tensor, own: Sequence[tuple[Tensor, Tensor]], scaling: float) -> Tensor:
-        """Merge attention to own tokens and to the prefix by their log-sum-exp; the prefix's keys are read once."""
-        output, normaliser = (torch.cat(parts) for parts in zip(*own, strict=True))
-        if self.prefix is None or not self.prefix.length:
-            return output
-        rows, heads, group, width = query.shape
-        together = query.transpose(0, 1).reshape(1, heads, rows * group, width)
-        shared, shared_normaliser = _flash_on_cpu(together, *self.prefix.of_layer[layer], 0.0, False, scale=scaling)
-        shared = shared.view(heads, rows, group, width).transpose(0, 1)
-        share = torch.sigmoid(shared_normaliser.view(heads, rows, group).transpose(0, 1) - normaliser)
-        return torch.lerp(output, shared, share[..., None].to(output.dtype))
+        """Merge attention to own tokens and to prefixes by their log-sum-exp; a prefix is read once for its blocks."""
+        outputs = []
+        for prefix, members in groupby(range(len(own)), key=lambda place: self.blocks[place].prefix):
+            output, normaliser = (torch.cat(parts) for parts in zip(*(own[place] for place in members), strict=True))
+            queries, query = query[: len(output)], query[len(output) :]
+            if prefix.length:
+                output = _with_prefix(output, normaliser, queries, prefix.of_layer[layer], scaling)
+            outputs.append(output)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def positions(self) -> Tensor:
         """Position of each row's next token, (R, 1)."""
@@ -238,6 +233,18 @@ class RowCache:
         """Call after a forward; see `RowBlock.grow`."""
         for block in self.blocks:
             block.grow()
+
+
+def _with_prefix(
+    output: Tensor, normaliser: Tensor, query: Tensor, prefix: tuple[Tensor, Tensor], scaling: float
+) -> Tensor:
+    """Attention (R, K, G, D) to own tokens and to the keys and values of their prefix, (1, K, P, D) each."""
+    rows, heads, group, width = query.shape
+    together = query.transpose(0, 1).reshape(1, heads, rows * group, width)
+    shared, shared_normaliser = _flash_on_cpu(together, *prefix, 0.0, False, scale=scaling)
+    shared = shared.view(heads, rows, group, width).transpose(0, 1)
+    share = torch.sigmoid(shared_normaliser.view(heads, rows, group).transpose(0, 1) - normaliser)
+    return torch.lerp(output, shared, share[..., None].to(output.dtype))
 
 
 def _can_cascade(query: Tensor, value: Tensor, window: int | None) -> bool:

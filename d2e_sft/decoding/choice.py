@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -54,16 +54,17 @@ class Head:
 class TokenChoice:
     """Chooses each pair's next token, with random draws that depend on the seed and the pair's index only.
 
-    `decoding` gives decoder, plausibility and sampling; `indices` are those of all pairs of the batch.
+    `decoding` gives decoder, plausibility and sampling.
     """
 
-    def __init__(self, decoding: DecodingConfig, indices: Iterable[int]) -> None:
+    def __init__(self, decoding: DecodingConfig) -> None:
         self.decoder = decoder_of(decoding)
         self.plausibility = decoding.plausibility
         self.greedy = decoding.temperature == 0
         if not self.greedy:
             self.warpers = warpers(float(decoding.temperature), decoding.top_k, decoding.top_p)
-        self.draws = {index: random.Random(f"{decoding.seed}/{index}") for index in indices}
+        self.seed = decoding.seed
+        self.draws: dict[int, random.Random] = {}
 
     def __call__(self, states: RowStates, head: Head, alpha: Tensor, indices: Sequence[int]) -> Tensor:
         """Return tokens (B,), `NO_TOKEN` where the best score is NaN or infinite.
@@ -79,10 +80,15 @@ class TokenChoice:
             return _checked(likeliest, best)
         warped: Tensor = self.warpers(None, scores)  # none of them uses earlier tokens
         cumulative = warped.double().softmax(dim=-1).cumsum(dim=-1)
-        at = torch.tensor([[self.draws[index].random()] for index in indices], dtype=torch.float64)
+        at = torch.tensor([[self._draw(index)] for index in indices], dtype=torch.float64)
         # Rounding may leave the sum below 1; a token of probability 0 must not be drawn because of it.
         drawn = torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
         return _checked(drawn, best)
+
+    def _draw(self, index: int) -> float:
+        if index not in self.draws:
+            self.draws[index] = random.Random(f"{self.seed}/{index}")
+        return self.draws[index].random()
 
 
 def _checked(tokens: Tensor, best: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ no imagined row.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -18,8 +19,9 @@ from transformers import LogitsProcessorList
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import merged_stop_ids
+from d2e_sft.decoding.budget import Batch, batches_of, budget_of
 from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
-from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, batches_of, resolved, token_pairs
+from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, resolved, token_pairs
 from d2e_sft.decoding.rows import no_gradients, rows_of
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
@@ -58,10 +60,17 @@ def generate(
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
     pairs = resolved(pairs, decoding)
     answers: list[list[int]] = [[] for _ in pairs]
-    for indices, prefix in batches_of(pairs, decoding.batch_size):
-        for index, token in _decoded(model, {index: pairs[index] for index in indices}, decoding, stops, prefix):
+    batches = list(batches_of(pairs, budget_of(model, decoding), decoding.together))
+    batch_of = {index: number for number, (indices, _) in enumerate(batches) for index in indices}
+    running = [len(indices) for indices, _ in batches]
+    for index, token in _decoded(model, pairs, decoding, stops, batches):
+        if token is not None:
             answers[index].append(token)
-        on_batch({index: answers[index] for index in indices})
+            continue
+        number = batch_of[index]
+        running[number] -= 1
+        if not running[number]:
+            on_batch({one: answers[one] for one in batches[number][0]})
     return answers
 
 
@@ -79,8 +88,10 @@ def stream(
     """
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
     pairs = resolved(pairs, decoding)
-    if pairs:
-        yield from _decoded(model, dict(enumerate(pairs)), decoding, stops, Prefix(()))
+    batches = [([*range(len(pairs))], Prefix(()))] if pairs else []
+    for index, token in _decoded(model, pairs, decoding, stops, batches):
+        if token is not None:
+            yield index, token
 
 
 def generate_debiased(
@@ -122,22 +133,31 @@ class _Stops:
 
 
 def _decoded(
-    model: Any, pairs: dict[int, TokenPair], decoding: DecodingConfig, stops: _Stops, prefix: Prefix
-) -> Iterator[tuple[int, int]]:
-    """Decode one batch. A pair's random draws depend on its index and the seed only."""
+    model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, stops: _Stops, batches: Sequence[Batch]
+) -> Iterator[tuple[int, int | None]]:
+    """Decode batches, each of which enters as soon as there is room for it; yields None after a pair's last token.
+
+    A pair's random draws depend on its index and the seed only.
+    """
     if decoding.num_beams > 1:
-        yield from _by_beams(model, pairs, decoding, stops)
+        for indices, _ in batches:
+            yield from _by_beams(model, {index: pairs[index] for index in indices}, decoding, stops)
         return
-    choose = TokenChoice(decoding, pairs)
-    answers: dict[int, list[int]] = {index: [] for index in pairs}
+    choose = TokenChoice(decoding)
+    answers: dict[int, list[int]] = {}  # of the pairs that run
+    waiting = deque(batches)
+    active: list[int] = []  # index of the pair in each place
     ended: set[int] = set()
-    active = list(pairs)  # index of the pair in each place of the batch
-    alphas = {index: float(pair.alpha or 0.0) for index, pair in pairs.items()}
-    with rows_of(model, list(pairs.values()), decoding, prefix) as rows:
-        for step in range(decoding.max_new_tokens):
+    budget = budget_of(model, decoding)
+    with rows_of(model, decoding) as rows:
+        while waiting or active:
             with no_gradients(model):
+                while waiting and (not active or budget.fits([pairs[i] for i in (*active, *waiting[0][0])])):
+                    indices, prefix = waiting.popleft()
+                    rows.add([pairs[index] for index in indices], prefix)
+                    active += indices
                 states = rows.next_states()
-                alpha = torch.tensor([alphas[index] for index in active], device=model.device)
+                alpha = torch.tensor([float(pairs[index].alpha or 0.0) for index in active], device=model.device)
                 chosen = choose(states, rows.head, alpha[states.partner], active)
             for index, token in zip(active, chosen.tolist(), strict=True):
                 if index in ended:  # a compiled batch keeps its rows
@@ -145,21 +165,26 @@ def _decoded(
                 if token == NO_TOKEN:
                     what = "the scores of the next token contain NaN or infinity"
                     raise non_finite_output(pairs[index].name, what, model)
-                if token in stops.ids:
-                    ended.add(index)
-                    continue
-                answers[index].append(token)
-                yield index, token
-                if stops.end(answers[index]):
-                    ended.add(index)
+                for told in _told(token, answers.setdefault(index, []), decoding.max_new_tokens, stops):
+                    if told is None:
+                        ended.add(index)
+                    yield index, told
             running = [index not in ended for index in active]
-            if not any(running) or step == decoding.max_new_tokens - 1:
-                return
             with no_gradients(model):
                 if not all(running):
                     order = rows.keep(running)
                     active, chosen = [active[place] for place in order], chosen[order]
-                rows.append(chosen.clamp(min=0) if decoding.compiled else chosen)  # ended pairs may have no token
+                if active:  # an ended pair of a compiled batch may have no token
+                    rows.append(chosen.clamp(min=0) if decoding.compiled else chosen)
+
+
+def _told(token: int, answer: list[int], longest: int, stops: _Stops) -> Iterator[int | None]:
+    """Add a token to an answer, unless it only ends it; yields it, and None after the last one."""
+    if token not in stops.ids:
+        answer.append(token)
+        yield token
+    if token in stops.ids or len(answer) == longest or stops.end(answer):
+        yield None
 
 
 def check_beams(model: Any, decoding: DecodingConfig) -> None:
@@ -173,8 +198,8 @@ def check_beams(model: Any, decoding: DecodingConfig) -> None:
 
 def _by_beams(
     model: Any, pairs: Mapping[int, TokenPair], decoding: DecodingConfig, stops: _Stops
-) -> Iterator[tuple[int, int]]:
-    """Decode one batch by transformers' beam search; yields each answer as a whole."""
+) -> Iterator[tuple[int, int | None]]:
+    """Decode one batch by transformers' beam search; yields each answer as a whole, then None."""
     check_beams(model, decoding)
 
     def checked(_: Tensor, scores: Tensor) -> Tensor:
@@ -200,3 +225,4 @@ def _by_beams(
             yield index, token
             if stops.end(answer):
                 break
+        yield index, None

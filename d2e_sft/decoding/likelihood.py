@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding.budget import batches_of, budget_of
 from d2e_sft.decoding.choice import Head, RowStates, decoded_scores
 from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
-from d2e_sft.decoding.pairs import OptionScore, Prefix, TokenPair, Tokens, batches_of, resolved
+from d2e_sft.decoding.padded_rows import PaddedRows, decoder_start_id
+from d2e_sft.decoding.pairs import OptionScore, Prefix, TokenPair, Tokens, resolved
 from d2e_sft.decoding.prefill import prefill
-from d2e_sft.decoding.rows import PaddedRows, attending_by_branch, decoder_start_id, decodes_packed, no_gradients
+from d2e_sft.decoding.rows import attending_by_branch, decodes_packed, no_gradients
 from d2e_sft.model.collation import encoder_inputs, left_pad, right_pad
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.forward import head_of, last_logits
@@ -88,7 +90,7 @@ def score(
         if any(answer.scored < 1 for answer in options):
             raise ValueError(f"prompt {index} has an option with no token to score")
     results: list[list[OptionScore]] = [[] for _ in pairs]
-    for indices, prefix in batches_of(pairs, decoding.batch_size):
+    for indices, prefix in batches_of(pairs, budget_of(model, decoding), decoding.together):
         scores = iter(_scored(model, [answer for i in indices for answer in answers[i]], prefix, decoding, kept))
         for i in indices:
             results[i] = [next(scores) for _ in answers[i]]
@@ -103,7 +105,7 @@ def score(
 def _scored(
     model: Any, answers: Sequence[_Answer], prefix: Prefix, decoding: DecodingConfig, kept: KeptStates | None
 ) -> list[OptionScore]:
-    decoder, size = decoder_of(decoding), decoding.batch_size
+    decoder, size = decoder_of(decoding), decoding.together
     with no_gradients(model):
         if decodes_packed(model):
             with attending_by_branch(model) as causal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -10,6 +10,7 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.util.errors import UserError
 
 if TYPE_CHECKING:
+    from d2e_sft.decoding.cache import SharedPrefix
     from d2e_sft.model.attention.registry import KeysAndValues
 
 P_co = TypeVar("P_co", covariant=True)
@@ -83,25 +84,11 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[Token
 
 @dataclass
 class Prefix:
-    """Tokens that all prompts of several batches begin with; their keys and values once computed."""
+    """Tokens that all prompts of several batches begin with; their keys and values once computed.
+
+    `shared` are those that rows read at each step.
+    """
 
     tokens: Tokens
     packed: KeysAndValues = field(default_factory=dict)
-
-
-def batches_of(pairs: Sequence[TokenPair], size: int) -> Iterator[tuple[list[int], Prefix]]:
-    """Indices of the pairs in each batch, and the one `Prefix` of their group, which keeps its keys and values."""
-    from d2e_sft.model.packing import MIN_SHARED, common_length  # imports torch
-
-    groups: dict[Hashable, list[int]] = {}
-    for index, pair in enumerate(pairs):
-        groups.setdefault(pair.group, []).append(index)
-    for members in groups.values():
-        # Longest first, so that a lack of memory shows at once.
-        order = sorted(members, key=lambda index: len(pairs[index].original), reverse=True)
-        views = [view for index in order for view in (pairs[index].original, pairs[index].imagined)]
-        prompts = [view for view in views if view is not None]
-        shared = common_length(prompts)
-        prefix = Prefix(prompts[0][:shared] if shared >= MIN_SHARED else ())
-        for start in range(0, len(order), size):
-            yield order[start : start + size], prefix
+    shared: SharedPrefix | None = None

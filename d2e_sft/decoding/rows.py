@@ -1,16 +1,17 @@
-"""The rows of a batch and how they take a step: packed if the model allows it exactly, otherwise padded.
+"""The rows that are decoded and how they take a step: packed if the model allows it exactly, otherwise padded.
 
 Packed prompts form one row without padding, and shared prefixes are computed once: a format's system prompt, the
 demonstrations of a few-shot prompt, an imagined prompt of several samples. Then each row takes one token per step.
-Padded rows work with any model and use transformers' own cache.
+Rows of a later batch enter while those of earlier ones still run.
 
-Legend: B pairs, I imagined rows, H hidden size, K key heads, T tokens of the packed row, D head width, V vocabulary.
+Legend: B pairs, I imagined rows, R rows, H hidden size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,11 +22,11 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes
 from d2e_sft.decoding.choice import Head, RowStates
+from d2e_sft.decoding.padded_rows import EncoderDecoderRows, PaddedRows, prompts_of
 from d2e_sft.decoding.pairs import Prefix, TokenPair
 from d2e_sft.decoding.prefill import prefill
 from d2e_sft.model.attention.registry import BY_BRANCH, placeholder_mask
-from d2e_sft.model.collation import encoder_inputs, left_pad
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, last_logits, unwrapped
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, unwrapped
 from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import takes_packed_rows
 
@@ -60,91 +61,132 @@ def attending_by_branch(model: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def rows_of(
-    model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, prefix: Prefix
-) -> Iterator[PackedRows | PaddedRows]:
-    """The rows of a batch, ready for their first step.
-
-    `pairs` are resolved (`d2e_sft.decoding.pairs.resolved`); all their prompts begin with `prefix`, and are longer.
-    """
+def rows_of(model: Any, decoding: DecodingConfig) -> Iterator[PackedRows | PaddedRows]:
+    """The rows of a model, still without a pair."""
     if not decodes_packed(model):
-        with no_gradients(model):
-            rows = (EncoderDecoderRows if model.config.is_encoder_decoder else PaddedRows)(model, pairs)
-        yield rows
+        yield (EncoderDecoderRows if model.config.is_encoder_decoder else PaddedRows)(model)
         return
     with attending_by_branch(model) as causal:
-        with no_gradients(model):
-            packed = PackedRows(causal, pairs, decoding, prefix)
-        yield packed
+        yield PackedRows(causal, decoding)
 
 
-def prompts_of(pairs: Sequence[TokenPair]) -> tuple[list[Any], list[int]]:
-    """All original prompts, then the imagined ones; and the pair of each imagined prompt."""
-    partner = [place for place, pair in enumerate(pairs) if pair.imagined is not None]
-    return [*(pair.original for pair in pairs), *(pairs[place].imagined for place in partner)], partner
+@dataclass
+class _Batch:
+    """Pairs that were added together: a block of originals, then one of imagined rows, unless all are plain.
+
+    `partner` are the places of the pairs with an imagined row.
+    """
+
+    blocks: list[Any]
+    partner: list[int]
+
+    @property
+    def pairs(self) -> int:
+        return self.blocks[0].rows if self.blocks else 0
+
+    def keep(self, running: Sequence[bool]) -> list[int]:
+        """Keep only the running pairs; returns their old places in their new order."""
+        order = filled_holes(running)
+        if not order:
+            self.blocks = []
+        elif len(order) < len(running):
+            place = {old: new for new, old in enumerate(order)}
+            rows = filled_holes([running[pair] for pair in self.partner])
+            self.partner = [place[self.partner[row]] for row in rows]
+            if rows:
+                self.blocks[1].keep(rows)
+            else:
+                del self.blocks[1:]
+            self.blocks[0].keep(order)
+        return order
 
 
 class PackedRows:
     """Rows of prompts that were packed; the model must attend by branch (`attending_by_branch`) while they are used.
 
-    If `decoding.compiled`, shapes stay the same from step to step and the step is compiled (`StaticBlock`).
+    Batches are added at any time, and their rows take their steps together with those of earlier ones. If
+    `decoding.compiled`, shapes stay the same from step to step, the step is compiled (`StaticBlock`), and a batch is
+    added when the one before has ended.
     """
 
-    def __init__(self, model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, prefix: Prefix) -> None:
-        self.model, self.pairs = model, len(pairs)
+    def __init__(self, model: Any, decoding: DecodingConfig) -> None:
+        self.model, self.compiled, self.room = model, decoding.compiled, decoding.max_new_tokens
         self.head = Head(*head_of(model))
-        prompts, self.partner = prompts_of(pairs)
-        row = pack([prompts], prefix=len(prefix.tokens))
-        packed, states = prefill(model, row, prefix, [index[-1] for index in row.indices])
-        self.compiled, room = decoding.compiled, decoding.max_new_tokens
         self.forward = _compiled_next_states() if self.compiled else _next_states
-        views = [rows for rows in (row.indices[: self.pairs], row.indices[self.pairs :]) if rows]
+        self.cache = RowCache([])  # of the rows that take the next step; added ones have their states already
+        self.batches: list[_Batch] = []
+        self.added: list[Tensor] = []
+        self.tokens = torch.empty(0)
+
+    def add(self, pairs: Sequence[TokenPair], prefix: Prefix) -> None:
+        """Add a batch of resolved pairs; all their prompts begin with `prefix`, and are longer."""
+        prompts, partner = prompts_of(pairs)
+        row = pack([prompts], prefix=len(prefix.tokens))
+        packed, states = prefill(self.model, row, prefix, [index[-1] for index in row.indices])
+        views = [rows for rows in (row.indices[: len(pairs)], row.indices[len(pairs) :]) if rows]
         if self.compiled:
-            self.cache = RowCache([StaticBlock(packed, rows, room) for rows in views])
+            blocks: list[Any] = [StaticBlock(packed, rows, self.room) for rows in views]
         else:
             segments = row.forest.segments
             shared = segments[0].end if all(segment.parent >= 0 for segment in segments[1:]) else 0
-            common = SharedPrefix(packed, shared)
-            blocks = [RowBlock(packed, common, [index[shared:] for index in rows], room) for rows in views]
-            self.cache = RowCache(blocks, common)
-        self.states: Tensor | None = states
-        self.tokens = torch.empty(0)
+            if shared == len(prefix.tokens):
+                prefix.shared = common = prefix.shared or SharedPrefix(packed, shared)
+            else:
+                common = SharedPrefix(packed, shared)  # what only this batch shares
+            blocks = [RowBlock(packed, common, [index[shared:] for index in rows], self.room) for rows in views]
+        self.batches.append(_Batch(blocks, partner))
+        self.added.append(states)
+        self._arrange()
 
     def next_states(self) -> RowStates:
         """Hidden states of the rows' last tokens; call once per token."""
-        states, self.states = self.states, None
-        if states is None:
+        parts, self.added = self.added, []
+        if self.cache.blocks:
             inputs = {
                 "input_ids": self.tokens[:, None],
                 "position_ids": self.cache.positions(),
                 "attention_mask": placeholder_mask(self.tokens.device),
                 "row_cache": self.cache,
             }
-            states = self.forward(self.model, inputs)
+            parts.insert(0, self.forward(self.model, inputs))
             self.cache.grow()
-        partner = torch.tensor(self.partner, dtype=torch.long, device=states.device)
-        return RowStates(states[: self.pairs], states[self.pairs :], partner)
+        self.cache.blocks = [block for batch in self.batches for block in batch.blocks]
+        states = torch.cat(parts)
+        return RowStates(states[self.originals], states[self.imagined], self.pair_of[self.imagined])
 
     def keep(self, running: Sequence[bool]) -> list[int]:
         """Keep only the pairs (B,) that are running; returns their old places in their new order."""
-        if self.compiled:
-            return list(range(self.pairs))
-        order = filled_holes(running)
-        place = {old: new for new, old in enumerate(order)}
-        if self.partner:
-            rows = filled_holes([running[pair] for pair in self.partner])
-            self.partner = [place[self.partner[row]] for row in rows]
-            if rows:
-                self.cache.blocks[1].keep(rows)
-            else:
-                del self.cache.blocks[1]
-        self.cache.blocks[0].keep(order)
-        self.pairs = len(order)
+        if self.compiled and any(running):
+            return list(range(len(running)))
+        order: list[int] = []
+        start = 0
+        for batch in self.batches:
+            end = start + batch.pairs
+            order += [start + place for place in batch.keep(running[start:end])]
+            start = end
+        self.batches = [batch for batch in self.batches if batch.blocks]
+        self.cache.blocks = [block for batch in self.batches for block in batch.blocks]
+        self._arrange()
         return order
 
     def append(self, tokens: Tensor) -> None:
         """Append one token (B,) to both rows of each pair."""
-        self.tokens = torch.cat([tokens, tokens[self.partner]]) if self.partner else tokens
+        self.tokens = tokens[self.pair_of]
+
+    def _arrange(self) -> None:
+        """Find the pair of each row, and which rows are originals and which are imagined."""
+        pair_of: list[int] = []
+        is_original: list[bool] = []
+        first = 0
+        for batch in self.batches:
+            pair_of += [*range(first, first + batch.pairs), *(first + pair for pair in batch.partner)]
+            is_original += [True] * batch.pairs + [False] * len(batch.partner)
+            first += batch.pairs
+        original = torch.tensor(is_original, dtype=torch.bool)
+        self.pair_of = torch.tensor(pair_of, dtype=torch.long, device=self.model.device)
+        self.originals, self.imagined = (
+            which.nonzero().squeeze(1).to(self.model.device) for which in (original, ~original)
+        )
 
 
 def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -155,72 +197,3 @@ def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
 def _compiled_next_states() -> Callable[..., Tensor]:
     """The compiled step; made on first use, as `torch.compile` imports Inductor, which takes most of a second."""
     return torch.compile(_next_states, dynamic=False)
-
-
-class PaddedRows:
-    """Left-padded rows of a causal model; answers grow at their end."""
-
-    head = Head(project=lambda logits: logits, linear=False)
-
-    def __init__(self, model: Any, pairs: Sequence[TokenPair]) -> None:
-        self.model, self.pairs = model, len(pairs)
-        prompts, partner = prompts_of(pairs)
-        self.partner = torch.tensor(partner, dtype=torch.long, device=model.device)
-        self.cache: Any = None
-        self.tokens, self.row_inputs = self._begin(prompts)
-
-    def next_states(self) -> RowStates:
-        """Logits of the next token; call once per token."""
-        inputs = {**self._inputs(), "past_key_values": self.cache, "use_cache": True}
-        logits, output = last_logits(self.model, 1, **inputs)
-        self.cache = output.past_key_values
-        return RowStates(logits[: self.pairs, -1], logits[self.pairs :, -1], self.partner)
-
-    def keep(self, running: Sequence[bool]) -> list[int]:
-        """Keep only the pairs (B,) that are running; returns their old places, in order."""
-        runs = torch.tensor(running, device=self.partner.device)
-        stays = runs[self.partner]
-        rows = torch.cat([runs, stays]).nonzero().squeeze(1)
-        self.cache.batch_select_indices(rows)
-        self.row_inputs = {name: tensor[rows] for name, tensor in self.row_inputs.items()}
-        self.partner = (runs.cumsum(0) - 1)[self.partner[stays]]
-        self.pairs = int(runs.sum())
-        return [place for place, runs_on in enumerate(running) if runs_on]
-
-    def append(self, tokens: Tensor) -> None:
-        """Append one token (B,) to both rows of each pair."""
-        self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
-        if "position_ids" in self.row_inputs:  # an encoder's prompts stay as they are
-            mask = self.row_inputs["attention_mask"]
-            self.row_inputs = {
-                "attention_mask": torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1),
-                "position_ids": self.row_inputs["position_ids"][:, -1:] + 1,
-            }
-
-    def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The tokens of the first forward, and each row's other inputs."""
-        inputs = {name: tensor.to(self.model.device) for name, tensor in left_pad(prompts, 0).items()}
-        return inputs.pop("input_ids"), inputs
-
-    def _inputs(self) -> dict[str, Any]:
-        return {"input_ids": self.tokens, **self.row_inputs}
-
-
-class EncoderDecoderRows(PaddedRows):
-    """Prompts of an encoder-decoder model, encoded once; answers grow in its decoder."""
-
-    def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        inputs = {name: tensor.to(self.model.device) for name, tensor in encoder_inputs(prompts, 0).items()}
-        encoded = self.model.get_encoder()(**inputs)[0]
-        tokens = inputs["input_ids"].new_full((len(prompts), 1), decoder_start_id(self.model))
-        return tokens, {"attention_mask": inputs["attention_mask"], "encoded": encoded}
-
-    def _inputs(self) -> dict[str, Any]:
-        encoded, mask = self.row_inputs["encoded"], self.row_inputs["attention_mask"]
-        return {"encoder_outputs": (encoded,), "attention_mask": mask, "decoder_input_ids": self.tokens}
-
-
-def decoder_start_id(model: Any) -> int:
-    """The token before an answer in the decoder of an encoder-decoder model."""
-    start = getattr(model.config, "decoder_start_token_id", None)
-    return (getattr(model.config, "pad_token_id", None) or 0) if start is None else start

@@ -44,8 +44,6 @@ class LocalBackend:
         return len(self._encode(prompt))
 
     def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
-        import torch
-
         from d2e_sft.data.chat_template import end_of_turn_id
         from d2e_sft.decoding import DecodingConfig, PromptPair, generate, stop_token_ids
 
@@ -59,7 +57,6 @@ class LocalBackend:
                 f"expected at most {limit:,} together",
                 remedy="lower --judge-max-tokens, or use a model with a longer context",
             )
-        model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
         def receive(answers: Mapping[int, list[int]]) -> None:
             for index, answer in answers.items():
@@ -80,7 +77,10 @@ class LocalBackend:
 
     @cached_property
     def _loaded(self) -> Any:
+        import torch
+
         from d2e_sft.model.loading import load_model
+        from d2e_sft.model.onednn import ready_to_decode
 
         loaded = load_model(self.model, dtype=self._options.dtype)
         if not getattr(loaded.tokenizer, "chat_template", None):
@@ -88,6 +88,7 @@ class LocalBackend:
                 f"judge {self.model!r}: its tokenizer has no chat template; expected an instruction-tuned model",
                 remedy="use the model's -Instruct or -Chat variant",
             )
+        ready_to_decode(loaded.model, "cuda" if torch.cuda.is_available() else "cpu")
         return loaded
 
     def _encode(self, prompt: Prompt) -> list[int]:

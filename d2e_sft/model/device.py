@@ -56,6 +56,19 @@ def cpu_has_bfloat16() -> bool:
     return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def total_memory(device: torch.device) -> int:
+    """Return the bytes of memory of a device; on the CPU those of the machine, or of the container if it has less."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    import psutil
+
+    total = int(psutil.virtual_memory().total)
+    try:
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return total
+
+
 def timed(act: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
     """Return the result of a call and its seconds on the device."""
     synchronize = torch.accelerator.synchronize if device.type != "cpu" else lambda: None

@@ -24,7 +24,11 @@ overlong_option = click.option(
 )
 _ENDPOINT = endpoint_flags(EndpointOptions())
 _OPTIONS = (
-    click.option("--batch-size", type=click.IntRange(min=1), help="Samples decoded together."),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(min=1),
+        help="Samples decoded at a time. [default: as many as fit the memory, up to 64]",
+    ),
     click.option(
         "--dtype",
         type=click.Choice(["float32", "bfloat16", "float16", "auto"]),

@@ -24,6 +24,7 @@ from d2e_sft.decoding import DecodingConfig, OptionScore, PromptPair, generate, 
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import load_model
+from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 from eval.lm_eval.loglikelihood import ContinuationEncoder
@@ -77,7 +78,7 @@ class D2ELM(LM):
             )
         # The harness asks for cuda:0 by default, even without CUDA.
         self._device = torch.device((device or "cuda") if torch.cuda.is_available() else "cpu")
-        self.model = loaded.model.to(self._device).eval()
+        self.model = ready_to_decode(loaded.model, self._device)
         self.tokenizer = loaded.tokenizer
         self.encoder = ContinuationEncoder(self.tokenizer, position_limit(self.model.config))
         self.name = pretrained

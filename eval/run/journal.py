@@ -101,19 +101,23 @@ class DecodingPass:
         environment = {"d2e_sft": d2e_sft.__version__, **engine.environment(), "processes": processes.count}
         processes.decided_by_main(lambda: resumed.remove_stale(self.files.folder))
         lengths, groups = [prompt_length(pair) for pair in pairs], [one.group for one in task.conversations]
-        places = share(lengths, groups, task.decoding.batch_size, resumed.answers.keys(), processes)
+        places = share(lengths, groups, task.decoding.together, resumed.answers.keys(), processes)
         path = self.files.partial(processes.index)
         started = before = time.perf_counter()
+        counted = 0  # tokens so far
         bar = tqdm(total=len(places), desc=f"decoding ({task.title})", unit="sample", disable=not processes.is_main)
         with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
 
-            def on_answers(found: Mapping[int, str | list[OptionScore]]) -> None:
-                nonlocal before
+            def on_answers(found: Mapping[int, str | list[OptionScore]], tokens: int = 0) -> None:
+                nonlocal before, counted
+                counted += tokens
                 now = time.perf_counter()
                 seconds = round((now - before) / len(found), 6) if engine.in_turn else None
                 said = [(places[index], answer) for index, answer in found.items()]
                 answers = [task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in said]
                 writer.write([replace(answer, seconds=seconds) for answer in answers])
+                if counted:
+                    bar.set_postfix_str(f"{counted / (now - started):,.0f} tokens/s", refresh=False)
                 bar.update(len(said))
                 before = time.perf_counter()
 

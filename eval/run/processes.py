@@ -66,7 +66,7 @@ def join_processes(engine: str) -> Processes:
 
 
 def share(
-    lengths: Sequence[int], groups: Sequence[Hashable], batch_size: int, done: AbstractSet[int], processes: Processes
+    lengths: Sequence[int], groups: Sequence[Hashable], together: int, done: AbstractSet[int], processes: Processes
 ) -> list[int]:
     """The places of the prompts that this process decodes, by length and group of all prompts, without those `done`.
 
@@ -77,6 +77,6 @@ def share(
     members: dict[Hashable, list[int]] = {}
     for place in sorted(range(len(lengths)), key=lambda place: lengths[place], reverse=True):
         members.setdefault(groups[place], []).append(place)
-    batches = [order[at : at + batch_size] for order in members.values() for at in range(0, len(order), batch_size)]
+    batches = [order[at : at + together] for order in members.values() for at in range(0, len(order), together)]
     left = [[place for place in batch if place not in done] for batch in batches]
     return [place for batch in list(filter(None, left))[processes.index :: processes.count] for place in batch]

@@ -11,14 +11,21 @@ from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 from eval.run.task import Task
 
-# By index of the pair: its output, or the scores of its options. Called as answers come, in any order, by any thread.
-OnAnswers = Callable[[Mapping[int, str | list[OptionScore]]], None]
+
+class OnAnswers(Protocol):
+    """Called as answers come, in any order, by any thread."""
+
+    def __call__(self, found: Mapping[int, str | list[OptionScore]], tokens: int = 0) -> None:
+        """`found` is by index of the pair its output, or the scores of its options.
+
+        `tokens` are those of the prompts and answers, 0 if the engine does not know them.
+        """
 
 
 class Engine(Protocol):
     """Decodes and scores prompts with one model, task after task; `counts` is what this engine counts in a task.
 
-    `in_turn` engines decode one batch after another, each of one group, so that the time of a batch can be measured.
+    `in_turn` engines report batches, each of one group, as they end, so that the time of a batch can be measured.
     """
 
     name: str

@@ -12,12 +12,14 @@ import transformers
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import generate, score, stop_token_ids
+from d2e_sft.decoding.budget import MOST_PAIRS
 from d2e_sft.decoding.generation import check_beams
 from d2e_sft.decoding.likelihood import KeptStates
-from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.decoding.pairs import OptionScore, TokenPair
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.loading import load_model
+from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import ProcessError
 from eval.run.engines.engine import OnAnswers
@@ -43,8 +45,7 @@ class InProcessEngine:
         section = config.section
         loaded = load_model(model, dtype=config.options.dtype or section.dtype, attention=section.attention)
         check_beams(loaded.model, config.decoding)
-        self._model, self._tokenizer = loaded.model, loaded.tokenizer
-        self._model.to(device).eval()
+        self._model, self._tokenizer = ready_to_decode(loaded.model, device), loaded.tokenizer
         self._stop_ids: list[int] = []
         self._kept = kept
         self.counts: dict[str, int] = {}
@@ -59,15 +60,22 @@ class InProcessEngine:
     def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         def on_batch(answers: Mapping[int, list[int]]) -> None:
             texts = self._tokenizer.batch_decode(list(answers.values()), skip_special_tokens=True)
-            on_answers(dict(zip(answers, texts, strict=True)))
+            tokens = sum(_prompt_tokens(pairs[index]) + len(answer) for index, answer in answers.items())
+            on_answers(dict(zip(answers, texts, strict=True)), tokens)
 
         with _reporting_memory(pairs, decoding):
             how = {"stop_ids": self._stop_ids, "tokenizer": self._tokenizer}
             generate(self._model, pairs, decoding, on_batch=on_batch, **how)
 
     def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+        def on_batch(scores: Mapping[int, list[OptionScore]]) -> None:
+            tokens = sum(
+                _prompt_tokens(pairs[index]) + sum(one.tokens for one in options) for index, options in scores.items()
+            )
+            on_answers(scores, tokens)
+
         with _reporting_memory(pairs, decoding):
-            score(self._model, pairs, decoding, on_batch=on_answers, kept=self._kept)
+            score(self._model, pairs, decoding, on_batch=on_batch, kept=self._kept)
 
     def environment(self) -> dict[str, Any]:
         device = next(self._model.parameters()).device
@@ -81,6 +89,10 @@ class InProcessEngine:
         }
 
 
+def _prompt_tokens(pair: TokenPair) -> int:
+    return len(pair.original) + len(pair.imagined or ())
+
+
 @contextmanager
 def _reporting_memory(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> Iterator[None]:
     """Turn a lack of memory into an error with the sizes that matter."""
@@ -91,8 +103,8 @@ def _reporting_memory(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> I
             raise
         longest, reason = max(len(pair.original) for pair in pairs), str(error).strip().split("\n")[0][:200]
         raise ProcessError(
-            f"out of memory while decoding ({reason}); batches of {decoding.batch_size} prompts of up to {longest} "
-            f"tokens, at most {decoding.max_new_tokens} new tokens",
+            f"out of memory while decoding ({reason}); up to {decoding.batch_size or MOST_PAIRS} prompts of up to "
+            f"{longest} tokens, at most {decoding.max_new_tokens} new tokens",
             remedy="a smaller --batch-size, --dtype bfloat16, a lower --max-new-tokens, --overlong truncate_context; "
             "or --engine vllm, which plans its memory",
         ) from error

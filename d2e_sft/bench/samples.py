@@ -1,0 +1,104 @@
+"""`d2e bench samples`: a file of samples decoded in batches and with refill, with torch's linear layers and oneDNN's.
+
+The ways take turns. Times are of the processor, so that other work on the machine counts less.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from d2e_sft.bench.step_rows import fields_table
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding.generation import generate, stop_token_ids
+from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.decoding.samples import sample_pairs
+from d2e_sft.model.loading import load_model
+from d2e_sft.model.onednn import ready_to_decode
+from d2e_sft.util.table import Table
+
+# way → whether weights are reordered, and the batch size; the first is what the others are compared with
+WAYS: Mapping[str, tuple[bool, int | None]] = {
+    "batches of 16, torch's layers": (False, 16),
+    "batches of 16": (True, 16),
+    "refilled": (True, None),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The processor's seconds of one way, as a median, and what follows from it.
+
+    `to_first` is how many times as many samples a second as the first way, the median over the repeats. `same` is the
+    share of answers that equal the first way's token for token.
+    """
+
+    way: str
+    samples: int
+    cpu_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    to_first: float
+    same: float
+
+
+def bench_samples(
+    name: str, rows: Sequence[EventSample], decoding: DecodingConfig, repeats: int, progress: Callable[[str], object]
+) -> list[Measured]:
+    """Decode the samples in every way; UserError if the model cannot be loaded."""
+    loaded = load_model(name)
+    models = {False: loaded.model.eval(), True: ready_to_decode(load_model(name).model, "cpu")}
+    encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
+    pairs, stop_ids = sample_pairs(encoder, rows), stop_token_ids(models[False], encoder.end_of_turn)
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    answers: dict[str, list[list[int]]] = {}
+    for _ in range(repeats):
+        for way, (reordered, batch_size) in WAYS.items():
+            started = time.process_time()
+            how = replace(decoding, batch_size=batch_size)
+            answers[way] = generate(models[reordered], pairs, how, stop_ids=stop_ids)
+            seconds[way].append(time.process_time() - started)
+            progress(f"{way}: {seconds[way][-1]:.1f} s")
+    return [_measured(way, pairs, seconds, answers) for way in WAYS]
+
+
+def _measured(
+    way: str,
+    pairs: Sequence[TokenPair],
+    seconds: Mapping[str, Sequence[float]],
+    answers: Mapping[str, Sequence[Sequence[int]]],
+) -> Measured:
+    first, median = next(iter(WAYS)), statistics.median(seconds[way])
+    prompts = sum(len(pair.original) + len(pair.imagined or ()) for pair in pairs)
+    equal = [one == other for one, other in zip(answers[way], answers[first], strict=True)]
+    return Measured(
+        way,
+        len(pairs),
+        round(median, 2),
+        round(len(pairs) / median, 3),
+        round((prompts + len([*chain(*answers[way])])) / median, 1),
+        round(statistics.median(one / own for one, own in zip(seconds[first], seconds[way], strict=True)), 3),
+        sum(equal) / len(equal),
+    )
+
+
+_COLUMNS = {
+    "way": ("way", "{}"),
+    "samples": ("samples", "{:,}"),
+    "CPU s": ("cpu_s", "{:,.1f}"),
+    "samples / s": ("samples_per_s", "{:.2f}"),
+    "tokens / s": ("tokens_per_s", "{:,.0f}"),
+    "× first": ("to_first", "{:.2f}"),
+    "same answers": ("same", "{:.1%}"),
+}
+
+
+def as_table(measured: Sequence[Measured]) -> Table:
+    """Return the rows as a table."""
+    return fields_table(_COLUMNS, [vars(row) for row in measured])
