@@ -216,7 +216,7 @@ class RowCache:
 
     def _merged(self, layer: int, query: Tensor, own: Sequence[tuple[Tensor, Tensor]], scaling: float) -> Tensor:
         """Merge attention to own tokens and to prefixes by their log-sum-exp; a prefix is read once for its blocks."""
-        outputs = []
+        outputs: list[Tensor] = []
         for prefix, members in groupby(range(len(own)), key=lambda place: self.blocks[place].prefix):
             output, normaliser = (torch.cat(parts) for parts in zip(*(own[place] for place in members), strict=True))
             queries, query = query[: len(output)], query[len(output) :]
