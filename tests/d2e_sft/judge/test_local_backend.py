@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,17 +68,17 @@ def test_the_estimate_counts_and_a_second_run_does_not_even_load_the_same_weight
 
 
 def test_replies_before_the_end_of_a_run_are_kept(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from d2e_sft.decoding import generation
+    from d2e_sft.decoding.rows import PackedRows
 
-    rows_of, batches = generation.rows_of, []
+    add, batches = PackedRows.add, []
 
-    def breaks(*args: object) -> object:
+    def breaks(rows: PackedRows, *args: Any) -> None:
         batches.append(args)
         if len(batches) == 2:
             raise KeyboardInterrupt
-        return rows_of(*args)  # type: ignore[arg-type]
+        add(rows, *args)
 
-    monkeypatch.setattr(generation, "rows_of", breaks)
+    monkeypatch.setattr(PackedRows, "add", breaks)
     with pytest.raises(KeyboardInterrupt):
         ask(local(model))
     monkeypatch.undo()
