@@ -109,7 +109,7 @@ class TrainSection(Section):
     """Optimisation, evaluation during training, and what is saved.
 
     Keys are arguments of transformers' TrainingArguments, with the same meaning, and a few of our own: `batch_size`,
-    `micro_batch_tokens`, `packing`, `compile_layers`, `sample_predictions` and `early_stopping_*`.
+    `micro_batch_tokens`, `rows_per_context`, `packing`, `compile_layers`, `sample_predictions`, `early_stopping_*`.
     """
 
     output_dir: UserPath
@@ -128,6 +128,8 @@ class TrainSection(Section):
     """Samples per forward pass in evaluations; null uses `train.per_device_train_batch_size`."""
     micro_batch_tokens: int | None = Field(default=None, ge=8)
     """Split a step into micro-batches of at most this many tokens instead of a fixed number of samples."""
+    rows_per_context: int = Field(default=1, ge=1)
+    """How many rows with the same context a step takes together at most, to compute it once; 1 draws rows singly."""
     learning_rate: float = Field(default=1e-5, gt=0)
     """Peak learning rate, reached after the warm-up."""
     lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"

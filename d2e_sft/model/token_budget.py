@@ -1,44 +1,43 @@
-"""Balanced micro-batches within a token budget.
+"""Balanced micro-batches within a budget of tokens or rows, composed by shared contexts.
 
-The seed decides which samples a step takes, their lengths how they are cut. The cut changes only memory and time.
+The cut of a step changes only memory and time. Rows with the same context share a micro-batch, whose packed row holds
+the context once.
 
-Legend: n samples, S samples of a step, P processes.
+Legend: n samples.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch.utils.data import Dataset, Sampler
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import IGNORE, Row, computed, right_pad, sources
-from d2e_sft.model.packing import common_length, pack
+from d2e_sft.model.collation import Row, computed, sources
+from d2e_sft.model.packing import MIN_SHARED, common_length, pack
 from d2e_sft.model.packing_support import Layout
-
-REPEATED = "repeated"  # marks a micro-batch with weight 0 that only keeps processes in step
 
 
 @dataclass(frozen=True)
 class TokenCosts:
     """The tokens that each row adds to a micro-batch.
 
-    Packed micro-batches may hold fewer tokens: prefixes that only some samples share are counted for each. Padded rows
-    are as wide as the widest.
+    Packed micro-batches may hold fewer tokens: prefixes that only some samples share are counted for each, except for
+    those of a common context. Padded rows are as wide as the widest.
 
     Attributes:
         tokens: (n) of each row; of its widest view if rows are padded.
         shared: Tokens of the prefix that all samples share, which a packed micro-batch holds once.
         views: Computed views of each row if rows are padded, else empty.
+        contexts: (n) equal for rows with the same context; empty if no row has one.
+        saved: Context → tokens that each further row with it saves in a micro-batch.
     """
 
     tokens: Sequence[int]
     shared: int = 0
     views: Sequence[int] = ()
+    contexts: Sequence[Hashable] = ()
+    saved: Mapping[Hashable, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Sequence[Row], layout: Layout, d2e: D2ESection) -> TokenCosts:
@@ -46,20 +45,28 @@ class TokenCosts:
         views = d2e.step_views
         padded = layout.packing in ("batched", "encoder_decoder")
         tokens, counts, first, shared = list[int](), list[int](), None, 0
-        for row in rows:
+        contexts, prefixes = list[Hashable](), dict[Hashable, Sequence[int]]()
+        for number, row in enumerate(rows):
             answer, own = list(row["answer"][:-1]), computed(sources([row], views, d2e.view_gradients))
             prompts = [list(row[views[v]]) for v in own]
             counts.append(len(own))
+            contexts.append(row.get("context") or (number,))  # a row without a context shares it with none
             if padded:
                 tokens.append(max(map(len, prompts)) + len(answer))
                 continue
             tokens.append(len(pack([[[*prompt, *answer] for prompt in prompts]]).tokens))
+            if layout.packing != "shared_batch":
+                continue
             if first is None:
-                first = prompts[0]
-                shared = min(map(len, prompts)) if layout.packing == "shared_batch" else 0
-            if shared:
-                shared = min(shared, *(common_length([first, prompt]) for prompt in prompts))
-        return cls(tokens, shared, counts if padded else ())
+                first, shared = prompts[0], min(map(len, prompts))
+            shared = min(shared, *(common_length([first, prompt]) for prompt in prompts)) if shared else 0
+            before = prefixes.setdefault(contexts[-1], prompts[0])
+            prefixes[contexts[-1]] = before[: common_length([[*before, 0], prompts[0]])]
+        # A split of the packed row may compute shared runs shorter than MIN_SHARED twice, for each view.
+        fixed = shared + (MIN_SHARED - 1) * len(views)
+        repeated = Counter(contexts)
+        saved = {key: len(ids) - fixed for key, ids in prefixes.items() if repeated[key] > 1 and len(ids) > fixed}
+        return cls(tokens, shared, counts if padded else (), contexts, saved)
 
     def of_micro_batch(self, rows: Sequence[int]) -> int:
         """Return an upper bound of the tokens of the rows together."""
@@ -67,15 +74,42 @@ class TokenCosts:
             return 0
         if self.views:
             return sum(self.views[i] for i in rows) * max(self.tokens[i] for i in rows)
-        return sum(self.tokens[i] - self.shared for i in rows) + self.shared
+        repeated = Counter(self.contexts[i] for i in rows) if self.saved else {}
+        saved = sum(self.saved.get(key, 0) * (n - 1) for key, n in repeated.items())
+        return sum(self.tokens[i] - self.shared for i in rows) + self.shared - saved
+
+    def budgeted(self, tokens: int | None, rows: int) -> tuple[TokenCosts, int]:
+        """Return costs and the budget of a micro-batch: `tokens`, or `rows` of cost 1 if `tokens` is None."""
+        if tokens is not None:
+            return self, tokens
+        ones, nothing = [1] * len(self.tokens), dict.fromkeys(self.saved, 0)
+        return replace(self, tokens=ones, shared=0, views=(), saved=nothing), rows
+
+    def why_nothing_is_saved(self, layout: Layout) -> str | None:
+        """Return why rows with the same context share no tokens; None if some do."""
+        if self.saved:
+            return None
+        if layout.packing != "shared_batch":
+            return f"packing {layout.packing} shares no tokens between samples"
+        if len(set(self.contexts)) == len(self.contexts):
+            return "no two rows have the same context"
+        return "prompts with the same context begin differently (it comes after the question, or is short)"
+
+    def together(self, rows: Sequence[int]) -> list[list[int]]:
+        """Return the rows in groups that share a context, in the order of their first rows."""
+        groups = dict[Hashable, list[int]]()
+        for i in rows:
+            alone = not self.saved or self.contexts[i] not in self.saved
+            groups.setdefault(("row", i) if alone else self.contexts[i], []).append(i)
+        return list(groups.values())
 
 
 def cut_by_tokens(rows: Sequence[int], costs: TokenCosts, budget: int, processes: int = 1) -> list[list[int]]:
     """Cut the rows of an optimiser step into micro-batches of at most `budget` tokens, a multiple of `processes`.
 
-    Packed micro-batches are filled evenly (the longest sample first, each into the emptiest one), padded ones hold
-    samples of similar length. A sample over the budget is a micro-batch of its own. With fewer samples than processes,
-    some micro-batches are empty.
+    Packed micro-batches are filled evenly (the longest sample first, each into the emptiest one, rows with the same
+    context together), padded ones hold samples of similar length. A sample over the budget is a micro-batch of its
+    own. With fewer samples than processes, some micro-batches are empty.
     """
     order = sorted(rows, key=lambda i: (-costs.tokens[i], i))
     cut = _in_runs if costs.views else _evenly
@@ -90,13 +124,28 @@ def cut_by_tokens(rows: Sequence[int], costs: TokenCosts, budget: int, processes
 
 def _evenly(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -> list[list[int]]:
     count = max(count, min(len(order), costs.of_micro_batch(order) // budget))
+    groups = [part for group in costs.together(order) for part in _within(group, costs, budget)]
+    while len(groups) < min(count, len(order)):  # so that no process waits for the rows of a context
+        _halve(groups, max(range(len(groups)), key=lambda at: len(groups[at])))
+    loads = [max(costs.of_micro_batch(group) - costs.shared, 1) for group in groups]
     parts: list[list[int]] = [[] for _ in range(count)]
-    loads = [0] * count
-    for i in order:
-        emptiest = loads.index(min(loads))
-        parts[emptiest].append(i)
-        loads[emptiest] += max(costs.tokens[i] - costs.shared, 1)
+    filled = [0] * count
+    for at in sorted(range(len(groups)), key=lambda at: -loads[at]):  # stable
+        emptiest = filled.index(min(filled))
+        parts[emptiest] += groups[at]
+        filled[emptiest] += loads[at]
     return parts
+
+
+def _within(group: list[int], costs: TokenCosts, budget: int) -> list[list[int]]:
+    """Return the rows of a context in as few equal parts as fit the budget, or one by one."""
+    cuts = ([group[k::count] for k in range(count)] for count in range(1, len(group) + 1))
+    return next(parts for parts in cuts if all(len(p) == 1 or costs.of_micro_batch(p) <= budget for p in parts))
+
+
+def _halve(parts: list[list[int]], at: int) -> None:
+    half = len(parts[at]) // 2
+    parts[at : at + 1] = [parts[at][:half], parts[at][half:]]
 
 
 def _in_runs(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -> list[list[int]]:
@@ -107,68 +156,5 @@ def _in_runs(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -
         else:
             parts.append([i])
     while len(parts) < count:
-        fullest = max(range(len(parts)), key=lambda at: len(parts[at]))
-        half = len(parts[fullest]) // 2
-        parts[fullest : fullest + 1] = [parts[fullest][:half], parts[fullest][half:]]
+        _halve(parts, max(range(len(parts)), key=lambda at: len(parts[at])))
     return parts
-
-
-class TokenBudgetSteps(Sampler[list[list[int]]]):
-    """Yields this process's micro-batches of each optimiser step, as row indices; equally many on each process.
-
-    Rows are ordered as by accelerate's seedable sampler; a step's samples depend neither on budget nor processes.
-
-    Args:
-        step_size: samples per optimiser step, over all processes.
-        budget: tokens per micro-batch.
-    """
-
-    def __init__(
-        self, costs: TokenCosts, step_size: int, budget: int, *, seed: int, rank: int = 0, processes: int = 1
-    ) -> None:
-        self.costs, self.step_size, self.budget = costs, step_size, budget
-        self.seed, self.rank, self.processes = seed, rank, processes
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Select the shuffle of the next pass."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.costs.tokens) / self.step_size)
-
-    def __iter__(self) -> Iterator[list[list[int]]]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order: list[int] = torch.randperm(len(self.costs.tokens), generator=generator).tolist()
-        for start in range(0, len(order), self.step_size):
-            parts = cut_by_tokens(order[start : start + self.step_size], self.costs, self.budget, self.processes)
-            yield parts[self.rank :: self.processes]
-
-
-class MicroBatchRows(Dataset[list[Row]]):
-    """Rows indexed by lists, for a loader whose batches are the micro-batches of a step."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, indices: Sequence[int]) -> list[Row]:
-        # All processes run equally many forwards, so an empty micro-batch runs a row with weight 0.
-        return [self.rows[i] for i in indices] or [{**self.rows[0], REPEATED: True}]
-
-
-@dataclass(frozen=True)
-class StepCollator:
-    """Collates each micro-batch of a step, under `micro_batches`; `labels` holds the answers that count."""
-
-    collate: Callable[[Sequence[Row]], dict[str, Any]]
-
-    def __call__(self, step: Sequence[Sequence[Row]]) -> dict[str, Any]:
-        parts = [
-            {**self.collate(rows), **({REPEATED: True} if any(REPEATED in row for row in rows) else {})}
-            for rows in step
-        ]
-        answers = [row["answer"] for rows in step for row in rows if REPEATED not in row]
-        return {"micro_batches": parts, "labels": right_pad(answers or [[IGNORE]], IGNORE)}

@@ -52,10 +52,15 @@ class Steps:
     warmup: int
 
 
+def loads_whole_steps(train: Any) -> bool:
+    """Whether a process loads its share of a step at once, and cuts it by tokens or contexts."""
+    return train.micro_batch_tokens is not None or train.rows_per_context > 1
+
+
 def count_steps(train: Any, samples: int, processes: int) -> Steps:
-    """Optimiser steps of a run over `samples` rows; with `micro_batch_tokens` a step counts as one micro-batch."""
+    """Optimiser steps of a run over `samples` rows; a step that is loaded at once counts as one micro-batch."""
     accumulation = accumulation_steps(train, processes)
-    at_once = train.batch_size // processes if train.micro_batch_tokens else train.per_device_train_batch_size
+    at_once = train.batch_size // processes if loads_whole_steps(train) else train.per_device_train_batch_size
     micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
     per_epoch = math.ceil(micro_batches / accumulation)
     total = train.max_steps if train.max_steps > 0 else math.ceil(train.num_train_epochs * per_epoch)
@@ -161,18 +166,18 @@ def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
 def accumulation_steps(train: Any, processes: int) -> int:
     """Micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
 
-    With `micro_batch_tokens` it is 1: a process loads its share of a step at once, and splits it by tokens.
+    It is 1 if a process loads its share of a step at once, see `loads_whole_steps`.
     Raises UserError if `batch_size` cannot be split over the processes, in micro-batches of equal size.
     """
-    by_tokens = train.micro_batch_tokens is not None
-    size = 1 if by_tokens else train.per_device_train_batch_size
+    at_once = loads_whole_steps(train)
+    size = 1 if at_once else train.per_device_train_batch_size
     if train.batch_size % (size * processes):
-        parts = "" if by_tokens else f" in micro-batches of train.per_device_train_batch_size={size}"
+        parts = "" if at_once else f" in micro-batches of train.per_device_train_batch_size={size}"
         raise UserError(
             f"train.batch_size={train.batch_size} cannot be split over {processes} processes{parts}",
             remedy=f"choose train.batch_size as a multiple of {size * processes}, or smaller micro-batches",
         )
-    return 1 if by_tokens else train.batch_size // (size * processes)
+    return 1 if at_once else train.batch_size // (size * processes)
 
 
 def adapter_config(recipe: Recipe) -> Any:

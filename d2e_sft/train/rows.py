@@ -44,12 +44,24 @@ class TokenRows:
 
     @cached_property
     def dataset(self) -> datasets.Dataset:
-        """Tokens in columns: one per view, `answer`, `content`, and `trained` and `weight` if some row has them."""
-        several = any(item.trained for item in self.encoded.kept)
-        weighted = any(item.weight != 1 for item in self.encoded.kept)
+        """The `rows` in columns."""
         import datasets
 
-        return datasets.Dataset.from_list([dataset_row(item, several, weighted) for item in self.encoded.kept])
+        return datasets.Dataset.from_list(self.rows())
+
+    def rows(self) -> list[Row]:
+        """Tokens: one list per view, `answer`, `content`, and `trained` and `weight` if some row has them.
+
+        `context` is the number of its context in its format, or 0 without one.
+        """
+        several = any(item.trained for item in self.encoded.kept)
+        weighted = any(item.weight != 1 for item in self.encoded.kept)
+        rows, numbers = list[Row](), dict[tuple[str, str], int]()
+        for sample, item in zip(self.samples, self.encoded.kept, strict=True):
+            key = (sample.format, sample.context)
+            number = numbers.setdefault(key, len(numbers) + 1) if sample.context else 0
+            rows.append({**dataset_row(item, several, weighted), "context": number})
+        return rows
 
 
 def read_rows(

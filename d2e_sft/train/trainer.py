@@ -23,14 +23,15 @@ from d2e_sft.model.collation import IGNORE, counts_of
 from d2e_sft.model.device import LapTimer
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.model.token_budget import REPEATED, TokenBudgetSteps
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
 from d2e_sft.train.evaluation.held_out import HeldOut, check_best_metric
+from d2e_sft.train.prepare import loads_whole_steps
 from d2e_sft.train.steps import setup
+from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, step_loader
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard
 
 
@@ -127,10 +128,10 @@ class D2ETrainer(Trainer):
             save_model_whole(self, target, lambda folder: write(folder, _internal_call=True))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Like transformers'; with `micro_batch_tokens` a loader of whole steps, cut into micro-batches."""
-        if self.args.micro_batch_tokens is None:
+        """Like transformers'; a loader of whole steps with `micro_batch_tokens` or `rows_per_context`."""
+        if not loads_whole_steps(self.args):
             return super().get_train_dataloader()
-        loader, self.token_steps = setup.step_loader(self)
+        loader, self.token_steps = step_loader(self)
         return loader
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:

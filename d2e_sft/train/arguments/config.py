@@ -19,7 +19,7 @@ from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.micro_batch import checkpointing_argument
-from d2e_sft.train.prepare import accumulation_steps, automatic_precision
+from d2e_sft.train.prepare import accumulation_steps, automatic_precision, loads_whole_steps
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError, describe_validation_error
 
@@ -174,7 +174,8 @@ class D2EConfig(_Keys):
                 remedy="leave gradient_accumulation_steps out, and set batch_size to the samples of a step",
             )
         self.gradient_accumulation_steps = accumulation_steps(self, processes)
-        if self.micro_batch_tokens is not None:  # the loader yields a process's share of a step at once
+        self.micro_batch_rows = size
+        if loads_whole_steps(self):  # the loader yields a process's share of a step at once
             self.per_device_train_batch_size = self.batch_size // processes
 
     def _reject_unsupported(self) -> None:

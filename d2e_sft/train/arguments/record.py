@@ -19,6 +19,7 @@ from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
 from d2e_sft.train.data_record import DATA_FILE, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
+from d2e_sft.train.prepare import loads_whole_steps
 from d2e_sft.train.rows import describe_rows
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn
@@ -116,7 +117,7 @@ class RecordRun(TrainerCallback):
         )
         print("\n".join([*lines, self.trainer.layout.describe()]), flush=True)
         at_once = train.per_device_train_batch_size * processes
-        if processes > 1 and not train.micro_batch_tokens and samples % at_once:
+        if processes > 1 and not loads_whole_steps(train) and samples % at_once:
             warn(
                 f"{samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an "
                 f"epoch repeats {at_once - samples % at_once} samples of its beginning"

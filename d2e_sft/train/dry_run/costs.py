@@ -19,10 +19,11 @@ from d2e_sft.model.device import PeakMemory, timed, usable_device
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.model.token_budget import TokenBudgetSteps, TokenCosts
+from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
-from d2e_sft.train.prepare import Steps
+from d2e_sft.train.prepare import Steps, loads_whole_steps
+from d2e_sft.train.steps.loader import Draws, TokenBudgetSteps, problems
 from d2e_sft.util.errors import UserError
 
 _ENOUGH_S = 10.0  # no further micro-batch is timed after this
@@ -70,26 +71,37 @@ class Speed:
     peak: int | None = None  # on a CPU the growth of the process, with its weights; None if not measurable
 
 
-def draw(
-    recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps
-) -> tuple[list[list[int]], list[int], float]:
-    """Draw the first micro-batches of a run, shuffled.
+@dataclass(frozen=True)
+class Drawn:
+    """The first micro-batches of a run, shuffled, as row indices.
 
-    Returns row indices of the micro-batches and of the heaviest one, and the average micro-batches per optimiser step.
+    Attributes:
+        heaviest: The micro-batch with the most tokens.
+        of_a_step: Average micro-batches per optimiser step and process.
+        notes: What training would warn of.
     """
+
+    micro_batches: list[list[int]]
+    heaviest: list[int]
+    of_a_step: float
+    notes: list[str]
+
+
+def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> Drawn:
+    """Draw the micro-batches of an epoch as training does."""
     train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e)
-    if train.micro_batch_tokens is None:
+    if not loads_whole_steps(train):
         size, order = train.per_device_train_batch_size, list(range(len(rows)))
         longest = sorted(order, key=lambda i: costs.of_micro_batch([i]), reverse=True)
         random.Random(0).shuffle(order)
         found = [order[start : start + size] for start in range(0, len(rows), size)]
-        return found[:_DRAWS], longest[:size], steps.accumulation
-    plan = TokenBudgetSteps(
-        costs, train.batch_size, train.micro_batch_tokens, seed=train.seed, processes=steps.processes
-    )
-    epoch = list(plan)
+        return Drawn(found[:_DRAWS], longest[:size], steps.accumulation, [])
+    draws = Draws(train.batch_size, train.seed, train.rows_per_context)
+    counted, budget = costs.budgeted(train.micro_batch_tokens, train.per_device_train_batch_size)
+    epoch = list(TokenBudgetSteps(counted, draws, budget, processes=steps.processes))
     found = [part for step in epoch for part in step if part]
-    return found[:_DRAWS], max(found, key=costs.of_micro_batch), len(found) / len(epoch)
+    notes = list(problems(costs, train, layout))
+    return Drawn(found[:_DRAWS], max(found, key=costs.of_micro_batch), len(found) / len(epoch), notes)
 
 
 def measure_speed(plan: Plan) -> Speed | None:
@@ -142,7 +154,7 @@ def _measured(plan: Plan) -> Speed:
 def memory_lines(plan: Plan, speed: Speed | None) -> list[str]:
     """The measured peak, if the run fits this machine and is meant for it; otherwise an estimate."""
     batch, samples = plan.heaviest, f"{len(plan.heaviest['labels'])} samples"
-    if not plan.recipe.train.micro_batch_tokens:
+    if not loads_whole_steps(plan.recipe.train):
         samples = f"the {len(batch['labels'])} longest samples"
     heaviest = (
         f"for the heaviest micro-batch, {samples}: {batch['input_ids'].numel()} tokens laid out, "
@@ -197,8 +209,8 @@ def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
     steps = plan.steps
     if speed is None:
         return [f"not measured: a micro-batch does not fit {plan.device_name}"]
-    # `steps` counts the share of a step as one micro-batch if it is cut by tokens.
-    cut = plan.of_a_step if plan.recipe.train.micro_batch_tokens else 1.0
+    # `steps` counts the share of a step as one micro-batch if it is loaded at once.
+    cut = plan.of_a_step if loads_whole_steps(plan.recipe.train) else 1.0
     lines = [
         f"{hours(seconds_in_all(speed, steps, cut))} in all, without loading and saving",
         f"a micro-batch {speed.per_micro_batch:.2f} s, the optimiser's step {speed.per_step:.2f} s",

@@ -19,8 +19,15 @@ from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
 from d2e_sft.train.dry_run.costs import Plan, draw, measure_speed, memory_lines, time_lines
-from d2e_sft.train.prepare import adapter_config, check_recipe, count_steps, load_on_all, wrapped_in_adapter
-from d2e_sft.train.rows import TokenRows, dataset_row, describe_rows, read_rows
+from d2e_sft.train.prepare import (
+    adapter_config,
+    check_recipe,
+    count_steps,
+    load_on_all,
+    loads_whole_steps,
+    wrapped_in_adapter,
+)
+from d2e_sft.train.rows import TokenRows, describe_rows, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
@@ -55,7 +62,7 @@ def dry_run(
     model = wrapped_in_adapter(loaded.model, adapter_config(recipe), recipe.model.name)
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
-    rows = [dataset_row(item) for item in training.encoded.kept]
+    rows = training.rows()
     if recipe.d2e.frozen_views:
         rows, collate = numbered(rows), FrozenCollator(collate, blank_states(model, recipe.d2e, rows))
     where = "" if launcher is None else f" (--launch {launcher} on {_count_processes(processes)})"
@@ -68,17 +75,17 @@ def dry_run(
     section("samples (| prompt, not trained on; > answer, trained on)", example_lines(training, loaded.tokenizer))
     section("lengths", _length_lines(recipe, training, loaded))
     steps = count_steps(recipe.train, len(training.samples), processes)
-    micro_batches, longest, of_a_step = draw(recipe, rows, layout, steps)
-    batches = [collate([rows[i] for i in part]) for part in micro_batches]
-    heaviest = collate([rows[i] for i in longest])
-    plan = Plan(recipe, model, layout, steps, batches, heaviest, of_a_step, launcher)
+    drawn = draw(recipe, rows, layout, steps)
+    batches = [collate([rows[i] for i in part]) for part in drawn.micro_batches]
+    heaviest = collate([rows[i] for i in drawn.heaviest])
+    plan = Plan(recipe, model, layout, steps, batches, heaviest, drawn.of_a_step, launcher)
     laid_out, apart = plan.average_tokens
     tokens = (
         f"average tokens of a micro-batch: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
         f"({laid_out / apart:.2f} ×)"
     )
     section("layout", [layout.describe(), tokens])
-    section("steps", _step_lines(plan))
+    section("steps", [*_step_lines(plan), *(f"warning: {note}" for note in drawn.notes)])
     speed = measure_speed(plan)
     section(f"memory per device{where}", memory_lines(plan, speed))
     section(f"time{where}", time_lines(plan, speed))
@@ -118,18 +125,17 @@ def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[
 
 def _step_lines(plan: Plan) -> list[str]:
     train, data, steps = plan.recipe.train, plan.recipe.data, plan.steps
-    if train.micro_batch_tokens is None:
-        cut = f"{steps.accumulation} micro-batches of {train.per_device_train_batch_size}"
-    else:
+    cut = f"{steps.accumulation} micro-batches of {train.per_device_train_batch_size}"
+    if loads_whole_steps(train):
         samples = sum(len(batch["labels"]) for batch in plan.batches) / len(plan.batches)
-        cut = (
-            f"{plan.of_a_step:.3g} micro-batches of at most {train.micro_batch_tokens} tokens ({samples:.3g} samples "
-            "on average)"
-        )
+        tokens = train.micro_batch_tokens
+        budget = f"{tokens} tokens" if tokens else f"{train.per_device_train_batch_size} samples"
+        cut = f"{plan.of_a_step:.3g} micro-batches of at most {budget} ({samples:.3g} samples on average)"
+    alike = f", up to {train.rows_per_context} with the same context together" if train.rows_per_context > 1 else ""
     saving = f"every {train.save_steps} steps, the last {train.save_total_limit} kept" if train.save_steps else "none"
     evaluating = f"every {train.eval_steps} steps" if train.eval_steps else "after each epoch"
     return [
-        f"{steps.samples} samples / batch {train.batch_size} = {steps.per_epoch} optimiser steps per epoch",
+        f"{steps.samples} samples / batch {train.batch_size}{alike} = {steps.per_epoch} optimiser steps per epoch",
         f"{steps.total} optimiser steps in all ({steps.total / steps.per_epoch:g} epochs), {steps.warmup} of them "
         f"warm-up",
         f"a step: {cut} on {_count_processes(steps.processes)}",

@@ -1,4 +1,4 @@
-"""Parts of a `D2ETrainer`: its model and rows, its callbacks, its loader of steps, and the values of its logs."""
+"""Parts of a `D2ETrainer`: its model and rows, its callbacks, and the values of its logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from accelerate import DistributedType
-from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import ProgressCallback
@@ -20,7 +19,6 @@ from d2e_sft.config.objectives import OBJECTIVES
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.model.token_budget import MicroBatchRows, StepCollator, TokenBudgetSteps, TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.objective.terms import Objective
@@ -156,33 +154,6 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
         **({} if skipped is None else {"skipped_steps": skipped}),
         **{f"time_{'' if part == 'elsewhere' else 'in_'}{part}": round(share, 4) for part, share in shares.items()},
     }
-
-
-def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
-    """A loader of whole steps, each cut into micro-batches within `micro_batch_tokens`, and its sampler."""
-    if trainer.train_dataset is None:
-        raise ValueError("training needs rows: pass train_dataset to the trainer")
-    args, accelerator, budget = trainer.args, trainer.accelerator, trainer.args.micro_batch_tokens
-    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.d2e)
-    larger = sum(costs.of_micro_batch([i]) > budget for i in range(len(costs.tokens)))
-    if larger and accelerator.is_main_process:
-        warn(
-            f"{larger} of {len(costs.tokens)} samples have more than micro_batch_tokens={budget} tokens; each of them "
-            "is a micro-batch by itself"
-        )
-    rank, processes = accelerator.process_index, accelerator.num_processes
-    size = args.per_device_train_batch_size * processes
-    steps = TokenBudgetSteps(costs, size, budget, seed=args.data_seed, rank=rank, processes=processes)
-    loader = DataLoader(
-        MicroBatchRows(trainer.train_dataset),
-        batch_sampler=steps,
-        collate_fn=StepCollator(trainer.data_collator),
-        num_workers=args.dataloader_num_workers,
-        pin_memory=args.dataloader_pin_memory,
-        # Its own generator: without one an iteration draws from the global one, as dropout does.
-        generator=torch.Generator(),
-    )
-    return loader, steps
 
 
 def stopped_early(callbacks: Sequence[TrainerCallback]) -> bool:

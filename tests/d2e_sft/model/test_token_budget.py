@@ -1,48 +1,20 @@
-"""Micro-batches by tokens: how a step is cut, and that the cut changes nothing but the cut."""
+"""How the rows of a step are cut into micro-batches, by tokens or by rows."""
 
 from __future__ import annotations
 
-import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import BatchedCollator, PackedCollator, Row
+from d2e_sft.model.collation import PackedCollator, Row
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.model.token_budget import (
-    REPEATED,
-    MicroBatchRows,
-    StepCollator,
-    TokenBudgetSteps,
-    TokenCosts,
-    cut_by_tokens,
-)
+from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
+from tests.d2e_sft.train.steps.test_loader import rows
 
 D2E = D2ESection()
-VIEWS = D2E.views
-
-
-def rows(count: int, seed: int = 0) -> list[Row]:
-    """Samples of uneven lengths that all begin with the same twenty tokens; every third is refined to the whole."""
-    source = random.Random(seed)
-
-    def some(low: int, high: int) -> list[int]:
-        return [source.randrange(1, 1000) for _ in range(source.randint(low, high))]
-
-    prefix, found = some(20, 20), []
-    for number in range(count):
-        context, question = some(0, 200), some(5, 30)
-        kept = len(context) if number % 3 == 1 else len(context) // 2
-        found.append(
-            {
-                "original": [*prefix, *context, *question],
-                "imagined": [*prefix, *question],
-                "refined": [*prefix, *context[:kept], *question],
-                "answer": some(1, 12),
-            }
-        )
-    return found
+SHARED = Layout("shared_batch", "sdpa")
 
 
 def test_packed_micro_batches_are_filled_evenly_and_padded_ones_hold_like_lengths() -> None:
@@ -61,52 +33,55 @@ def test_packed_micro_batches_are_filled_evenly_and_padded_ones_hold_like_length
     assert cut_by_tokens(range(6), fewer, budget=7 * 60) == [[1, 3, 5], [4, 2, 0]]
 
 
-@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
-@pytest.mark.parametrize("processes", [1, 3])
+def test_rows_with_the_same_context_share_a_micro_batch() -> None:
+    # Contexts a to c; a further row of a saves 30 of its 40 tokens, one of b 5, and rows of c share too little.
+    costs = TokenCosts([40] * 8, shared=0, contexts="abacbaca", saved={"a": 30, "b": 5})
+    assert costs.of_micro_batch([0, 2, 5]) == 40 + 2 * (40 - 30)
+    assert costs.of_micro_batch([0, 1, 4, 3, 6]) == 40 + (2 * 40 - 5) + 2 * 40
+    assert cut_by_tokens(range(8), costs, budget=80) == [[1, 4], [0, 2, 5, 7], [3, 6]]
+    assert cut_by_tokens(range(8), costs, budget=60) == [[0, 5], [2, 7], [1], [4], [3], [6]]
+    by_rows, most = costs.budgeted(None, 3)
+    assert most == 3
+    for processes in (1, 2, 4):
+        parts = cut_by_tokens(range(8), by_rows, most, processes)
+        assert sorted(i for part in parts for i in part) == list(range(8))
+        assert len(parts) % processes == 0
+        assert max(map(len, parts)) <= 3
+    one_context = TokenCosts([40] * 4, contexts="aaaa", saved={"a": 30})
+    assert sorted(map(len, cut_by_tokens(range(4), one_context, budget=500, processes=2))) == [2, 2], "none waits"
+
+
+@pytest.mark.parametrize("views", [3, 1])
+@pytest.mark.parametrize("size", [2, 5, 16])
+def test_contexts_save_tokens_and_never_hold_more_than_is_counted(views: int, size: int) -> None:
+    d2e = D2E if views == 3 else D2ESection(debias=False, distill=False)
+    samples = rows(48, contexts=6)
+    costs = TokenCosts.of(samples, SHARED, d2e)
+    alone = TokenCosts.of([{**row, "context": 0} for row in samples], SHARED, d2e)
+    collate, kept = PackedCollator(d2e.step_views), Counter[str]()
+    for start in range(0, 48, size):
+        part = sorted(range(48), key=lambda i: samples[i]["context"])[start : start + size]
+        kept["laid out"] += (laid_out := collate([samples[i] for i in part])["input_ids"].numel())
+        kept["counted"] += (counted := costs.of_micro_batch(part))
+        kept["alone"] += alone.of_micro_batch(part)
+        assert laid_out <= counted
+    assert kept["laid out"] <= kept["counted"] < 0.9 * kept["alone"]
+
+
 @pytest.mark.parametrize(
-    "d2e", [D2E, D2ESection(debias=False, view_gradients="original")], ids=["d2e", "one other view"]
+    ("packing", "change", "reason"),
+    [
+        ("shared_batch", {}, None),
+        ("batched", {}, "packing batched shares no tokens between samples"),
+        ("shared_batch", {"context": 0}, "no two rows have the same context"),
+        ("shared_batch", {"original": "reversed"}, "begin differently"),
+    ],
 )
-def test_no_micro_batch_is_laid_out_in_more_tokens_than_the_budget(
-    packing: Any, processes: int, d2e: D2ESection
-) -> None:
-    samples, budget = rows(40), 900
-    costs = TokenCosts.of(samples, Layout(packing, "sdpa"), d2e)
-    collate: Any = (
-        BatchedCollator(d2e.views, 0, d2e.view_gradients)
-        if packing == "batched"
-        else PackedCollator(d2e.views, packing == "shared_batch", d2e.view_gradients)
-    )
-    plans = [
-        list(TokenBudgetSteps(costs, 16, budget, seed=0, rank=rank, processes=processes)) for rank in range(processes)
-    ]
-    assert len({tuple(map(len, plan)) for plan in plans}) == 1, "processes run as many forwards"
-    parts = [part for plan in plans for step in plan for part in step]
-    assert sorted(i for part in parts for i in part) == list(range(40)), "each sample once"
-    assert any(len(part) > 1 for part in parts)
-    for part in parts:
-        laid_out = collate([samples[i] for i in part])["input_ids"].numel() if part else 0
-        assert laid_out <= costs.of_micro_batch(part)
-        assert laid_out <= budget or len(part) == 1
-
-
-def test_a_step_has_the_samples_that_the_seed_and_the_epoch_say() -> None:
-    costs = TokenCosts.of(rows(20), Layout("shared_batch", "sdpa"), D2E)
-
-    def samples(budget: int, epoch: int = 0, **options: Any) -> list[list[int]]:
-        plan = TokenBudgetSteps(costs, 8, budget, **{"seed": 4, **options})
-        plan.set_epoch(epoch)
-        assert len(plan) == 3
-        return [sorted(i for part in step for i in part) for step in plan]
-
-    assert samples(400) == samples(5000) == samples(400)
-    assert samples(400, seed=5) != samples(400) != samples(400, epoch=1)
-    assert samples(400, epoch=1) == samples(400, seed=5), "as accelerate's seedable sampler draws"
-
-
-def test_a_micro_batch_without_samples_runs_a_row_that_does_not_count() -> None:
-    data = MicroBatchRows(rows(3))
-    step = StepCollator(PackedCollator(VIEWS))([data[[1, 2]], data[[]]])
-    counted, repeated = step["micro_batches"]
-    assert REPEATED not in counted
-    assert repeated[REPEATED]
-    assert step["labels"].tolist() == counted["labels"].tolist()
+def test_why_contexts_save_nothing_is_named(packing: Any, change: dict[str, Any], reason: str | None) -> None:
+    samples: list[Row] = rows(12, contexts=3)
+    if "original" in change:
+        samples = [{**row, "original": row["original"][::-1]} for row in samples]
+    else:
+        samples = [{**row, **change} for row in samples]
+    found = TokenCosts.of(samples, Layout(packing, "sdpa"), D2E).why_nothing_is_saved(Layout(packing, "sdpa"))
+    assert found is reason if reason is None else reason in str(found)

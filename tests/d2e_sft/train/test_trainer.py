@@ -25,12 +25,24 @@ SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "m
 
 
 def _trainer(
-    folder: Path, config: D2ESection, *, micro: int, accumulation: int = 1, model: Any = None, **options: Any
+    folder: Path,
+    config: D2ESection,
+    *,
+    micro: int,
+    accumulation: int = 1,
+    model: Any = None,
+    rows: str = "",
+    **options: Any,
 ) -> D2ETrainer:
     batch = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": accumulation}
     args = D2EConfig(str(folder), bf16=False, disable_tqdm=True, **{**batch, **SGD, **config.model_dump(), **options})
-    rows = datasets.Dataset.from_list(encoded_rows(config, 8))
-    return D2ETrainer(model or tiny_model(seed=3), args, train_dataset=rows)
+    given = encoded_rows(config, 8)
+    if rows == "sharing contexts":  # two contexts in turns, then a question of each row
+        given = [
+            {**row, "original": given[i % 2]["original"] + row["imagined"][-5:], "context": 1 + i % 2}
+            for i, row in enumerate(given)
+        ]
+    return D2ETrainer(model or tiny_model(seed=3), args, train_dataset=datasets.Dataset.from_list(given))
 
 
 def _weights(trainer: D2ETrainer) -> torch.Tensor:
@@ -150,11 +162,17 @@ def test_plain_sft_is_what_transformers_computes_with_masked_prompts(tmp_path: P
     assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_resuming_micro_batches_by_tokens_ends_with_the_same_weights(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"micro": 4, "micro_batch_tokens": 300}
-    options |= {"num_train_epochs": 3, "save_steps": 3}
+@pytest.mark.parametrize(
+    ("micro", "cut"),
+    [(4, {"micro_batch_tokens": 300}), (2, {"accumulation": 2, "rows_per_context": 3, "rows": "sharing contexts"})],
+)
+def test_resuming_in_the_middle_of_an_epoch_ends_with_the_same_weights(
+    tmp_path: Path, micro: int, cut: dict[str, Any]
+) -> None:
+    options: dict[str, Any] = {"micro": micro, "num_train_epochs": 3, "save_steps": 3, **cut}
     straight = _trainer(tmp_path / "straight", D2ESection(), **options)
     straight.train()
+    assert straight.state.max_steps == 6, "a step of 4 rows"
     again = _trainer(tmp_path / "again", D2ESection(), model=tiny_model(seed=9), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "straight" / "checkpoint-3"))
     assert torch.equal(_weights(again), _weights(straight))
@@ -186,6 +204,32 @@ def test_micro_batches_by_tokens_train_as_whole_batches_do(tmp_path: Path) -> No
     for one, other in zip(logs, expected, strict=True):
         for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "kl_rows"):
             assert one[key] == pytest.approx(other[key], rel=1e-4, abs=1e-7), key
+
+
+def test_composed_by_contexts_a_step_has_the_loss_and_gradient_that_it_has_otherwise(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rows": "sharing contexts", "max_steps": 1}
+    whole, whole_log = _step(_trainer(tmp_path / "whole", D2ESection(), micro=8, **options))
+    cuts: list[dict[str, Any]] = [
+        {"micro": 4, "accumulation": 2, "rows_per_context": 4},
+        {"micro": 8, "micro_batch_tokens": 400},
+    ]
+    for cut in cuts:
+        trainer = _trainer(tmp_path / f"{len(cut)}", D2ESection(), **options, **cut)
+        changed, log = _step(trainer)
+        torch.testing.assert_close(changed, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
+        for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
+            assert log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+        assert trainer.token_steps is not None
+        (parts,) = trainer.token_steps
+        contexts = [{i % 2 for i in part} for part in parts]
+        assert len(parts) >= 2
+        assert max(map(len, contexts)) == 1, "each micro-batch has rows with one context only"
+
+
+def test_rows_per_context_that_shares_no_tokens_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = _trainer(tmp_path, D2ESection(), micro=4, rows_per_context=4, max_steps=1)
+    trainer.train()
+    assert "train.rows_per_context=4 saves no tokens: no two rows have the same context" in capsys.readouterr().err
 
 
 def test_tokens_beside_accumulation_are_refused(tmp_path: Path) -> None:

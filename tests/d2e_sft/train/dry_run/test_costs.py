@@ -35,8 +35,8 @@ def test_the_heaviest_micro_batch_is_of_what_costs_in_its_layout(
     full = {"original": [1] * 40, "imagined": [2] * 40, "refined": [3] * 40, "answer": [4]}
     recipe = load_recipe(recipe_file, ["train.batch_size=1", "train.per_device_train_batch_size=1"])
     layout: Any = Layout(packing, "sdpa")  # type: ignore[arg-type]
-    _, rows, _ = draw(recipe, [wide, full], layout, count_steps(recipe.train, 2, 1))
-    assert rows == [["wide", "full"].index(heaviest)]
+    drawn = draw(recipe, [wide, full], layout, count_steps(recipe.train, 2, 1))
+    assert drawn.heaviest == [["wide", "full"].index(heaviest)]
     # The refined view is the original one, so it costs nothing: 2 × 50 tokens of the wider row against 3 × 40.
-    _, rows, _ = draw(recipe, [{**wide, "refined": wide["original"]}, full], layout, count_steps(recipe.train, 2, 1))
-    assert rows == [1]
+    equal = {**wide, "refined": wide["original"]}
+    assert draw(recipe, [equal, full], layout, count_steps(recipe.train, 2, 1)).heaviest == [1]

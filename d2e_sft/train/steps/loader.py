@@ -1,0 +1,154 @@
+"""Whole steps, each cut into micro-batches by tokens or by rows.
+
+The seed decides which samples a step takes, their lengths and contexts how they are cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from d2e_sft.model.collation import IGNORE, Row, right_pad
+from d2e_sft.model.packing_support import Layout
+from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
+from d2e_sft.util.terminal import warn
+
+REPEATED = "repeated"  # marks a micro-batch with weight 0 that only keeps processes in step
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Which rows a step takes.
+
+    Attributes:
+        step_size: samples per optimiser step, over all processes.
+        rows_per_context: rows with the same context that are drawn together, at most.
+    """
+
+    step_size: int
+    seed: int
+    rows_per_context: int = 1
+
+    def order(self, costs: TokenCosts, epoch: int) -> list[int]:
+        """Return all rows in random order; each row has each place with the same probability.
+
+        Rows are ordered as by accelerate's seedable sampler. With several rows per context, runs of rows with the same
+        context are shuffled. Then the order is rotated by a random number of rows, since a shuffle of runs of uneven
+        length does not treat all places alike.
+        """
+        generator = torch.Generator().manual_seed(self.seed + epoch)
+        order: list[int] = torch.randperm(len(costs.tokens), generator=generator).tolist()
+        if self.rows_per_context == 1:
+            return order
+        members = defaultdict[Hashable, list[int]](list)
+        for i in order:
+            members[costs.contexts[i]].append(i)
+        counts = {key: math.ceil(len(rows) / self.rows_per_context) for key, rows in members.items()}
+        runs = [rows[k :: counts[key]] for key, rows in members.items() for k in range(counts[key])]  # of like length
+        shuffled = [i for run in torch.randperm(len(runs), generator=generator).tolist() for i in runs[run]]
+        start = int(torch.randint(len(order), (), generator=generator))
+        return shuffled[start:] + shuffled[:start]
+
+
+class TokenBudgetSteps(Sampler[list[list[int]]]):
+    """Yields this process's micro-batches of each optimiser step, as row indices; equally many on each process.
+
+    A step's samples depend neither on budget nor processes.
+
+    Args:
+        budget: tokens per micro-batch, or rows, as `costs` counts.
+    """
+
+    def __init__(self, costs: TokenCosts, draws: Draws, budget: int, *, rank: int = 0, processes: int = 1) -> None:
+        self.costs, self.draws, self.budget = costs, draws, budget
+        self.rank, self.processes = rank, processes
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Select the shuffle of the next pass."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.costs.tokens) / self.draws.step_size)
+
+    def __iter__(self) -> Iterator[list[list[int]]]:
+        order, size = self.draws.order(self.costs, self.epoch), self.draws.step_size
+        for start in range(0, len(order), size):
+            parts = cut_by_tokens(order[start : start + size], self.costs, self.budget, self.processes)
+            yield parts[self.rank :: self.processes]
+
+
+class MicroBatchRows(Dataset[list[Row]]):
+    """Rows indexed by lists, for a loader whose batches are the micro-batches of a step."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, indices: Sequence[int]) -> list[Row]:
+        # All processes run equally many forwards, so an empty micro-batch runs a row with weight 0.
+        return [self.rows[i] for i in indices] or [{**self.rows[0], REPEATED: True}]
+
+
+@dataclass(frozen=True)
+class StepCollator:
+    """Collates each micro-batch of a step, under `micro_batches`; `labels` holds the answers that count."""
+
+    collate: Callable[[Sequence[Row]], dict[str, Any]]
+
+    def __call__(self, step: Sequence[Sequence[Row]]) -> dict[str, Any]:
+        parts = [
+            {**self.collate(rows), **({REPEATED: True} if any(REPEATED in row for row in rows) else {})}
+            for rows in step
+        ]
+        answers = [row["answer"] for rows in step for row in rows if REPEATED not in row]
+        return {"micro_batches": parts, "labels": right_pad(answers or [[IGNORE]], IGNORE)}
+
+
+def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
+    """Return a loader of whole steps, each cut into micro-batches by tokens or by rows, and its sampler."""
+    if trainer.train_dataset is None:
+        raise ValueError("training needs rows: pass train_dataset to the trainer")
+    args, accelerator = trainer.args, trainer.accelerator
+    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.d2e)
+    for problem in problems(costs, args, trainer.layout) if accelerator.is_main_process else ():
+        warn(problem)
+    costs, budget = costs.budgeted(args.micro_batch_tokens, args.micro_batch_rows)
+    rank, processes = accelerator.process_index, accelerator.num_processes
+    draws = Draws(args.per_device_train_batch_size * processes, args.data_seed, args.rows_per_context)
+    steps = TokenBudgetSteps(costs, draws, budget, rank=rank, processes=processes)
+    loader = DataLoader(
+        MicroBatchRows(trainer.train_dataset),
+        batch_sampler=steps,
+        collate_fn=StepCollator(trainer.data_collator),
+        num_workers=args.dataloader_num_workers,
+        pin_memory=args.dataloader_pin_memory,
+        # Its own generator: without one an iteration draws from the global one, as dropout does.
+        generator=torch.Generator(),
+    )
+    return loader, steps
+
+
+def problems(costs: TokenCosts, train: Any, layout: Layout) -> Iterator[str]:
+    """Yield what a user should know of micro-batches before they are cut."""
+    budget = train.micro_batch_tokens
+    larger = 0 if budget is None else sum(costs.of_micro_batch([i]) > budget for i in range(len(costs.tokens)))
+    if larger:
+        yield (
+            f"{larger} of {len(costs.tokens)} samples have more than micro_batch_tokens={budget} tokens; each of them "
+            "is a micro-batch by itself"
+        )
+    reason = costs.why_nothing_is_saved(layout)
+    if train.rows_per_context > 1 and reason:
+        yield (
+            f"train.rows_per_context={train.rows_per_context} saves no tokens: {reason}; steps are less random for "
+            "nothing, so set it to 1"
+        )
