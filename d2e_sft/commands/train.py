@@ -50,6 +50,11 @@ _COUNT = click.IntRange(min=1)
     "--dry-run", is_flag=True, help="Show recipe, samples, lengths, steps, memory and time; train and write nothing."
 )
 @click.option(
+    "--without-weights",
+    is_flag=True,
+    help="With --dry-run: read only configuration and tokenizer, estimate the memory, and measure no time.",
+)
+@click.option(
     "--launch",
     "launcher",
     metavar="NAME",
@@ -69,6 +74,7 @@ def train(
     auto_resume: bool,
     overwrite: bool,
     dry_run: bool,
+    without_weights: bool,
     launcher: str | None,
     **place: Any,
 ) -> None:
@@ -92,12 +98,16 @@ def train(
     # Decided before the processes start, so that all see the same folder.
     resume = resume or (auto_resume and is_begun(loaded))
     if dry_run:
+        from d2e_sft.train.dry_run.report import Where
         from d2e_sft.train.dry_run.report import dry_run as show
         from d2e_sft.train.launch import planned_processes
 
         everywhere = 1 if launcher is None else planned_processes(launcher, processes, machines)
-        show(loaded, click.echo, launcher=launcher, processes=everywhere, resume=resume, overwrite=overwrite)
+        where = Where(launcher, everywhere, weights=not without_weights)
+        show(loaded, click.echo, where, resume=resume, overwrite=overwrite)
         return
+    if without_weights:
+        raise UserError("--without-weights: training needs the weights", remedy="add --dry-run, or leave it out")
     if launcher is not None:
         from d2e_sft.train.launch import Machines, launch, launch_command
 

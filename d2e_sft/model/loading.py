@@ -33,6 +33,7 @@ def load_model(
     attention: str | None = None,
     quantization: Any = None,
     seed: int | None = None,
+    weights: bool = True,
 ) -> LoadedModel:
     """Load a causal or an encoder-decoder language model and its tokenizer.
 
@@ -44,6 +45,7 @@ def load_model(
         attention: transformers' attention implementation; None for the default.
         quantization: a BitsAndBytesConfig, for the frozen weights under a new adapter.
         seed: of random weights in the model's architecture; None loads its weights.
+        weights: False makes tensors without data (`meta`) and reads only the configuration and the tokenizer.
 
     Raises:
         UserError: the model cannot be loaded, a weight contains NaN or infinity, the tokenizer is another model's, or
@@ -57,6 +59,8 @@ def load_model(
                 f"model {name!r}: an adapter; quantised or random weights need a whole model",
                 remedy="name its base model, or a folder with the merged model",
             )
+        if not weights:
+            return LoadedModel(_without_weights(base or source, dtype, attention), _tokenizer(source))
         if seed is None:
             check_model_files(Path(source))
         if base is not None:
@@ -77,10 +81,8 @@ def load_model(
 
 
 def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: int | None) -> Any:
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-
     config = _config(source)
-    kind: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    kind = _class_of(config)
     if seed is not None:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -92,6 +94,22 @@ def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: 
     found = {"missing": keys["missing_keys"], "unexpected": keys["unexpected_keys"]}
     _refuse_other_keys(source, {**found, "of another shape": [str(key) for key, *_ in keys["mismatched_keys"]]})
     return model
+
+
+def _without_weights(name: str, dtype: str, attention: str | None) -> Any:
+    source = resolve_name(name)
+    base = base_of_adapter(Path(source))
+    if base is not None:  # an adapter is merged, and does not change shapes
+        return _without_weights(base, dtype, attention)
+    config = _config(source)
+    with torch.device("meta"):
+        return _class_of(config).from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
+
+
+def _class_of(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
 def adapter_on(model: Any, folder: Path) -> Any:

@@ -1,6 +1,6 @@
 """Choose the batch layout of a model: packed rows if they are exact for it, else one row per view.
 
-Exactness is measured once, on sequences of random tokens, except under ZeRO-3.
+Exactness is measured once, on sequences of random tokens, except under ZeRO-3 or without weights.
 """
 
 from __future__ import annotations
@@ -170,8 +170,7 @@ def _measured_reason(model: Any, implementation: str) -> str | None:
     """Return how hidden states of a packed row differ from those of separate sequences; None if they agree."""
     register()
     model.set_attn_implementation(implementation)
-    # Weights are sharded until DeepSpeed's engine holds the model, so it cannot run.
-    if is_deepspeed_zero3_enabled():
+    if not _can_run(model):
         return None
     sequences = _probe_sequences(model)
     try:
@@ -195,13 +194,23 @@ def _measured_reason(model: Any, implementation: str) -> str | None:
 
 def _head_is_known(model: Any) -> bool:
     """Whether `head_of` gives the logits that the model's own forward gives."""
-    if is_deepspeed_zero3_enabled():
+    if not _can_run(model):
         return True
     inputs = _one_row(_probe_sequences(model)[0], model.device)
     project, _ = head_of(model)
     with torch.no_grad(), _evaluating(model):
         logits = model(**inputs, use_cache=False).logits
         return _difference(project(hidden_states(model, **inputs)), logits) <= _tolerance(logits)
+
+
+def _can_run(model: Any) -> bool:
+    """Whether weights have values: under ZeRO-3 they are sharded until DeepSpeed's engine holds the model."""
+    return not is_deepspeed_zero3_enabled() and not has_no_data(model)
+
+
+def has_no_data(model: Any) -> bool:
+    """Whether the weights are tensors without data."""
+    return any(parameter.is_meta for parameter in model.parameters())
 
 
 def _probe_sequences(model: Any) -> list[list[int]]:

@@ -144,12 +144,20 @@ def check_optimizer(name: str) -> None:
         )
 
 
-def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
-    """Load the recipe's model in all processes; one downloads or converts it first. Errors as in `load_model`."""
+def load_on_all(recipe: Recipe, state: PartialState, *, weights: bool = True) -> LoadedModel:
+    """Load the recipe's model in all processes; one downloads or converts it first. Errors as in `load_model`.
+
+    Without `weights` the model has tensors without data; UserError if it is to be quantised.
+    """
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
-    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention}
+    options: dict[str, Any] = {"dtype": model.dtype, "attention": attention, "weights": weights}
+    if model.quantization is not None and not weights:
+        raise UserError(
+            f"--without-weights: the memory of model.quantization={model.quantization} cannot be estimated",
+            remedy="leave --without-weights out, and --dry-run measures it on a machine that has the model",
+        )
     if model.weights == "random":
         options["seed"] = recipe.train.seed
     if model.quantization is not None:

@@ -18,7 +18,7 @@ from d2e_sft.model.collation import Row
 from d2e_sft.model.device import PeakMemory, timed, usable_device
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
-from d2e_sft.model.packing_support import Layout
+from d2e_sft.model.packing_support import Layout, has_no_data
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
@@ -207,6 +207,8 @@ def gibibytes(size: int) -> str:
 def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
     """The time of the run, and what it was computed from."""
     steps = plan.steps
+    if has_no_data(plan.model):
+        return ["not measured: --without-weights reads no weights"]
     if speed is None:
         return [f"not measured: a micro-batch does not fit {plan.device_name}"]
     # `steps` counts the share of a step as one micro-batch if it is loaded at once.

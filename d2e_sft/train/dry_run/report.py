@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -36,12 +37,25 @@ from d2e_sft.util.terminal import filled, terminal_width
 PERCENTILES = (50, 90, 95, 99, 100)
 
 
+@dataclass(frozen=True)
+class Where:
+    """How a run would be launched.
+
+    Attributes:
+        processes: Over all machines.
+        weights: False reads no weights here: memory is estimated, and nothing is timed.
+    """
+
+    launcher: str | None = None
+    processes: int = 1
+    weights: bool = True
+
+
 def dry_run(
     recipe: Recipe,
     echo: Callable[[str], object],
+    where: Where = Where(),
     *,
-    launcher: str | None = None,
-    processes: int = 1,
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
@@ -49,23 +63,25 @@ def dry_run(
 
     Args:
         echo: prints one or several lines.
-        launcher, processes: how the run would be launched, with processes over all machines.
         resume, overwrite: as for training.
 
     Raises:
         UserError: as `train_recipe`; overlong rows and an unsuitable run folder are shown instead.
     """
-    check_recipe(recipe, processes)
+    check_recipe(recipe, where.processes)
     state = process_state()
-    loaded = load_on_all(recipe, state)
+    loaded = load_on_all(recipe, state, weights=where.weights)
     training = read_rows(recipe, "training", loaded, progress=state.is_main_process, refuse=False)
-    model = wrapped_in_adapter(loaded.model, adapter_config(recipe), recipe.model.name)
+    adapter = adapter_config(recipe)
+    if adapter is not None and not where.weights:
+        adapter.init_lora_weights = True  # other initial values are computed from the weights
+    model = wrapped_in_adapter(loaded.model, adapter, recipe.model.name)
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
     rows = training.rows()
     if recipe.d2e.frozen_views:
         rows, collate = numbered(rows), FrozenCollator(collate, blank_states(model, recipe.d2e, rows))
-    where = "" if launcher is None else f" (--launch {launcher} on {_count_processes(processes)})"
+    on = "" if where.launcher is None else f" (--launch {where.launcher} on {_count_processes(where.processes)})"
 
     def section(title: str, lines: Sequence[str]) -> None:
         echo("\n".join([f"== {title}", *lines, ""]))
@@ -74,21 +90,23 @@ def dry_run(
     section("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
     section("samples (| prompt, not trained on; > answer, trained on)", example_lines(training, loaded.tokenizer))
     section("lengths", _length_lines(recipe, training, loaded))
-    steps = count_steps(recipe.train, len(training.samples), processes)
+    steps = count_steps(recipe.train, len(training.samples), where.processes)
     drawn = draw(recipe, rows, layout, steps)
     batches = [collate([rows[i] for i in part]) for part in drawn.micro_batches]
     heaviest = collate([rows[i] for i in drawn.heaviest])
-    plan = Plan(recipe, model, layout, steps, batches, heaviest, drawn.of_a_step, launcher)
-    laid_out, apart = plan.average_tokens
-    tokens = (
-        f"average tokens of a micro-batch: {laid_out:.0f} as laid out, {apart:.0f} as separate views "
-        f"({laid_out / apart:.2f} ×)"
-    )
-    section("layout", [layout.describe(), tokens])
+    plan = Plan(recipe, model, layout, steps, batches, heaviest, drawn.of_a_step, where.launcher)
+    section("layout", _layout_lines(plan, where))
     section("steps", [*_step_lines(plan), *(f"warning: {note}" for note in drawn.notes)])
-    speed = measure_speed(plan)
-    section(f"memory per device{where}", memory_lines(plan, speed))
-    section(f"time{where}", time_lines(plan, speed))
+    speed = measure_speed(plan) if where.weights else None
+    section(f"memory per device{on}", memory_lines(plan, speed))
+    section(f"time{on}", time_lines(plan, speed))
+
+
+def _layout_lines(plan: Plan, where: Where) -> list[str]:
+    laid_out, apart = plan.average_tokens
+    unchecked = [] if where.weights else ["whether packed rows are exact is checked only with weights"]
+    tokens = f"{laid_out:.0f} as laid out, {apart:.0f} as separate views ({laid_out / apart:.2f} ×)"
+    return [plan.layout.describe(), *unchecked, f"average tokens of a micro-batch: {tokens}"]
 
 
 def _count_processes(processes: int) -> str:

@@ -12,16 +12,16 @@ import torch
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.views import EncodedSample
-from d2e_sft.train.dry_run.report import dry_run, length_table, render_example
+from d2e_sft.train.dry_run.report import Where, dry_run, length_table, render_example
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.command import output_of, refusal_of
 from tests.tiny import make_sample, tiny_tokenizer
 
 
-def shown(recipe_file: Path, *overrides: str, **options: Any) -> str:
+def shown(recipe_file: Path, *overrides: str, where: Where = Where(), **options: Any) -> str:  # noqa: B008
     lines: list[str] = []
-    dry_run(load_recipe(recipe_file, overrides), lines.append, **options)
+    dry_run(load_recipe(recipe_file, overrides), lines.append, where, **options)
     return "\n".join(lines)
 
 
@@ -97,7 +97,7 @@ def test_a_run_in_the_folder_is_said_and_left_alone(recipe_file: Path, tmp_path:
 
 def test_a_launcher_divides_memory_and_time(recipe_file: Path) -> None:
     # 18 samples on 2 processes: 3 micro-batches each instead of 5.
-    text, whole = (shown(recipe_file, launcher=name, processes=2) for name in ("zero2", "ddp"))
+    text, whole = (shown(recipe_file, where=Where(name, 2)) for name in ("zero2", "ddp"))
     assert "== memory per device (--launch zero2 on 2 processes)" in text
     assert "a step: 1 micro-batches of 4 on 2 processes" in text
     assert "divided by 2 processes (linear scaling)" in text
@@ -161,6 +161,37 @@ def test_micro_batches_by_tokens_are_told_as_the_run_will_cut_them(recipe_file: 
     found = re.search(r"for the heaviest micro-batch, \d+ samples: (\d+) tokens laid out", text)
     assert found is not None
     assert 476 < int(found.group(1)) <= 1000
+
+
+def test_rows_per_context_are_told_and_what_they_save(recipe_file: Path) -> None:
+    text = shown(recipe_file, "train.rows_per_context=3")
+    assert re.search(r"batch \d+, up to 3 with the same context together = ", text)
+    assert re.search(r"a step: [\d.]+ micro-batches of at most 4 samples \([\d.]+ samples on average\)", text)
+    assert "warning: train.rows_per_context=3 saves no tokens: no two rows have the same context" in text
+
+
+@pytest.mark.parametrize("overrides", [[], ["model.lora={init_lora_weights: pissa}"], ["train.packing=batched"]])
+def test_without_weights_memory_is_that_of_a_model_with_weights(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str]
+) -> None:
+    text = shown(recipe_file, *overrides, where=Where(weights=False))
+    assert "not measured: --without-weights reads no weights" in section(text, "time")
+    monkeypatch.setattr("d2e_sft.train.dry_run.report.measure_speed", lambda plan: None)
+    assert section(text, "memory") == section(shown(recipe_file, *overrides), "memory")
+    assert "estimated" in section(text, "memory")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--without-weights: training needs the weights"),
+        (["--dry-run", "model.quantization=4bit", "model.lora={}"], "the memory of model.quantization=4bit cannot be"),
+    ],
+)
+def test_without_weights_is_refused_where_it_has_no_meaning(
+    recipe_file: Path, arguments: list[str], said: str
+) -> None:
+    assert said in refusal_of("train", recipe_file, "--without-weights", *arguments)
 
 
 def test_samples_are_shown_as_the_model_sees_them() -> None:
