@@ -145,7 +145,8 @@ def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
         return f"attention {attention!r} cannot reuse a prefix without gradient (d2e.view_gradients=original)"
     if attention is None or attention in (*IMPLEMENTATIONS, *DENSE):
         return None
-    return f"attention {attention!r} does not support packed rows; {', '.join((*IMPLEMENTATIONS, *DENSE))} do"
+    why = " (flash-attention has no mask for a tree of branches)" if "flash" in attention else ""
+    return f"attention {attention!r} does not support packed rows{why}; {', '.join((*IMPLEMENTATIONS, *DENSE))} do"
 
 
 def _best_attention(model: Any) -> str:
@@ -162,7 +163,8 @@ def _best_attention(model: Any) -> str:
 
 def _inexact(packing: str, reason: str) -> UserError:
     return UserError(
-        f"train.packing={packing}: not exact here ({reason})", "use train.packing=auto, which then batches the views"
+        f"train.packing={packing}: not exact here ({reason})",
+        remedy="use train.packing=auto, which then batches the views, or another model.attention if it is the reason",
     )
 
 

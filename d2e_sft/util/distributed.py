@@ -68,7 +68,7 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
     return state
 
 
-def asked_for(engine: Literal["DEEPSPEED", "FSDP"]) -> bool:
+def asked_for(engine: Literal["DEEPSPEED", "FSDP", "PARALLELISM_CONFIG"]) -> bool:
     """Whether `accelerate launch` was given a configuration for this engine."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
 

@@ -28,7 +28,7 @@ def train(
     machine: Machine, folder: Path, model: Any, trainer_class: type[D2ETrainer] = D2ETrainer, **options: Any
 ) -> D2ETrainer:
     rows = synthetic_rows(8, machine.size(200, 20), model.config.vocab_size)
-    own = {name: options.pop(name) for name in ("micro_batch_tokens",) if name in options}
+    own = {name: options.pop(name) for name in ("micro_batch_tokens", "bias_model") if name in options}
     args = TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=8, max_steps=6, learning_rate=2e-3, logging_steps=1,
         lr_scheduler_type="constant", save_strategy="no", report_to="none", disable_tqdm=True,
@@ -56,6 +56,22 @@ def test_the_trainer_lowers_the_loss_in_mixed_precision_and_says_where_the_time_
     record_property("layout", trainer.layout.describe())
     record_property("shares_of_time", parts)
     record_property("memory_gib", entry["memory_gib"])
+
+
+def test_a_bias_model_is_the_model_before_training(
+    machine: Machine, tmp_path: Path, record_property: pytest.RecordProperty
+) -> None:
+    # Until the first step the model is its own bias model, so the first losses agree; then only one of them moves.
+    runs = {
+        name: train(machine, tmp_path / name, machine.model("smollm2-135m", layers=4), bias_model=bias)
+        for name, bias in (("none", None), ("base", "base"))
+    }
+    own, frozen = (losses(run) for run in runs.values())
+    record_property("losses", {name: losses(run) for name, run in runs.items()})
+    assert runs["base"].layout == runs["none"].layout
+    assert frozen[0] == pytest.approx(own[0], rel=2e-2 if machine.on_cuda else 1e-5)
+    assert frozen[-1] != pytest.approx(own[-1], rel=1e-5)
+    assert frozen[-1] < 0.9 * frozen[0]
 
 
 class Overflowing(D2ETrainer):

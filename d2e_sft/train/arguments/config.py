@@ -41,6 +41,16 @@ _UNSUPPORTED = {
     "torch_compile": "it compiles the whole model and with it the packing; set compile_layers=True",
 }
 
+_OVER_TOKENS = "it divides a row's tokens over processes, and the views of a packed row share prefixes"
+_PARALLELISM = {
+    "cp": ("context parallelism", _OVER_TOKENS),
+    "sp": ("sequence parallelism", _OVER_TOKENS),
+    "tp": (
+        "tensor parallelism",
+        "processes that share a layer need the same rows, and each process gets rows of its own",
+    ),
+}
+
 
 def _recipe_keys() -> Iterator[tuple[str, Any, Any]]:
     """The keys of `train`, `d2e` and `FROM_OTHER_SECTIONS` as fields; None: a default that the objective sets."""
@@ -95,6 +105,7 @@ class D2EConfig(_Keys):
         """Resolve arguments that depend on others, on the device or on the number of processes."""
         self.given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         self._reject_unsupported()
+        self._reject_parallelism()
         self.d2e  # noqa: B018  (a wrong objective raises here)
         if self.bf16 is None:
             self.bf16 = not self.fp16 and automatic_precision() == "bfloat16"
@@ -187,6 +198,17 @@ class D2EConfig(_Keys):
                 "train.use_liger_kernel: the package liger-kernel is not installed",
                 remedy="pip install liger-kernel, or set it to false",
             )
+
+    def _reject_parallelism(self) -> None:
+        of_launcher = os.environ if asked_for("PARALLELISM_CONFIG") else {}
+        for short, (name, reason) in _PARALLELISM.items():
+            given = getattr(self.parallelism_config, f"{short}_size", None) or 1
+            size = max(given, int(of_launcher.get(f"PARALLELISM_CONFIG_{short.upper()}_SIZE", "1")))
+            if size > 1:
+                raise UserError(
+                    f"{name} over {size} processes is not supported: {reason}",
+                    remedy="use --launch ddp, fsdp2 or zero3; for long contexts train.gradient_checkpointing=true",
+                )
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def windowed(model: Any) -> None:
     [
         (recurrent, None, "hidden states of packed sequences differ"),
         (windowed, None, "does not pass its sliding window"),
-        (lambda model: None, "flash_attention_2", "'flash_attention_2' does not support packed rows"),
+        (lambda model: None, "flash_attention_2", "packed rows (flash-attention has no mask for a tree of branches)"),
     ],
 )
 def test_a_model_is_batched_if_packing_would_not_be_exact(change: Any, attention: str | None, reason: str) -> None:

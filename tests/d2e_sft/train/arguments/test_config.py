@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.parallelism_config import ParallelismConfig
 from transformers import HfArgumentParser, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Recipe, TrainSection
@@ -90,6 +91,7 @@ def test_what_a_recipe_cannot_say_is_named() -> None:
         ({"batch_size": 12, "per_device_train_batch_size": 4}, (12, 4, 3, 4)),
         ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, (8, 4, 2, 4)),
         ({"batch_size": 12, "micro_batch_tokens": 99, "per_device_train_batch_size": 4}, (12, 12, 1, 4)),
+        ({"batch_size": 12, "rows_per_context": 2, "per_device_train_batch_size": 4}, (12, 12, 1, 4)),
         ({"per_device_eval_batch_size": 5}, (64, 8, 8, 5)),
     ],
 )
@@ -115,9 +117,22 @@ def test_transformers_own_arguments_are_completed() -> None:
         ({"use_liger_kernel": True}, "pip install liger-kernel"),
         ({"objective": "techer"}, "Did you mean 'teacher'?"),
         ({"alpha": -1.0}, "alpha: got -1.0"),
+        (
+            {"parallelism_config": ParallelismConfig(cp_size=2)},
+            "context parallelism over 2 processes is not supported",
+        ),
+        ({"parallelism_config": ParallelismConfig(tp_size=4)}, "need the same rows"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_the_reason(given: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         D2EConfig(str(tmp_path), **given)
     assert told in str(caught.value)
+
+
+def test_parallelism_of_the_launcher_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARALLELISM_CONFIG_SP_SIZE", "2")
+    D2EConfig(str(tmp_path))  # not asked for
+    monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", "true")
+    with pytest.raises(UserError, match="sequence parallelism over 2 processes is not supported: it divides a row's"):
+        D2EConfig(str(tmp_path))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -219,3 +222,55 @@ def test_a_real_training_takes_what_was_estimated_and_measured(
     monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))
     dryrun.dry_run(load_recipe(twenty_million), shown.append)
     assert mebibytes_at_the_peak("".join(shown)) == pytest.approx(trained, rel=0.2)
+
+
+# Shape, its layers, samples, tokens of a context, the objective, options of training.
+FIVE_SHAPES: dict[str, tuple[str, int, int, int, D2ESection, dict[str, Any]]] = {
+    "all views": ("smollm2-135m", 4, 3, 200, D2ESection(), {}),
+    "original gradient": ("smollm2-135m", 4, 3, 200, D2ESection(view_gradients="original"), {}),
+    "checkpointing": ("smollm2-135m", 8, 2, 300, D2ESection(), {"gradient_checkpointing": True}),
+    "adapter": ("smollm2-135m", 4, 3, 200, D2ESection(), {"lora": True}),
+    "many words": ("qwen3-0.6b", 1, 1, 150, D2ESection(objective="sft"), {}),
+}
+
+
+def measure_five_shapes() -> None:
+    """Print the estimate without weights and the growth of this process in a step, in bytes, of each shape.
+
+    glibc returns freed blocks to the system here, since the estimate counts living tensors only.
+    """
+    from d2e_sft.bench.engines import synthetic_rows
+    from d2e_sft.bench.shapes import random_model
+    from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+    from d2e_sft.objective.attach import attach_objective
+
+    ctypes.CDLL(None).mallopt(-3, 131_072)  # M_MMAP_THRESHOLD
+    found: dict[str, tuple[int, int]] = {}
+    for name in ("all views", *FIVE_SHAPES):  # the first once more: libraries allocate in their first step
+        shape, layers, samples, context, d2e, options = FIVE_SHAPES[name]
+        train = TrainSection(output_dir="x", bf16=False, gradient_checkpointing="gradient_checkpointing" in options)
+        models = [random_model(shape, device, layers=layers) for device in (torch.device("meta"), CPU)]
+        bare, real = (with_lora(model) if "lora" in options else model for model in models)
+        layout = choose_layout(bare, d2e)
+        batch = collator_for(layout, d2e, real.config)(synthetic_rows(samples, context, 49_152))
+        estimate = estimate_memory(bare, d2e, layout, batch, train, accumulation=1)
+        assert choose_layout(real, d2e) == layout
+        attach_objective(real, d2e)
+        if train.gradient_checkpointing:
+            enable_checkpointing(real)
+        memory = PeakMemory()
+        forward_backward(real.train(), model_inputs(batch), "float32", CPU)
+        found[name] = (estimate.gradients + estimate.activations, int(memory.peak_mb() * 2**20))
+        del models, bare, real
+        gc.collect()
+    print(json.dumps(found), flush=True)
+
+
+@pytest.mark.slow
+def test_without_weights_the_estimate_is_the_peak_of_a_real_step_at_five_shapes(tmp_path: Path) -> None:
+    found = json.loads(program(tmp_path, f"{__name__}:measure_five_shapes").printed.splitlines()[-1])
+    assert found.keys() == FIVE_SHAPES.keys()
+    for name, (estimated, measured) in found.items():
+        print(f"{name}: estimated {estimated / 2**20:.0f} MiB, measured {measured / 2**20:.0f} MiB")
+        assert measured > 100 * 2**20, "far above what else moves"
+        assert estimated == pytest.approx(measured, rel=0.1), name
