@@ -147,7 +147,7 @@ def build(
     """Build datasets into OUT: train.parquet, test.parquet (and dev.parquet), manifest.json and README.md.
 
     KEY=VALUE sets an option of a dataset (boxes.boxes=3), of the refiner (refine.threshold=0.5) or of swaps
-    (swap.proposals=8).
+    (swap.dtype=bfloat16).
     Your own data needs a description, mine.yaml:
 
     \b

@@ -27,7 +27,6 @@ class SwapOptions(BaseModel):
             choices), `lists` (numbers, dates and word lists by type), `dataset` (answers of other rows) and, always
             last, `model`. None: all of them, `model` if one is named.
         model: Proposes answers: a folder, a Hub name or `builtin:…`.
-        proposals: Answers that the model is asked for, per row.
         dtype: Data type of the model's weights.
     """
 
@@ -39,7 +38,6 @@ class SwapOptions(BaseModel):
         Field(min_length=1),
     ] = None
     model: str | None = None
-    proposals: int = Field(5, ge=1, le=20)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
 
     def describe(self) -> dict[str, Any]:
@@ -54,11 +52,11 @@ class SwapOptions(BaseModel):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        pools, given = self.pools or (), self.model_fields_set
+        pools = self.pools or ()
         if Pool.MODEL in pools and self.model is None:
             raise ValueError("swap.pools has model without one; name it: --swap-model builtin:smollm2-135m-instruct")
         if self.pools and self.model and Pool.MODEL not in pools:
             raise ValueError(f"swap.model with the pools {', '.join(pools)}; expected model among them")
-        if self.model is None and (unused := sorted(given & {"proposals", "dtype"})):
-            raise ValueError(f"swap.{unused[0]} without --swap-model")
+        if self.model is None and "dtype" in self.model_fields_set:
+            raise ValueError("swap.dtype without --swap-model")
         return self

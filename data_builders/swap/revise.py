@@ -22,7 +22,7 @@ from data_builders.text.mentions import (
     stands_alone,
     without,
 )
-from data_builders.text.stems import STOP_WORDS, WORD
+from data_builders.text.stems import STOP_WORDS, WORD, words
 from data_builders.text.word_lists import words_of
 
 _MOST_YEARS_BETWEEN, _MOST_WORDS_MORE = 10, 2
@@ -144,8 +144,9 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     shared = {word.casefold() for word in _content(answer)}
     names = [word for word in _content(other) if word[0].isupper() and word.casefold() not in shared]
     difference = abs(len(answer.split()) - len(other.split()))
+    own = set(words(answer))
     against = (
-        lambda: other.casefold() in taken or mentions(answer, other) or mentions(other, answer),
+        lambda: other.casefold() in taken or set(words(other)) <= own or set(words(other)) >= own,
         lambda: is_asked(other, asked) or any(mentions(word, asked) for word in names),
         lambda: (is_new and mentions(other, texts)) or _number_is_asked(answer, other, asked),
         lambda: is_part_of_a_name(other, texts, _NO_NAME) or not is_replaceable(other, texts),

@@ -13,7 +13,7 @@ from data_builders.swap.options import SwapOptions
     [
         ({"pools": "model"}, "swap.pools has model without one"),
         ({"pools": "lists", "model": "m"}, "expected model among them"),
-        ({"proposals": 3}, "swap.proposals without --swap-model"),
+        ({"dtype": "bfloat16"}, "swap.dtype without --swap-model"),
         ({"pools": "words"}, "'options', 'lists', 'dataset' or 'model'"),
     ],
 )

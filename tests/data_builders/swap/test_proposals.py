@@ -12,7 +12,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.local_backend import LocalBackend
 from d2e_sft.judge.messages import Listener, Prompt, Reply
 from data_builders.swap.options import Pool, SwapOptions
-from data_builders.swap.proposals import read_lines
+from data_builders.swap.proposals import read_answers
 from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import swap_samples
 from tests.command import refusal_of
@@ -45,20 +45,19 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SwapOptions,
         monkeypatch.setattr(LocalBackend, "answer", answer)
         return asked
 
-    return SwapOptions(model=str(tmp_path / "model"), proposals=3), replies
+    return SwapOptions(model=str(tmp_path / "model")), replies
 
 
 def test_the_first_proposal_that_fits_is_taken_and_replies_are_kept(model: tuple[SwapOptions, Replies]) -> None:
     options, replies = model
     # Another form, the answer, in the context, in the question, and then one that fits.
-    asked = replies("1. because it rained\n2. 'onion soup'\n- home\nAnn\n* apple pie.\nplum cake")
+    asked = replies("1. because it rained\n2. 'onion soup'\n- home\nAnn\nsoup onion\n* apple pie.\nplum cake")
     [new], swaps = swap_samples([_row(0, "onion soup")], 1.0, random.Random(0), options)
     assert new.context == "Ann came home. She cooked apple pie for us."
     assert new.meta["swapped"] == {"from": "onion soup", "to": "apple pie", "pool": "model"}
     assert (swaps.pools, +swaps.refused) == ({Pool.MODEL: 1}, {})
     [prompt] = asked
-    assert all(text in prompt.user for text in ("She cooked onion soup for us.", ASKED, "3 other answers"))
-    assert "Ann came home" not in prompt.user
+    assert prompt.user.endswith(f"\nonion soup ({ASKED}):")
     again = replies("plum cake")
     assert swap_samples([_row(0, "onion soup")], 1.0, random.Random(0), options)[0] == [new]
     assert again == []
@@ -93,11 +92,12 @@ def test_a_reply_without_a_fitting_answer_leaves_the_reason(model: tuple[SwapOpt
     [
         ("1. Oslo\n2) Lima\n(3) Bonn\n- Rome,\n* “Bern”.\n• Oslo", ["Oslo", "Lima", "Bonn", "Rome", "Bern"]),
         ("3.5 km\n1999", ["3.5 km", "1999"]),
+        ("Lima (Which town?): Oslo; Bonn; Oslo.", ["Oslo", "Bonn"]),
         (" \n", None),
     ],
 )
-def test_lines_of_a_reply(reply: str, answers: list[str] | None) -> None:
-    assert read_lines(reply) == answers
+def test_the_answers_of_a_reply(reply: str, answers: list[str] | None) -> None:
+    assert read_answers(reply) == answers
 
 
 @pytest.mark.parametrize(
