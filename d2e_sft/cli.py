@@ -73,9 +73,17 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
 _VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
 _REMEDY = "pip install d2e-sft with its dependencies: pip install -e . in its clone"
 # Verb → its subcommands that live in a package which the verb's own may not import.
-_ADDED = {"data": {"wiqa-questions": ("eval.commands.wiqa", "wiqa_questions")}}
-# Verb → a function of such a package that it gets as its context's object.
-_GIVEN = {"predict": ("data_builders.own_data.questions", "read_questions")}
+_ADDED = {
+    "data": {
+        "tag": ("eval.commands.tag", "tag"),
+        "wiqa-questions": ("eval.commands.wiqa", "wiqa_questions"),
+    }
+}
+# What a verb uses of such a package, and gets by its name from its context's object.
+_LENT = {
+    "open_rewriting": ("data_builders.build.rewriting", "open_rewriting"),
+    "read_questions": ("data_builders.own_data.questions", "read_questions"),
+}
 
 
 class _LazyVerbs(click.Group):
@@ -87,8 +95,7 @@ class _LazyVerbs(click.Group):
             return None
         module, attribute, _ = _VERBS[cmd_name]
         command: Any = _attribute(module, attribute)
-        if cmd_name in _GIVEN:
-            ctx.obj = _attribute(*_GIVEN[cmd_name])
+        ctx.obj = lambda name: _attribute(*_LENT[name])
         for name, place in _ADDED.get(cmd_name, {}).items():
             command.add_command(_attribute(*place), name)
         return command

@@ -21,7 +21,7 @@ from d2e_sft.util.files import replacing
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
 Format = Literal["nli", "scq", "mcq", "qa", "chat"]
 Split = Literal["train", "dev", "test"]
-Subset = Literal["aligned", "conflict", "gold", "irrelevant", "unanswerable"]
+Subset = Literal["aligned", "conflict", "unknown", "gold", "irrelevant", "unanswerable"]
 RELATIONS: tuple[str, ...] = get_args(Relation)
 FORMATS: tuple[str, ...] = get_args(Format)
 WORDED = tuple(name for name in FORMATS if name != "chat")  # formats that a prompt set has words for
@@ -61,10 +61,10 @@ class EventSample(BaseModel):
         answers: nli: one of positive, negative. scq: the correct option. mcq: every correct option.
             qa: the accepted answers; training uses the first.
         meta: Source row, licence and other notes of the builder. Must be JSON.
-        subset: How the context relates to the usual answer: it confirms it (`aligned`) or contradicts it (`conflict`).
-            Otherwise the context is relevant (`gold`) or not (`irrelevant`), or nobody can tell (`unanswerable`).
-            Scores are also reported by subset.
-        habit: The usual answer without the context, in all accepted forms; empty if unknown.
+        subset: How the context relates to the usual answer: it confirms it (`aligned`), contradicts it (`conflict`),
+            or there is no firm usual answer (`unknown`). Otherwise the context is relevant (`gold`) or not
+            (`irrelevant`), or nobody can tell (`unanswerable`). Scores are also reported by subset.
+        habit: The usual answer without the context, in all accepted forms; empty if there is none.
         weight: Weight of the sample's loss in training.
         conversation: Only for chat: the turns that the model sees, instead of a prompt set's.
 

@@ -1,9 +1,10 @@
-"""Measure how well the hypothesis of an nli sample predicts its label without the premise.
+"""Measure how well the question alone, in nli the hypothesis, predicts the answer without the context.
 
-A dataset whose labels follow from the hypothesis does not measure use of the context. There are two baselines.
-One is the share of the more frequent label. The other is the five-fold cross-validated accuracy of a classifier of the
-hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in the same fold, so that
-nothing learnt about a premise helps with another question about it.
+A dataset whose answers follow from the question does not measure use of the context. There are two baselines. One is
+the share of the more frequent label. The other is the five-fold cross-validated accuracy of a classifier of the
+hypothesis (word 1- to 3-grams, logistic regression). Rows with the same premise are in the same fold, so that nothing
+learnt about a premise helps with another question about it. Options are classified as right or wrong, each with its
+question. A free answer is that of the most similar question.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,9 @@ from d2e_sft.util.errors import UserError
 FOLDS = 5
 _PARTS = 3
 _WORD = re.compile(r"\w+")
+# With words of one letter and stop words: "not", "before" and "a" predict labels.
+_WORDS: Any = {"ngram_range": (1, 3), "token_pattern": r"\w+", "n_features": 2**18, "alternate_sign": False}
+_REGRESSION: Any = {"C": 10.0, "max_iter": 1_000}
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,70 @@ def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFr
     return ContextFree(len(samples), contexts, majority, round(accuracy, 4), round(error, 4))
 
 
+def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
+    """Return both baselines for the rows of one dataset and format; for nli those of `hypothesis_alone`.
+
+    With options, the majority share is that of chance; for free text it is that of the most frequent answer.
+    """
+    fmt, contexts = samples[0].format, len({sample.context for sample in samples})
+    if fmt == "nli":
+        return hypothesis_alone(samples, seed)
+    if fmt in ("scq", "mcq"):
+        common = sum(len(sample.answers) / len(sample.options) for sample in samples) / len(samples)
+    else:
+        common = max(Counter(_folded(sample.answers[0]) for sample in samples).values()) / len(samples)
+    if contexts < 2 * FOLDS:
+        return ContextFree(len(samples), contexts, round(common, 4), None, None)
+    accuracy = float(np.mean(_chosen(samples, seed) if samples[0].options else _borrowed(samples, seed)))
+    error = sqrt(accuracy * (1 - accuracy) / len(samples))
+    return ContextFree(len(samples), contexts, round(common, 4), round(accuracy, 4), round(error, 4))
+
+
+def _chosen(samples: Sequence[EventSample], seed: int) -> list[bool]:
+    """Whether the option that a classifier finds most likely right is right, for each row in its fold."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    rows = [place for place, sample in enumerate(samples) for _ in sample.options]
+    pairs = [(sample, option) for sample in samples for option in sample.options]
+    texts = HashingVectorizer(**_WORDS).transform(f"{sample.question} {option}" for sample, option in pairs)
+    right = np.array([option in sample.answers for sample, option in pairs])
+    scores = np.zeros(len(pairs))
+    for known, asked in _folds([samples[place] for place in rows], seed):
+        fitted = LogisticRegression(**_REGRESSION).fit(texts[known], right[known])
+        scores[asked] = fitted.decision_function(texts[asked])
+    best: dict[int, int] = {}
+    for place, row in enumerate(rows):
+        if row not in best or scores[place] > scores[best[row]]:
+            best[row] = place
+    return [bool(right[best[row]]) for row in range(len(samples))]
+
+
+def _borrowed(samples: Sequence[EventSample], seed: int) -> list[bool]:
+    """Whether the answer to the most similar question of another fold is accepted, for each row."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    texts = HashingVectorizer(**_WORDS).transform(sample.question for sample in samples)
+    found = [False] * len(samples)
+    for known, asked in _folds(samples, seed):
+        nearest = known[np.asarray((texts[asked] @ texts[known].T).argmax(axis=1)).ravel()]
+        for row, other in zip(asked, nearest, strict=True):
+            found[row] = _folded(samples[other].answers[0]) in map(_folded, samples[row].answers)
+    return found
+
+
+def _folds(samples: Sequence[EventSample], seed: int) -> list[tuple[Any, Any]]:
+    """Five pairs of known and asked rows; rows with the same context are in one fold."""
+    from sklearn.model_selection import GroupKFold
+
+    contexts = [sample.context for sample in samples]
+    return list(GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts))
+
+
+def _folded(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))
+
+
 def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
     """Return the accuracy of a classifier of `texts`, one per row, on rows whose premises it was not trained on.
 
@@ -79,11 +148,7 @@ def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed
     from sklearn.pipeline import make_pipeline
 
     answers = [sample.answers[0] for sample in samples]
-    classifier = make_pipeline(
-        # With words of one letter and stop words: "not", "before" and "a" predict labels.
-        HashingVectorizer(ngram_range=(1, 3), token_pattern=r"\w+", n_features=2**18, alternate_sign=False),
-        LogisticRegression(C=10.0, max_iter=1_000),
-    )
+    classifier = make_pipeline(HashingVectorizer(**_WORDS), LogisticRegression(**_REGRESSION))
     predicted = cross_val_predict(
         classifier,
         texts,

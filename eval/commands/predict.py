@@ -67,7 +67,7 @@ _OF_EVAL = (
 @engine_options
 @click.pass_obj
 def predict(
-    read_questions: Callable[..., tuple[list[EventSample], list[BadRow]]],
+    lent: Callable[[str], Any],
     model: str,
     file: Path,
     *,
@@ -97,7 +97,9 @@ def predict(
         from eval.run.predict import predict as answer
 
     check_ending(out)
-    samples, bad = read_questions(
+    samples: list[EventSample]
+    bad: list[BadRow]
+    samples, bad = lent("read_questions")(
         file, mapping=mapping, fmt=fmt, relation=relation or trained_relation(model), skip_bad=options["skip_bad"]
     )
     launch_if_asked(launcher, processes, options["engine"])

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from d2e_sft.data.sample import Subset
+from d2e_sft.data.tags import other_taggers
 from d2e_sft.util.errors import UserError
 from eval.compare.context_use import without_context
 from eval.compare.paired import changes_to_first, paired_change
@@ -96,10 +97,16 @@ class DatasetComparison:
 
 @dataclass(frozen=True)
 class SubsetComparison:
-    """Runs on tagged rows: datasets in order of appearance, then their average; and the number of untagged samples."""
+    """Runs on tagged rows: datasets in order of appearance, then their average; and the number of untagged samples.
+
+    `tagged_by` are the models whose habits the subsets are about, if these are a model's; `strangers` are the labels
+    of runs of other models.
+    """
 
     datasets: tuple[DatasetComparison, ...]
     untagged: int
+    tagged_by: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
 
     @property
     def headline(self) -> DatasetComparison:
@@ -109,7 +116,8 @@ class SubsetComparison:
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, with scores as fractions."""
         datasets = [{"dataset": own.dataset, "runs": [run.to_json() for run in own.runs]} for own in self.datasets]
-        return {"untagged": self.untagged, "datasets": datasets}
+        tags = {"tagged_by": self.tagged_by, "runs_of_other_models": self.strangers} if self.tagged_by else {}
+        return {"untagged": self.untagged, **tags, "datasets": datasets}
 
 
 def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetComparison | None:
@@ -139,7 +147,10 @@ def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetCompar
         ]
         datasets.append(DatasetComparison(first.dataset, tuple(rows)))
     counted = sum(len(rows) for own in tagged.values() for rows in own.values())
-    return SubsetComparison(tuple(datasets), len(runs[0].predictions) - counted) if datasets else None
+    tagged_by = tuple(dict.fromkeys(name for run in runs for name in run.scores.tagged_by))
+    strangers = tuple(run.label for run in runs if other_taggers(tagged_by, run.scores.model))
+    untagged = len(runs[0].predictions) - counted
+    return SubsetComparison(tuple(datasets), untagged, tagged_by, strangers) if datasets else None
 
 
 def _check_same_tags(runs: Sequence[ScoredRun]) -> None:

@@ -67,7 +67,7 @@ def accuracy_table(comparison: SubsetComparison) -> Table:
     gap = any(run.scores.gap is not None for own in comparison.datasets for run in own.runs)
     caption = (
         f"By subset ({sizes}): accuracy (exact match) in percent with 95 % intervals"
-        f"{'; gap = aligned − conflict' * gap}.{_untagged(comparison.untagged)}"
+        f"{'; gap = aligned − conflict' * gap}.{_untagged(comparison.untagged)}{_tagged_by(comparison)}"
     )
     names = _names(comparison)
 
@@ -119,6 +119,14 @@ def _table(
     found = [(own.dataset, [run.label, *cells(run)]) for own in datasets for run in own.runs]
     kept = [(dataset, line) for dataset, line in found if set(line[1:]) != {NONE}]
     return Table.in_blocks("dataset" if len(datasets) > 1 else "", ["run", *columns], kept, caption)
+
+
+def _tagged_by(comparison: SubsetComparison) -> str:
+    if not comparison.tagged_by:
+        return ""
+    others = comparison.strangers
+    said = f"; {', '.join(others)} {'are' if len(others) > 1 else 'is'} of another model" if others else ""
+    return f" Subsets by the habit of {', '.join(comparison.tagged_by)}{said}."
 
 
 def _untagged(count: int) -> str:

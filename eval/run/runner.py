@@ -10,6 +10,7 @@ from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
 from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import read_samples
+from d2e_sft.data.tags import taggers, tags_of_another
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates
@@ -54,6 +55,8 @@ class Evaluation(SamplePass):
             )
         if self.empty_contexts and self.config.decoding.needs_imagined:
             warn(f"{self.empty_contexts} of {chosen} samples have no context and are decoded plainly")
+        if other := tags_of_another(taggers(rows.chosen), self.model):
+            warn(other)
 
 
 def evaluate_model(
@@ -133,6 +136,7 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
         "demonstrations": None if shown is None else {**shown.describe(), "seed": options.seed},
         "bad_rows": len(rows.bad),
         "empty_contexts": evaluation.empty_contexts,
+        **({"tagged_by": list(tagged_by)} if (tagged_by := taggers(rows.chosen)) else {}),
         **{key: record[key] for key in ("engine", "engine_counts", "truncated", "resumed", "seconds", "environment")},
         "timed": record.get("timed", {}),  # records of earlier versions have none
     }

@@ -125,7 +125,7 @@ def sample_task(
             wording.messages(sample, "original"),
             wording.messages(sample, "imagined") if needs_imagined else [],
             group=(sample.format, sample.dataset, sample.relation),
-            options=tuple(sample.candidates),
+            options=tuple(sample.candidates or sample.answers),  # those of `ViewEncoder.option_ids`
             relation=sample.relation,
         )
         for sample in samples

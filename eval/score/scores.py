@@ -135,6 +135,7 @@ class EvaluationFacts(BaseModel):
         prompt_set_given: Name of the prompt set, or the file of a custom one.
         lacking: Datasets of the suite that its build could not read.
         subset: `per_group`, `seed` and `of`, if only some samples were drawn.
+        tagged_by: Models whose habits the rows' subsets are about; empty, and not written, for other subsets.
         truncated: Contexts that were cut to fit the model.
         resumed: Answers of earlier runs; `seconds` and `environment` are of the last one.
         timed: By relation; empty if batches were not decoded one after another, as with vLLM.
@@ -161,6 +162,7 @@ class EvaluationFacts(BaseModel):
     demonstrations: dict[str, Any] | None = None
     bad_rows: int = 0
     empty_contexts: int = 0
+    tagged_by: list[str] = Field(default_factory=list)
     truncated: int = 0
     resumed: int = 0
     seconds: float | None = None

@@ -20,6 +20,7 @@ from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
 from d2e_sft.train.data_record import DATA_FILE, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.prepare import loads_whole_steps
+from d2e_sft.data.tags import taggers, tags_of_another
 from d2e_sft.train.rows import describe_rows
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn
@@ -109,6 +110,8 @@ class RecordRun(TrainerCallback):
             lines += describe_rows(recipe, "dev", inputs.held_out)
         if self.probe is not None:
             lines.append(f"probe: {len(self.probe)} samples of {recipe.data.probe}")
+        if other := tags_of_another(taggers([*inputs.training.samples, *(self.probe or ())]), recipe.model.name):
+            warn(other)
         train = recipe.train
         named = f"bias model: {recipe.d2e.bias_model}; " if recipe.d2e.frozen_views else ""
         lines.append(

@@ -1,0 +1,129 @@
+"""`d2e data tag`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.config.options import Number
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.signals import on_sigterm
+from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.table import Table
+from eval.commands.engine_options import engine_options
+from eval.commands.evaluate import evaluate
+from eval.run.options import EvalOptions
+
+# Options of `d2e eval` that mean the same here.
+_OF_EVAL = ("form", "prompt_set", "max_new_tokens", "engine")
+
+
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--model", required=True, metavar="NAME", help="Model whose habits these are, named as for `d2e eval`.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder, or file, for the tagged rows.")
+@click.option(
+    "--confidence",
+    type=click.Choice(["probability", "agreement"]),
+    help="How sure the model is: the probability of its answer (per token, or among the options), or the share of "
+    "drawn answers that agree. [default: probability; with --engine openai agreement]",
+)
+@click.option(
+    "--threshold",
+    type=Number(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Least confidence of a habit; rows below it are unknown.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=2),
+    default=8,
+    show_default=True,
+    help="With agreement: answers drawn for each question, at temperature 1.",
+)
+@click.option(
+    "--shots",
+    type=click.IntRange(min=0),
+    default=4,
+    show_default=True,
+    help="Questions and answers of other rows that are shown first; they show the form of an answer.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the subsets and habits that rows have already.")
+@engine_options
+@click.pass_obj
+def tag(
+    lent: Callable[[str], Any],
+    data: Path,
+    *,
+    model: str,
+    out: Path,
+    overwrite: bool,
+    **options: Any,
+) -> None:
+    """Ask MODEL each question of DATA without its context, and tag the rows with its answers.
+
+    DATA is a folder of `d2e data build` or a file of rows; OUT gets the same rows with three more fields. `habit` is
+    the model's answer. `subset` is aligned (the model is sure of an accepted answer), conflict (sure of another one)
+    or unknown (not sure, or the answer is a part of an accepted one). `meta.tag` has the model and the probability.
+    d2e eval, d2e compare and d2e report then show the habit gap, on these rows as on any other.
+
+    Answers are kept by model and question: a killed call resumes, and no question is asked twice.
+
+    \b
+    Examples:
+      d2e data tag data/mine --model builtin:smollm2-135m-instruct --out data/mine-tagged
+      d2e data tag rows.jsonl --model gpt-4o --engine openai --samples 5 --out tagged.jsonl
+    """
+    rewriting = lent("open_rewriting")(data, out)
+    rows: dict[str, list[EventSample]] = rewriting.rows
+    if not overwrite:
+        _refuse_tagged(data, rows)
+    with collector_paused():
+        from eval.run.closed_book import ClosedBook, TagRule
+
+    rule = TagRule(**{name: options.pop(name) for name in ("confidence", "threshold", "samples", "shots")})
+    asked = ClosedBook(model, EvalOptions(**options), rule)
+    with on_sigterm("what is answered is kept, and the same command resumes"):
+        tagged = asked.tagged([row for own in rows.values() for row in own])
+    start, found = 0, dict[str, list[EventSample]]()
+    for name, own in rows.items():
+        found[name] = tagged[start : start + len(own)]
+        start += len(own)
+    files = rewriting.write(found, tags=asked.describe())
+    click.echo(_table(found).terminal() + "\n")
+    for file in files:
+        click.echo(f"wrote {file}")
+
+
+def _refuse_tagged(data: Path, rows: Mapping[str, Sequence[EventSample]]) -> None:
+    tagged = [row for own in rows.values() for row in own if row.subset or row.habit]
+    if tagged:
+        total = sum(map(len, rows.values()))
+        raise UserError(
+            f"{data}: {len(tagged):,} of {total:,} rows have a subset or a habit already, such as {tagged[0].id!r}; "
+            "expected rows without",
+            remedy="replace them with --overwrite",
+        )
+
+
+def _table(rows: Mapping[str, Sequence[EventSample]]) -> Table:
+    groups: dict[tuple[str, str], list[EventSample]] = {}
+    for name, own in rows.items():
+        for row in own:
+            groups.setdefault((row.dataset, name), []).append(row)
+    names = ("aligned", "conflict", "unknown")
+    lines = []
+    for key, own in groups.items():
+        counts = Counter(row.subset for row in own)
+        lines.append([*key, len(own), *(counts[name] for name in names), sum(not row.habit for row in own)])
+    return Table.of(["dataset", "split", "rows", *names, "no answer"], lines, keys=2)
+
+
+_shared = [parameter for parameter in evaluate.params if parameter.name in _OF_EVAL]
+tag.params += _shared

@@ -1,0 +1,221 @@
+"""A model's habit for each row: what it answers without the context, how sure it is, and how the context relates.
+
+A row is `aligned` if the model is sure of an accepted answer, `conflict` if it is sure of another one, and otherwise
+`unknown`. Questions of other rows with their answers come first in the prompt: they show the form of an answer, which
+small and base models otherwise miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
+from d2e_sft.data.sample import EventSample, Subset
+from d2e_sft.data.tags import TAG
+from d2e_sft.util.errors import UserError
+from eval.run.kept_answers import Questioner
+from eval.run.options import EvalOptions, resolve_options
+from eval.run.processes import join_processes
+from eval.score.metrics import normalise
+from eval.score.predictions import Prediction
+from eval.score.scoring import score_likelihoods, score_output
+
+Confidence = Literal["probability", "agreement"]
+CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
+_TEMPERATURE = 1.0  # of the draws whose agreement is counted
+
+Found = list[tuple[Prediction, float | None]]  # an answer and its confidence; None without a usable answer
+
+
+@dataclass(frozen=True)
+class TagRule:
+    """When a model is sure of its answer.
+
+    Attributes:
+        confidence: `probability` of the greedy answer: the geometric mean of its tokens' probabilities; with options
+            the share of the likeliest one, rescaled so that chance is 0. `agreement`: the share of `samples` drawn
+            answers that are the most frequent one. None: probability, or agreement for an endpoint.
+        threshold: Least confidence of a sure answer.
+        shots: Most other rows in a prompt.
+    """
+
+    confidence: Confidence | None = None
+    threshold: float = 0.5
+    samples: int = 8
+    shots: int = 4
+
+
+@dataclass(frozen=True)
+class Habit:
+    """A row's answer without the context; empty, and of no confidence, if the model gave none."""
+
+    answers: list[str]
+    confidence: float | None
+    subset: Subset
+
+
+class ClosedBook:
+    """A model that is asked without contexts.
+
+    Args:
+        options: as for `evaluate_model`; the engine, the wording and the length of answers matter here.
+
+    Raises:
+        UserError: no such model or wording, options that contradict each other, or an engine without probabilities.
+    """
+
+    def __init__(self, model: str, options: EvalOptions = EvalOptions(), rule: TagRule = TagRule()) -> None:
+        config = resolve_options(model, replace(options, without_context=True))
+        likely: Confidence = "agreement" if config.engine == "openai" else "probability"
+        self.model, self.rule = model, replace(rule, confidence=rule.confidence or likely)
+        if config.engine == "openai" and self.rule.confidence == "probability":
+            raise UserError(
+                "--confidence probability with --engine openai: an endpoint gives no probability of what it writes; "
+                "expected agreement",
+                remedy="drop --confidence, or ask the model here: --engine transformers or vllm",
+            )
+        self._wording = load_prompt_set(config.prompt_set, config.form)
+        self._asker = Questioner(model, config, join_processes(config.engine))
+
+    def describe(self) -> dict[str, Any]:
+        """What the tags depend on, for a manifest."""
+        asked = {"prompt_set": self._wording.name, "form": self._asker.config.form, "shots": self.rule.shots}
+        return {"model": self.model, "identity": self._asker.identity, **self._measure, **asked}
+
+    @property
+    def _measure(self) -> dict[str, Any]:
+        by_draws = self.rule.confidence == "agreement"
+        name = f"agreement of {self.rule.samples} samples" if by_draws else "probability"
+        return {"confidence": name, "threshold": self.rule.threshold}
+
+    def tagged(self, samples: Sequence[EventSample]) -> list[EventSample]:
+        """Return the samples with the model's habit, how their context relates to it, and a tag in their meta.
+
+        Raises:
+            UserError: a prompt exceeds the model's context, the engine stops, or the kept answers are damaged.
+        """
+        tag = {"model": self.model, **self._measure}
+        return [
+            sample.model_copy(
+                update={
+                    "subset": habit.subset,
+                    "habit": habit.answers,
+                    "meta": {**sample.meta, TAG: {**tag, "probability": habit.confidence}},
+                }
+            )
+            for sample, habit in zip(samples, self.habits(samples), strict=True)
+        ]
+
+    def habits(self, samples: Sequence[EventSample]) -> list[Habit]:
+        """Return the habit for each sample; errors as in `tagged`."""
+        wording = self._wording.in_setting("zero_shot")
+        few = self._wording.in_setting("few_shot", _shown(samples, self.rule.shots)) if self.rule.shots else wording
+        by = self._by_agreement if self.rule.confidence == "agreement" else self._by_probability
+        found: dict[int, Habit] = {}
+        for chats in (False, True):  # a conversation has a wording of its own, and shows no other rows
+            places = [place for place, sample in enumerate(samples) if (sample.format == "chat") == chats]
+            asked = by([samples[place] for place in places], wording if chats else few)
+            for place, (prediction, confidence) in zip(places, asked, strict=True):
+                found[place] = _habit(samples[place], prediction, confidence, self.rule.threshold)
+        return [found[place] for place in range(len(samples))]
+
+    def _by_probability(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+        choices = iter(self._of_options([sample for sample in samples if sample.candidates], wording))
+        texts = iter(self._of_texts([sample for sample in samples if not sample.candidates], wording))
+        return [next(choices if sample.candidates else texts) for sample in samples]
+
+    def _of_options(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+        """The likeliest option, and its share of the probability above chance."""
+        found: Found = []
+        for sample, answer in zip(samples, self._asker.ask(samples, wording, likelihood=True), strict=True):
+            scores, chance = answer.scores or [], 1 / len(sample.candidates)
+            best = max(logprob for logprob, _ in scores)
+            share = 1 / sum(math.exp(logprob - best) for logprob, _ in scores)
+            confidence = (share - chance) / (1 - chance) if chance < 1 else 1.0
+            found.append((score_likelihoods(sample, scores, wording, "none"), confidence))
+        return found
+
+    def _of_texts(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+        """The greedy answer, and the mean probability of its tokens."""
+        outputs = self._asker.ask(samples, wording)
+        read = [_read(sample, answer.output, wording) for sample, answer in zip(samples, outputs, strict=True)]
+        said = [place for place, prediction in enumerate(read) if _key(prediction)]
+        own = [samples[place].model_copy(update={"answers": [" ".join(read[place].answer)]}) for place in said]
+        found: Found = [(prediction, None) for prediction in read]
+        for place, answer in zip(said, self._asker.ask(own, wording, likelihood=True), strict=True):
+            [(logprob, tokens)] = answer.scores or []
+            found[place] = (read[place], math.exp(logprob / tokens))
+        return found
+
+    def _by_agreement(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
+        """The most frequent answer among several draws, and its share."""
+        draws = [
+            self._asker.ask(samples, wording, temperature=_TEMPERATURE, seed=seed) for seed in range(self.rule.samples)
+        ]
+        found: Found = []
+        for place, sample in enumerate(samples):
+            read = [_read(sample, draw[place].output, wording) for draw in draws]
+            counts = Counter(key for one in read if (key := _key(one)))
+            most, count = counts.most_common(1)[0] if counts else ("", 0)
+            chosen = next(one for one in read if _key(one) == most)
+            found.append((chosen, count / len(draws) if counts else None))
+        return found
+
+
+def _shown(samples: Sequence[EventSample], shots: int) -> Demonstrate:
+    """The rows that a sample's prompt shows, without their contexts: of its dataset, relation and format.
+
+    They are the training rows, if there are any, whose question has the smallest checksum. So more rows rarely change
+    them, and prompts share their beginning.
+    """
+    groups: dict[tuple[str, str, str], list[EventSample]] = defaultdict(list)
+    for sample in sorted(
+        samples, key=lambda one: (one.split != "train", hashlib.sha256(one.question.encode()).digest())
+    ):
+        group = groups[sample.dataset, sample.relation, sample.format]
+        if len(group) <= shots and sample.question not in [one.question for one in group]:
+            group.append(sample.model_copy(update={"context": ""}))
+
+    def of(sample: EventSample) -> Sequence[EventSample]:
+        group = groups[sample.dataset, sample.relation, sample.format]
+        return [one for one in group if one.question != sample.question][:shots]
+
+    return of
+
+
+def _read(sample: EventSample, output: str, wording: PromptSet) -> Prediction:
+    marker, given = wording.marker(sample.format), wording.given(sample.format)
+    prediction = score_output(sample, output, marker, given=given)
+    if marker and normalise(marker) in normalise(" ".join(prediction.answer)):  # repeats itself without an answer
+        return prediction.model_copy(update={"answer": []})
+    return prediction
+
+
+def _habit(sample: EventSample, prediction: Prediction, confidence: float | None, threshold: float) -> Habit:
+    answers = [answer for answer in prediction.answer if answer.strip()]
+    if not answers or confidence is None:
+        return Habit([], None, "unknown")
+    rounded, sure = round(confidence, 4), confidence >= threshold
+    right = prediction.right if prediction.acc is None else prediction.acc == 1
+    if right or (sample.format == "qa" and any(_contains(" ".join(answers), gold) for gold in sample.answers)):
+        # In the words of the row, so that the habit equals an accepted answer.
+        return Habit(list(sample.answers), rounded, "aligned" if sure else "unknown")
+    # A part of an accepted answer need not contradict it.
+    part = not sample.candidates and any(_contains(gold, " ".join(answers)) for gold in sample.answers)
+    return Habit(answers, rounded, "conflict" if sure and not part else "unknown")
+
+
+def _contains(text: str, words: str) -> bool:
+    """Whether the text has the words one after another, both normalised."""
+    key = normalise(words)
+    return bool(key) and f" {key} " in f" {normalise(text)} "
+
+
+def _key(prediction: Prediction) -> str:
+    """Equal for answers that count as one; empty without an answer."""
+    return "\n".join(sorted(filter(None, map(normalise, prediction.answer))))
