@@ -75,12 +75,13 @@ _REMEDY = "pip install d2e-sft with its dependencies: pip install -e . in its cl
 # Verb → its subcommands that live in a package which the verb's own may not import.
 _ADDED = {
     "data": {
-        "tag": ("eval.commands.tag", "tag"),
+        "tag": ("eval.commands.data.tag", "tag"),
         "wiqa-questions": ("eval.commands.wiqa", "wiqa_questions"),
     }
 }
 # What a verb uses of such a package, and gets by its name from its context's object.
 _LENT = {
+    "closed_book": ("eval.run.habits.closed_book", "closed_book"),
     "open_rewriting": ("data_builders.build.rewriting", "open_rewriting"),
     "read_questions": ("data_builders.own_data.questions", "read_questions"),
 }

@@ -71,6 +71,7 @@ def render_card(manifest: Manifest) -> str:
         decoded=[entry for entry in entries if "rows_decoded" in entry],
         refined=[entry for entry in entries if entry.get("rows_refined_unchanged") is not None],
         files=[(name, file) for name, dataset in datasets.items() for file in dataset["files"]],
+        tagging=_tagging(manifest.get("tags")),
         command=shlex.join(["d2e", "data", "build", *_arguments(manifest), *_settings(manifest)]),
         descriptions=[one["described_by"] for one in manifest["datasets"].values() if "described_by" in one],
     )
@@ -118,6 +119,15 @@ def _arguments(manifest: Manifest) -> list[str]:
         arguments += ["--judge", judge["backend"], "--judge-model", str(judge["model"])]
         arguments += ["--judge-jobs", ",".join(judge["jobs"])]
     return arguments
+
+
+def _tagging(tags: Mapping[str, Any] | None) -> str:
+    """Return the call of `d2e data tag` that the rows' tags come from; empty without tags."""
+    if tags is None:
+        return ""
+    options = {"--threshold": f"{tags['threshold']:g}", "--shots": tags["shots"], "--prompt-set": tags["prompt_set"]}
+    words = [str(word) for option in options.items() for word in option]
+    return shlex.join(["d2e", "data", "tag", "OUT", "--model", tags["model"], *words, "--out", "TAGGED"])
 
 
 def _settings(manifest: Manifest) -> list[str]:

@@ -15,6 +15,7 @@ from d2e_sft.util.files import sha256_of
 from data_builders.build.compose import source_of
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset.sample_sets import files_of
+from data_builders.raw.source import SPLITS
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,12 @@ class Rewriting:
             return [self.out]
         description = {name: part for name, part in self.manifest.items() if name != "outputs"} | parts
         description["datasets"] = {
-            name: {**dataset, "splits": {split: _counted(entry, name, rows.get(split, ())) for split, entry in
-                                         dataset["splits"].items()}}
+            name: {**dataset, "splits": {split: _counted(entry, name, rows.get(split, ()))
+                                         for split, entry in dataset["splits"].items()}}
             for name, dataset in self.manifest["datasets"].items()
         }  # fmt: skip
-        return write_build(self.out, rows, [], description)  # type: ignore[arg-type]  # names are splits
+        by_split = {split: rows[split] for split in SPLITS if split in rows}
+        return write_build(self.out, by_split, [], description)
 
 
 def open_rewriting(data: Path, out: Path) -> Rewriting:

@@ -8,6 +8,7 @@ from data_builders.commands.boxes import boxes
 from data_builders.commands.build import build
 from data_builders.commands.check import check
 from data_builders.commands.convert import convert
+from data_builders.commands.diagnose import diagnose
 from data_builders.commands.download import download
 from data_builders.commands.export import export
 from data_builders.commands.list_datasets import list_datasets
@@ -24,5 +25,5 @@ def data() -> None:
     """
 
 
-for _verb in (list_datasets, build, boxes, download, check, convert, export, push, show, stats):
+for _verb in (list_datasets, build, boxes, download, check, convert, export, push, show, stats, diagnose):
     data.add_command(_verb)

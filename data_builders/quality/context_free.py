@@ -49,11 +49,11 @@ class ContextFree:
     standard_error: float | None
 
 
-def require_sklearn() -> None:
+def require_sklearn(what: str = "nli rows: the accuracy of the hypothesis alone") -> None:
     """Raise UserError, with what to install, if scikit-learn is missing; only the classifier needs it."""
     if importlib.util.find_spec("sklearn") is None:
         raise UserError(
-            "nli rows: the accuracy of the hypothesis alone needs scikit-learn, which is not installed",
+            f"{what} needs scikit-learn, which is not installed",
             remedy="pip install 'd2e-sft[stats]'",
         )
 

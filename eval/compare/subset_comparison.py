@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from d2e_sft.data.built import other_taggers
 from d2e_sft.data.sample import Subset
-from d2e_sft.data.tags import other_taggers
 from d2e_sft.util.errors import UserError
 from eval.compare.context_use import without_context
 from eval.compare.paired import changes_to_first, paired_change

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
-from d2e_sft.data.built import warn_if_changed
+from d2e_sft.data.built import taggers, tags_of_another, warn_if_changed
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import read_samples
-from d2e_sft.data.tags import taggers, tags_of_another
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 from eval.run.benchmark import Benchmark, BenchmarkRows, choose_per_group, locate_benchmark, with_candidates

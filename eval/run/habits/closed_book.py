@@ -2,7 +2,7 @@
 
 A row is `aligned` if the model is sure of an accepted answer, `conflict` if it is sure of another one, and otherwise
 `unknown`. Questions of other rows with their answers come first in the prompt: they show the form of an answer, which
-small and base models otherwise miss.
+small and base models otherwise miss. A free answer that is longer than all of the dataset's answers does not count.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from d2e_sft.data.built import TAG
 from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Subset
-from d2e_sft.data.tags import TAG
 from d2e_sft.util.errors import UserError
-from eval.run.kept_answers import Questioner
+from eval.run.habits.kept_answers import Questioner
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.processes import join_processes
 from eval.score.metrics import normalise
@@ -27,7 +27,8 @@ from eval.score.scoring import score_likelihoods, score_output
 
 Confidence = Literal["probability", "agreement"]
 CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
-_TEMPERATURE = 1.0  # of the draws whose agreement is counted
+_TEMPERATURE = 1.0  # for drawn answers
+_LONGEST = 8  # words of an answer that is never too long
 
 Found = list[tuple[Prediction, float | None]]  # an answer and its confidence; None without a usable answer
 
@@ -69,7 +70,7 @@ class ClosedBook:
         UserError: no such model or wording, options that contradict each other, or an engine without probabilities.
     """
 
-    def __init__(self, model: str, options: EvalOptions = EvalOptions(), rule: TagRule = TagRule()) -> None:
+    def __init__(self, model: str, options: EvalOptions, rule: TagRule) -> None:
         config = resolve_options(model, replace(options, without_context=True))
         likely: Confidence = "agreement" if config.engine == "openai" else "probability"
         self.model, self.rule = model, replace(rule, confidence=rule.confidence or likely)
@@ -116,12 +117,17 @@ class ClosedBook:
         wording = self._wording.in_setting("zero_shot")
         few = self._wording.in_setting("few_shot", _shown(samples, self.rule.shots)) if self.rule.shots else wording
         by = self._by_agreement if self.rule.confidence == "agreement" else self._by_probability
+        longest: dict[str, int] = defaultdict(lambda: _LONGEST)
+        for sample in samples:
+            words = [len(answer.split()) for answer in sample.answers]
+            longest[sample.dataset] = max(longest[sample.dataset], *words)
         found: dict[int, Habit] = {}
         for chats in (False, True):  # a conversation has a wording of its own, and shows no other rows
             places = [place for place, sample in enumerate(samples) if (sample.format == "chat") == chats]
             asked = by([samples[place] for place in places], wording if chats else few)
             for place, (prediction, confidence) in zip(places, asked, strict=True):
-                found[place] = _habit(samples[place], prediction, confidence, self.rule.threshold)
+                most = longest[samples[place].dataset]
+                found[place] = _habit(samples[place], prediction, confidence, self.rule.threshold, most)
         return [found[place] for place in range(len(samples))]
 
     def _by_probability(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
@@ -167,6 +173,11 @@ class ClosedBook:
         return found
 
 
+def closed_book(model: str, dtype: str | None = None) -> ClosedBook:
+    """Return a model that is asked as `d2e data tag` does by default; errors as for `ClosedBook`."""
+    return ClosedBook(model, EvalOptions(dtype=dtype), TagRule())
+
+
 def _shown(samples: Sequence[EventSample], shots: int) -> Demonstrate:
     """The rows that a sample's prompt shows, without their contexts: of its dataset, relation and format.
 
@@ -196,9 +207,13 @@ def _read(sample: EventSample, output: str, wording: PromptSet) -> Prediction:
     return prediction
 
 
-def _habit(sample: EventSample, prediction: Prediction, confidence: float | None, threshold: float) -> Habit:
+def _habit(
+    sample: EventSample, prediction: Prediction, confidence: float | None, threshold: float, longest: int
+) -> Habit:
     answers = [answer for answer in prediction.answer if answer.strip()]
-    if not answers or confidence is None:
+    # Small models repeat themselves or the question, and are sure of each repeated word.
+    too_long = sample.format == "qa" and len(" ".join(answers).split()) > longest
+    if not answers or confidence is None or too_long:
         return Habit([], None, "unknown")
     rounded, sure = round(confidence, 4), confidence >= threshold
     right = prediction.right if prediction.acc is None else prediction.acc == 1

@@ -85,7 +85,7 @@ def tag(
     if not overwrite:
         _refuse_tagged(data, rows)
     with collector_paused():
-        from eval.run.closed_book import ClosedBook, TagRule
+        from eval.run.habits.closed_book import ClosedBook, TagRule
 
     rule = TagRule(**{name: options.pop(name) for name in ("confidence", "threshold", "samples", "shots")})
     asked = ClosedBook(model, EvalOptions(**options), rule)
@@ -120,7 +120,7 @@ def _table(rows: Mapping[str, Sequence[EventSample]]) -> Table:
     names = ("aligned", "conflict", "unknown")
     lines = []
     for key, own in groups.items():
-        counts = Counter(row.subset for row in own)
+        counts = Counter(str(row.subset) for row in own)
         lines.append([*key, len(own), *(counts[name] for name in names), sum(not row.habit for row in own)])
     return Table.of(["dataset", "split", "rows", *names, "no answer"], lines, keys=2)
 

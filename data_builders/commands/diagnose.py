@@ -1,0 +1,133 @@
+"""`d2e data diagnose`: describe data before any training, and recommend a method."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from d2e_sft.config.recipe import ModelSection
+from d2e_sft.data.built import read_manifest, taggers
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_json
+from d2e_sft.util.terminal import filled
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.commands.shared import FILE, PATH
+from data_builders.dataset.sample_sets import SampleSet, read_set
+from data_builders.own_data.source import how_to_describe, is_own
+
+_RECIPE, _MODEL = "smollm2-135m-mini", ModelSection.model_fields["name"].default  # a recipe for any rows
+
+
+@click.command()
+@click.argument("data", type=PATH)
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Ask this model the questions without contexts, as `d2e data tag` does. [default: use the tags of DATA]",
+)
+@click.option(
+    "--max-samples", type=click.IntRange(min=1), default=300, show_default=True, help="Most questions for the model."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
+    help="Data type of its weights. [default: as in its recipe, else float32]",
+)
+@click.option("--html", metavar="FILE", type=FILE, help="Write a page.")
+@click.option("--json", "json_file", metavar="FILE", type=FILE, help="Write all numbers.")
+@click.option(
+    "--tokenizer", metavar="NAME", default="words", show_default=True, help="Model whose tokens are counted."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of draws and folds.")
+@click.pass_obj
+def diagnose(
+    lent: Callable[[str], Any],
+    data: Path,
+    *,
+    model: str | None,
+    max_samples: int,
+    dtype: str | None,
+    html: Path | None,
+    json_file: Path | None,
+    tokenizer: str,
+    seed: int,
+) -> None:
+    """Show what training on DATA can teach, and recommend a method with its reason and its command.
+
+    DATA is a folder of `d2e data build`, a file of EventSample rows, or a description of own data (mine.yaml). Its
+    training rows are described. How many answers can be guessed without the context, by a classifier of the question
+    and by a model? How many are in the context? How many rows can be swapped, and why not the others? How many refined
+    contexts differ, and how long are prompts? Needs scikit-learn: pip install 'd2e-sft[stats]'.
+
+    \b
+    Examples:
+      d2e data diagnose data/mine --model builtin:smollm2-135m-instruct --html diagnosis.html
+      d2e data diagnose mine.yaml
+    """
+    # Imported here, since transformers takes seconds.
+    from data_builders.quality.context_free import require_sklearn
+    from data_builders.quality.diagnosis import Diagnosis, tagged_rows
+    from data_builders.quality.diagnosis import diagnose as describe
+    from data_builders.quality.diagnosis_page import tables, write_page
+    from data_builders.quality.stats import compute_stats
+
+    require_sklearn("the accuracy of the question alone")
+    found = _read(data)
+    samples = [one for one in found.samples if one.split == "train"] or found.samples
+    lengths = compute_stats([SampleSet(found.name, samples)], tokenizer=tokenizer, seed=seed)
+    habits = tagged_rows(samples)
+    if model is not None:
+        drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples, len(samples))))
+        habits = lent("closed_book")(model, dtype).tagged([samples[place] for place in drawn])
+    by_view = {(one.group.dataset, str(view)): n for one in lengths.groups for view, n in one.lengths.items()}
+    groups = describe(samples, habits, seed)
+    result = Diagnosis(found.name, groups, lengths.unit, by_view, taggers(habits))
+    places = _places(data, model)
+    advice = result.advice(places)
+    if is_own(str(data)):
+        advice.commands.insert(0, f"{places['build']} --out {places['data']}")
+    for title, table in tables(result).items():
+        click.echo(f"{title}\n\n{table.terminal()}\n")
+    click.echo(f"recommended: {advice.name}\n{filled(advice.reason)}")
+    click.echo("".join(f"  $ {command}\n" for command in advice.commands))
+    for note in advice.notes:
+        click.echo(filled(f"note: {note}"))
+    if json_file:
+        write_json(json_file, {**result.to_json(), "recommended": vars(advice)})
+        click.echo(f"wrote {json_file}")
+    if html:
+        write_page(result, advice, html)
+        click.echo(f"wrote {html}")
+
+
+def _read(data: Path) -> SampleSet:
+    """The rows of a build or a file, or of a description, which is built in a temporary folder."""
+    if not data.is_dir() and (remedy := how_to_describe(str(data))) and data.suffix not in (".parquet", ".jsonl"):
+        raise UserError(f"{data}: a file of rows; expected a build, EventSample rows or a description", remedy)
+    if not is_own(str(data)):
+        return read_set(data)
+    with tempfile.TemporaryDirectory() as folder:
+        build(BuildOptions([str(data)], out=Path(folder)))
+        return SampleSet(data.stem, read_set(Path(folder)).samples)
+
+
+def _places(data: Path, model: str | None) -> dict[str, str]:
+    """What fills the commands of the advice: the build of the rows, its folder, training rows and recipe."""
+    names, folder = "mine.yaml", str(data)
+    train = str(data)
+    if is_own(str(data)):
+        names, folder = str(data), f"data/{data.stem}"
+        train = f"{folder}/train.parquet"
+    elif data.is_dir():
+        train = f"{folder}/train.parquet"
+        with suppress(UserError):  # rows of another program
+            names = ",".join(read_manifest(data)["options"]["datasets"])
+    recipe = _RECIPE if model in (None, _MODEL) else f"{_RECIPE} model.name={model}"
+    return {"data": folder, "train": train, "build": f"d2e data build --datasets {names}", "recipe": recipe}

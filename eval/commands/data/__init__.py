@@ -1,0 +1,1 @@
+"""Subcommands of `d2e data` that ask a model with the engines of the evaluation."""

@@ -1,0 +1,1 @@
+"""A model's habits: what it answers without the context (`d2e data tag`)."""

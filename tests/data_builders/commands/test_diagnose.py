@@ -1,0 +1,56 @@
+"""`d2e data diagnose`: one look at own rows, with and without a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command import output_of, refusal_of
+from tests.data_builders.own_rows import write
+from tests.tiny import save_tiny_model
+
+ROWS = "question,answer,context\n" + "".join(
+    f"When did mill {n} burn down?,{1900 + n},In {1900 + n} the mill of Farley burnt down.\n" for n in range(20)
+)
+SPEC = "train: mine.csv\ntest: 0.2\nformat: qa\nrelation: none\n"
+
+
+def test_a_description_is_diagnosed_without_a_build_and_the_page_says_the_same(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_csv=ROWS, mine_yaml=SPEC)
+    printed = output_of("data", "diagnose", spec, "--html", tmp_path / "page.html", "--json", tmp_path / "d.json")
+    assert "recommended: SFT on swapped rows" in printed
+    assert f"$ d2e data build --datasets {spec} --out data/mine" in printed
+    assert "No model was asked: add --model NAME." in printed
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["measures"]["rows"] == 16
+    assert found["recommended"]["name"] == "SFT on swapped rows"
+    page = (tmp_path / "page.html").read_text()
+    assert "Recommended: SFT on swapped rows" in page
+    assert all(command.replace("'", "&#39;") in page for command in found["recommended"]["commands"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "mine.csv", "mine.yaml", "page.html"]
+
+
+def test_a_model_is_asked_as_by_tag_and_tags_are_used_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    model = save_tiny_model(tmp_path / "model")
+    output_of(
+        "data", "build", "--datasets", write(tmp_path, mine_csv=ROWS, mine_yaml=SPEC), "--out", tmp_path / "mine"
+    )
+    output_of("data", "tag", tmp_path / "mine", "--model", model, "--out", tmp_path / "tagged")
+    results = []
+    for data, how in ((tmp_path / "mine", ("--model", model)), (tmp_path / "tagged", ())):
+        output_of("data", "diagnose", data, *how, "--json", tmp_path / "d.json")
+        found = json.loads((tmp_path / "d.json").read_text())
+        results.append((found["habits_of"], found["groups"][0]["closed_book"]))
+    assert results[0] == results[1]
+    assert results[0][0] == {str(model): 16}
+
+
+def test_rows_without_a_description_are_told_how_to_get_one(tmp_path: Path) -> None:
+    write(tmp_path, mine_csv=ROWS)
+    assert "describe it in a file such as mine.yaml" in refusal_of("data", "diagnose", tmp_path / "mine.csv")
+    assert "no such file" in refusal_of("data", "diagnose", tmp_path / "none.yaml")

@@ -1,0 +1,129 @@
+"""What is known of data before training, counted by hand, and which method follows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from d2e_sft.data.sample import EventSample
+from data_builders.quality.context_free import question_alone
+from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
+from tests.tiny import make_sample
+
+PLACES = {"data": "data/mine", "train": "rows.parquet", "build": "d2e data build", "recipe": "small"}
+
+
+def row(number: int, **changes: Any) -> EventSample:
+    fields: dict[str, Any] = {
+        "relation": "none",
+        "context": f"In {1900 + number} the mill of Farley burnt down.",
+        "refined_context": f"In {1900 + number}",
+        "question": f"When did mill {number} burn down?",
+        "answers": [str(1900 + number)],
+    }
+    return make_sample(number, **{**fields, **changes})
+
+
+def tag(sample: EventSample, subset: str, habit: Sequence[str]) -> EventSample:
+    meta = {"tag": {"model": "m", "probability": 0.9}}
+    return sample.model_copy(update={"subset": subset, "habit": list(habit), "meta": meta})
+
+
+def diagnosis(samples: Sequence[EventSample]) -> Diagnosis:
+    return Diagnosis("mine", diagnose(samples, tagged_rows(samples)), "words", {})
+
+
+def test_measures_are_the_shares_of_the_rows() -> None:
+    rows = [row(n) for n in range(10)]
+    rows[0] = row(0, answers=["a fire"])  # not in the context
+    rows[1] = row(1, refined_context=rows[1].context)
+    rows[2] = row(2, refined_context=None, context="")
+    rows[3] = tag(rows[3], "aligned", rows[3].answers)
+    rows[4] = tag(rows[4], "unknown", rows[4].answers)
+    rows[5] = tag(rows[5], "conflict", ["1066"])
+    rows[6] = tag(rows[6], "unknown", [])
+    found = diagnosis(rows)
+    [group] = found.groups
+    refused = {reason.value: count for reason, count in group.swaps.refused.items()}
+    assert refused["the context lacks the answer"] == 2
+    assert found.measures == pytest.approx(
+        {
+            "rows": 10,
+            "with_context": 0.9,
+            "in_context": 0.8,
+            "labels": 0,
+            "guessed": 0.5,  # two of the four that the model was asked
+            "firm_conflict": 0.25,
+            "revisable": group.swaps.swapped / 10,
+            "refined_differ": 8 / 9,
+        }
+    )
+    assert group.swaps.swapped + sum(refused.values()) == 10
+    assert group.by_subset == {"aligned": 1, "conflict": 1, "unknown": 2, "right": 2}
+
+
+@pytest.mark.parametrize(
+    ("samples", "method", "words"),
+    [
+        ([row(n) for n in range(40)], "SFT on swapped rows", "--swap 0.5"),
+        ([row(n, context="", refined_context=None) for n in range(40)], "SFT", "0% of the rows have a context"),
+        ([row(n, answers=["it was hot and dry"]) for n in range(40)], "Look at the rows first", "data show data/mine"),
+        (
+            [row(n, context=f"Why? Ann left early, word {n}.", answers=["Ann left early"]) for n in range(40)],
+            "D²E without the KL term",
+            "--method no-distill data.train=rows.parquet",
+        ),
+        (
+            [row(n, format="nli", answers=[("positive", "negative")[n % 2]]) for n in range(40)],
+            "SFT, compared with D²E without the KL term",
+            "--method sft data.train=rows.parquet",
+        ),
+    ],
+)
+def test_the_method_follows_from_what_the_rows_allow(samples: list[EventSample], method: str, words: str) -> None:
+    advice = diagnosis(samples).advice(PLACES)
+    assert advice.name == method
+    assert words in "\n".join([advice.reason, *advice.commands])
+    assert any("With 40 training rows" in note for note in advice.notes)
+
+
+def test_every_rule_has_words_for_the_measures_it_asks_for() -> None:
+    rules = yaml.safe_load(_ADVICE.read_text())
+    values = dict.fromkeys(("rows", "with_context", "in_context", "labels", "guessed", "firm_conflict"), 0.5)
+    values |= {"revisable": 0.5, "refined_differ": 0.5}
+    for rule in (*rules["methods"], *rules["notes"]):
+        assert rule["when"].keys() <= values.keys()
+        assert rule.get("reason", rule.get("note", "")).format(**values)
+        assert all("{" not in command.format(**PLACES) for command in rule.get("commands", ()))
+    assert rules["methods"][-1]["when"] == {}, "one always fits"
+
+
+@pytest.mark.parametrize("fmt", ["qa", "scq", "mcq"])
+def test_answers_that_follow_from_the_question_are_found_and_others_are_not(fmt: str) -> None:
+    draw = random.Random(0)
+    things, places = ["key", "lamp", "coat", "book"], ["barn", "attic", "cellar", "garage"]
+    usual = dict(zip(things, places, strict=True))
+
+    def rows(*, by_habit: bool) -> list[EventSample]:
+        found = []
+        for n in range(200):
+            thing = draw.choice(things)
+            answer = usual[thing] if by_habit else draw.choice(places)
+            options = [] if fmt == "qa" else draw.sample(places, 4)
+            question = f"Where is the {thing}?"
+            found.append(
+                row(n, format=fmt, context=f"Story {n}", question=question, answers=[answer], options=options)
+            )
+        return found
+
+    habitual, open_ = question_alone(rows(by_habit=True)), question_alone(rows(by_habit=False))
+    assert habitual.accuracy == 1
+    assert open_.accuracy is not None
+    assert open_.standard_error is not None
+    assert abs(open_.accuracy - 0.25) < 4 * open_.standard_error
+    assert habitual.majority_share == pytest.approx(0.25, abs=0.1)
+    assert question_alone(rows(by_habit=True)[:9]).accuracy is None

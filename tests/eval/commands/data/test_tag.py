@@ -1,0 +1,117 @@
+"""`d2e data tag`: own rows get a model's habits, and whoever uses them with another model is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from d2e_sft.data.built import taggers
+from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from tests.command import call, output_of, refusal_of
+from tests.data_builders.own_rows import write
+from tests.factories import scores_of, write_recipe
+from tests.tiny import make_samples, save_tiny_model
+
+ROWS = "question,answer,context\n" + "".join(
+    f"What rose on day {n}?,the river,Rain fell on day {n}. Then the river rose.\n" for n in range(12)
+)
+SPEC = "train: mine.csv\ntest: 0.25\nformat: qa\nrelation: none\nlicence: MIT\n"
+
+
+def tag(data: Path, model: Path, out: Path) -> str:
+    return output_of("data", "tag", data, "--model", model, "--out", out, "--max-new-tokens", 6, "--threshold", 0)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build of own rows, two models, and the rows tagged by the first."""
+    folder = tmp_path_factory.mktemp("tags")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("D2E_CACHE", str(folder / "cache"))
+        for seed, name in enumerate(("model", "other")):
+            save_tiny_model(folder / name, seed=seed)
+        spec = write(folder, mine_csv=ROWS, mine_yaml=SPEC)
+        output_of("data", "build", "--datasets", spec, "--out", folder / "mine")
+        printed = tag(folder / "mine", folder / "model", folder / "tagged")
+    (folder / "printed").write_text(printed)
+    return folder
+
+
+def rows(folder: Path) -> list[EventSample]:
+    return [row for split in ("train", "test") for row in read_samples(folder / f"{split}.parquet")]
+
+
+def test_rows_get_three_fields_and_stay_otherwise_as_they_are(world: Path) -> None:
+    before, after = rows(world / "mine"), rows(world / "tagged")
+    assert all(row.subset in ("aligned", "conflict", "unknown") for row in after)
+    bare = [
+        row.model_copy(update={"subset": None, "habit": [], "meta": {k: v for k, v in row.meta.items() if k != "tag"}})
+        for row in after
+    ]
+    assert bare == before
+    assert taggers(after) == {str(world / "model"): 12}
+    made = after[0].meta["tag"]
+    assert (made["confidence"], made["threshold"]) == ("probability", 0)
+    assert all((row.meta["tag"]["probability"] is None) == (not row.habit) for row in after)
+
+
+def test_manifest_card_and_output_say_who_made_the_tags(world: Path) -> None:
+    manifest = json.loads((world / "tagged" / "manifest.json").read_text())
+    assert manifest["tags"]["model"] == str(world / "model")
+    assert manifest["tags"]["identity"].startswith("sha256:")
+    splits = manifest["datasets"]["mine"]["splits"]
+    assert [sum(splits[split]["rows_by_subset"].values()) for split in ("train", "test")] == [9, 3]
+    card = (world / "tagged" / "README.md").read_text()
+    assert f"d2e data tag OUT --model {world / 'model'}" in card
+    assert "sure and wrong (conflict)" in card
+    assert "unknown  no answer" in (world / "printed").read_text()
+
+
+def test_the_model_of_the_tags_is_no_news_and_another_is_told_in_one_line(world: Path) -> None:
+    for name in ("model", "other"):
+        called = call(
+            "eval", world / name, "--bench", world / "tagged", "--out", world / f"run-{name}", "--max-new-tokens", 6
+        )
+        assert called.status == 0, called.err
+        assert ("tagged with the habit of" in called.err) == (name == "other")
+        assert scores_of(world / f"run-{name}", "tagged")["tagged_by"] == [str(world / "model")]
+    printed = output_of("compare", world / "run-model", world / "run-other")
+    assert f"Subsets by the habit of {world / 'model'}; run-other is of another model." in printed
+
+
+def test_a_run_of_the_model_may_use_its_tags(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = f"data.train={world / 'tagged' / 'train.parquet'}"
+    for name, told in (("model", False), ("other", True)):
+        recipe = write_recipe(world, world / "runs" / name, f"model.name={world / name}", train, "d2e.objective=sft")
+        called = call("train", recipe, "train.max_steps=1")
+        assert called.status == 0, called.err
+        assert ("9 rows were tagged with the habit of" in called.err) == told
+    called = call("eval", world / "runs" / "model", "--bench", world / "tagged", "--max-new-tokens", 6)
+    assert called.status == 0, called.err
+    assert "tagged with the habit of" not in called.err
+
+
+def test_a_file_of_rows_is_tagged_into_a_file(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    write_samples(make_samples(3), tmp_path / "rows.jsonl")
+    tag(tmp_path / "rows.jsonl", world / "model", tmp_path / "out.parquet")
+    assert taggers(read_samples(tmp_path / "out.parquet")) == {str(world / "model"): 3}
+
+
+@pytest.mark.parametrize(
+    ("data", "out", "model", "message"),
+    [
+        ("tagged", "again", "model", "12 of 12 rows have a subset or a habit already"),
+        ("mine", "mine", "model", "is also the input"),
+        ("mine/train.parquet", "mine", "model", "cannot write a file without an ending"),
+        ("mine/train.parquet", "rows.csv", "model", "cannot write .csv"),
+        ("mine.csv", "out.jsonl", "model", "cannot read .csv"),
+        ("nothing", "out.jsonl", "model", "no such file"),
+        ("mine", "again", "no-model", "no-model"),
+    ],
+)
+def test_what_cannot_be_tagged_is_refused(world: Path, data: str, out: str, model: str, message: str) -> None:
+    assert message in refusal_of("data", "tag", world / data, "--model", world / model, "--out", world / out)
+    assert not (world / "again").exists()
