@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
+from d2e_sft.data.built import TAG
 from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import RELATIONS, SUBSETS, EventSample, Relation, Subset
@@ -13,6 +16,8 @@ from data_builders.own_data.answers import as_text, read_answers, read_choice, r
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, cut
+
+_META = "meta"  # column of rows that `d2e data tag` wrote
 
 
 class RowParser:
@@ -61,7 +66,8 @@ class RowParser:
     @property
     def optional(self) -> list[str]:
         """The columns that are read if present."""
-        return [name for name in self._optional().values() if name not in self.columns]
+        tag = [_META] if self.spec.columns.habit else []
+        return [name for name in (*self._optional().values(), *tag) if name not in self.columns]
 
     def _optional(self) -> dict[str, str]:
         return {"id": self.spec.columns.id, "refined_context": self.spec.columns.refined_context}
@@ -91,6 +97,7 @@ class RowParser:
         fields, spec, columns = row.fields, self.spec, self.spec.columns
         habit = fields[columns.habit] if columns.habit else None
         choices = {"choices": found} if (found := read_choices(spec, fields)) else {}
+        meta = {"source": self.raw.name, "line": row.number, "licence": self.raw.licence}
         return EventSample(
             id=self._id(row) + (f"-{turn}" if turn else ""),
             dataset=self.raw.dataset,
@@ -101,7 +108,7 @@ class RowParser:
             refined_context=as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
             subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
             habit=[] if habit in (None, "", []) else self._answers(str(columns.habit), habit, places),
-            meta={"source": self.raw.name, "line": row.number, "licence": self.raw.licence, **choices},
+            meta=meta | choices | _tag(habit, fields),
             **parts,
         )
 
@@ -133,3 +140,12 @@ class RowParser:
         if (first := self._first_line.setdefault(text, row.number)) != row.number:
             raise BadRowError.at(name, row.get(name), f"a unique id (the row at {first} has this one, too)")
         return text
+
+
+def _tag(habit: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The tag of a habit that a model gave, which names the model."""
+    meta = fields.get(_META)
+    if habit and isinstance(meta, str):
+        with suppress(ValueError):  # somebody else's column
+            meta = json.loads(meta)
+    return {TAG: meta[TAG]} if habit and isinstance(meta, Mapping) and TAG in meta else {}

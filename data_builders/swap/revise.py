@@ -104,7 +104,7 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
             "context": context,
             "refined_context": None if refined is None else exchanged(refined, others),
             "answers": [chosen],
-            "subset": "conflict" if sample.habit else sample.subset,
+            "subset": "conflict" if sample.habit and sample.subset != "unknown" else sample.subset,
             "meta": {**sample.meta, "swapped": swapped},
         }
     )

@@ -12,7 +12,7 @@ from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from tests.command import call, output_of, refusal_of
 from tests.data_builders.own_rows import write
 from tests.factories import scores_of, write_recipe
-from tests.tiny import make_samples, save_tiny_model
+from tests.tiny import make_sample, make_samples, save_tiny_model
 
 ROWS = "question,answer,context\n" + "".join(
     f"What rose on day {n}?,the river,Rain fell on day {n}. Then the river rose.\n" for n in range(12)
@@ -98,6 +98,28 @@ def test_a_file_of_rows_is_tagged_into_a_file(world: Path, tmp_path: Path, monke
     write_samples(make_samples(3), tmp_path / "rows.jsonl")
     tag(tmp_path / "rows.jsonl", world / "model", tmp_path / "out.parquet")
     assert taggers(read_samples(tmp_path / "out.parquet")) == {str(world / "model"): 3}
+
+
+def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Path) -> None:
+    """Years in place of the river; the habit is not swapped in, and the tag still names the model."""
+    rows = [
+        make_sample(n, relation="none", question=f"When did mill {n} burn?", context=f"In {1900 + n} it burnt.")
+        for n in range(8)
+    ]
+    meta = {"tag": {"model": "m", "probability": 0.9}}
+    tags = [("conflict", ["1066"]), ("unknown", ["1066"]), ("aligned", None), ("unknown", [])] * 2
+    for n, (subset, habit) in enumerate(tags):
+        year = str(1900 + n)
+        changes = {"subset": subset, "habit": [year] if habit is None else habit, "answers": [year], "meta": meta}
+        rows[n] = rows[n].model_copy(update={**changes, "refined_context": None})
+    write_samples(rows, tmp_path / "rows.parquet")
+    columns = "columns: {answer: answers, subset: subset, habit: habit}"
+    spec = write(tmp_path, mine_yaml=f"train: rows.parquet\nformat: qa\nrelation: none\n{columns}\n")
+    output_of("data", "build", "--datasets", spec, "--out", tmp_path / "swapped", "--swap", 1)
+    swapped = read_samples(tmp_path / "swapped" / "train.parquet")
+    assert all("swapped" in row.meta for row in swapped)
+    assert [row.subset for row in swapped] == ["conflict", "unknown", "conflict", "unknown"] * 2
+    assert [row.meta.get("tag", {}).get("model") for row in swapped] == ["m", "m", "m", None] * 2
 
 
 @pytest.mark.parametrize(
