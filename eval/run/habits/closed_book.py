@@ -215,7 +215,8 @@ def _habit(
     too_long = sample.format == "qa" and len(" ".join(answers).split()) > longest
     if not answers or confidence is None or too_long:
         return Habit([], None, "unknown")
-    rounded, sure = round(confidence, 4), confidence >= threshold
+    rounded = round(confidence, 4)
+    sure = rounded >= threshold
     right = prediction.right if prediction.acc is None else prediction.acc == 1
     if right or (sample.format == "qa" and any(_contains(" ".join(answers), gold) for gold in sample.answers)):
         # In the words of the row, so that the habit equals an accepted answer.
