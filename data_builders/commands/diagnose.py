@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from data_builders.commands.shared import FILE, PATH
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.own_data.source import how_to_describe, is_own
 
+_WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 _RECIPE, _MODEL = "smollm2-135m-mini", ModelSection.model_fields["name"].default  # a recipe for any rows
 
 
@@ -96,7 +98,9 @@ def diagnose(
     for title, table in tables(result).items():
         click.echo(f"{title}\n\n{table.terminal()}\n")
     click.echo(f"recommended: {advice.name}\n{filled(advice.reason)}")
-    click.echo("".join(f"  $ {command}\n" for command in advice.commands))
+    for command in advice.commands:
+        click.echo(" \\\n".join(wrap(f"  $ {command}", 94, subsequent_indent="      ", **_WHOLE)))
+    click.echo()
     for note in advice.notes:
         click.echo(filled(f"note: {note}"))
     if json_file:

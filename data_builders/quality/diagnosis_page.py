@@ -9,7 +9,7 @@ from d2e_sft.util.html import pages
 from d2e_sft.util.table import NONE, Table, percent
 from data_builders.quality.context_free import ContextFree
 from data_builders.quality.diagnosis import Advice, Diagnosis
-from data_builders.swap.swap import Refusal
+from data_builders.swap.revise import Refusal
 
 _KEYS = ["dataset", "format"]
 

@@ -69,13 +69,17 @@ def test_measures_are_the_shares_of_the_rows() -> None:
 @pytest.mark.parametrize(
     ("samples", "method", "words"),
     [
-        ([row(n) for n in range(40)], "SFT on swapped rows", "--swap 0.5"),
+        ([tag(row(n), "unknown", [str(1900 + n)]) for n in range(40)], "SFT on swapped rows", "--swap 0.5"),
+        ([row(n) for n in range(40)], "D²E without the KL term", "--method no-distill data.train=rows.parquet"),
         ([row(n, context="", refined_context=None) for n in range(40)], "SFT", "0% of the rows have a context"),
         ([row(n, answers=["it was hot and dry"]) for n in range(40)], "Look at the rows first", "data show data/mine"),
         (
-            [row(n, context=f"Why? Ann left early, word {n}.", answers=["Ann left early"]) for n in range(40)],
+            [
+                tag(row(n, context=f"Ann left, day {n}", answers=["Ann left"]), "aligned", ["Ann left"])
+                for n in range(40)
+            ],
             "D²E without the KL term",
-            "--method no-distill data.train=rows.parquet",
+            "100% of the answers can be guessed",
         ),
         (
             [row(n, format="nli", answers=[("positive", "negative")[n % 2]]) for n in range(40)],
@@ -87,7 +91,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
 def test_the_method_follows_from_what_the_rows_allow(samples: list[EventSample], method: str, words: str) -> None:
     advice = diagnosis(samples).advice(PLACES)
     assert advice.name == method
-    assert words in "\n".join([advice.reason, *advice.commands])
+    assert words in "\n".join([advice.reason, *advice.commands, *advice.notes])
     assert any("With 40 training rows" in note for note in advice.notes)
 
 
