@@ -31,7 +31,8 @@ class ReorderedLinear(nn.Module):
 def ready_to_decode(model: Any, device: torch.device | str) -> Any:
     """Move a model to its device in eval mode and reorder its weights; it can no longer be trained or saved."""
     model.to(device).eval()
-    if torch.device(device).type == "cpu" and torch.backends.mkldnn.is_available():
+    by_mkl = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()  # builds for x86
+    if torch.device(device).type == "cpu" and by_mkl:
         for module in list(model.modules()):
             for name, child in module.named_children():
                 if type(child) is nn.Linear and child.weight.dtype == torch.float32:
