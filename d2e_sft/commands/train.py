@@ -18,7 +18,7 @@ from d2e_sft.config.lookup import (
     require_recipe,
 )
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import collector_paused, import_transformers
 
 _COUNT = click.IntRange(min=1)
 
@@ -90,34 +90,39 @@ def train(
     Example: d2e train mine.yaml --dry-run
     """
     from d2e_sft.config.recipe import is_begun, load_recipe
+    from d2e_sft.train.checks import check_recipe
+    from d2e_sft.train.run import check_run, train_recipe
 
     source, overrides = _source(recipe, overrides, model, method)
-    loaded = load_recipe(source, overrides)  # checked before torch is imported: a typing error answers at once
+    loaded = load_recipe(source, overrides)
     _check_launch_options(launcher, place)
     processes, machines = place["processes"], place["machines"]
     # Decided before the processes start, so that all see the same folder.
     resume = resume or (auto_resume and is_begun(loaded))
     if dry_run:
-        from d2e_sft.train.dry_run.report import Where
-        from d2e_sft.train.dry_run.report import dry_run as show
         from d2e_sft.train.launch import planned_processes
 
         everywhere = 1 if launcher is None else planned_processes(launcher, processes, machines)
+        check_recipe(loaded, everywhere)
+        with collector_paused():
+            import_transformers()
+            from d2e_sft.train.dry_run.report import Where
+            from d2e_sft.train.dry_run.report import dry_run as show
         where = Where(launcher, everywhere, weights=not without_weights)
         show(loaded, click.echo, where, resume=resume, overwrite=overwrite)
         return
     if without_weights:
         raise UserError("--without-weights: training needs the weights", remedy="add --dry-run, or leave it out")
     if launcher is not None:
-        from d2e_sft.train.launch import Machines, launch, launch_command
+        from d2e_sft.train.launch import Machines, check_launcher, launch, launch_command
 
+        check_launcher(launcher)
+        if not place["machine_rank"]:  # other machines may not have the run folder yet
+            check_run(loaded, (processes or 1) * (machines or 1), resume=resume, overwrite=overwrite)
         flags = [flag for flag, given in (("--resume", resume), ("--overwrite", overwrite)) if given]
         meeting = Machines(machines or 1, place["machine_rank"] or 0, place["main_address"])
         command = launch_command(launcher, [source.name, *overrides, *flags], processes=processes, machines=meeting)
         sys.exit(launch(command))
-    with collector_paused():
-        from d2e_sft.train.run import train_recipe
-
     run = train_recipe(loaded, resume=resume, overwrite=overwrite)
     if os.environ.get("RANK", "0") == "0":
         click.echo(f"trained: {run}")

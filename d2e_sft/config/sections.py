@@ -15,7 +15,7 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["4bit", "8bit"]
 Packing = Literal["auto", "shared_batch", "shared_prefix", "batched"]
 Tracker = Literal["wandb", "tensorboard", "trackio", "mlflow", "comet_ml", "clearml", "swanlab"]
-# transformers' optimisers without further settings; the packages that some need are in `d2e_sft.train.prepare`.
+# transformers' optimisers without further settings; the packages that some need are in `d2e_sft.train.checks`.
 Optimizer = Literal[
     "adamw_torch_fused", "adamw_torch", "adafactor", "sgd", "adagrad", "rmsprop",
     "adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "lion_32bit", "lion_8bit", "paged_lion_32bit",

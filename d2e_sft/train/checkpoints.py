@@ -7,7 +7,6 @@ removed after that, so a run that is killed at any moment keeps them. The checks
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,18 +19,12 @@ from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.model.storage.folder import weights_folder
 from d2e_sft.model.storage.seal import SEAL_FILE, FileSum, seal, weight_sums
+from d2e_sft.train.run_folder import ASIDE, checkpoint_folders, checkpoints_of
 from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import is_disk_full, sync
 
-ASIDE = ".saving"  # folder in which a model is written before it is moved into its place
 # Loaders recognise a model by these files, so they are moved in last.
 _MODEL_MARKS = ("config.json", "adapter_config.json")
-_NAME = re.compile(r"checkpoint-[0-9]+")
-
-
-def checkpoints_of(run: Path, *, sealed: bool = True) -> list[Path]:
-    """The run's `checkpoint-N` folders, newest first: the sealed ones, damaged or not, or those never sealed."""
-    return [path for path in _folders(run) if (path / SEAL_FILE).is_file() is sealed]
 
 
 def seal_checkpoint(checkpoint: Path, depends_on: Mapping[str, Mapping[str, FileSum]]) -> None:
@@ -155,11 +148,6 @@ def _place(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
-def _folders(run: Path) -> list[Path]:
-    folders = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
-
-
 def _add_recipe(args: Any, folder: Path) -> None:
     """Copy the run's recipe to a model that is about to be sealed, so that α is known wherever the folder goes."""
     recipe = Path(args.output_dir) / RECIPE_FILE
@@ -180,7 +168,7 @@ def _move_model(source: Path, target: Path) -> None:
 
 def _rotate(newest: Path, keep: int | None, best: Path | None) -> None:
     """Keep the newest checkpoints and the best one; later ones were damaged, or not whole, when the run resumed."""
-    folders = _folders(newest.parent)
+    folders = checkpoint_folders(newest.parent)
     place = folders.index(newest)
     earlier = folders[place + 1 :]
     if keep and best in earlier:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +20,6 @@ from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
-
-if TYPE_CHECKING:  # training on tokens does without
-    import datasets
 
 DATA_FILE = "data.json"
 _PACKAGES = ("torch", "transformers", "accelerate", "peft")
@@ -64,7 +62,7 @@ class DataRecord(BaseModel):
     versions: dict[str, str]
 
 
-def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) -> DataRecord:
+def record_data(recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, processes: int) -> DataRecord:
     """The record of a run that is about to train on `dataset`, made from the recipe's data."""
     record = DataRecord(
         source=DataSource.of(recipe),
@@ -79,7 +77,7 @@ def record_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) ->
     return record
 
 
-def check_resumed_data(recipe: Recipe, dataset: datasets.Dataset, *, processes: int) -> None:
+def check_resumed_data(recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, processes: int) -> None:
     """Compare the tokens of a resumed run with those it was begun with; UserError if they differ.
 
     Other package versions or another number of processes change only roundings (and the end of an epoch that does not
@@ -153,15 +151,15 @@ def _count_rows(path: Path) -> int | None:
         return None
 
 
-def tokens_digest(dataset: datasets.Dataset) -> str:
+def tokens_digest(dataset: Sequence[Mapping[str, Any]]) -> str:
     """SHA-256 over all columns of token ids."""
     digest = hashlib.sha256()
-    for name in sorted(dataset.column_names):
-        lists = pa.concat_arrays(dataset.data.column(name).chunks)
+    for name in sorted(dataset[0]):
+        lists = pa.array([row[name] for row in dataset])
         if name == "weight":
             digest.update(b"weight" + lists.to_numpy(zero_copy_only=False).tobytes())
-        is_list = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
-        if is_list and pa.types.is_integer(lists.type.value_type):  # other columns follow from the tokens
+        # Other columns follow from the tokens.
+        if pa.types.is_list(lists.type) and pa.types.is_integer(lists.type.value_type):
             digest.update(name.encode())
             for part in (pc.list_value_length(lists), lists.flatten()):
                 digest.update(part.to_numpy(zero_copy_only=False).tobytes())

@@ -69,7 +69,7 @@ def launch_command(
         UserError: an unknown name, a launcher that is not supported here, a wrong number of processes, or an
             incomplete address of the machines.
     """
-    _check_name(name)
+    check_launcher(name)
     found, machines = accelerators(), machines or Machines()
     if name.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         raise UserError(
@@ -95,7 +95,7 @@ def planned_processes(name: str, wanted: int | None, machines: int | None) -> in
 
     Raises UserError for an unknown name, or without a number of processes on a machine without accelerators.
     """
-    _check_name(name)
+    check_launcher(name)
     return (machines or 1) * _processes(wanted, 0 if wanted else accelerators())
 
 
@@ -134,7 +134,8 @@ def accelerators() -> int:
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
-def _check_name(name: str) -> None:
+def check_launcher(name: str) -> None:
+    """Raise UserError for an unknown launcher."""
     if name not in launchers():
         raise UserError(
             f"--launch {name}: no such launcher.{did_you_mean(name, launchers())}",

@@ -1,14 +1,12 @@
-"""Read training and held-out rows, choose a sample of them, and encode them as token views."""
+"""Encode training and held-out rows as token views."""
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from tqdm import tqdm
 
@@ -16,17 +14,14 @@ from d2e_sft.config.objectives import View, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.rows import file_of
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import EncodedSample, EncodedSamples, ViewEncoder, encode_samples
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.positions import check_positions
+from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
-
-if TYPE_CHECKING:  # training on tokens does without
-    import datasets
 
 
 @dataclass(frozen=True)
@@ -43,13 +38,7 @@ class TokenRows:
         return self.encoded.samples
 
     @cached_property
-    def dataset(self) -> datasets.Dataset:
-        """The `rows` in columns."""
-        import datasets
-
-        return datasets.Dataset.from_list(self.rows())
-
-    def rows(self) -> list[Row]:
+    def dataset(self) -> list[Row]:
         """Tokens: one list per view, `answer`, `content`, and `trained` and `weight` if some row has them.
 
         `context` is the number of its context in its format, or 0 without one.
@@ -65,25 +54,26 @@ class TokenRows:
 
 
 def read_rows(
-    recipe: Recipe, split: Literal["training", "dev"], loaded: LoadedModel, *, progress: bool, refuse: bool = True
+    recipe: Recipe,
+    split: Split,
+    loaded: LoadedModel,
+    *,
+    progress: bool,
+    refuse: bool = True,
+    read: ReadSamples | None = None,
 ) -> TokenRows:
     """The recipe's rows of `data.train` or `data.dev` as token views of the `loaded` model.
 
-    `refuse` is as for `encode_samples`. Errors are those of `read_samples`, `encode_samples` and `check_positions`.
+    `refuse` is as for `encode_samples`; `read` are the samples if they have been read. Errors are those of
+    `read_split`, `encode_samples` and `check_positions`.
     """
-    data, bad_rows = recipe.data, list[BadRow]()
-    file, limit = (data.train, data.max_samples) if split == "training" else (data.dev, data.max_dev_samples)
-    assert file is not None
+    data = recipe.data
+    file = data.train if split == "training" else str(data.dev)
     if split == "dev" and progress and Path(file).resolve() == Path(data.train).resolve():
         warn(f"data.dev={file} is also data.train, so nothing is held out")
-    samples = read_samples(
-        file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
-    )
-    chosen = choose_samples(samples, limit, recipe.train.seed)
-    if data.without_context:
-        chosen = [sample.model_copy(update={"context": "", "refined_context": None}) for sample in chosen]
-    rows = encode_rows(chosen, loaded, recipe, name=file, refuse=refuse, progress=progress)
-    return replace(rows, in_file=len(samples), bad_rows=bad_rows)
+    read = read or read_split(recipe, split)
+    rows = encode_rows(read.chosen, loaded, recipe, name=file, refuse=refuse, progress=progress)
+    return replace(rows, in_file=read.in_file, bad_rows=read.bad_rows)
 
 
 def encode_rows(
@@ -120,7 +110,7 @@ def encode_rows(
     return TokenRows(len(samples), encoded, [])
 
 
-def describe_rows(recipe: Recipe, split: Literal["training", "dev"], rows: TokenRows) -> list[str]:
+def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     """Lines that say how many rows of a file are used, and why others are not."""
     data, encoded, without_context = recipe.data, rows.encoded, [row for row in rows.samples if not row.context]
     none = "without a context, so that the imagined view is the original"
@@ -161,22 +151,3 @@ def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight:
     if with_weight:
         row["weight"] = encoded.weight
     return row
-
-
-def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
-    """At most `limit` samples, taken evenly from the datasets with a seed, in file order."""
-    if limit is None or limit >= len(samples):
-        return list(samples)
-    groups: dict[str, list[int]] = defaultdict(list)
-    for i, sample in enumerate(samples):
-        groups[sample.dataset].append(i)
-    generator = random.Random(seed)
-    for indices in groups.values():
-        generator.shuffle(indices)
-    chosen: list[int] = []
-    # One from each dataset per round, so that the share of a small dataset goes to the others.
-    while len(chosen) < limit:
-        for indices in groups.values():
-            if indices and len(chosen) < limit:
-                chosen.append(indices.pop())
-    return [samples[i] for i in sorted(chosen)]

@@ -2,10 +2,12 @@
 
 A run folder contains the resolved recipe, the record of its data, the model, `checkpoint-N` folders and `eval/`.
 Training starts only in a clean folder, since files of an earlier run would be taken for results of the new one.
+Nothing here imports torch, so that a folder that does not fit is reported at once.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,15 +16,16 @@ from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.model.storage.folder import check_dependencies
 from d2e_sft.model.storage.seal import SEAL_FILE, damage
-from d2e_sft.train.checkpoints import ASIDE, checkpoints_of
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
-from d2e_sft.train.evaluation.callbacks import PREDICTIONS_FILE
-from d2e_sft.train.states import TRAINER_STATE, check_states
-from d2e_sft.train.steps.safeguards import NON_FINITE_FILE
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.locks import LOCK_FILE
 from d2e_sft.util.terminal import warn
 
+TRAINER_STATE = "trainer_state.json"  # marks a finished run
+PREDICTIONS_FILE = "held_out_predictions.jsonl"
+NON_FINITE_FILE = "non_finite.json"
+ASIDE = ".saving"  # folder in which a model is written before it is moved into its place
+_CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 _LEFT_BY_TRAINING = (
     *("checkpoint-*", "adapter_*", "*.safetensors", "*.safetensors.index.json", "config.json", ASIDE, "eval"),
     *("generation_config.json", "tokenizer*", "chat_template.jinja", "training_args.bin", TRAINER_STATE),
@@ -35,6 +38,17 @@ _FREE_TO_CHANGE = (
     *("eval.", "train.output_dir", "train.logging_steps", "train.save_", "train.eval_steps"),
     *("train.sample_predictions", "train.project", "train.report_to"),
 )
+
+
+def checkpoint_folders(run: Path) -> list[Path]:
+    """The run's `checkpoint-N` folders, newest first."""
+    folders = [path for path in run.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+
+
+def checkpoints_of(run: Path, *, sealed: bool = True) -> list[Path]:
+    """Those that are sealed, damaged or not, or those never sealed."""
+    return [path for path in checkpoint_folders(run) if (path / SEAL_FILE).is_file() is sealed]
 
 
 def last_checkpoint(run: Path) -> Path | None:
@@ -57,8 +71,8 @@ def last_checkpoint(run: Path) -> Path | None:
     return None
 
 
-def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
-    """The checkpoint to resume from, or None to start from the beginning; changes nothing on disk.
+def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
+    """Check, without reading a checkpoint, that a training can start or resume in the run folder; changes nothing.
 
     Raises UserError if the folder contains a run and neither option is given, or both are, or there is nothing to
     resume. The recipe and the data must be the run's, too.
@@ -69,18 +83,42 @@ def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | N
     if run.exists() and not run.is_dir():
         raise UserError(f"train.output_dir={str(run)!r}: is a file; expected a folder for the run")
     if resume:
-        return _resuming_point(recipe, run)
-    if overwrite:
+        _check_resumable(recipe, run)
+    elif overwrite:
         _refuse_to_clear(recipe, run)
     elif any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", TRAINER_STATE)):
         raise UserError(
             f"{run}: already contains a run",
             remedy="continue it with --resume, start over with --overwrite, or choose another train.output_dir",
         )
-    return None
 
 
-def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
+def starting_point(recipe: Recipe, *, resume: bool, overwrite: bool) -> Path | None:
+    """The checkpoint to resume from, or None to start from the beginning; changes nothing on disk.
+
+    Raises UserError as `check_folder` and `resuming_point`.
+    """
+    check_folder(recipe, resume=resume, overwrite=overwrite)
+    return resuming_point(Path(recipe.train.output_dir)) if resume else None
+
+
+def resuming_point(run: Path) -> Path | None:
+    """The newest whole checkpoint, None if none was written yet.
+
+    Raises UserError if all are damaged, or its states or the models that it depends on are not the run's.
+    """
+    found = last_checkpoint(run)
+    if found is None:
+        print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
+        return None
+    from d2e_sft.train.states import check_states  # imports torch
+
+    check_dependencies(found)
+    check_states(found)
+    return found
+
+
+def _check_resumable(recipe: Recipe, run: Path) -> None:
     begun = (run / RECIPE_FILE).is_file()
     checkpoints = checkpoints_of(run)
     finished = (run / TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
@@ -106,13 +144,6 @@ def _resuming_point(recipe: Recipe, run: Path) -> Path | None:
             remedy="resume with the original recipe, or train into another train.output_dir",
         )
     refuse_other_source(recipe, run)
-    found = last_checkpoint(run)
-    if found is not None:
-        check_dependencies(found)
-        check_states(found)
-    else:
-        print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
-    return found
 
 
 def keep_precision(recipe: Recipe) -> None:

@@ -17,9 +17,9 @@ import torch
 from transformers import TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
+from d2e_sft.train.run_folder import TRAINER_STATE
 from d2e_sft.util.errors import UserError
 
-TRAINER_STATE = "trainer_state.json"
 _LATEST = "latest"  # names the folder of DeepSpeed's states
 _DEEPSPEED = frozenset(
     {

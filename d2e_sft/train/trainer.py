@@ -28,8 +28,8 @@ from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
+from d2e_sft.train.checks import loads_whole_steps
 from d2e_sft.train.evaluation.held_out import HeldOut, check_best_metric
-from d2e_sft.train.prepare import loads_whole_steps
 from d2e_sft.train.steps import setup
 from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, step_loader
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard

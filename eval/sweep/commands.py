@@ -9,7 +9,7 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.data.hub_rows import is_hub
-from d2e_sft.train.checkpoints import checkpoints_of
+from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.plan import Sweep

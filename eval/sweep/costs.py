@@ -72,7 +72,7 @@ def _model(name: str) -> Any:
 
 def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> Cost:
     from d2e_sft.bench.shapes import Work
-    from d2e_sft.train.prepare import count_steps
+    from d2e_sft.train.checks import count_steps
 
     recipe, train = point.recipe, point.recipe.train
     rows = min(expected.rows, recipe.data.max_samples or expected.rows)

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
+from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import CHECKSUMS, load_yaml, read_results, with_checksums, write_whole
 

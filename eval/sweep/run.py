@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from d2e_sft.train.checkpoints import checkpoints_of
+from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.locks import only_one

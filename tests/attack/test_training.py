@@ -14,7 +14,8 @@ import psutil
 import pytest
 import torch
 
-from d2e_sft.train.checkpoints import checkpoints_of, seal_checkpoint
+from d2e_sft.train.checkpoints import seal_checkpoint
+from d2e_sft.train.run_folder import checkpoints_of
 from tests.attack.frame import Attempt, attack
 from tests.attack.interrupted import prepare_training, same_weights, training_arguments, until_done
 from tests.command import finish, refusal_of, start, train

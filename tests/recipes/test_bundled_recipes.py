@@ -14,8 +14,9 @@ import torch
 from d2e_sft.config.lookup import bundled_models, bundled_recipes
 from d2e_sft.config.recipe import DataSection, EvalSection, Recipe, TrainSection, flat, load_recipe
 from d2e_sft.data.sample import write_samples
+from d2e_sft.train.checks import accumulation_steps
 from d2e_sft.train.dry_run.report import dry_run
-from d2e_sft.train.prepare import accumulation_steps, precision_for
+from d2e_sft.train.prepare import precision_for
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_samples, save_tiny_model
 

@@ -19,7 +19,8 @@ from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.micro_batch import checkpointing_argument
-from d2e_sft.train.prepare import accumulation_steps, automatic_precision, loads_whole_steps
+from d2e_sft.train.checks import accumulation_steps, loads_whole_steps
+from d2e_sft.train.prepare import automatic_precision
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError, describe_validation_error
 

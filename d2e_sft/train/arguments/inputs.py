@@ -15,7 +15,8 @@ from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
 from d2e_sft.objective.own import function_of
 from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.prepare import check_optimizer, count_steps, wrapped_in_adapter
+from d2e_sft.train.checks import check_optimizer, count_steps
+from d2e_sft.train.prepare import wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, encode_rows
 from d2e_sft.util.errors import UserError
 

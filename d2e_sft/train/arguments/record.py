@@ -18,9 +18,9 @@ from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
+from d2e_sft.train.checks import loads_whole_steps
 from d2e_sft.train.data_record import DATA_FILE, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
-from d2e_sft.train.prepare import loads_whole_steps
 from d2e_sft.train.rows import describe_rows
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import warn

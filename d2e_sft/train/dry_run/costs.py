@@ -21,8 +21,8 @@ from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, mo
 from d2e_sft.model.packing_support import Layout, has_no_data
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.objective.attach import attach_objective
+from d2e_sft.train.checks import Steps, loads_whole_steps
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
-from d2e_sft.train.prepare import Steps, loads_whole_steps
 from d2e_sft.train.steps.loader import Draws, TokenBudgetSteps, problems
 from d2e_sft.util.errors import UserError
 

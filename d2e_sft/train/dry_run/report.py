@@ -19,15 +19,9 @@ from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
+from d2e_sft.train.checks import count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.costs import Plan, draw, measure_speed, memory_lines, time_lines
-from d2e_sft.train.prepare import (
-    adapter_config,
-    check_recipe,
-    count_steps,
-    load_on_all,
-    loads_whole_steps,
-    wrapped_in_adapter,
-)
+from d2e_sft.train.prepare import adapter_config, load_on_all, settle_recipe, wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, describe_rows, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
@@ -66,10 +60,11 @@ def dry_run(
         resume, overwrite: as for training.
 
     Raises:
-        UserError: as `train_recipe`; overlong rows and an unsuitable run folder are shown instead.
+        UserError: as `train_recipe`, without the checks of `check_recipe`; overlong rows and an unsuitable run folder
+            are shown instead.
     """
-    check_recipe(recipe, where.processes)
     state = process_state()
+    settle_recipe(recipe)
     loaded = load_on_all(recipe, state, weights=where.weights)
     training = read_rows(recipe, "training", loaded, progress=state.is_main_process, refuse=False)
     adapter = adapter_config(recipe)
@@ -78,7 +73,7 @@ def dry_run(
     model = wrapped_in_adapter(loaded.model, adapter, recipe.model.name)
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
-    rows = training.rows()
+    rows = training.dataset
     if recipe.d2e.frozen_views:
         rows, collate = numbered(rows), FrozenCollator(collate, blank_states(model, recipe.d2e, rows))
     on = "" if where.launcher is None else f" (--launch {where.launcher} on {_count_processes(where.processes)})"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +15,11 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding import DecodingConfig, answer_samples
-from d2e_sft.train.rows import choose_samples
+from d2e_sft.train.run_folder import PREDICTIONS_FILE
+from d2e_sft.train.samples import choose_samples
 from d2e_sft.util.answers import exact_match, token_f1
-from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
-
-PREDICTIONS_FILE = "held_out_predictions.jsonl"
-# Modules of trackers that have another name or an alternative.
-_MODULES = {"tensorboard": ("tensorboard", "tensorboardX")}
-
-
-@contextmanager
-def trackers(names: Sequence[str], project: str) -> Iterator[None]:
-    """Check that the trackers of `train.report_to` are installed, and set wandb's project inside the block.
-
-    transformers reads it from the environment, which is restored after the block; WANDB_PROJECT overrides `project`.
-    Raises UserError if the package of a tracker is not installed.
-    """
-    for name in names:
-        if not any(find_spec(module) for module in _MODULES.get(name, (name,))):
-            raise UserError(
-                f"train.report_to={name}: the package {name} is not installed",
-                remedy=f"pip install {name}, or take {name} out of train.report_to",
-            )
-    named_here = "wandb" in names and "WANDB_PROJECT" not in os.environ
-    if named_here:
-        os.environ["WANDB_PROJECT"] = project
-    try:
-        yield
-    finally:
-        if named_here:
-            os.environ.pop("WANDB_PROJECT", None)
 
 
 def trackers_with_tables(report_to: Sequence[str]) -> list[Any]:

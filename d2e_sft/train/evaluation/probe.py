@@ -16,45 +16,13 @@ from transformers import TrainerCallback
 from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample, Subset, read_samples
+from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder, encode_samples
 from d2e_sft.model.collation import IGNORE
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import collator_for
-from d2e_sft.train.rows import choose_samples, dataset_row
-from d2e_sft.util.errors import UserError
-
-PREFIX = "eval_"
-PLAIN, DEBIASED, IMAGINED = "plain", "debiased", "imagined"
-PROBED: tuple[Subset, ...] = ("aligned", "conflict")
-
-
-def probe_samples(recipe: Recipe) -> list[EventSample]:
-    """The aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`.
-
-    Raises UserError if the file cannot be read, or lacks one of the two subsets.
-    """
-    file, limit = str(recipe.data.probe), recipe.data.max_probe_samples
-    each = None if limit is None else max(1, limit // len(PROBED))
-    return of_both_subsets(read_samples(file), f"data.probe={file}", each, recipe.train.seed)
-
-
-def of_both_subsets(
-    samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
-) -> list[EventSample]:
-    """The samples that are aligned, then those that are conflict, at most `each` per subset, drawn with the seed.
-
-    Raises UserError, with the `name` of the samples, if one of the two subsets is missing.
-    """
-    found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
-    for subset, of_subset in found.items():
-        if not of_subset:
-            there = sorted({str(sample.subset) for sample in samples})
-            raise UserError(
-                f"{name}: no sample's subset is {subset!r}; its samples have {', '.join(there)}",
-                remedy="name a file with both, such as the test rows of `d2e data build --datasets habit`",
-            )
-    return [sample for of_subset in found.values() for sample in choose_samples(of_subset, each, seed)]
+from d2e_sft.train.rows import dataset_row
+from d2e_sft.train.samples import DEBIASED, PLAIN, PREFIX, PROBED
 
 
 class ReadingProbe(TrainerCallback):

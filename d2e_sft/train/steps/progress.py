@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers.trainer_callback import ProgressCallback
 
-from d2e_sft.train.evaluation.probe import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
+from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.table import percent
 
 _TERMS = ("ce", "refined_ce", "imagined_ce", "kl")

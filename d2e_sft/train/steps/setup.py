@@ -25,7 +25,8 @@ from d2e_sft.objective.terms import Objective
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints
 from d2e_sft.train.evaluation.callbacks import SamplePredictions
-from d2e_sft.train.evaluation.probe import ReadingProbe, of_both_subsets
+from d2e_sft.train.evaluation.probe import ReadingProbe
+from d2e_sft.train.samples import of_both_subsets
 from d2e_sft.train.steps.progress import LossLines
 from d2e_sft.train.steps.safeguards import NumberedBatches
 from d2e_sft.util.terminal import warn

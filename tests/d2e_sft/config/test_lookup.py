@@ -17,7 +17,7 @@ from d2e_sft.config.lookup import (
     require_recipe,
 )
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.train.prepare import check_recipe
+from d2e_sft.train.checks import check_recipe
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import bundled
 

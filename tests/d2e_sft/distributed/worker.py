@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.train import run as train
+from d2e_sft.train import training
+from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 
 
@@ -71,14 +72,14 @@ def _copy_start(checkpoint: Path, run: Path) -> None:
 
 def main() -> None:
     results, recipe, *trainings = sys.argv[1:]
-    train.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
+    training.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
     records = []
     for arguments in map(json.loads, trainings):
         checkpoint = next((Path(one.removeprefix("--resume=")) for one in arguments if one.startswith("--")), None)
         loaded = load_recipe(recipe, [argument for argument in arguments if not argument.startswith("--")])
         if checkpoint is not None:
             _copy_start(checkpoint, Path(loaded.train.output_dir))
-        train.train_recipe(loaded, resume=checkpoint is not None)
+        train_recipe(loaded, resume=checkpoint is not None)
         records.append(WitnessedTrainer.record)
     rank = torch.distributed.get_rank()
     Path(results, f"rank-{rank}.json").write_text(json.dumps(records))

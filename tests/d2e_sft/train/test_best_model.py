@@ -12,8 +12,8 @@ import torch
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.storage.seal import damage
-from d2e_sft.train.checkpoints import checkpoints_of
 from d2e_sft.train.run import train_recipe
+from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from tests.factories import log_history, make_world, write_recipe
 from tests.tiny import make_sample

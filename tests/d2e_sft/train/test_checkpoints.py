@@ -16,8 +16,8 @@ from transformers import Trainer, TrainingArguments
 from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.train import checkpoints
-from d2e_sft.train.checkpoints import WholeCheckpoints, checkpoints_of, save_model_whole, seal_checkpoint
-from d2e_sft.train.run_folder import last_checkpoint
+from d2e_sft.train.checkpoints import WholeCheckpoints, save_model_whole, seal_checkpoint
+from d2e_sft.train.run_folder import checkpoints_of, last_checkpoint
 from d2e_sft.util.errors import UserError
 from tests.tiny import tiny_model
 

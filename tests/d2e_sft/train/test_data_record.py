@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import datasets
+import hashlib
+
+import numpy as np
 
 from d2e_sft.train.data_record import tokens_digest
 
@@ -10,9 +12,15 @@ from d2e_sft.train.data_record import tokens_digest
 def test_the_digest_is_of_every_token_in_its_place() -> None:
     rows = [{"original": [1, 2], "answer": [3]}, {"original": [4], "answer": [5, 6]}]
     moved = [{"original": [1], "answer": [3]}, {"original": [2, 4], "answer": [5, 6]}]
-    one, same, other = (tokens_digest(datasets.Dataset.from_list(each)) for each in (rows, rows, moved))
-    assert one == same != other
+    # Column by column: its name, how many tokens each row has, and the tokens.
+    columns = (b"answer", [1, 2], [3, 5, 6]), (b"original", [2, 1], [1, 2, 4])
+    told = [(name, np.int32(lengths).tobytes(), np.int64(tokens).tobytes()) for name, lengths, tokens in columns]
+    expected = hashlib.sha256(b"".join(part for parts in told for part in parts)).hexdigest()
+    assert tokens_digest(rows) == expected != tokens_digest(moved)
+    trained = [{**row, "trained": [True] * len(row["answer"])} for row in rows]
+    assert tokens_digest(trained) == expected, "it follows from the tokens"
     weighted = [
-        tokens_digest(datasets.Dataset.from_list(rows).add_column("weight", w)) for w in ([1.0, 2.0], [2.0, 1.0])
+        tokens_digest([{**row, "weight": w} for row, w in zip(rows, ws, strict=True)])
+        for ws in ([1.0, 2.0], [2.0, 1.0])
     ]
-    assert len({one, *weighted}) == 3
+    assert len({expected, *weighted}) == 3

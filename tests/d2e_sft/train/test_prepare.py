@@ -10,7 +10,8 @@ import torch
 from accelerate import PartialState
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.train.prepare import check_recipe, count_steps, load_on_all, precision_for
+from d2e_sft.train.checks import check_recipe, count_steps
+from d2e_sft.train.prepare import load_on_all, precision_for, settle_recipe
 from d2e_sft.train.rows import read_rows
 from d2e_sft.util.errors import UserError
 
@@ -28,10 +29,11 @@ def recipe(folder: Path, **train: Any) -> Recipe:
 def test_a_prepared_run_has_its_tokens_and_its_steps(world: Path) -> None:
     asked = recipe(world, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
     check_recipe(asked, processes=2)
+    settle_recipe(asked)
     assert asked.train.bf16 is not None
     rows = read_rows(asked, "training", load_on_all(asked, PartialState(cpu=True)), progress=False).dataset
     assert len(rows) == 8
-    assert set(rows.column_names) == {"original", "imagined", "refined", "answer", "content"}
+    assert set(rows[0]) == {"original", "imagined", "refined", "answer", "content"}
     steps = count_steps(asked.train, 7, processes=2)
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
 
@@ -84,4 +86,4 @@ def test_float16_weights_are_refused(tmp_path: Path) -> None:
     asked = recipe(tmp_path)
     asked.model.dtype = "float16"
     with pytest.raises(UserError, match="gradients of float16 weights underflow"):
-        precision_for(asked)
+        check_recipe(asked, processes=1)

@@ -10,7 +10,8 @@ import pytest
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.rows import choose_samples, describe_rows, read_rows
+from d2e_sft.train.rows import describe_rows, read_rows
+from d2e_sft.train.samples import choose_samples
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, save_tiny_model
 

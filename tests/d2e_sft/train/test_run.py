@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from d2e_sft import cli
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.checkpoints import checkpoints_of, seal_checkpoint
+from d2e_sft.train.checkpoints import seal_checkpoint
+from d2e_sft.train.run_folder import checkpoints_of
 from tests.command import Ended, Kill, after_step, finish, output_of, refusal_of, start, train
 from tests.factories import Unpickled, log_history, make_world, write_recipe
 from tests.servers import free_port

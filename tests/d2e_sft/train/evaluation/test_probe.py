@@ -14,8 +14,8 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.decoding import DecodingConfig, answer_samples
 from d2e_sft.model.loading import load_model
-from d2e_sft.train.evaluation.probe import probe_samples
 from d2e_sft.train.run import train_recipe
+from d2e_sft.train.samples import probe_samples
 from d2e_sft.util.errors import UserError
 from tests.factories import log_history, make_world, write_recipe
 from tests.tiny import make_sample, make_samples

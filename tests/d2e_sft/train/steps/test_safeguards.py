@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.train import trainer as trainer_module
-from d2e_sft.train.checkpoints import checkpoints_of
+from d2e_sft.train.run_folder import checkpoints_of
 from tests.command import d2e, refusal_of
 from tests.factories import log_history, write_recipe
 

@@ -1,0 +1,146 @@
+"""Checks and counts of a run that need no model; nothing here imports torch, so a mistake is reported at once."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from d2e_sft.config.objectives import BASE
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.foreign import refuse_foreign
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.rows import file_of
+from d2e_sft.data.sample import check_readable
+from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import resolve_name
+from d2e_sft.util.errors import UserError
+
+# Names of optimisers → the module that transformers imports for them, and its package.
+_OPTIMIZER_PACKAGES = {
+    r"adamw_torch_[48]bit": ("torchao", "torchao"),
+    r".*_8bit|paged_.*|lion_.*|ademamix": ("bitsandbytes", "bitsandbytes"),
+    r"schedule_free_.*": ("schedulefree", "schedulefree"),
+    r"stable_adamw": ("optimi", "torch-optimi"),
+    r"grokadamw": ("grokadamw", "grokadamw"),
+}
+# Modules of trackers that have another name or an alternative.
+_TRACKER_MODULES = {"tensorboard": ("tensorboard", "tensorboardX")}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Counts of one run, as in transformers' Trainer."""
+
+    samples: int
+    processes: int
+    accumulation: int  # micro-batches per optimiser step and process
+    micro_batches: int  # per epoch and process
+    per_epoch: int  # optimiser steps
+    total: int
+    warmup: int
+
+
+def loads_whole_steps(train: Any) -> bool:
+    """Whether a process loads its share of a step at once, and cuts it by tokens or contexts."""
+    return train.micro_batch_tokens is not None or train.rows_per_context > 1
+
+
+def count_steps(train: Any, samples: int, processes: int) -> Steps:
+    """Optimiser steps of a run over `samples` rows; a step that is loaded at once counts as one micro-batch."""
+    accumulation = accumulation_steps(train, processes)
+    at_once = train.batch_size // processes if loads_whole_steps(train) else train.per_device_train_batch_size
+    micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
+    per_epoch = math.ceil(micro_batches / accumulation)
+    total = train.max_steps if train.max_steps > 0 else math.ceil(train.num_train_epochs * per_epoch)
+    warmup = int(train.warmup_steps) if train.warmup_steps >= 1 else math.ceil(total * train.warmup_steps)
+    return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
+
+
+def accumulation_steps(train: Any, processes: int) -> int:
+    """Micro-batches per optimiser step and process, by a `TrainSection` or a `D2EConfig`.
+
+    It is 1 if a process loads its share of a step at once, see `loads_whole_steps`.
+    Raises UserError if `batch_size` cannot be split over the processes, in micro-batches of equal size.
+    """
+    at_once = loads_whole_steps(train)
+    size = 1 if at_once else train.per_device_train_batch_size
+    if train.batch_size % (size * processes):
+        parts = "" if at_once else f" in micro-batches of train.per_device_train_batch_size={size}"
+        raise UserError(
+            f"train.batch_size={train.batch_size} cannot be split over {processes} processes{parts}",
+            remedy=f"choose train.batch_size as a multiple of {size * processes}, or smaller micro-batches",
+        )
+    return 1 if at_once else train.batch_size // (size * processes)
+
+
+def check_recipe(recipe: Recipe, processes: int) -> None:
+    """Check all that needs neither a model nor torch.
+
+    Raises UserError if a file, a model's folder or the prompt set is missing, a file holds other rows, for random
+    weights with an adapter, for weights in float16, or as `check_optimizer` and `accumulation_steps`.
+    """
+    model, data = recipe.model, recipe.data
+    if model.weights == "random" and model.lora is not None:
+        raise UserError(
+            "model.weights=random with model.lora: an adapter is saved without its base weights, and random weights "
+            "cannot be restored",
+            remedy="train all weights (model.lora=null; --method sft or d2e)",
+        )
+    if model.dtype == "float16":
+        raise UserError(
+            "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
+            remedy="keep model.dtype=float32 and set train.fp16=true for mixed precision",
+        )
+    files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else [])]
+    for file in [*files, *([Path(data.probe)] if data.probe else [])]:
+        check_readable(file)
+        refuse_foreign(file, first_row=not data.skip_bad)
+    load_prompt_set(data.prompt_set, data.form)
+    if model.name != BUILTIN:  # converted on first use, which needs torch
+        resolve_name(model.name)
+    if recipe.d2e.frozen_views and recipe.d2e.bias_model != BASE:
+        resolve_name(str(recipe.d2e.bias_model))
+    check_optimizer(recipe.train.optim)
+    accumulation_steps(recipe.train, processes)
+
+
+def check_optimizer(name: str) -> None:
+    """Raise UserError if the package of an optimiser is not installed."""
+    module, package = next(
+        (needed for pattern, needed in _OPTIMIZER_PACKAGES.items() if re.fullmatch(pattern, name)), ("torch", "torch")
+    )
+    if find_spec(module) is None:
+        raise UserError(
+            f"train.optim={name}: needs the package {package}, which is not installed",
+            remedy=f"pip install {package}, or use train.optim=adamw_torch_fused",
+        )
+
+
+@contextmanager
+def trackers(names: Sequence[str], project: str) -> Iterator[None]:
+    """Check that the trackers of `train.report_to` are installed, and set wandb's project inside the block.
+
+    transformers reads it from the environment, which is restored after the block; WANDB_PROJECT overrides `project`.
+    Raises UserError if the package of a tracker is not installed.
+    """
+    for name in names:
+        if not any(find_spec(module) for module in _TRACKER_MODULES.get(name, (name,))):
+            raise UserError(
+                f"train.report_to={name}: the package {name} is not installed",
+                remedy=f"pip install {name}, or take {name} out of train.report_to",
+            )
+    named_here = "wandb" in names and "WANDB_PROJECT" not in os.environ
+    if named_here:
+        os.environ["WANDB_PROJECT"] = project
+    try:
+        yield
+    finally:
+        if named_here:
+            os.environ.pop("WANDB_PROJECT", None)

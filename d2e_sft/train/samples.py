@@ -1,0 +1,109 @@
+"""The samples that a training reads, before any of them is a token; nothing here imports torch."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.bad_rows import BadRow
+from d2e_sft.data.rows import file_of
+from d2e_sft.data.sample import EventSample, Subset, read_samples
+from d2e_sft.util.errors import UserError
+
+Split = Literal["training", "dev"]
+# Names of the probe's values: `eval_plain_aligned`, ….
+PREFIX = "eval_"
+PLAIN, DEBIASED, IMAGINED = "plain", "debiased", "imagined"
+PROBED: tuple[Subset, ...] = ("aligned", "conflict")
+
+
+@dataclass(frozen=True)
+class ReadSamples:
+    """The samples of a file: their number, those that are used, and the rows that data.skip_bad skipped."""
+
+    in_file: int
+    chosen: list[EventSample]
+    bad_rows: list[BadRow]
+
+
+def read_split(recipe: Recipe, split: Split) -> ReadSamples:
+    """Read and choose the samples of `data.train` or `data.dev`; errors are those of `read_samples`."""
+    data, bad_rows = recipe.data, list[BadRow]()
+    file, limit = (data.train, data.max_samples) if split == "training" else (data.dev, data.max_dev_samples)
+    assert file is not None
+    samples = read_samples(
+        file_of(file, "train" if split == "training" else "dev"), bad_rows=bad_rows if data.skip_bad else None
+    )
+    chosen = choose_samples(samples, limit, recipe.train.seed)
+    if data.without_context:
+        chosen = [sample.model_copy(update={"context": "", "refined_context": None}) for sample in chosen]
+    return ReadSamples(len(samples), chosen, bad_rows)
+
+
+@dataclass(frozen=True)
+class RunSamples:
+    """All samples of a run; None without held-out rows or a probe."""
+
+    training: ReadSamples
+    held_out: ReadSamples | None
+    probe: list[EventSample] | None
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> RunSamples:
+        """Read them; errors are those of `read_split` and `probe_samples`."""
+        return cls(
+            read_split(recipe, "training"),
+            read_split(recipe, "dev") if recipe.data.dev else None,
+            probe_samples(recipe) if recipe.data.probe is not None else None,
+        )
+
+
+def probe_samples(recipe: Recipe) -> list[EventSample]:
+    """The aligned and conflict samples of `data.probe`, equally many of each, at most `data.max_probe_samples`.
+
+    Raises UserError if the file cannot be read, or lacks one of the two subsets.
+    """
+    file, limit = str(recipe.data.probe), recipe.data.max_probe_samples
+    each = None if limit is None else max(1, limit // len(PROBED))
+    return of_both_subsets(read_samples(file), f"data.probe={file}", each, recipe.train.seed)
+
+
+def of_both_subsets(
+    samples: Sequence[EventSample], name: str, each: int | None = None, seed: int = 0
+) -> list[EventSample]:
+    """The samples that are aligned, then those that are conflict, at most `each` per subset, drawn with the seed.
+
+    Raises UserError, with the `name` of the samples, if one of the two subsets is missing.
+    """
+    found = {subset: [sample for sample in samples if sample.subset == subset] for subset in PROBED}
+    for subset, of_subset in found.items():
+        if not of_subset:
+            there = sorted({str(sample.subset) for sample in samples})
+            raise UserError(
+                f"{name}: no sample's subset is {subset!r}; its samples have {', '.join(there)}",
+                remedy="name a file with both, such as the test rows of `d2e data build --datasets habit`",
+            )
+    return [sample for of_subset in found.values() for sample in choose_samples(of_subset, each, seed)]
+
+
+def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
+    """At most `limit` samples, taken evenly from the datasets with a seed, in file order."""
+    if limit is None or limit >= len(samples):
+        return list(samples)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, sample in enumerate(samples):
+        groups[sample.dataset].append(i)
+    generator = random.Random(seed)
+    for indices in groups.values():
+        generator.shuffle(indices)
+    chosen: list[int] = []
+    # One from each dataset per round, so that the share of a small dataset goes to the others.
+    while len(chosen) < limit:
+        for indices in groups.values():
+            if indices and len(chosen) < limit:
+                chosen.append(indices.pop())
+    return [samples[i] for i in sorted(chosen)]
