@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from d2e_sft.chat.conversation import Conversation
 from d2e_sft.config.decoding import describe
 from d2e_sft.util.errors import UserError, did_you_mean, path_error
+
+if TYPE_CHECKING:
+    from d2e_sft.chat.conversation import Conversation
 
 HELP = """\
 /context [TEXT]  show the context, or set another one

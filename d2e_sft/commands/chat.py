@@ -11,7 +11,7 @@ import click
 from d2e_sft.config.decoding import MAX_ALPHA, describe
 from d2e_sft.config.options import Number, decoder_option
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.startup import collector_paused
+from d2e_sft.util.startup import collector_paused, import_transformers
 from d2e_sft.util.terminal import folded
 
 
@@ -44,11 +44,15 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
       d2e chat runs/d2e-mini --context story.txt
       printf '/context It rained, so the road was wet.\\nWhy was it wet?\\n' | d2e chat runs/d2e-mini
     """
-    with collector_paused():
-        from d2e_sft.chat.conversation import ChatOptions, open_conversation
-        from d2e_sft.chat.repl import Repl, read_context
+    from d2e_sft.chat.repl import Repl, read_context
+    from d2e_sft.model.storage.folder import check_model_name
 
     about = "" if context is None else read_context(context)
+    check_model_name(model)
+    with collector_paused():
+        import_transformers()
+        from d2e_sft.chat.conversation import ChatOptions, open_conversation
+
     conversation = open_conversation(model, ChatOptions(**options))
     conversation.context = about
     interactive = sys.stdin.isatty()

@@ -14,7 +14,6 @@ from d2e_sft.hub.export import export, exported_files
 from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.hub.usage import PLACEHOLDER
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions
-from d2e_sft.model.finite import refuse_non_finite_files
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.util.errors import UserError
 
@@ -54,18 +53,18 @@ def push(
         UserError: no run, an unsupported option, an adapter that nobody else could use, no token, or the Hub refuses.
     """
     check_name(name)
+    base = None if options.merge else base_of_adapter(run)
+    if base is not None and not portable_adapter(run):
+        raise UserError(
+            f"{run}: its adapter belongs to {base!r}, which others cannot load from the Hub",
+            remedy="add --merge, or train on a base model that has a name on the Hub",
+        )
     # Before an export, which may take long.
     api = None if dry_run else writing_api()
     repo = name if api is None else full_name(api, name)
     with _exported(run, options) as folder:
         files = exported_files(folder)
         assert files is not None
-        base = base_of_adapter(folder)
-        if base is not None and not portable_adapter(folder):
-            raise UserError(
-                f"{run}: its adapter belongs to {base!r}, which others cannot load from the Hub",
-                remedy="add --merge, or train on a base model that has a name on the Hub",
-            )
         card = (folder / CARD_NAME).read_text(encoding="utf-8").replace(PLACEHOLDER, repo).encode()
         content: dict[str, Path | bytes] = {**{file: folder / file for file in files}, CARD_NAME: card}
         sizes = {file: len(card) if file == CARD_NAME else (folder / file).stat().st_size for file in files}
@@ -83,6 +82,8 @@ def _exported(run: Path, options: ExportOptions) -> Iterator[Path]:
                 f"{run}: is an export already; --merge, --dtype and --license are for a run",
                 remedy="export the run again with these options, or push without them",
             )
+        from d2e_sft.model.finite import refuse_non_finite_files  # imports torch
+
         check_model_files(run)
         refuse_non_finite_files(run, str(run))
         for scores in run.glob(f"eval/*/{SCORES_FILE}"):

@@ -7,18 +7,17 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import ChatEncoder, merged_stop_ids, pad_id
 from d2e_sft.hub.client import check_no_link
-from d2e_sft.model.finite import refuse_non_finite_files
 from d2e_sft.model.loading import adapter_on, load_model, load_tokenizer
 from d2e_sft.model.storage.folder import base_of_adapter, resolve_name
 from d2e_sft.util.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TOKENIZER = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "vocab*", "merges.txt"),
@@ -74,6 +73,8 @@ def write_weights(run: Path, recipe: Recipe, out: Path, options: ExportOptions) 
         if base is not None:
             _check_merged(out, run, base, dtype)
     else:
+        from d2e_sft.model.finite import refuse_non_finite_files  # imports torch
+
         refuse_non_finite_files(run, str(run))
         _copy(run, out, (*(_FULL if base is None else _ADAPTER), *_TOKENIZER), link=options.link)
     _write_generation_config(run, out, as_text=recipe.data.form == "completion")
@@ -101,15 +102,17 @@ def _check_merged(folder: Path, run: Path, base: str, dtype: str) -> None:
         )
 
 
-@torch.no_grad()
 def _logits(model: Any, prompts: list[list[int]]) -> Tensor:
     """Return the logits (tokens of all prompts, V) in float32."""
+    import torch
+
     config, found = model.eval().config, []
     for prompt in prompts:
         inputs = {"input_ids": torch.tensor([prompt])}
         if config.is_encoder_decoder:
             inputs["decoder_input_ids"] = torch.tensor([[config.decoder_start_token_id, *prompt]])
-        found.append(model(**inputs).logits[0].float())
+        with torch.no_grad():
+            found.append(model(**inputs).logits[0].float())
     return torch.cat(found)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from d2e_sft.model.attention.registry import register
 from d2e_sft.model.forward import bare_model
 from d2e_sft.util.errors import UserError
 
@@ -60,6 +61,7 @@ def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
             f"train.compile_layers=true: {type(causal).__name__} has no layers that can be compiled separately",
             remedy="set train.compile_layers=false",
         )
+    register(beside_compiled=True)
     compiled: dict[type, Any] = {}
     for kind in {type(layer) for layer in layers}:
         forward = torch.compile(inspect.unwrap(kind.forward), dynamic=True, backend=backend)

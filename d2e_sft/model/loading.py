@@ -1,4 +1,7 @@
-"""Load models and tokenizers: a Hub name, a folder, an adapter folder, or the embedded default."""
+"""Load models and tokenizers: a Hub name, a folder, an adapter folder, or the embedded default.
+
+torch is imported with a model only, so that tokenizers and refusals do without.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from d2e_sft.model.finite import refuse_non_finite
 from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed, resolve_name
 from d2e_sft.util.errors import UserError, path_error
@@ -67,8 +67,10 @@ def load_model(
             whole = load_model(base, dtype=dtype, attention=attention).model
             model = adapter_on(whole, Path(source)).merge_and_unload()
         else:
-            options = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
+            options = {"dtype": dtype, "attn_implementation": attention}
             model = _whole_model(source, options, quantization, seed)
+        from d2e_sft.model.finite import refuse_non_finite
+
         refuse_non_finite(name, list(model.named_parameters()))
         tokenizer = _tokenizer(source)
         rows = model.config.get_text_config().vocab_size  # a weight that ZeRO has divided has no shape
@@ -81,6 +83,9 @@ def load_model(
 
 
 def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: int | None) -> Any:
+    import torch
+
+    options["dtype"] = getattr(torch, options["dtype"])
     config = _config(source)
     kind = _class_of(config)
     if seed is not None:
@@ -101,6 +106,8 @@ def _without_weights(name: str, dtype: str, attention: str | None) -> Any:
     base = base_of_adapter(Path(source))
     if base is not None:  # an adapter is merged, and does not change shapes
         return _without_weights(base, dtype, attention)
+    import torch
+
     config = _config(source)
     with torch.device("meta"):
         return _class_of(config).from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)

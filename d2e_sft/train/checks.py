@@ -18,8 +18,7 @@ from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
-from d2e_sft.model.storage.builtin import BUILTIN
-from d2e_sft.model.storage.folder import resolve_name
+from d2e_sft.model.storage.folder import check_model_name
 from d2e_sft.util.errors import UserError
 
 # Names of optimisers → the module that transformers imports for them, and its package.
@@ -103,10 +102,9 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
         check_readable(file)
         refuse_foreign(file, first_row=not data.skip_bad)
     load_prompt_set(data.prompt_set, data.form)
-    if model.name != BUILTIN:  # converted on first use, which needs torch
-        resolve_name(model.name)
+    check_model_name(model.name)
     if recipe.d2e.frozen_views and recipe.d2e.bias_model != BASE:
-        resolve_name(str(recipe.d2e.bias_model))
+        check_model_name(str(recipe.d2e.bias_model))
     check_optimizer(recipe.train.optim)
     accumulation_steps(recipe.train, processes)
 

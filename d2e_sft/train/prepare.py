@@ -62,8 +62,11 @@ def _only_float32() -> bool:
     return asked_for("DEEPSPEED") and not torch.accelerator.is_available()
 
 
-def load_on_all(recipe: Recipe, state: PartialState) -> LoadedModel:
-    """Load the recipe's model in all processes; one downloads or converts it first. Errors as in `load_model`."""
+def load_on_all(recipe: Recipe, state: PartialState, *, weights: bool = True) -> LoadedModel:
+    """Load the recipe's model in all processes; one downloads or converts it first. Errors as in `load_model`.
+
+    Without `weights` the model has tensors without data; UserError if it is to be quantised.
+    """
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention

@@ -8,6 +8,9 @@ import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
+from d2e_sft.model.storage.folder import check_model_name
+from d2e_sft.util.startup import collector_paused, import_transformers
+from eval.run.benchmark import locate_benchmark
 from eval.run.options import EvalOptions
 
 
@@ -43,7 +46,12 @@ def demo(
 
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861
     """
-    from eval.pages.demo.page import ServeOptions, serve_demo
+    check_model_name(model)
+    if served["bench"] is not None:
+        locate_benchmark(served["bench"])
+    with collector_paused():
+        import_transformers()
+        from eval.pages.demo.page import ServeOptions, serve_demo
 
     options = EvalOptions(alpha=alpha, prompt_set=prompt_set, max_new_tokens=max_new_tokens, dtype=dtype)
     serve_demo(model, options, ServeOptions(**served), click.echo)

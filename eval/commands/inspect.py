@@ -10,7 +10,9 @@ import click
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
 from d2e_sft.data.sample import read_samples
+from d2e_sft.model.storage.folder import check_model_name
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.startup import collector_paused, import_transformers
 from eval.commands.engine_options import overlong_option
 
 
@@ -65,12 +67,12 @@ def inspect(
     """
     if (bench is None) == (context is None and question is None):
         raise UserError("expected either --bench, or --context and --question", "name rows, or ask your own question")
-    from eval.pages.demo.question import Question
-    from eval.pages.inspection.inspect import InspectOptions, inspect_samples
-
+    check_model_name(model)
     if bench is None:
         if not (context and context.strip() and question and question.strip()):
             raise UserError("--context and --question: expected both, with text")
+        from eval.pages.demo.question import Question
+
         samples = [Question(fmt, context, question).sample()]
         if options["along"] == "gold":
             raise UserError("--along gold: your own question has no gold answer", "use --along decoded")
@@ -78,5 +80,9 @@ def inspect(
         from eval.run.benchmark import choose_samples, locate_benchmark
 
         samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
+    with collector_paused():
+        import_transformers()
+        from eval.pages.inspection.inspect import InspectOptions, inspect_samples
+
     cut = inspect_samples(model, samples, out, InspectOptions(**options, graded=bench is not None))
     click.echo(f"wrote {out}" + (f"; contexts cut to fit the model: {cut}" if cut else ""))

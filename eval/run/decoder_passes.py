@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.startup import collector_paused
 from eval.run.benchmark import Benchmark
 from eval.run.options import EvalOptions, refuse_conflicts
 
@@ -44,9 +43,7 @@ def scored_passes(
     Errors are as in `evaluate_model`; earlier passes are kept.
     """
     from eval.run.engines.engine import make_engine, shared_engine
-
-    with collector_paused():
-        from eval.run.runner import evaluate_model
+    from eval.run.runner import evaluate_model
 
     load = make_engine if len(passes) == 1 else shared_engine()
     # Plain decoding comes last, as a contrast computes all states that it needs.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from d2e_sft.util.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
     from accelerate import PartialState
 
 T = TypeVar("T")
@@ -32,6 +33,13 @@ class Processes:
         """Whether this process decides, prints and merges."""
         return self.index == 0
 
+    @property
+    def device(self) -> torch.device:
+        """The device of this process."""
+        from d2e_sft.util.distributed import process_state
+
+        return (self.state or process_state(patience=_PATIENCE)).device
+
     def decided_by_main(self, decide: Callable[[], T]) -> T:
         """Run `decide` in the main process; its result or error reaches every process."""
         if self.state is None:
@@ -47,16 +55,17 @@ class Processes:
 
 
 def join_processes(engine: str) -> Processes:
-    """The processes of an evaluation with this engine.
+    """The processes of an evaluation with this engine; a single one needs neither torch nor accelerate for it.
 
     Raises UserError if several were launched, and the engine does not support it or they did not find each other.
     """
-    if engine == "transformers":
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if engine == "transformers" and several:
         from d2e_sft.util.distributed import process_state
 
         state = process_state(patience=_PATIENCE)
         return Processes(state, state.process_index, state.num_processes)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if several:
         own = "--tensor-parallel N" if engine == "vllm" else "--concurrency N"
         raise UserError(
             f"--engine {engine} on {os.environ['WORLD_SIZE']} processes: expected one, as it shares its work itself",

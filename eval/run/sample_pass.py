@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.pairing import check_decoder
 from eval.run.benchmark import BenchmarkRows
 from eval.run.demonstrations import Demonstrations
 from eval.run.engines.engine import LoadEngine, identity_of, make_engine
@@ -55,7 +53,11 @@ class SamplePass:
         """
         config, options = self.config, self.config.options
         if options.decoder is not None and config.decoding.needs_imagined:
+            from d2e_sft.decoding.decoders import decoder_of  # imports torch
+
             if config.engine == "vllm":
+                from d2e_sft.vllm.pairing import check_decoder
+
                 check_decoder(options.decoder)
             decoder_of(config.decoding)
             if self.rows.chosen and not any(sample.context.strip() for sample in self.rows.chosen):

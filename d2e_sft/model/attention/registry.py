@@ -7,6 +7,7 @@ each attends one new token per row (decoding). `d2e_by_branch` computes only the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,12 +40,19 @@ class PackedAttention:
     recall: KeysAndValues | None = None
 
 
-def register() -> None:
-    """Register `IMPLEMENTATIONS` with transformers; safe to call again."""
+def register(*, beside_compiled: bool = False) -> None:
+    """Register `IMPLEMENTATIONS` with transformers; safe to call again.
+
+    With `beside_compiled` torch.compile leaves attention over packed rows as it is in compiled layers: its pattern
+    changes with every batch, so it would be compiled again for each. Only then is the compiler imported.
+    """
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-    for name, function in ((BY_BRANCH, _by_branch), (FLEX, partial(attend, flex_attention))):
+    if not beside_compiled and BY_BRANCH in AttentionInterface():
+        return
+    attending = torch.compiler.disable(attend) if beside_compiled else attend
+    for name, function in ((BY_BRANCH, partial(_by_branch, attending)), (FLEX, partial(attending, flex_attention))):
         AttentionInterface.register(name, function)
         # Outside packed rows they attend like sdpa, so they need its masks.
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
@@ -74,6 +82,7 @@ def dense_mask(
 
 
 def _by_branch(
+    attending: Callable[..., tuple[Tensor, None]],
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -86,11 +95,9 @@ def _by_branch(
     if row_cache is not None:
         layer = _layer_options(module, query, options)
         return row_cache.attend(_layer(module), query, key, value, layer.scaling, layer.window).transpose(1, 2), None
-    return attend(branch_attention, module, query, key, value, attention_mask, **options)
+    return attending(branch_attention, module, query, key, value, attention_mask, **options)
 
 
-# The pattern changes with every batch, so compiled code would be compiled again for each.
-@torch.compiler.disable
 def attend(
     attention: Any, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:

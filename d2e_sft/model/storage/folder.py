@@ -90,6 +90,12 @@ def resolve_name(name: str) -> str:
     return name
 
 
+def check_model_name(name: str) -> None:
+    """Check, without torch, that a name may be a model's; UserError as `resolve_name`."""
+    if name != BUILTIN:  # which is converted on its first use
+        resolve_name(name)
+
+
 def pickles_allowed() -> bool:
     """Whether the user trusts the authors of pickled weights."""
     return os.environ.get(_ALLOW_PICKLES) == "1"

@@ -23,12 +23,12 @@ def model_identity(name: str) -> str:
     Raises:
         UserError: there is no such model.
     """
-    from transformers import AutoConfig
-
     source = resolve_name(name)
     folder = Path(source)
     if folder.is_dir():
         return f"sha256:{folder_digest(folder)}"
+    from transformers import AutoConfig
+
     load_tokenizer(source)  # raises a clear error if there is no such model
     commit = getattr(AutoConfig.from_pretrained(source, trust_remote_code=False), "_commit_hash", None)
     return f"{source}@{commit or 'unknown'}"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
+from d2e_sft.util.startup import collector_paused, import_transformers
 from eval.run.options import EvalConfig
 from eval.run.processes import Processes
 from eval.run.task import Task
+
+if TYPE_CHECKING:
+    from eval.run.engines.in_process import InProcessEngine
 
 
 class OnAnswers(Protocol):
@@ -71,10 +75,8 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
         from eval.run.engines.vllm_offline import VllmEngine
 
         return VllmEngine(model, options)
-    from eval.run.engines.in_process import InProcessEngine
-
-    assert processes.state is not None
-    return InProcessEngine(model, config, processes.state.device)
+    in_process = _in_process()
+    return in_process(model, config, processes.device)
 
 
 def shared_engine() -> LoadEngine:
@@ -82,14 +84,19 @@ def shared_engine() -> LoadEngine:
     loaded: list[Engine] = []
 
     def load(model: str, config: EvalConfig, processes: Processes) -> Engine:
-        from eval.run.engines.in_process import InProcessEngine
-
         if not loaded:
-            assert processes.state is not None
-            loaded.append(InProcessEngine(model, config, processes.state.device, kept={}))
+            in_process = _in_process()
+            loaded.append(in_process(model, config, processes.device, kept={}))
         return loaded[0]
 
     return load
+
+
+def _in_process() -> type[InProcessEngine]:
+    with collector_paused():
+        import_transformers()
+        from eval.run.engines.in_process import InProcessEngine
+    return InProcessEngine
 
 
 def identity_of(model: str, config: EvalConfig) -> str:
