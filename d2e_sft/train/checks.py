@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.config.objectives import BASE
+from d2e_sft.config.objectives import BASE, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.prompts import load_prompt_set
@@ -20,6 +20,7 @@ from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.storage.folder import check_model_name
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.functions import load_function
 
 # Names of optimisers → the module that transformers imports for them, and its package.
 _OPTIMIZER_PACKAGES = {
@@ -83,7 +84,8 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
     """Check all that needs neither a model nor torch.
 
     Raises UserError if a file, a model's folder or the prompt set is missing, a file holds other rows, for random
-    weights with an adapter, for weights in float16, or as `check_optimizer` and `accumulation_steps`.
+    weights with an adapter, for weights in float16, or as `load_function`, `check_optimizer` and
+    `accumulation_steps`.
     """
     model, data = recipe.model, recipe.data
     if model.weights == "random" and model.lora is not None:
@@ -105,6 +107,8 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
     check_model_name(model.name)
     if recipe.d2e.frozen_views and recipe.d2e.bias_model != BASE:
         check_model_name(str(recipe.d2e.bias_model))
+    if is_own(recipe.d2e.objective):
+        load_function(recipe.d2e.objective, "objective")
     check_optimizer(recipe.train.optim)
     accumulation_steps(recipe.train, processes)
 

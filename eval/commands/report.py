@@ -81,12 +81,12 @@ def report(
         compared = write_measures_page(reference_first(measured, reference), out, title)
         click.echo(folded("\n".join([_WRITTEN.format(out, out.stat().st_size / 1e6), *measure_verdicts(compared)])))
         return
+    loaded = reference_first(load_runs(runs, bench), reference)
     from eval.compare.error_patterns import read_patterns
-    from eval.pages.report.page import ReportOptions, write_report
+    from eval.pages.report.page import ReportOptions, write_report  # imports matplotlib
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 
-    loaded = reference_first(load_runs(runs, bench), reference)
     left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
     comparison = compare_runs(loaded)
     write_report(loaded, out, ReportOptions(samples, browse, left_out, title), comparison)

@@ -9,16 +9,19 @@ import pytest
 from transformers import TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
+from d2e_sft.data.sample import write_samples
 from d2e_sft.train import launch
 from d2e_sft.train import run as train
 from d2e_sft.train.arguments.config import D2EConfig
 from tests.command import d2e, refusal_of
+from tests.tiny import make_samples
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.yaml"
-    path.write_text(f"data: {{train: rows.parquet}}\ntrain: {{output_dir: {tmp_path / 'run'}}}\n", encoding="utf-8")
+    path, rows = tmp_path / "recipe.yaml", tmp_path / "rows.jsonl"
+    write_samples(make_samples(8), rows)
+    path.write_text(f"data: {{train: {rows}}}\ntrain: {{output_dir: {tmp_path / 'run'}}}\n", encoding="utf-8")
     return path
 
 
@@ -116,7 +119,10 @@ def test_a_wrong_call_is_reported_once_and_starts_nothing(
     assert refusal_of("train", *words.replace("RECIPE", str(recipe)).split()).count(said) == 1
 
 
-def test_launched_processes_are_given_one_name_for_a_model_and_a_method(launched: list[list[str]]) -> None:
-    words = ("--model", "smollm2-135m-mini", "--method", "d2e", "train.output_dir=runs/d2e-mini")
+def test_launched_processes_are_given_one_name_for_a_model_and_a_method(
+    recipe: Path, launched: list[list[str]]
+) -> None:
+    overrides = (f"data.train={recipe.parent / 'rows.jsonl'}", "train.output_dir=runs/d2e-mini")
+    words = ("--model", "smollm2-135m-mini", "--method", "d2e", *overrides)
     assert d2e("train", *words, "--launch", "ddp", "--processes", "2") == 0
-    assert launched[0][-2:] == ["smollm2-135m-mini/d2e", "train.output_dir=runs/d2e-mini"]
+    assert launched[0][-3:] == ["smollm2-135m-mini/d2e", *overrides]
