@@ -98,7 +98,7 @@ REFUSALS: dict[tuple[str, ...], str] = {
     (*PUSHED, "--dry-run"): "others cannot load from the Hub",
     ("push", "{run}", "a/b/c"): "a/b/c",
     ("export", "{model}", "out"): "no run",
-    ("export", "{run}", "{run}"): "already exists",
+    ("export", "{run}", "out"): "checksums.json is missing",
     ("sweep", "nowhere.yaml"): "no such recipe",
     ("sweep", "{recipe}", "d2e.aplha=1,2"): "unknown key 'd2e.aplha'",
     ("data", "stats", "nowhere"): "no such file",
