@@ -72,9 +72,6 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
         endpoint = options.endpoint.model_copy(update={"model": model})
         return EndpointEngine(endpoint, options.tokenizer, likelihood=options.answer == "likelihood")
     if config.engine == "vllm":
-        from d2e_sft.vllm.engine import require_vllm
-
-        require_vllm()
         from eval.run.engines.vllm_offline import VllmEngine
 
         return VllmEngine(model, options)

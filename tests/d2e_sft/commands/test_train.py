@@ -13,6 +13,7 @@ from d2e_sft.data.sample import write_samples
 from d2e_sft.train import launch
 from d2e_sft.train import run as train
 from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.data_record import DATA_FILE, DataRecord, DataSource
 from tests.command import d2e, refusal_of
 from tests.tiny import make_samples
 
@@ -53,7 +54,10 @@ def test_auto_resume_continues_a_run_that_was_begun_and_begins_another(
     recipe: Path, begun: bool, trained: list[tuple[Recipe, bool]], launched: list[list[str]]
 ) -> None:
     if begun:
-        load_recipe(recipe).save(recipe.parent / "run")
+        loaded, run = load_recipe(recipe), recipe.parent / "run"
+        loaded.save(run)
+        begun_on = DataRecord(source=DataSource.of(loaded), samples=8, tokens_sha256="", processes=1, versions={})
+        (run / DATA_FILE).write_text(begun_on.model_dump_json(), encoding="utf-8")
     assert d2e("train", recipe, "--auto-resume") == 0
     assert [resume for _, resume in trained] == [begun]
     assert d2e("train", recipe, "--auto-resume", "--launch", "ddp") == 0
