@@ -12,7 +12,7 @@ import torch
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.model.loading import load_model
+from d2e_sft.model.loading import keeping_models, load_model
 from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.util.errors import UserError
@@ -119,3 +119,24 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs Python code from its repository"):
         load_model(str(folder))
     assert not mark.exists()
+
+
+def test_a_kept_model_is_read_once_and_each_load_is_a_copy(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "model")
+    expected = load_model(str(folder)).model.state_dict()
+    with keeping_models():
+        first = load_model(str(folder))
+        (folder / "model.safetensors").unlink()
+        with torch.no_grad():
+            for weight in first.model.parameters():
+                weight.zero_()
+        first.tokenizer.padding_side = "left"
+        second = load_model(str(folder))
+        assert second.tokenizer.padding_side == "right"
+        assert second.tokenizer("rain").input_ids == first.tokenizer("rain").input_ids
+        for name, weight in second.model.state_dict().items():
+            torch.testing.assert_close(weight, expected[name], rtol=0, atol=0, msg=name)
+        with pytest.raises(UserError):
+            load_model(str(folder), dtype="bfloat16")
+    with pytest.raises(UserError):
+        load_model(str(folder))
