@@ -6,10 +6,13 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 
 from d2e_sft import cli
 from d2e_sft.commands.quickstart import steps
-from tests.command import output_of
+from d2e_sft.model.loading import keeping_models
+from tests.command import d2e, finish, output_of, start
+from tests.factories import write_recipe
 
 KEYS = ("train.output_dir", "data.train")
 
@@ -62,3 +65,34 @@ def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else ran.append(list(words)))
     assert output_of("quickstart", "--out", tmp_path).count("$ d2e ") == len(ran)
     assert ran == steps(tmp_path)
+
+
+def test_one_process_leaves_what_a_process_for_each_command_leaves(world: Path, tmp_path: Path) -> None:
+    """Weights and predictions byte for byte: seeds, precision and all other state of a process are the command's own."""
+    recipes = {
+        name: write_recipe(world, tmp_path / name, "train.max_steps=2", "model.lora={}", *overrides)
+        for name, overrides in {
+            "sft": ("d2e.objective=sft", "train.bf16=true"),
+            "d2e": ("train.seed=1",),
+        }.items()
+    }  # fmt: skip
+
+    def commands(out: Path) -> list[list[str]]:
+        trained = [["train", str(recipe), f"train.output_dir={out / name}"] for name, recipe in recipes.items()]
+        bench = ["--bench", str(world / "bench"), "--max-new-tokens", "6", "--dtype", "auto"]
+        evaluated = [["eval", str(out / name), *bench] for name in recipes]
+        return [*trained, *evaluated, ["eval", str(world / "model"), *bench, "--out", str(out / "base")]]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the other processes
+    with keeping_models():
+        assert [d2e(*words) for words in commands(tmp_path / "one")] == [0] * 5
+    torch.set_num_threads(threads)
+    for words in commands(tmp_path / "each"):
+        ended = finish(start(tmp_path, words[1:], None, verb=words[0]))
+        assert ended.status == 0, ended.printed
+    files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*")]
+    compared = [path for path in files if path.name in ("adapter_model.safetensors", "predictions.jsonl")]
+    assert len(compared) == 5
+    for path in compared:
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "each" / path).read_bytes(), path
