@@ -68,7 +68,7 @@ def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, monkeypatch: p
 
 
 def test_one_process_leaves_what_a_process_for_each_command_leaves(world: Path, tmp_path: Path) -> None:
-    """Weights and predictions byte for byte: seeds, precision and all other state of a process are the command's own."""
+    """Weights and predictions byte for byte: no command leaves a seed, a precision or other state to the next."""
     recipes = {
         name: write_recipe(world, tmp_path / name, "train.max_steps=2", "model.lora={}", *overrides)
         for name, overrides in {
