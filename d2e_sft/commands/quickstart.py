@@ -17,8 +17,13 @@ _DATA = {"habit": (), "habit-swapped": ("--swap", "0.9")}
 _BASE = ("--batch-size", "100", "--dtype", "auto", "--overwrite")
 # Run → method and data.
 _RUNS = {"sft": ("sft-lora", "habit"), "d2e": ("d2e-lora", "habit"), "sft-swapped": ("sft-lora", "habit-swapped")}
-# An adapter's step takes two thirds of the time of a full step. No dropout, and a learning rate for few steps.
-_ADAPTERS = ("model.lora.lora_dropout=0", "train.learning_rate=2.5e-3")
+# Adapters in the upper 15 of 30 layers, where the backward pass ends: a step takes 0.6 of the time of adapters in all
+# layers, and learns as much. No dropout, and a learning rate for few steps.
+_ADAPTERS = (
+    r"model.lora.target_modules=.*\.(1[5-9]|2.)\..*_proj",
+    "model.lora.lora_dropout=0",
+    "train.learning_rate=2.5e-3",
+)
 
 
 def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
