@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+_MANY = 100  # modules, of a large library
 _RETRIES = ("Retrying in ", "thrown while requesting")
 # Category and message of warnings about calls that a user of the command line did not write.
 _WARNINGS: tuple[tuple[type[Warning], str], ...] = (
@@ -54,12 +55,12 @@ def collector_paused() -> Iterator[None]:
     They create hundreds of thousands of objects, none of them garbage. Repeated collections over them take a fifth of
     the import time, and each one afterwards a third of a second.
     """
-    was_enabled, was_imported = gc.isenabled(), "torch" in sys.modules
+    was_enabled, modules = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
-        if not was_imported and "torch" in sys.modules:
+        if len(sys.modules) - modules > _MANY:
             gc.freeze()
         if was_enabled:
             gc.enable()

@@ -17,6 +17,7 @@ from d2e_sft.data.chat_template import Form
 from d2e_sft.data.prompts import Setting
 from d2e_sft.judge.options import EndpointOptions
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.startup import collector_paused
 from d2e_sft.util.terminal import warn
 from eval.score.scoring import Normalise
 
@@ -108,7 +109,8 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     if engine == "auto":
         engine = "openai" if options.endpoint.base_url is not None else "transformers"
     if engine == "transformers" and options.dtype == "auto":
-        from d2e_sft.model.device import automatic_dtype  # imports torch, which options do not need
+        with collector_paused():
+            from d2e_sft.model.device import automatic_dtype  # imports torch, which options do not need
 
         options = replace(options, dtype=automatic_dtype())
     recipe = None if engine == "openai" else recipe_of(model)
