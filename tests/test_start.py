@@ -58,7 +58,7 @@ HELP = [(*words, "--help") for words in verbs()]
 TRAIN = ("train", "{recipe}")
 EVAL = ("eval", "{model}", "--bench")
 PUSHED = ("push", "{adapter}", "me/mine")
-# Calls with a mistake, and what is said about it.
+# Calls with a mistake, and a part of the message.
 REFUSALS: dict[tuple[str, ...], str] = {
     (*TRAIN, "train.output_dir={run}"): "already contains a run",
     (*TRAIN, "train.output_dir={file}"): "is not a folder",

@@ -83,9 +83,8 @@ def accumulation_steps(train: Any, processes: int) -> int:
 def check_recipe(recipe: Recipe, processes: int) -> None:
     """Check all that needs neither a model nor torch.
 
-    Raises UserError if a file, a model's folder or the prompt set is missing, a file holds other rows, for random
-    weights with an adapter, for weights in float16, or as `load_function`, `check_optimizer` and
-    `accumulation_steps`.
+    Raises UserError if a file, a model's folder, the prompt set or an own objective is missing, or a file holds other
+    rows. Also for random weights with an adapter, float16 weights, and as `check_optimizer` and `accumulation_steps`.
     """
     model, data = recipe.model, recipe.data
     if model.weights == "random" and model.lora is not None:
