@@ -33,7 +33,7 @@ def test_a_prepared_run_has_its_tokens_and_its_steps(world: Path) -> None:
     assert asked.train.bf16 is not None
     rows = read_rows(asked, "training", load_on_all(asked, PartialState(cpu=True)), progress=False).dataset
     assert len(rows) == 8
-    assert set(rows[0]) == {"original", "imagined", "refined", "answer", "content"}
+    assert set(rows[0]) == {"original", "imagined", "refined", "answer", "content", "context"}
     steps = count_steps(asked.train, 7, processes=2)
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
 
