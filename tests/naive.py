@@ -12,10 +12,11 @@ import torch
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.data.prompts import FormatPrompt, PromptSet
-from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
+from d2e_sft.train.encoding import encode_samples
 from tests.tiny import make_samples, tiny_tokenizer
 
 # Every objective with its options; `test_attach` and `test_chunks` compare each with its formula.

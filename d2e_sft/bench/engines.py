@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from d2e_sft.objective.chunks import sum_in_chunks
 from d2e_sft.objective.terms import AnswerTokens
 
 SFT = D2ESection(debias=False, distill=False)
+PREFER = D2ESection(objective="prefer", sft_weight=0)
 PREFIX, QUESTION, ANSWER, REFINED_SHARE = 130, 30, 10, 0.4
 
 
@@ -35,6 +37,7 @@ class Engine:
         shares_samples: Samples share their prefix, so the cost per sample depends on their number.
         elsewhere: The engine belongs to another library and is measured with both groups of engines.
         computes_all: Computes a view that equals another one of its sample, too.
+        prefers: The loss is that of DPO, with the reference's log-probabilities in the rows.
         prepare: Runs before the timed steps.
     """
 
@@ -46,6 +49,7 @@ class Engine:
     is_sft: bool = False
     elsewhere: bool = False
     computes_all: bool = False
+    prefers: bool = False
     prepare: Callable[[Any, Sequence[Row]], None] | None = None
 
 
@@ -73,13 +77,28 @@ def synthetic_rows(samples: int, context: int, vocabulary: int, seed: int = 0, *
     return [*({**row, "refined": row["original"]} for row in rows[:unrefined]), *rows[unrefined:]]
 
 
+def synthetic_pairs(rows: Sequence[Row], vocabulary: int, seed: int = 0) -> list[Row]:
+    """Return the rows with a rejected answer of random tokens, and log-probabilities as if by a reference."""
+    source = random.Random(seed)
+    of_reference = [-math.log(vocabulary) * ANSWER, -1.1 * math.log(vocabulary) * ANSWER]
+    return [
+        {**row, "rejected": [source.randrange(vocabulary) for _ in range(ANSWER)], "reference": of_reference}
+        for row in rows
+    ]
+
+
 def token_floor(
     engine: Engine, samples: int, context: int, view_gradients: ViewGradients, *, unrefined: int = 0
 ) -> float:
     """Return a step's least work in tokens with gradient; one without is a third, as a backward is two forwards."""
     weight, others = 1 if view_gradients == "all" else 1 / 3, 0
     own: float = samples * (context + QUESTION + ANSWER)
-    if not engine.is_sft:
+    if engine.prefers:
+        others = samples  # branches of an answer
+        own += samples * ANSWER
+        if not engine.packed:
+            own += samples * (context + QUESTION)
+    elif not engine.is_sft:
         kept, again = samples - unrefined, unrefined if engine.computes_all else 0
         others = samples + kept + again  # views in addition to the original ones
         own += weight * (others * (QUESTION + ANSWER) + kept * round(REFINED_SHARE * context) + again * context)
@@ -128,4 +147,13 @@ ENGINES = (
     Engine("batched", "sft", shares_samples=False, loss=partial(_collated, packing="batched"), packed=False),
     Engine("shared_prefix", "sft", shares_samples=False, loss=_shared_prefix, packed=True),
     Engine("shared_batch", "sft_shared", shares_samples=True, loss=_shared_batch, packed=True),
+)
+# The loss of DPO, with SFT on the gold answers as the baseline.
+PREFERENCE_ENGINES = (
+    *(engine for engine in ENGINES if engine.is_sft),
+    *(
+        replace(engine, prefers=True)
+        for engine in ENGINES
+        if engine.name in ("batched", "shared_prefix", "shared_batch")
+    ),
 )

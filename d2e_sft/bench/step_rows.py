@@ -65,14 +65,17 @@ class Case:
 
 def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measured]:
     """Yield each case's figures, and its ratios to its baselines."""
-    times = {case.engine.name: statistics.median(case.seconds) for case in cases if case.engine.is_sft}
+    times = {case.engine.name: statistics.median(case.seconds) for case in cases}
     equal = sum(row["refined"] == row["original"] for row in cases[0].rows)
     floors = {case.engine.name: token_floor(case.engine, samples, context, "all", unrefined=equal) for case in cases}
     peaks = {case.engine.name: case.peak for case in cases if case.engine.is_sft}
     for case in cases:
         engine, median = case.engine, statistics.median(case.seconds)
         floor = token_floor(engine, samples, context, case.d2e.view_gradients, unrefined=equal)
-        tokens = sum(len(row[view]) + len(row["answer"]) - 1 for row in case.rows for view in case.d2e.views)
+        answers = ("answer", "rejected") if engine.prefers else ("answer",)
+        tokens = sum(
+            len(row[view]) + len(row[name]) - 1 for row in case.rows for view in case.d2e.views for name in answers
+        )
         yield Measured(
             engine=engine.name,
             view_gradients=case.d2e.view_gradients,

@@ -9,11 +9,19 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows
+from d2e_sft.bench.engines import (
+    ENGINES,
+    PREFER,
+    PREFERENCE_ENGINES,
+    SFT,
+    Engine,
+    synthetic_pairs,
+    synthetic_rows,
+)
 from d2e_sft.bench.step_profile import time_by_kind
 from d2e_sft.bench.step_rows import Case, Measured, compare
 from d2e_sft.bench.trl_peer import trl_engines
@@ -40,6 +48,7 @@ class Training:
     repeats: int
     precision: Precision
     trl: bool = False
+    objective: Literal["d2e", "prefer"] = "d2e"
     only: Sequence[str] = ()
     profile: bool = False
     unrefined: float = 0.0
@@ -53,7 +62,9 @@ def bench_training(
     Raises UserError if the model cannot be packed, two engines compute different losses, TRL is not installed, or an
     engine is unknown.
     """
-    engines = chosen([*ENGINES, *(trl_engines(asked.precision) if asked.trl else ())], asked.only)
+    prefers = asked.objective == "prefer"
+    known = [*(PREFERENCE_ENGINES if prefers else ENGINES)]
+    engines = chosen([*known, *(trl_engines(asked.precision, prefers=prefers) if asked.trl else ())], asked.only)
     memory = PeakMemory()  # before the model is loaded: memory counts the weights
     model = load_model(model_name).model
     layout = choose_layout(model, D2ESection(), "shared_batch")
@@ -63,9 +74,9 @@ def bench_training(
         for shared, count in ((True, asked.samples), (False, asked.unshared_samples)):
             if not any(engine.shares_samples == shared and not engine.elsewhere for engine in engines):
                 continue
-            rows = synthetic_rows(
-                count, context, model.config.get_text_config().vocab_size, unrefined=round(asked.unrefined * count)
-            )
+            vocabulary = model.config.get_text_config().vocab_size
+            rows = synthetic_rows(count, context, vocabulary, unrefined=round(asked.unrefined * count))
+            rows = synthetic_pairs(rows, vocabulary) if prefers else rows
             cases = list(cases_of(engines, shared, rows))
             run = Run(model, layout.attention, asked.precision, memory)
             for repeat in measure(run, cases, asked.repeats):
@@ -95,8 +106,8 @@ def cases_of(engines: Sequence[Engine], shared: bool, rows: list[Row]) -> Iterat
     for engine in engines:
         if not engine.elsewhere and engine.shares_samples != shared:
             continue
-        for gradients in get_args(ViewGradients)[: 1 if engine.is_sft else None]:
-            d2e = SFT if engine.is_sft else D2ESection(view_gradients=gradients)
+        for gradients in get_args(ViewGradients)[: 1 if engine.is_sft or engine.prefers else None]:
+            d2e = SFT if engine.is_sft else PREFER if engine.prefers else D2ESection(view_gradients=gradients)
             yield Case(engine, d2e, rows, [])
 
 

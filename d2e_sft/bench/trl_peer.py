@@ -1,7 +1,8 @@
-"""TRL's SFTTrainer as an engine of `d2e bench train`: its own dataset preparation, collator and loss.
+"""TRL's SFTTrainer and DPOTrainer as engines of `d2e bench train`: their own collators and losses.
 
-The loss covers only completions, with and without packing (best-fit decreasing, padding-free). The trainer is built
-before the timed steps. A timed step runs its collator, `compute_loss` and the backward.
+The loss of SFT covers only completions, with and without packing (best-fit decreasing, padding-free). DPO gets the
+log-probabilities of the reference with its rows, its fastest setting (`precompute_ref_log_probs`). Trainers are built
+before the timed steps. A timed step runs the collator, `compute_loss` and the backward.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 
 from torch import Tensor
 
-from d2e_sft.bench.engines import Engine
+from d2e_sft.bench.engines import PREFER, Engine
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.collation import IGNORE, Row
 from d2e_sft.util.errors import UserError
+
+_LOSS_TYPES = {"dpo": "sigmoid", "ipo": "ipo", "hinge": "hinge"}  # our forms by TRL's names
 
 
 def trl_is_missing() -> str | None:
@@ -26,17 +29,20 @@ def trl_is_missing() -> str | None:
         if find_spec(name) is None:
             return f"{name} is not installed"
     try:
-        from trl import SFTConfig, SFTTrainer  # noqa: F401
+        from trl import DPOTrainer, SFTConfig, SFTTrainer  # noqa: F401
     except (ImportError, RuntimeError) as error:  # a dependency has another version
         return f"trl cannot be imported ({str(error).splitlines()[0]})"
     return None
 
 
-def trl_engines(precision: Precision) -> tuple[Engine, ...]:
-    """Return the engines of TRL without and with packing; UserError if it is not installed."""
+def trl_engines(precision: Precision, *, prefers: bool = False) -> tuple[Engine, ...]:
+    """Return the engines of TRL's SFT without and with packing, or of its DPO; UserError if it is not installed."""
     missing = trl_is_missing()
     if missing is not None:
-        raise UserError(f"TRL's SFTTrainer cannot be measured: {missing}", "pip install 'd2e-sft[bench]'")
+        raise UserError(f"TRL's trainers cannot be measured: {missing}", "pip install 'd2e-sft[bench]'")
+    if prefers:
+        loss = _TrlPreference(precision)
+        return (Engine("trl", "sft_plain", False, loss, False, elsewhere=True, prefers=True, prepare=loss.prepare),)
 
     def engine(name: str, packing: bool) -> Engine:
         loss = _TrlLoss(packing, precision)
@@ -70,6 +76,60 @@ class _TrlLoss:
         return loss * answers.to(loss.device)
 
 
+class _TrlPreference:
+    """The loss of a preference trainer that is built at the first call, times the gold answer tokens."""
+
+    def __init__(self, precision: Precision) -> None:
+        self.precision = precision
+        self._trainer: Any = None
+        self._of: D2ESection | None = None
+
+    def prepare(self, model: Any, rows: Sequence[Row], d2e: D2ESection = PREFER) -> None:
+        """Build the trainer, which is not timed."""
+        if self._of != d2e:
+            self._trainer, self._of = _preference_trainer(model, d2e, self.precision), d2e
+
+    def __call__(self, model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+        self.prepare(model, rows, d2e)
+        batch = self._trainer.data_collator(
+            [
+                {
+                    "prompt_ids": [*row["original"]],
+                    "chosen_ids": [*row["answer"]],
+                    "rejected_ids": [*row["rejected"]],
+                    "ref_chosen_logps": row["reference"][0],
+                    "ref_rejected_logps": row["reference"][1],
+                }
+                for row in rows
+            ]
+        )
+        loss: Tensor = self._trainer.compute_loss(model, self._trainer._prepare_inputs(batch))
+        return loss * sum(len(row["answer"]) for row in rows)
+
+
+def _preference_trainer(model: Any, d2e: D2ESection, precision: Precision) -> Any:
+    from datasets import Dataset
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from trl import DPOConfig, DPOTrainer
+
+    config = DPOConfig(
+        loss_type=[_LOSS_TYPES[d2e.prefer_form], *(["sft"] if d2e.sft_weight else [])],
+        loss_weights=[1.0, *([d2e.sft_weight] if d2e.sft_weight else [])],
+        beta=d2e.beta,
+        max_length=None,
+        **_arguments(model, precision),
+    )
+    words = Dataset.from_list([{"prompt": "a", "chosen": "b", "rejected": "c"}])  # not used: it takes no tokens
+    tiny = LlamaConfig(vocab_size=2, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    with _own_forward(model):
+        # The trainer wants a reference, but does not ask it: rows have its log-probabilities.
+        trainer = DPOTrainer(
+            model, LlamaForCausalLM(tiny), args=config, train_dataset=words, processing_class=_tokenizer()
+        )
+        trainer.precompute_ref_logps = True
+        return _with_its_own_forward(trainer, model)
+
+
 def _trainer(model: Any, rows: Sequence[Row], packing: bool, precision: Precision) -> Any:
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
@@ -79,23 +139,33 @@ def _trainer(model: Any, rows: Sequence[Row], packing: bool, precision: Precisio
         for row in rows
     ]
     config = SFTConfig(
-        output_dir=tempfile.gettempdir(),  # nothing is saved
         per_device_train_batch_size=len(rows),
         packing=packing,
         max_length=sum(len(row["input_ids"]) for row in labelled) if packing else None,
-        bf16=precision == "bfloat16",
-        fp16=precision == "float16",
-        use_cpu=model.device.type == "cpu",
-        gradient_checkpointing=False,
-        report_to="none",
-        disable_tqdm=True,
-        dataset_num_proc=None,
+        **_arguments(model, precision),
     )
     with _own_forward(model):
         trainer = SFTTrainer(
             model=model, args=config, train_dataset=Dataset.from_list(labelled), processing_class=_tokenizer()
         )
-        wrapped, compute_loss = model.forward, trainer.compute_loss
+        return _with_its_own_forward(trainer, model)
+
+
+def _arguments(model: Any, precision: Precision) -> dict[str, Any]:
+    return {
+        "output_dir": tempfile.gettempdir(),  # nothing is saved
+        "bf16": precision == "bfloat16",
+        "fp16": precision == "float16",
+        "use_cpu": model.device.type == "cpu",
+        "gradient_checkpointing": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataset_num_proc": None,
+    }
+
+
+def _with_its_own_forward(trainer: Any, model: Any) -> Any:
+    wrapped, compute_loss = model.forward, trainer.compute_loss
 
     # Each trainer wraps the model's forward: only this trainer may call the wrapper.
     def compute(model: Any, inputs: dict[str, Any]) -> Any:

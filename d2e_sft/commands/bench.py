@@ -67,7 +67,8 @@ _JSON = click.option(
 )
 @_REPEATS
 @click.option("--precision", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
-@click.option("--trl", is_flag=True, help="Also TRL's SFTTrainer (pip install 'd2e-sft[bench]').")
+@click.option("--objective", type=click.Choice(["d2e", "prefer"]), default="d2e", show_default=True)
+@click.option("--trl", is_flag=True, help="Also TRL's trainer (pip install 'd2e-sft[bench]').")
 @click.option("--engines", metavar="NAME,...", default="", help="Only these, with their SFT baselines.")
 @click.option("--profile", is_flag=True, help="Also show where a step's time goes, by torch's profiler.")
 @_JSON
@@ -83,6 +84,9 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
     shared_prefix   D²E, the views of a sample share their prefix
     shared_batch    D²E, all views of all samples share theirs (what training uses)
     trl, trl_packed with --trl: TRL's SFTTrainer without and with packing, loss only on completions
+
+    With --objective prefer, batched, shared_prefix and shared_batch compute DPO's loss of pairs of answers, and trl is
+    TRL's DPOTrainer. All get the reference's log-probabilities with the rows, and a sample is a pair.
 
     Samples are random tokens: a prefix of 130, the context, a question of 30, an answer of 10; the refined context has
     0.4 of the context's length. Engines take turns; times are medians of forward and backward, memory is the peak

@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from d2e_sft.config.decoding import MAX_ALPHA
-from d2e_sft.config.objectives import OBJECTIVES, View, ViewGradients, check_name, is_own, spec_of
+from d2e_sft.config.objectives import (
+    BASE,
+    OBJECTIVES,
+    WITHOUT_REFERENCE,
+    PreferForm,
+    View,
+    ViewGradients,
+    check_name,
+    is_own,
+    spec_of,
+)
 from d2e_sft.config.section import Section
 
 
@@ -20,7 +30,7 @@ class D2ESection(Section):
     """
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"
-    """The loss: d2e, sft, product, honest, teacher, honest-teacher, weighted; or `module:function`."""
+    """The loss: d2e, sft, product, honest, teacher, honest-teacher, weighted, prefer; or `module:function`."""
     alpha: float = Field(default=0.5, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio α of z_o − α·z_im, in training, and in decoding if `eval.alpha` is not set."""
     debias: bool = True
@@ -41,6 +51,16 @@ class D2ESection(Section):
     """μ, the weight of the imagined view's cross entropy, in objectives that have one."""
     alpha_weight: Literal["agreement", "jsd"] = "agreement"
     """How the objective `weighted` weights α per token."""
+    prefer_form: PreferForm = "dpo"
+    """The loss of a pair in the objective `prefer`; orpo and simpo need no reference."""
+    prefer_beta: float | None = Field(default=None, gt=0)
+    """β of `prefer`; null takes 2 for simpo and 0.1 for the other forms."""
+    prefer_gamma: float = Field(default=1.0, ge=0)
+    """γ, the margin that the form simpo asks for."""
+    prefer_reference: str = BASE
+    """The reference of dpo, ipo and hinge: `base` (the model before training), or a model of the same architecture."""
+    sft_weight: float = Field(default=1.0, ge=0)
+    """The weight of the gold answer's cross entropy in the objective `prefer`."""
     own_views: list[View] = Field(default=["original", "imagined"])
     """The views that your own function gets, the original one first."""
 
@@ -103,6 +123,26 @@ class D2ESection(Section):
     def frozen_views(self) -> tuple[View, ...]:
         """The views whose logits come from the bias model."""
         return () if self.bias_model is None else tuple(view for view in self.views if view == "imagined")
+
+    @property
+    def prefers(self) -> bool:
+        """Whether the loss compares the gold answer with a rejected one."""
+        return self.objective == "prefer"
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss needs log-probabilities by the model before training, or by another one."""
+        return self.prefers and self.prefer_form not in WITHOUT_REFERENCE
+
+    @property
+    def beta(self) -> float:
+        """β of the objective `prefer`."""
+        return (2.0 if self.prefer_form == "simpo" else 0.1) if self.prefer_beta is None else self.prefer_beta
+
+    @property
+    def other_model(self) -> str | None:
+        """The model, beside the trained one, that training depends on; `base` is that model before training."""
+        return self.prefer_reference if self.needs_reference else self.bias_model if self.frozen_views else None
 
     @property
     def step_views(self) -> tuple[View, ...]:

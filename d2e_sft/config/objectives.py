@@ -10,7 +10,9 @@ from d2e_sft.util.errors import did_you_mean
 View = Literal["original", "imagined", "refined"]
 VIEWS: tuple[View, ...] = get_args(View)
 ViewGradients = Literal["all", "original"]
-BASE = "base"  # as `bias_model`: the model before training
+BASE = "base"  # as `bias_model` or `prefer_reference`: the model before training
+PreferForm = Literal["dpo", "ipo", "orpo", "simpo", "hinge"]
+WITHOUT_REFERENCE: tuple[PreferForm, ...] = ("orpo", "simpo")
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,11 @@ OBJECTIVES = {
         distill=_BOTH,
         takes_bias_model=True,
         options=("alpha_weight",),
+    ),
+    "prefer": ObjectiveSpec(
+        "preference of the gold answer over a rejected one",
+        "its cross entropy and a comparison with a rejected answer",
+        options=("prefer_form", "prefer_beta", "prefer_gamma", "prefer_reference", "sft_weight"),
     ),
 }
 OWN = ObjectiveSpec(

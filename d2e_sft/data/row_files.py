@@ -1,9 +1,9 @@
-"""The rows of `.parquet` and `.jsonl` files, not checked yet, each with its line."""
+"""Read and write rows as `.parquet` or `.jsonl`; those read are not checked yet, and come with their line."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from d2e_sft.util.errors import UserError, shortened
-from d2e_sft.util.files import object_with_unique_keys
+from d2e_sft.util.files import object_with_unique_keys, replacing
 
 AS_JSON = ("meta", "conversation")  # text in Parquet: a struct column would force one shape on all rows
 # About a million tokens of English. Without a limit, a context of 10 MB takes gigabytes to tokenise, then is too long.
 MOST_CHARACTERS = 4_000_000
 _LONGEST_LINE = 12 * MOST_CHARACTERS  # bytes; a character outside the basic plane is two escapes of six bytes
+_TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
+_COLUMNS = {
+    **dict.fromkeys(("id", "dataset", "split", "relation", "format"), _TEXT),
+    **dict.fromkeys(("context", "refined_context", "question"), _TEXT),
+    **dict.fromkeys(("options", "answers"), _TEXTS),
+    "meta": _TEXT,
+    # Only in files in which a row has another value than the default:
+    "subset": _TEXT,
+    "habit": _TEXTS,
+    "rejected": _TEXTS,
+    "weight": pa.float64(),
+    "conversation": _TEXT,
+}
 _TOO_LONG = f"has more than {_LONGEST_LINE:,} bytes; expected at most {MOST_CHARACTERS:,} characters of text in a row"
 
 
@@ -59,3 +72,22 @@ def jsonl_rows(path: Path) -> Iterator[tuple[int, Any, str | None]]:
                 continue
             problem = None if isinstance(row, dict) else f"got {shortened(row)}; expected a JSON object"
             yield line, row, problem
+
+
+def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write the rows of samples; columns that few files need are left out, and the same rows give the same bytes."""
+    tagged = any(row["subset"] or row["habit"] for row in rows)
+    used = {name: any(row[name] for row in rows) for name in ("rejected", "conversation")}
+    used |= {"subset": tagged, "habit": tagged, "weight": any(row["weight"] != 1 for row in rows)}
+    columns = {name: kind for name, kind in _COLUMNS.items() if used.get(name, True)}
+    rows = [{name: row[name] for name in columns} for row in rows]
+    with replacing(path) as partial:
+        if path.suffix == ".parquet":
+            for row in rows:
+                for name in AS_JSON:
+                    if row.get(name) is not None:
+                        row[name] = json.dumps(row[name], ensure_ascii=False, sort_keys=True)
+            pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(columns)), partial, compression="zstd")
+        else:
+            with partial.open("w", encoding="utf-8") as out:
+                out.writelines(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)

@@ -1,7 +1,8 @@
 """Rows in Python → samples: dicts with `context`, `question` and `answer`, or with `messages`, or a file.
 
 A row without a format is a free question (`qa`), or a choice (`scq`, `mcq`) if it has options. The context of a
-conversation is a column or a `<context>` span; `loss: all` is like TRL's `assistant_only_loss`.
+conversation is a column or a `<context>` span; `loss: all` is like TRL's `assistant_only_loss`. TRL's preferences
+(`prompt`, `chosen`, `rejected`, as text or turns; without `prompt` whole conversations) are read, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from d2e_sft.util.errors import UserError, did_you_mean
 
 _EXPECTED = "expected `question`, `answer` (or `answers`) and optionally `context`; or `messages`"
 _CHATS = ("messages", "conversations")
-_USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "loss"}
+_USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "chosen", "loss"}
 
 
 def samples_of(rows: Any, name: str) -> list[EventSample]:
@@ -57,8 +58,13 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     split = "dev" if name.startswith(("eval", "probe")) else "train"
     defaults = {"id": str(number), "dataset": "rows", "split": split, "relation": "none", "context": ""}
     chat = next((key for key in _CHATS if row.get(key)), None)
-    prompt, completion = row.get("prompt"), row.get("completion")  # TRL's other shape, as turns or as text
+    # TRL's other shapes, as turns or as text; a preference may lack the prompt, which its answers then repeat.
+    prompt, completion = row.get("prompt"), row.get("completion", row.get("chosen"))
+    if prompt is None and isinstance(row.get("chosen"), list):
+        prompt = []
     turns = row[chat] if chat else [*prompt, *completion] if isinstance(prompt, list) and completion else None
+    if "rejected" in given:
+        given["rejected"] = _rejected(given["rejected"], completion, where)
     if turns is not None:
         context, loss = str(given.get("context", "")), row.get("loss") or "last"
         given |= _of_turns(turns, context, loss, chat or "prompt", where)
@@ -71,6 +77,22 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     if isinstance(checked, str):
         raise UserError(f"{where}: {checked}")
     return checked
+
+
+def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
+    """Return the rejected answer: text, accepted forms, or the last of turns that otherwise are those of `chosen`."""
+    if isinstance(value, str):
+        return [value]
+    if not (isinstance(value, list) and value and isinstance(value[0], Mapping)):
+        return value  # checked with the sample
+    try:
+        *before, last = read_turns(value, "rejected")
+        same = not isinstance(chosen, list) or before == read_turns(chosen, "chosen")[:-1]
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    if not same or last.role != "assistant":
+        raise UserError(f"{where}: rejected: expected the turns of `chosen`, except for the assistant's last one")
+    return [last.content.strip()]
 
 
 def _of_question(row: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:

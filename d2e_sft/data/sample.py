@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.built import manifest_of
 from d2e_sft.data.conversation import Conversation
-from d2e_sft.data.row_files import AS_JSON, MOST_CHARACTERS, jsonl_rows, parquet_rows
+from d2e_sft.data.row_files import MOST_CHARACTERS, jsonl_rows, parquet_rows, write_rows
+from d2e_sft.util.answers import normalise
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
-from d2e_sft.util.files import replacing
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
 Format = Literal["nli", "scq", "mcq", "qa", "chat"]
@@ -27,21 +25,9 @@ FORMATS: tuple[str, ...] = get_args(Format)
 WORDED = tuple(name for name in FORMATS if name != "chat")  # formats that a prompt set has words for
 SUBSETS: tuple[Subset, ...] = get_args(Subset)
 NLI_LABELS = ("positive", "negative")
+RejectedFrom = Literal["rejected", "habit", "swap"]
 
 NonEmptyText = Annotated[str, StringConstraints(pattern=r"\S")]
-
-_TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
-_COLUMNS = {
-    **dict.fromkeys(("id", "dataset", "split", "relation", "format"), _TEXT),
-    **dict.fromkeys(("context", "refined_context", "question"), _TEXT),
-    **dict.fromkeys(("options", "answers"), _TEXTS),
-    "meta": _TEXT,
-    # Only in files in which a row has another value than the default:
-    "subset": _TEXT,
-    "habit": _TEXTS,
-    "weight": pa.float64(),
-    "conversation": _TEXT,
-}
 
 
 class EventSample(BaseModel):
@@ -65,6 +51,7 @@ class EventSample(BaseModel):
             or there is no firm usual answer (`unknown`). Otherwise the context is relevant (`gold`) or not
             (`irrelevant`), or nobody can tell (`unanswerable`). Scores are also reported by subset.
         habit: The usual answer without the context, in all accepted forms; empty if there is none.
+        rejected: A worse answer, in the form of `answers`, for the objective `prefer`; empty if there is none.
         weight: Weight of the sample's loss in training.
         conversation: Only for chat: the turns that the model sees, instead of a prompt set's.
 
@@ -87,12 +74,14 @@ class EventSample(BaseModel):
     meta: dict[str, Any] = Field(default_factory=dict)
     subset: Subset | None = None
     habit: list[NonEmptyText] = Field(default_factory=list)
+    rejected: list[NonEmptyText] = Field(default_factory=list)
     weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     conversation: Conversation | None = None
 
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
-        texts = [self.context, self.refined_context or "", self.question, *self.options, *self.answers, *self.habit]
+        texts = [self.context, self.refined_context or "", self.question, *self.options, *self.answers]
+        texts += [*self.habit, *self.rejected]
         texts += [turn.content for turn in self.conversation.turns] if self.conversation else []
         if (length := sum(map(len, texts))) > MOST_CHARACTERS:
             raise ValueError(f"the row's texts have {length:,} characters; expected at most {MOST_CHARACTERS:,}")
@@ -120,10 +109,43 @@ class EventSample(BaseModel):
             raise ValueError(f"conversation: expected {expected} for a sample of format {fmt}")
         return self
 
+    @model_validator(mode="after")
+    def _rejected_differs(self) -> Self:
+        given = shortened(self.rejected)
+        if self.candidates and not set(self.rejected) <= set(self.candidates):
+            raise ValueError(f"rejected: {given} not among {shortened(list(self.candidates))}")
+        if set(self.rejected) == set(self.answers) if self.format == "mcq" else set(self.rejected) & set(self.answers):
+            raise ValueError(f"rejected: {given} is a right answer; expected another one, or nothing")
+        return self
+
     @property
     def candidates(self) -> tuple[str, ...]:
         """The possible answers: the options, or the labels of nli; empty if the answer is free text."""
         return NLI_LABELS if self.format == "nli" else tuple(self.options)
+
+    @property
+    def rejected_answers(self) -> tuple[RejectedFrom, list[str]] | None:
+        """A rejected answer, in the form of `answers`, and where it is from; None if there is none.
+
+        It is `rejected`, else the habit, else the answer before a swap. Habits and former answers that are right, or
+        no option of a sample with options, are passed over.
+        """
+        swapped = self.meta.get("swapped")
+        former = swapped.get("from") if isinstance(swapped, dict) else None
+        found: dict[RejectedFrom, list[str]] = {
+            "rejected": self.rejected,
+            "habit": self._wrong_answers(self.habit),
+            "swap": self._wrong_answers([former]) if isinstance(former, str) else [],
+        }
+        shown = slice(None) if self.format == "mcq" else slice(1)
+        return next(((source, answers[shown]) for source, answers in found.items() if answers), None)
+
+    def _wrong_answers(self, forms: Sequence[str]) -> list[str]:
+        """An answer with these accepted forms, as far as it is an answer; nothing if it is right."""
+        if self.candidates:
+            chosen, right = [form for form in forms if form in self.candidates], set(self.answers)
+            return [] if (right == set(chosen) if self.format == "mcq" else right & set(chosen)) else chosen
+        return [] if {normalise(form) for form in forms} & set(map(normalise, self.answers)) else list(forms)
 
 
 def check_row(row: Any) -> EventSample | str:
@@ -197,19 +219,4 @@ def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
     """Write samples to `.parquet` or `.jsonl`; the same samples give the same bytes."""
     path = Path(path)
     check_ending(path)
-    rows = [sample.model_dump() for sample in samples]
-    tagged = any(row["subset"] or row["habit"] for row in rows)
-    has_weights, has_conversations = any(row["weight"] != 1 for row in rows), any(row["conversation"] for row in rows)
-    used = {"subset": tagged, "habit": tagged, "weight": has_weights, "conversation": has_conversations}
-    columns = {name: kind for name, kind in _COLUMNS.items() if used.get(name, True)}
-    rows = [{name: row[name] for name in columns} for row in rows]
-    with replacing(path) as partial:
-        if path.suffix == ".parquet":
-            for row in rows:
-                for name in AS_JSON:
-                    if row.get(name) is not None:
-                        row[name] = json.dumps(row[name], ensure_ascii=False, sort_keys=True)
-            pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(columns)), partial, compression="zstd")
-        else:
-            with partial.open("w", encoding="utf-8") as out:
-                out.writelines(json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n" for row in rows)
+    write_rows([sample.model_dump() for sample in samples], path)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from d2e_sft.config.recipe import Overlong, View
+from d2e_sft.config.recipe import View
 from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import PromptSet, candidate_responses, view_context
 from d2e_sft.data.sample import EventSample
@@ -22,6 +22,7 @@ class EncodedSample:
         content: per answer token, False for the response form ("The answer is:") and the end of the turn. The token in
             which the answer begins belongs to the answer.
         trained: per answer token, whether the loss is on it; empty for all.
+        rejected, rejected_trained: the same for the rejected answer. It is empty without one, and None if not wanted.
     """
 
     prompts: dict[View, list[int]]
@@ -29,15 +30,22 @@ class EncodedSample:
     content: list[bool] = field(default_factory=list)
     trained: list[bool] = field(default_factory=list)
     weight: float = 1.0
+    rejected: list[int] | None = None
+    rejected_trained: list[bool] = field(default_factory=list)
 
     @property
     def longest(self) -> int:
-        """The number of tokens of the longest view, answer included."""
-        return max(len(prompt) for prompt in self.prompts.values()) + len(self.answer)
+        """The number of tokens of the longest view, with the longer answer."""
+        return max(len(prompt) for prompt in self.prompts.values()) + max(len(self.answer), len(self.rejected or ()))
 
 
 class ViewEncoder:
-    """Turns samples into token views, `original` first, in the form of their prompts; errors as of `ChatEncoder`."""
+    """Turns samples into token views, `original` first, in the form of their prompts; errors as of `ChatEncoder`.
+
+    With `prefers` it also encodes rejected answers.
+    """
+
+    prefers = False
 
     def __init__(
         self, tokenizer: Any, prompt_set: PromptSet, views: Sequence[View], *, encoder_decoder: bool = False
@@ -50,6 +58,26 @@ class ViewEncoder:
 
     def encode(self, sample: EventSample, *, max_length: int | None = None) -> EncodedSample:
         """Encode all views of a sample; `max_length` cuts the end of contexts, which may not be enough."""
+        found = self._encode(sample, max_length)
+        if not self.prefers:
+            return found
+        if sample.rejected_answers is None:
+            return replace(found, rejected=[])
+        rejected, trained = self._answer(sample.model_copy(update={"answers": sample.rejected_answers[1]}))
+        longer = len(rejected) - len(found.answer)
+        if max_length is not None and longer > 0:
+            found = self._encode(sample, max_length - longer)
+        return replace(found, rejected=rejected, rejected_trained=trained)
+
+    def _answer(self, sample: EventSample) -> tuple[list[int], list[bool]]:
+        """Return the answer's tokens and whether the loss is on each, empty for all."""
+        if not self._by_turns(sample):
+            return self.answer_ids(sample), []
+        ids, trained = self._turns(sample, self.views[0], None)
+        start = trained.index(True)
+        return ids[start:], trained[start:]
+
+    def _encode(self, sample: EventSample, max_length: int | None) -> EncodedSample:
         if self._by_turns(sample):
             return self._encode_turns(sample, max_length)
         answer = self.answer_ids(sample)
@@ -156,73 +184,6 @@ class ViewEncoder:
         context = view_context(sample, view)
         keep = _largest(len(context), lambda n: len(encode(context[:n])[0]) <= max_length)
         return encode(context[:keep].rstrip())
-
-
-@dataclass(frozen=True)
-class EncodedSamples:
-    """Samples after a length rule.
-
-    Attributes:
-        kept: the encoded samples, of `samples`.
-        dropped, truncated: samples that were too long.
-        whole: all samples, encoded without the rule.
-    """
-
-    kept: list[EncodedSample]
-    samples: list[EventSample]
-    dropped: list[EventSample]
-    truncated: list[EventSample]
-    whole: list[EncodedSample]
-
-
-def encode_samples(
-    samples: Sequence[EventSample],
-    encoder: ViewEncoder,
-    *,
-    max_length: int,
-    overlong: Overlong = "error",
-    refuse: bool = True,
-    progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
-) -> EncodedSamples:
-    """Encode samples under a length rule; answers are never cut.
-
-    Args:
-        max_length: tokens of the longest view, answer included.
-        overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
-        refuse: False puts samples that are too long into `dropped`, whatever the rule.
-        progress: wraps the iteration, for a progress bar.
-
-    Raises:
-        UserError: samples are too long and may not be dropped, or none is left; reports their number and the longest.
-    """
-    result = EncodedSamples([], [], [], [], [])
-    longest = 0
-    for sample in progress(samples):
-        encoded = encoder.encode(sample)
-        result.whole.append(encoded)
-        if encoded.longest > max_length and overlong == "truncate_context":
-            encoded = encoder.encode(sample, max_length=max_length)
-            result.truncated.append(sample)
-        if encoded.longest <= max_length:
-            result.kept.append(encoded)
-            result.samples.append(sample)
-        else:
-            result.dropped.append(sample)
-            longest = max(longest, encoded.longest)
-    too_long = result.dropped
-    if too_long and overlong != "drop" and refuse:
-        what = "even without context" if overlong == "truncate_context" else "in their longest view"
-        raise UserError(
-            f"{len(too_long)} of {len(samples)} samples exceed data.max_length={max_length} tokens {what} "
-            f"(the longest has {longest}; the first is {too_long[0].id!r} of {too_long[0].dataset!r})",
-            remedy=f"raise data.max_length to {longest}, or set data.overlong=drop or data.overlong=truncate_context",
-        )
-    if not result.kept:
-        raise UserError(
-            f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left",
-            remedy=f"raise data.max_length; the longest has {longest} tokens",
-        )
-    return result
 
 
 def _largest(upper: int, fits: Callable[[int], bool]) -> int:

@@ -14,8 +14,8 @@ import yaml
 from huggingface_hub import ModelCardData
 
 from d2e_sft import __version__
-from d2e_sft.config.objectives import spec_of
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.objectives import BASE, spec_of
+from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.hub.results import BenchmarkResult, benchmark_results, eval_results
@@ -58,7 +58,7 @@ def model_card(run: Path, recipe: Recipe, prompt_set: PromptSet, *, adapter: boo
         base=hub_base(recipe),
         base_name=Path(recipe.model.name).name,
         spec=spec_of(d2e.objective),
-        plain=spec_of("sft" if d2e.views == ("original",) else d2e.objective).about,
+        plain=spec_of("sft" if d2e.views == ("original",) and not d2e.prefers else d2e.objective).about,
         facts=[(name, one_line(value)) for name, value in _facts(recipe, adapter, prompt_set)],
         adapter=adapter,
         local_base=adapter and not portable_adapter(run),
@@ -142,6 +142,7 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
         ("α in decoding", f"{recipe.decoding.alpha:g}"),
         ("views", ", ".join(d2e.views)),
         ("distillation", f"{d2e.kl_weight:g} · {divergence}" if d2e.distill and "refined" in d2e.views else "none"),
+        *([("preference", _preference(d2e))] if d2e.prefers else []),
         ("prompt set", f"`{prompt_set.name}`" + ", as one text that is continued" * prompt_set.as_text),
         (
             "optimisation",
@@ -150,6 +151,13 @@ def _facts(recipe: Recipe, adapter: bool, prompt_set: PromptSet) -> list[tuple[s
             + f", warm-up {train.warmup_steps:g}, {train.precision}, seed {train.seed}",
         ),
     ]
+
+
+def _preference(d2e: D2ESection) -> str:
+    margin = f", γ = {d2e.prefer_gamma:g}" if d2e.prefer_form == "simpo" else ""
+    base = "the model before training" if d2e.prefer_reference == BASE else f"`{d2e.prefer_reference}`"
+    reference = f", reference: {base}" if d2e.needs_reference else ""
+    return f"{d2e.prefer_form}, β = {d2e.beta:g}{margin}{reference}; cross entropy × {d2e.sft_weight:g}"
 
 
 def _example_format(prompt_set: PromptSet, results: Sequence[BenchmarkResult]) -> Format:

@@ -26,8 +26,10 @@ from d2e_sft.model.packing import pack
 
 IGNORE = -100
 # A dataset row: the prompt ids of each view and `answer`; optionally `content` and `trained`, a bool per answer token,
-# and `weight`, the weight of its loss.
+# and `weight`, the weight of its loss. With a rejected answer `rejected` and optionally `rejected_trained`, and
+# `reference`, the log-probabilities of both answers by a reference.
 Row = dict[str, Any]
+_OWNER = "owner"  # the sample of a rejected answer, by its place in the batch
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class PackedCollator:
         if self.share_across_samples:
             groups, leading = [[sequences[i] for i in order]], size
         else:
-            order.sort(key=lambda i: i % size)  # stable: the views of a sample keep their order
-            groups = [[sequences[i] for i in of_sample] for _, of_sample in groupby(order, key=lambda i: i % size)]
+            owner = [row.get(_OWNER, b) for b, row in enumerate(batch)]
+            order.sort(key=lambda i: owner[i % size])  # stable: the views of a sample keep their order
+            groups = [[sequences[i] for i in own] for _, own in groupby(order, key=lambda i: owner[i % size])]
             leading = 1
         row = pack(groups, leading=None if self.view_gradients == "all" else leading)
         index_of = dict(zip(order, row.indices, strict=True))
@@ -120,6 +123,35 @@ class EncoderDecoderCollator:
             "samples": len(batch),
             "view_tokens": sum(map(len, rows)) + sum(map(len, shifted)),
         }
+
+
+@dataclass(frozen=True)
+class PairCollator:
+    """Adds the rejected answers to the batch of another collator, each as one more branch of its sample's prompt.
+
+    `answer_index` continues with their tokens. Returns also `rejected` (R, A), their labels; `owner` (R,), the sample
+    of each; and `reference` (B + R,) if rows have it.
+    """
+
+    collate: Any
+
+    def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
+        owner, size = [b for b, row in enumerate(batch) if row.get("rejected")], len(batch)
+        others = [
+            {**batch[b], "answer": batch[b]["rejected"], "trained": batch[b].get("rejected_trained"), _OWNER: b}
+            for b in owner
+        ]
+        for row in others:
+            row.pop("content", None)  # that of the gold answer
+        found: dict[str, Any] = self.collate([*batch, *others])
+        found["labels"], found["rejected"] = found["labels"].split([size, len(owner)])
+        if "weights" in found:
+            found["weights"] = found["weights"][:size]
+        found[_OWNER] = torch.tensor(owner, dtype=torch.int64)
+        if all("reference" in row for row in batch):
+            gold = [row["reference"][0] for row in batch]
+            found["reference"] = torch.tensor([*gold, *(batch[b]["reference"][1] for b in owner)])
+        return found
 
 
 def sources(batch: Sequence[Row], views: Sequence[View], gradients: ViewGradients = "all") -> list[int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +13,58 @@ from d2e_sft.config.recipe import Precision
 from d2e_sft.model.collation import IGNORE
 from d2e_sft.model.device import autocast
 
-_NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows")
+_OF_PAIRS = ("rejected", "owner", "reference", "tokens_per_pair")
+_NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows", *_OF_PAIRS)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The gold and the rejected answers of a micro-batch. No tensor, so FSDP does not cast it.
+
+    Legend: B samples, R of them with a rejected answer, N gold and M rejected tokens, A tokens of the longest answer.
+
+    Attributes:
+        targets: (N + M,) the tokens, the `gold` ones first.
+        answers: (B + R, A) bool, the places of these tokens in their answers.
+        owner: (R,) the sample of each rejected answer.
+        weights: (B,) of the samples' losses.
+        reference: (B + R,) log-probabilities of the answers by the reference; None without one.
+        tokens_per_pair: gold tokens / pairs, of all micro-batches that the loss is a mean over.
+    """
+
+    targets: Tensor
+    gold: int
+    answers: Tensor
+    owner: Tensor
+    weights: Tensor
+    reference: Tensor | None
+    tokens_per_pair: Tensor
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Any]) -> Self:
+        """Return the pairs of a `PairCollator`'s batch, by itself or with the `tokens_per_pair` of a whole step."""
+        labels, owner = batch["labels"], batch["owner"]
+        both, gold = torch.cat([labels, batch["rejected"]]), int(labels.ne(IGNORE).sum())
+        weights = batch["weights"][:, 0] if "weights" in batch else torch.ones(len(labels), device=labels.device)
+        ratio = batch.get("tokens_per_pair", torch.tensor(gold / max(len(owner), 1), device=labels.device))
+        places = both.ne(IGNORE)
+        return cls(both[places], gold, places, owner, weights, batch.get("reference"), ratio)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same on a device."""
+        tensors: dict[str, Any] = {name: one.to(device) for name, one in vars(self).items() if isinstance(one, Tensor)}
+        return replace(self, **tensors)
 
 
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
     """Turn the batch of a collator into model inputs: `targets`, `content` and `weights` (N,) instead of padded rows.
 
+    The rejected answers of a batch become `pairs`.
+
     Args:
         device: moves the tensors there; None leaves them.
     """
+    batch = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
     labels: Tensor = batch["labels"]
     inputs = {name: value for name, value in batch.items() if name not in _NOT_FOR_THE_MODEL}
     answers = labels.ne(IGNORE)
@@ -28,7 +72,9 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
     for name in ("content", "weights"):
         if name in inputs:
             inputs[name] = inputs[name][answers]
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+    if "owner" in batch:
+        inputs["pairs"] = Pairs.of(batch)
+    return inputs
 
 
 def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:

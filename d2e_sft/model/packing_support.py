@@ -19,7 +19,7 @@ from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.flex import flex_agrees
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, register
-from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator
+from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator, PairCollator
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_states
 from d2e_sft.model.packing import pack
@@ -114,6 +114,8 @@ def collator_for(
         views: of a batch; None for those of a step of the objective.
     """
     views = d2e.step_views if views is None else views
+    if d2e.prefers:
+        return PairCollator(collator_for(layout, D2ESection(objective="sft"), config, pad_token_id, views))
     if layout.packing == "batched":
         return BatchedCollator(views, pad_token_id, d2e.view_gradients)
     if layout.packing == "encoder_decoder":

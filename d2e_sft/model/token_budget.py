@@ -47,14 +47,16 @@ class TokenCosts:
         tokens, counts, first, shared = list[int](), list[int](), None, 0
         contexts, prefixes = list[Hashable](), dict[Hashable, Sequence[int]]()
         for number, row in enumerate(rows):
-            answer, own = list(row["answer"][:-1]), computed(sources([row], views, d2e.view_gradients))
-            prompts = [list(row[views[v]]) for v in own]
-            counts.append(len(own))
+            prompts = [list(row[views[v]]) for v in computed(sources([row], views, d2e.view_gradients))]
+            branches = [[*prompt, *row["answer"][:-1]] for prompt in prompts]
+            if d2e.prefers and row.get("rejected"):
+                branches.append([*prompts[0], *row["rejected"][:-1]])
+            counts.append(len(branches))
             contexts.append(row.get("context") or (number,))  # a row without a context shares it with none
             if padded:
-                tokens.append(max(map(len, prompts)) + len(answer))
+                tokens.append(max(map(len, branches)))
                 continue
-            tokens.append(len(pack([[[*prompt, *answer] for prompt in prompts]]).tokens))
+            tokens.append(len(pack([branches]).tokens))
             if layout.packing != "shared_batch":
                 continue
             if first is None:
@@ -63,7 +65,7 @@ class TokenCosts:
             before = prefixes.setdefault(contexts[-1], prompts[0])
             prefixes[contexts[-1]] = before[: common_length([[*before, 0], prompts[0]])]
         # A split of the packed row may compute shared runs shorter than MIN_SHARED twice, for each view.
-        fixed = shared + (MIN_SHARED - 1) * len(views)
+        fixed = shared + (MIN_SHARED - 1) * (len(views) + d2e.prefers)
         repeated = Counter(contexts)
         saved = {key: len(ids) - fixed for key, ids in prefixes.items() if repeated[key] > 1 and len(ids) > fixed}
         return cls(tokens, shared, counts if padded else (), contexts, saved)

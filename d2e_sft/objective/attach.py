@@ -15,12 +15,21 @@ from torch import Tensor, nn
 from d2e_sft.config.objectives import View, spec_of
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.forward import bare_model, head_of
+from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.bias_model import STATES, frozen_head
 from d2e_sft.objective.chunks import Head, sum_in_chunks
 from d2e_sft.objective.objectives import debias
+from d2e_sft.objective.preference import (
+    answer_tokens,
+    log_probabilities,
+    preference_in_chunks,
+    preference_sums,
+    tokens_in_chunks,
+)
 from d2e_sft.objective.terms import AnswerTokens, Objective, Project, hits
 from d2e_sft.objective.views import by_view, states_of_views
 
+ORIGINAL: tuple[View, ...] = ("original",)
 CHUNK_ELEMENTS = 2**24  # logits of a view in a chunk: 64 MiB in float32
 
 
@@ -93,11 +102,35 @@ def step(
         )
     content = torch.ones_like(targets, dtype=torch.bool) if content is None else content
     tokens = AnswerTokens(targets, content, inputs.pop("weights", None))
+    pairs = inputs.pop("pairs", None)
     frozen = {view: inputs.pop(STATES.format(view)) for view in d2e.frozen_views}
+    if pairs is not None:
+        if own_logits is not None:
+            logits = _logits_of_views(own_logits, ORIGINAL, "all", inputs)["original"]
+            return preference_sums(d2e, pairs, *answer_tokens(logits, pairs.targets))
+        state = states_of_views(model, ORIGINAL, "all", inputs)["original"]
+        return preference_in_chunks(d2e, chunked_head(model, pairs.targets), state, pairs)
     if own_logits is not None:
         return objective.sums(_logits_of_views(own_logits, d2e.step_views, d2e.view_gradients, inputs), tokens)
     states = states_of_views(model, d2e.step_views, d2e.view_gradients, inputs)
     return sum_in_chunks(objective, chunked_head(model, targets), {**states, **frozen}, tokens)
+
+
+@torch.no_grad()
+def answer_log_probabilities(model: nn.Module, layout: Layout, inputs: dict[str, Any]) -> Tensor:
+    """Return the log-probability of each answer of a batch with pairs, (B + R,), by a model without an objective.
+
+    Args:
+        inputs: from `model_inputs`.
+    """
+    causal, pairs = bare_model(model), inputs["pairs"]
+    rows = {name: value for name, value in inputs.items() if name not in ("pairs", "targets", "content", "weights")}
+    if layout.takes_own_logits:
+        found = answer_tokens(_logits_of_views(causal.forward, ORIGINAL, "all", rows)["original"], pairs.targets)
+    else:
+        state = states_of_views(causal, ORIGINAL, "all", rows)["original"]
+        found = tokens_in_chunks(chunked_head(causal, pairs.targets), state, pairs.targets)
+    return log_probabilities(pairs, found[0])
 
 
 def view_hits(

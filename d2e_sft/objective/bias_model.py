@@ -50,11 +50,16 @@ class FrozenCollator:
         return found
 
 
-def numbered(rows: Any, start: int = 0) -> Any:
-    """Return the rows, a dataset or a list, with their numbers in a column."""
+def with_column(rows: Any, name: str, values: Sequence[Any]) -> Any:
+    """Return the rows, a dataset or a list, with one more column."""
     if hasattr(rows, "add_column"):  # a datasets.Dataset
-        return rows.add_column(NUMBER, list(range(start, start + len(rows))))
-    return [{**row, NUMBER: start + i} for i, row in enumerate(rows)]
+        return rows.add_column(name, list(values))
+    return [{**row, name: value} for row, value in zip(rows, values, strict=True)]
+
+
+def numbered(rows: Any, start: int = 0) -> Any:
+    """Return the rows with their numbers in a column."""
+    return with_column(rows, NUMBER, range(start, start + len(rows)))
 
 
 @dataclass(frozen=True)
@@ -77,14 +82,10 @@ class BiasModel:
             UserError: it cannot be loaded, its tokens or logits are not those of `model`, its head is unknown, or the
                 launcher shards the weights (ZeRO-3).
         """
-        if is_deepspeed_zero3_enabled():
-            raise UserError(
-                f"d2e.bias_model={d2e.bias_model}: needs whole weights before training, and ZeRO-3 shards them",
-                remedy="use --launch ddp or zero2",
-            )
-        causal = bare_model(model)
+        key, causal = f"d2e.bias_model={d2e.bias_model}", bare_model(model)
+        refuse_sharded(key, "use --launch ddp or zero2")
         if d2e.bias_model != BASE:
-            causal = _load(str(d2e.bias_model), causal, tokenizer)
+            causal = load_beside(key, str(d2e.bias_model), causal, tokenizer, "its logits cannot be subtracted")
             layout = choose_layout(causal, d2e)
         return cls(causal, layout, frozen_head(causal, d2e, own_logits=layout.takes_own_logits))
 
@@ -134,13 +135,20 @@ def frozen_head(model: Any, d2e: D2ESection, *, own_logits: bool) -> Project:
     return project
 
 
-def _load(name: str, trained: Any, tokenizer: Any) -> Any:
+def refuse_sharded(key: str, remedy: str) -> None:
+    """Raise UserError under ZeRO-3, whose processes hold no whole model before training."""
+    if is_deepspeed_zero3_enabled():
+        raise UserError(f"{key}: needs whole weights before training, and ZeRO-3 shards them", remedy)
+
+
+def load_beside(key: str, name: str, trained: Any, tokenizer: Any, otherwise: str) -> Any:
+    """Load a model that is not trained onto the device of the trained one; UserError if its tokens are others."""
     loaded = load_model(name)
     size, expected = (one.config.get_text_config().vocab_size for one in (loaded.model, trained))
     if size != expected or (tokenizer is not None and loaded.tokenizer.get_vocab() != tokenizer.get_vocab()):
         what = "another tokenizer" if size == expected else f"a vocabulary of {size} tokens, not {expected}"
         raise UserError(
-            f"d2e.bias_model={name}: has {what}, so its logits cannot be subtracted",
+            f"{key}: has {what}, so {otherwise}",
             remedy="use a model with the tokenizer of model.name, for example another run of it",
         )
     return loaded.model.to(trained.device).requires_grad_(False)

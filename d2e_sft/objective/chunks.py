@@ -34,6 +34,12 @@ class Head:
     chunk_rows: int | None = None
     min_chunks: int | None = None
 
+    def parts(self, count: int) -> list[slice]:
+        """Return the chunks of `count` answer tokens; the last ones may be empty."""
+        rows = count if self.chunk_rows is None else self.chunk_rows
+        chunks = max(1, self.min_chunks or 1, -(-count // max(rows, 1)))
+        return [slice(i * rows, (i + 1) * rows) for i in range(chunks)]
+
 
 def sum_in_chunks(
     objective: Objective, head: Head, states: Mapping[Any, Tensor], tokens: AnswerTokens
@@ -42,11 +48,7 @@ def sum_in_chunks(
 
     `loss` carries gradient to the states and to the head; its backward can run once.
     """
-    count = len(tokens.targets)
-    rows = count if head.chunk_rows is None else head.chunk_rows
-    chunks = max(1, head.min_chunks or 1, -(-count // max(rows, 1)))
-    parts = [slice(i * rows, (i + 1) * rows) for i in range(chunks)]  # the last ones may be empty
-    loss = _ChunkedLoss(objective, head, states, tokens, parts)
+    loss = _ChunkedLoss(objective, head, states, tokens, head.parts(len(tokens.targets)))
     if not torch.is_grad_enabled():
         return loss.sums(None)
     trained = [parameter for parameter in head.parameters if parameter.requires_grad]

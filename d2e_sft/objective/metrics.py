@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.objective.preference import PAIR_MEANS
 
 
 class ObjectiveMetrics:
@@ -24,7 +25,8 @@ class ObjectiveMetrics:
         self.weights = weights
         precise = torch.float32 if device.type == "mps" else torch.float64
         self._weighted = False
-        self._sums = torch.zeros(len(weights) + 9, dtype=precise, device=device)
+        self._pair_sums = 3 + len(PAIR_MEANS) if d2e.prefers else 0
+        self._sums = torch.zeros(len(weights) + 9 + self._pair_sums, dtype=precise, device=device)
 
     def update(
         self,
@@ -36,7 +38,7 @@ class ObjectiveMetrics:
     ) -> None:
         """Add a micro-batch: the forward's sums, their factor in the loss, and (N,) weights that they already have.
 
-        `counts` are those of `counts_of`.
+        `counts` are those of `counts_of`. The loss of pairs has the factor `pair_scale` of the sums, or 1 without.
         """
         self._weighted |= token_weights is not None
         answers = torch.tensor(len(targets), device=targets.device)
@@ -44,7 +46,12 @@ class ObjectiveMetrics:
         of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
         correct = [sums[name] for name in ("correct", "plain_correct", "imagined_correct")]
         counted = torch.tensor(counts, device=targets.device)
-        self._sums += torch.stack([*of_loss, *correct, answers, mass, *counted]).detach()
+        of_pairs = list[Tensor]()
+        if self._pair_sums:
+            pair_scale = sums.get("pair_scale", 1.0)
+            of_pairs = [sums["preference"] * pair_scale, sums["pairs"] * pair_scale]
+            of_pairs += [sums[name] for name in ("pairs", *PAIR_MEANS)]
+        self._sums += torch.stack([*of_loss, *correct, answers, mass, *counted, *of_pairs]).detach()
 
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
         """Return the values to log and the number of view tokens, over all processes, and reset the sums.
@@ -54,6 +61,7 @@ class ObjectiveMetrics:
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         if accelerator.num_processes > 1:
             sums = accelerator.gather(sums[None]).sum(dim=0)
+        sums, of_pairs = sums.tensor_split([len(sums) - self._pair_sums])
         # In training the shares of one optimiser step add up to `num_processes`, so `share` counts steps in that unit,
         # and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
         *terms, share, correct, plain, imagined, answers, mass, tokens, rows, kl_rows = sums.tolist()
@@ -66,6 +74,10 @@ class ObjectiveMetrics:
             values["bias_share"] = imagined / answers
         if "refined" in self.d2e.views:
             values["kl_rows"] = kl_rows / rows
+        if self._pair_sums:
+            preference, pair_share, pairs, *means = of_pairs.tolist()
+            values["preference"] = preference / (pair_share or 1)  # steps without pairs do not count
+            values |= {name: mean / (pairs or 1) for name, mean in zip(PAIR_MEANS, means, strict=True)}
         return values, tokens
 
     def loss_of(self, values: Mapping[str, float]) -> float:

@@ -113,6 +113,11 @@ def weighted(logits: Logits, targets: Tensor, content: Tensor, options: D2ESecti
     return _debiased_terms(logits, targets, options, options.effective_alpha * weight[:, None])
 
 
+def prefer(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(z_o), the part of `prefer` that is a sum over tokens; `preference` adds the loss of pairs."""
+    return {"ce": cross_entropy(logits["original"], targets)}
+
+
 FUNCTIONS: dict[str, ObjectiveFunction] = {
     "sft": d2e,
     "d2e": d2e,
@@ -121,6 +126,7 @@ FUNCTIONS: dict[str, ObjectiveFunction] = {
     "teacher": teacher,
     "honest-teacher": honest_teacher,
     "weighted": weighted,
+    "prefer": prefer,
 }
 
 

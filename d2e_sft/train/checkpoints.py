@@ -91,8 +91,8 @@ def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
     inputs, d2e = trainer.inputs, trainer.d2e
     adapter = getattr(inputs.loaded.model, "peft_config", {}).get("default")
     names = [] if adapter is None else [adapter.base_model_name_or_path]
-    if d2e.frozen_views:
-        names.append(inputs.name if d2e.bias_model == BASE else d2e.bias_model)
+    if d2e.other_model is not None:
+        names.append(inputs.name if d2e.other_model == BASE else d2e.other_model)
     found = {}
     for name in filter(None, names):
         path = Path(name).expanduser()

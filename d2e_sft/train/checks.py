@@ -104,8 +104,8 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
         refuse_foreign(file, first_row=not data.skip_bad)
     load_prompt_set(data.prompt_set, data.form)
     check_model_name(model.name)
-    if recipe.d2e.frozen_views and recipe.d2e.bias_model != BASE:
-        check_model_name(str(recipe.d2e.bias_model))
+    if recipe.d2e.other_model not in (None, BASE):
+        check_model_name(str(recipe.d2e.other_model))
     if is_own(recipe.d2e.objective):
         load_function(recipe.d2e.objective, "objective")
     check_optimizer(recipe.train.optim)

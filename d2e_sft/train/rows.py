@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,14 +15,22 @@ from d2e_sft.config.objectives import View, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import EventSample
-from d2e_sft.data.views import EncodedSample, EncodedSamples, ViewEncoder, encode_samples
+from d2e_sft.data.sample import EventSample, RejectedFrom
+from d2e_sft.data.views import EncodedSample, ViewEncoder
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.positions import check_positions
+from d2e_sft.train.encoding import EncodedSamples, encode_samples
 from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
+
+
+NO_PAIRS = (
+    "d2e.objective=prefer: no training row has a rejected answer; expected a column `rejected`, a habit that is "
+    "wrong, or swapped rows",
+    "write `rejected`, tag habits (d2e data tag), build with --swap, or train with --method sft",
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class TokenRows:
 
         `context` is the number of its context in its format, or 0 without one.
         """
-        several = any(item.trained for item in self.encoded.kept)
+        several = any(item.trained or item.rejected_trained for item in self.encoded.kept)
         weighted = any(item.weight != 1 for item in self.encoded.kept)
         rows, numbers = list[Row](), dict[tuple[str, str], int]()
         for sample, item in zip(self.samples, self.encoded.kept, strict=True):
@@ -95,6 +104,7 @@ def encode_rows(
     config, data = loaded.model.config, getattr(settings, "data", settings)
     wording, encoder_decoder = load_prompt_set(data.prompt_set, data.form), config.is_encoder_decoder
     encoder = ViewEncoder(loaded.tokenizer, wording, settings.d2e.views, encoder_decoder=encoder_decoder)
+    encoder.prefers = settings.d2e.prefers
     try:
         encoded = encode_samples(
             samples,
@@ -126,11 +136,29 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}"]
     lines += _unrefined_lines([item.prompts for item in encoded.kept], own=is_own(recipe.d2e.objective))
     lines += [f"  {count} {what}" for what, count in counts.items() if count]
+    lines += _pair_lines(recipe, rows)
     weights = [item.weight for item in encoded.kept]
     if any(weight != 1 for weight in weights):
         mean = sum(weights) / len(weights)
         lines.append(f"  weights from {min(weights):g} to {max(weights):g}, on average {mean:.4g}")
     return lines
+
+
+def _pair_lines(recipe: Recipe, rows: TokenRows) -> list[str]:
+    """Say how many rows have a rejected answer and from where, and how the others are trained."""
+    if not recipe.d2e.prefers:
+        return []
+    words: dict[RejectedFrom, str] = {
+        "rejected": "the column rejected",
+        "habit": "the habit",
+        "swap": "the answer before the swap",
+    }
+    found = Counter(sample.rejected_answers[0] for sample in rows.samples if sample.rejected_answers)
+    count, weight = len(rows.samples) - found.total(), recipe.d2e.sft_weight
+    sources = ", ".join(f"{found[name]} {text}" for name, text in words.items() if found[name])
+    lines = [f"  pairs: {found.total()}; the rejected answer is {sources or 'missing everywhere'}"]
+    effect = f"trained by the cross entropy only (d2e.sft_weight={weight:g})" if weight else "with no effect"
+    return [*lines, f"  {count} without a rejected answer, {effect}"] if count else lines
 
 
 def _unrefined_lines(prompts: Sequence[Mapping[View, list[int]]], *, own: bool) -> list[str]:
@@ -148,6 +176,10 @@ def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight:
     row |= {"answer": encoded.answer, "content": encoded.content}
     if with_trained:
         row["trained"] = encoded.trained or [True] * len(encoded.answer)
+    if encoded.rejected is not None:
+        row["rejected"] = encoded.rejected
+        if with_trained:
+            row["rejected_trained"] = encoded.rejected_trained or [True] * len(encoded.rejected)
     if with_weight:
         row["weight"] = encoded.weight
     return row

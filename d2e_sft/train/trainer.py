@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.model.collation import IGNORE, counts_of
+from d2e_sft.model.collation import counts_of
 from d2e_sft.model.device import LapTimer
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout
@@ -31,7 +31,7 @@ from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, ot
 from d2e_sft.train.checks import loads_whole_steps
 from d2e_sft.train.evaluation.held_out import HeldOut, check_best_metric
 from d2e_sft.train.steps import setup
-from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, step_loader
+from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard
 
 
@@ -143,12 +143,12 @@ class D2ETrainer(Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Tensor]:
-        """The micro-batches of a step, and their answer tokens summed over all processes."""
+        """The micro-batches of a step, and their gold answer tokens summed over all processes."""
         self.laps.enter("data")
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        tokens = torch.tensor(sum(int(batch["labels"].ne(IGNORE).sum()) for batch in batches), device=device)
+        tokens = count_answers(batches, lambda counts: self.accelerator.gather(counts[None]).sum(dim=0), device)
         self.laps.enter("elsewhere")
-        return batches, self.accelerator.gather(tokens).sum()
+        return batches, tokens
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Forward and backward of a micro-batch, or of all micro-batches of a step; explains full memory."""
@@ -189,6 +189,8 @@ class D2ETrainer(Trainer):
         if repeated:
             scale = torch.zeros_like(scale)
         elif model.training:
+            if "pairs" in rows:
+                sums["pair_scale"] = scale * rows["pairs"].tokens_per_pair
             self._metrics.update(sums, targets, counts, scale, weights)
         else:
             self.held_out.update(sums, targets, counts, weights)

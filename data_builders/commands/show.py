@@ -107,6 +107,8 @@ def _lines(sample: EventSample) -> Iterator[str]:
     yield from _field("answer", " | ".join(sample.answers))
     if sample.habit:
         yield from _field("habit", " | ".join(sample.habit))
+    if sample.rejected:
+        yield from _field("rejected", " | ".join(sample.rejected))
     yield from _field("original", sample.context or "(no context)")
     yield from _field("imagined", "(no context)")
     kept, refined = share_kept(sample), sample.refined_context

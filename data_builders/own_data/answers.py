@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from d2e_sft.data.chat_rows import read_turns
 from d2e_sft.data.sample import NLI_LABELS
 from d2e_sft.util.errors import did_you_mean
 from data_builders.own_data.spec import OwnSpec
@@ -21,6 +23,30 @@ def as_text(name: str, value: object) -> str:
     if not isinstance(value, str | int | float):
         raise BadRowError.at(name, value, "text or a number")
     return clean(str(value))
+
+
+def parsed(value: object) -> object:
+    """Return the list that a CSV cell has as JSON; other values as they are."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def last_turn(name: str, value: object) -> object:
+    """Return the text of the last of several turns; other values as they are. BadRowError if it is no assistant's."""
+    turns = parsed(value)
+    if not (isinstance(turns, list) and turns and isinstance(turns[0], dict)):
+        return value
+    try:
+        last = read_turns(turns, name)[-1]
+    except ValueError as error:
+        raise BadRowError(str(error)) from None
+    if last.role != "assistant":
+        raise BadRowError.at(name, last.role, "turns that end with the assistant's")
+    return last.content
 
 
 def read_choice(row: Row, name: str, known: Sequence[str], *, required: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,6 +9,7 @@ from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
 from d2e_sft.data.conversation import CONTEXT, Turn
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
+from data_builders.own_data.answers import parsed
 from data_builders.own_data.row import RowParser
 from data_builders.own_data.spec import OwnSpec
 from data_builders.raw.row import BadRowError, Row
@@ -65,7 +65,7 @@ def _samples(parser: RowParser, row: Row) -> list[EventSample]:
 
 def _turns(row: Row, columns: Sequence[str], number: int) -> list[Turn]:
     """Return the turns in a column; plain texts in several columns are turns of user and assistant."""
-    value = _parsed(row.fields[columns[number]])
+    value = parsed(row.fields[columns[number]])
     if isinstance(value, str) and len(columns) > 1:
         return [Turn(role="assistant" if number % 2 else "user", content=value)]
     return read_turns(value, columns[number])
@@ -74,13 +74,3 @@ def _turns(row: Row, columns: Sequence[str], number: int) -> list[Turn]:
 def _place(spec: OwnSpec) -> str:
     """Return the place of a conversation's context; empty if it is in a column."""
     return "" if "context" in spec.columns.model_fields_set else spec.context_in or _TAG
-
-
-def _parsed(value: object) -> object:
-    """Return the list that a CSV cell has as JSON."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value

@@ -82,8 +82,9 @@ class QuestionParser(RowParser):
     """
 
     def __init__(self, spec: OwnSpec, raw: RawInput, fmt: str | None, *, described: bool) -> None:
-        # Subset and habit depend on known answers.
-        columns = spec.columns.model_copy(update={"subset": None, "habit": None, "choices": None})
+        # These depend on known answers.
+        without = dict.fromkeys(("subset", "habit", "choices", "rejected"))
+        columns = spec.columns.model_copy(update=without)
         super().__init__(spec.model_copy(update={"relation": spec.relation or "none", "columns": columns}), raw)
         self._format, self._relation, self._described = fmt, self.spec.relation, described
 

@@ -12,7 +12,14 @@ from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import RELATIONS, SUBSETS, EventSample, Relation, Subset
 from d2e_sft.util.errors import did_you_mean
-from data_builders.own_data.answers import as_text, read_answers, read_choice, read_choices, read_options
+from data_builders.own_data.answers import (
+    as_text,
+    last_turn,
+    read_answers,
+    read_choice,
+    read_choices,
+    read_options,
+)
 from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, cut
@@ -60,7 +67,8 @@ class RowParser:
             own = [columns.context, columns.question, *options, columns.answer]
         relation = [columns.relation] if spec.fixed_relation is None else []
         given = [name for part, name in self._optional().items() if part in named]
-        tags = [name for name in (columns.subset, columns.habit, *(columns.choices or ())) if name is not None]
+        named = (columns.subset, columns.habit, columns.rejected, *(columns.choices or ()))
+        tags = [name for name in named if name is not None]
         return list(dict.fromkeys([*own, *relation, *given, *tags]))
 
     @property
@@ -91,13 +99,18 @@ class RowParser:
         """Return the sample of a row from its parts and those that rows of all formats have.
 
         Args:
-            places: the options by place, which a habit may name.
+            places: the options by place, which a habit or a rejected answer may name.
             turn: number of the conversation's answer, if each gives a sample.
         """
         fields, spec, columns = row.fields, self.spec, self.spec.columns
-        habit = fields[columns.habit] if columns.habit else None
         choices = {"choices": found} if (found := read_choices(spec, fields)) else {}
         meta = {"source": self.raw.name, "line": row.number, "licence": self.raw.licence}
+        habit = fields[columns.habit] if columns.habit else None
+        answers = dict[str, list[str]]()
+        for part, name in (("habit", columns.habit), ("rejected", columns.rejected)):
+            value = last_turn(name, fields[name]) if name and spec.by_turns else fields[name] if name else None
+            if name and value not in (None, "", []):
+                answers[part] = self._answers(name, value, places)
         return EventSample(
             id=self._id(row) + (f"-{turn}" if turn else ""),
             dataset=self.raw.dataset,
@@ -107,8 +120,8 @@ class RowParser:
             format=spec.format,
             refined_context=as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
             subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
-            habit=[] if habit in (None, "", []) else self._answers(str(columns.habit), habit, places),
             meta=meta | choices | _tag(habit, fields),
+            **answers,
             **parts,
         )
 

@@ -44,8 +44,8 @@ class Columns(BaseModel):
         relation: Read only if the description does not set one relation for all rows.
         id: Optional column; without it, split and line are the id.
         refined_context: Optional column; the refiner fills empty cells.
-        subset, habit: Columns of these fields of `EventSample`. They must be named here, since a column may have such
-            a name by chance.
+        subset, habit, rejected: Columns of these fields of `EventSample`. They must be named here, since a column may
+            have such a name by chance. In conversations a rejected answer is text, or turns that end in it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,6 +61,7 @@ class Columns(BaseModel):
     refined_context: Text = "refined_context"
     subset: Text | None = None
     habit: Text | None = None
+    rejected: Text | None = None
 
 
 class OwnSpec(BaseModel):
@@ -190,6 +191,8 @@ class OwnSpec(BaseModel):
         yield problem, bool(place) and has_column
         known = place in ("", "system", "user", "tool", "none") or re.fullmatch(r"<[\w-]+>", place)
         yield f"context_in: got {place!r}; expected `<NAME>`, system, user, tool or none", not known
+        problem = f"columns.rejected: got {self.columns.rejected!r} with loss: each; expected loss: last or all"
+        yield problem, self.columns.rejected is not None and self.loss == "each"
         problem = f"context_block: got {block!r}; expected {CONTEXT} in it, and a column (`columns.context`)"
         yield problem, bool(block) and (not has_column or block.count(CONTEXT) != 1)
 

@@ -139,7 +139,7 @@ def is_modifier(name: str, texts: str) -> bool:
 def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     """Whether the other entity may be the answer; the habit would not be counterfactual."""
     texts, asked = texts_of(sample), asked_in(sample)
-    taken = {text.casefold() for text in (*sample.answers, *sample.habit, answer)}
+    taken = {text.casefold() for text in (*sample.answers, *sample.habit, *sample.rejected, answer)}
     is_new = shape_of(answer) in ("year", "date", "number") or pool in (Pool.LISTS, Pool.MODEL)
     shared = {word.casefold() for word in _content(answer)}
     names = [word for word in _content(other) if word[0].isupper() and word.casefold() not in shared]

@@ -55,6 +55,7 @@ METHODS = {
     "product": {"d2e.objective", "d2e.debias", "d2e.distill", "d2e.view_gradients", "d2e.imagined_weight"},
     "honest": {"d2e.objective", "d2e.debias", "d2e.distill"},
     "teacher": {"d2e.objective", "d2e.debias"},
+    "prefer": {"d2e.objective", "d2e.debias", "d2e.distill"},
 }
 
 

@@ -24,7 +24,7 @@ from d2e_sft.train.prepare import automatic_precision
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError, describe_validation_error
 
-LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "bias_share", "habit_gap"}
+LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "preference", "bias_share", "habit_gap"}
 _PRECISION_OF_LAUNCHER = "ACCELERATE_MIXED_PRECISION"
 # Arguments from sections that have keys of the model and its files, too; one has another name than its key.
 FROM_OTHER_SECTIONS = {

@@ -113,7 +113,8 @@ class RecordRun(TrainerCallback):
         if other := tags_of_another(taggers([*inputs.training.samples, *(self.probe or ())]), recipe.model.name):
             warn(other)
         train = recipe.train
-        named = f"bias model: {recipe.d2e.bias_model}; " if recipe.d2e.frozen_views else ""
+        role = "reference" if recipe.d2e.prefers else "bias model"
+        named = f"{role}: {recipe.d2e.other_model}; " if recipe.d2e.other_model else ""
         lines.append(
             f"{named}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} "
             f"on {processes} process{'es' if processes > 1 else ''}; {train.precision}"

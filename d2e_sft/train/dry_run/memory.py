@@ -25,7 +25,7 @@ from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.attention.registry import FLEX, attend
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.forward import bare_model
-from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+from d2e_sft.model.micro_batch import Pairs, enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.attach import attach_objective
 
@@ -127,7 +127,8 @@ def estimate_memory(
         if train.gradient_checkpointing:
             enable_checkpointing(shadow)
         shadow.train()
-        moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+        movable = (Tensor, Pairs)
+        moved = {name: value.to(device) if isinstance(value, movable) else value for name, value in inputs.items()}
         tensors = TensorBytes([*shadow.parameters(), *shadow.buffers()])
         weights = tensors.now
         with tensors:

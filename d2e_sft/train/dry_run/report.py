@@ -18,7 +18,8 @@ from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered
+from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered, with_column
+from d2e_sft.objective.reference import REFERENCE
 from d2e_sft.train.checks import count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.costs import Plan, draw, measure_speed, memory_lines, time_lines
 from d2e_sft.train.prepare import adapter_config, load_on_all, settle_recipe, wrapped_in_adapter
@@ -74,8 +75,11 @@ def dry_run(
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
     rows = training.dataset
+    if recipe.d2e.needs_reference:  # of any value
+        rows = with_column(rows, REFERENCE, [[0.0, 0.0]] * len(rows))
     if recipe.d2e.frozen_views:
         rows, collate = numbered(rows), FrozenCollator(collate, blank_states(model, recipe.d2e, rows))
+    legend = "| prompt, not trained on; > answer, trained on" + "; < rejected answer" * recipe.d2e.prefers
     on = "" if where.launcher is None else f" (--launch {where.launcher} on {_count_processes(where.processes)})"
 
     def section(title: str, lines: Sequence[str]) -> None:
@@ -83,7 +87,7 @@ def dry_run(
 
     section("recipe", [recipe.as_yaml().rstrip()])
     section("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
-    section("samples (| prompt, not trained on; > answer, trained on)", example_lines(training, loaded.tokenizer))
+    section(f"samples ({legend})", example_lines(training, loaded.tokenizer))
     section("lengths", _length_lines(recipe, training, loaded))
     steps = count_steps(recipe.train, len(training.samples), where.processes)
     drawn = draw(recipe, rows, layout, steps)
@@ -163,6 +167,8 @@ def length_table(whole: Sequence[EncodedSample]) -> list[str]:
     for view in whole[0].prompts:
         rows[f"prompt, {view}"] = [len(item.prompts[view]) for item in whole]
     rows["answer"] = [len(item.answer) for item in whole]
+    if rejected := [len(item.rejected) for item in whole if item.rejected]:
+        rows["rejected answer"] = rejected
     head = "".join(f"{'max' if p == 100 else f'p{p}':>7}" for p in PERCENTILES)
     lines = [f"{'tokens':<24}{head}"]
     for name, lengths in rows.items():
@@ -197,10 +203,16 @@ def render_example(which: str, sample: EventSample, encoded: EncodedSample, toke
     for view, prompt in encoded.prompts.items():
         lines.append(f"  {view}: prompt {len(prompt)} + answer {len(encoded.answer)} tokens")
         for trained, text in [(False, _decoded(tokenizer, prompt)), *runs]:
-            mark, width = "    > " if trained else "    | ", terminal_width()
-            for line in text.split("\n"):
-                lines.append(f"{mark}{line}" if len(mark + line) <= width else filled(line, lead=mark))
+            lines += _marked("    > " if trained else "    | ", text)
+    if encoded.rejected:
+        lines.append(f"  rejected answer: {len(encoded.rejected)} tokens")
+        lines += _marked("    < ", _decoded(tokenizer, encoded.rejected))
     return lines
+
+
+def _marked(mark: str, text: str) -> list[str]:
+    width = terminal_width()
+    return [f"{mark}{one}" if len(mark + one) <= width else filled(one, lead=mark) for one in text.split("\n")]
 
 
 def _decoded(tokenizer: Any, ids: list[int]) -> str:

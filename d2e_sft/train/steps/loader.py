@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from d2e_sft.model.collation import IGNORE, Row, right_pad
@@ -152,3 +153,20 @@ def problems(costs: TokenCosts, train: Any, layout: Layout) -> Iterator[str]:
             f"train.rows_per_context={train.rows_per_context} saves no tokens: {reason}; steps are less random for "
             "nothing, so set it to 1"
         )
+
+
+def count_answers(
+    batches: Sequence[dict[str, Any]], over_processes: Callable[[Tensor], Tensor], device: torch.device
+) -> Tensor:
+    """Return the gold answer tokens of a step's batches over all processes; batches with pairs get `tokens_per_pair`.
+
+    `over_processes` sums counts, (2,).
+    """
+    parts = [part for batch in batches for part in batch.get("micro_batches", [batch])]
+    tokens = sum(int(batch["labels"].ne(IGNORE).sum()) for batch in batches)
+    pairs = sum(len(part.get("owner", ())) for part in parts if REPEATED not in part)
+    totals = over_processes(torch.tensor([tokens, pairs], device=device))
+    for part in parts:
+        if "owner" in part:
+            part["tokens_per_pair"] = totals[0] / totals[1].clamp(min=1)
+    return totals[0]

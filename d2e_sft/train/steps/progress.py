@@ -10,15 +10,16 @@ from transformers.trainer_callback import ProgressCallback
 from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.table import percent
 
-_TERMS = ("ce", "refined_ce", "imagined_ce", "kl")
+_TERMS = ("ce", "refined_ce", "imagined_ce", "kl", "preference")
 _WIDTH = 9
 
 
 class LossLines(ProgressCallback):
     """transformers' progress bar with a line for each log: step, loss, its terms, shares, tokens a second.
 
-    `accuracy` is the share of answer tokens that are the likeliest ones as the model is decoded. `kl_rows` is the
-    share of rows whose refined view differs from the original.
+    `accuracy` is the share of answer tokens that are the likeliest ones as the model is decoded, `preferred` the share
+    of pairs whose gold answer has the higher reward. `kl_rows` is the share of rows whose refined view differs from
+    the original.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,8 @@ def _cells(logs: Mapping[str, Any]) -> dict[str, str]:
     """Column → text, of what there is."""
     terms = [name for name in _TERMS if logs.get(name)]  # the divergence of plain SFT is 0 and not worth a column
     found = {name: f"{logs[name]:.4g}" for name in ("loss", *(terms if len(terms) > 1 else [])) if name in logs}
-    shares = {"kl_rows": "kl_rows", "accuracy": "debiased_accuracy", "em": "em", "f1": "f1"}
+    shares = {"kl_rows": "kl_rows", "preferred": "rewards/accuracies", "accuracy": "debiased_accuracy"}
+    shares |= {"em": "em", "f1": "f1"}
     found |= {name: percent(logs[key]) for name, key in shares.items() if key in logs}
     if "tokens_per_second" in logs:
         found["tokens/s"] = f"{logs['tokens_per_second']:,.0f}"

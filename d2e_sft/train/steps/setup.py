@@ -20,16 +20,19 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
+from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered, with_column
+from d2e_sft.objective.reference import REFERENCE, Reference
 from d2e_sft.objective.terms import Objective
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints
 from d2e_sft.train.evaluation.callbacks import SamplePredictions
 from d2e_sft.train.evaluation.probe import ReadingProbe
+from d2e_sft.train.rows import NO_PAIRS
 from d2e_sft.train.samples import of_both_subsets
 from d2e_sft.train.steps.progress import LossLines
 from d2e_sft.train.steps.safeguards import NumberedBatches
-from d2e_sft.util.terminal import warn
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import filled, warn
 
 
 def prepare_model(trainer: Any, collator: Any) -> Objective:
@@ -53,6 +56,8 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     trainer.data_collator = collator or collator_for(layout, d2e, model.config, padding)
     head = None if bias is None else bias.head
     objective = attach_objective(model, d2e, through_logits=layout.through_logits, bias_head=head)
+    if d2e.prefers:
+        add_reference(trainer, padding)
     rows, held_out = trainer.train_dataset, trainer.eval_dataset
     if hasattr(rows, "__len__"):
         trainer.train_dataset = numbered(rows)
@@ -66,6 +71,32 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     if args.compile_layers:
         compile_layers(model)
     return objective
+
+
+def add_reference(trainer: Any, pad_token_id: int) -> None:
+    """Add the reference's log-probabilities to the rows, if the objective needs them.
+
+    UserError if no training row has a rejected answer, or as `Reference.of`.
+    """
+    args, d2e, rows, held_out = trainer.args, trainer.d2e, trainer.train_dataset, trainer.eval_dataset
+    if hasattr(rows, "__len__") and not any(row.get("rejected") for row in rows):
+        raise UserError(*NO_PAIRS)
+    if not d2e.needs_reference:
+        return
+    with trainer.compute_loss_context_manager():
+        reference = Reference.of(d2e, trainer.model, trainer.layout, trainer.processing_class)
+        precision = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+        options = {"pad_token_id": pad_token_id, "batch_size": args.per_device_eval_batch_size, "precision": precision}
+
+        def referred(dataset: Any) -> Any:
+            if not hasattr(dataset, "__len__"):
+                return dataset
+            return with_column(dataset, REFERENCE, reference.log_probabilities(d2e, dataset, **options))
+
+        trainer.train_dataset = referred(rows)
+        named = held_out if isinstance(held_out, dict) else {"": held_out}
+        found = {name: referred(dataset) for name, dataset in named.items()}
+        trainer.eval_dataset = found if isinstance(held_out, dict) else found[""]
 
 
 def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun | None) -> None:
@@ -117,7 +148,7 @@ class StepActions(TrainerCallback):
         if state.is_world_process_zero:
             chosen = self.trainer.d2e.objective
             others = ", ".join(name for name in OBJECTIVES if name != chosen)
-            print(f"objective: {chosen}; others: {others} (d2e.objective=NAME)", flush=True)
+            print(filled(f"objective: {chosen}; others: {others} (d2e.objective=NAME)"), flush=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         ends = state.global_step >= state.max_steps

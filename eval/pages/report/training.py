@@ -22,11 +22,13 @@ CURVES = {
     "loss": "Loss",
     "ce": "Cross-entropy (CE)",
     "kl": "KL between original and refined",
+    "preference": "Loss of a pair of answers",
+    "rewards/margins": "Reward of the gold answer minus that of the rejected one",
     "debiased_accuracy": "Debiased token accuracy",
     "plain_accuracy": "Plain token accuracy",
     "bias_share": "Bias share: answer tokens guessed without the context",
 }
-LOSSES = ("loss", "ce", "kl")  # their terms depend on the objective
+LOSSES = ("loss", "ce", "kl", "preference")  # their terms depend on the objective
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def _terms(run: Path) -> str:
     if parts.get("kl_direction") == D2ESection.model_fields["kl_direction"].default:
         del parts["kl_direction"]
     ratios = [f"{key} {value}" for key, value in parts.items() if value]
-    return ", ".join(["sft" if views == ("original",) else name, *ratios])
+    return ", ".join(["sft" if name == "d2e" and views == ("original",) else name, *ratios])
 
 
 def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[Markup]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,29 @@ def test_conversations_are_read_in_the_shapes_of_trl() -> None:
     assert samples_of([{"prompt": "What fell?", "completion": "rain"}], "x")[0].answers == ["rain"]
     with pytest.raises(UserError, match="train_dataset, row 0: no assistant turn among system, user"):
         samples_of([{"messages": turns[:2]}], "train_dataset")
+
+
+def test_preferences_are_read_in_the_shapes_of_trl() -> None:
+    asked, good, bad = (
+        {"role": role, "content": text}
+        for role, text in (("user", "How long?"), ("assistant", "5 days."), ("assistant", "No idea."))
+    )
+    shapes = [
+        {"prompt": [asked], "chosen": [good], "rejected": [bad]},
+        {"chosen": [asked, good], "rejected": [asked, bad]},
+        {"prompt": "How long?", "chosen": "5 days.", "rejected": "No idea."},
+    ]
+    for sample in samples_of(shapes, "train_dataset"):
+        assert (sample.question, sample.answers, sample.rejected) == ("How long?", ["5 days."], ["No idea."])
+    none = samples_of([{"prompt": "How long?", "chosen": "5 days.", "rejected": None}], "x")[0]
+    assert none.rejected == []
+    for rejected, told in (
+        ([good], "row 0: rejected: '5 days.' is a right answer; expected another one, or nothing"),
+        ([asked, bad], "row 0: rejected: expected the turns of `chosen`, except for the assistant's last one"),
+        ([asked], "row 0: rejected: expected the turns of `chosen`"),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            samples_of([{"prompt": [asked], "chosen": [good], "rejected": rejected}], "train_dataset")
 
 
 def test_a_conversation_says_which_turns_the_loss_is_on() -> None:

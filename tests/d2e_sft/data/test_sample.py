@@ -77,6 +77,8 @@ def _write_rows(path: Path, *changes: dict[str, Any]) -> Path:
         ({"format": "mcq"}, "options: empty for a sample of format mcq"),
         ({"format": "mcq", "options": ["a", "a"], "answers": ["a"]}, "same candidate twice"),
         ({"options": ["a"]}, "for a sample of format qa; expected none"),
+        ({"rejected": ["the river!"]}, r"rejected: \['the river!'\] is a right answer; expected another"),
+        ({"format": "scq", "options": ["a", "b"], "answers": ["a"], "rejected": ["c"]}, r"rejected: \['c'\] not amo"),
         ({"relation": "spatial"}, "relation: got 'spatial'; Input should be 'temporal'"),
         ({"subset": "aligne"}, "subset: got 'aligne'; Input should be 'aligned', 'conflict'"),
         ({"colour": "red"}, "colour: got 'red'; Extra inputs are not permitted"),
@@ -164,3 +166,30 @@ def test_a_large_bad_row_is_rejected_quickly_with_a_short_message(tmp_path: Path
         read_samples(file)
     assert len(str(error.value)) < 3_000
     assert time.process_time() - started < 2
+
+
+CHOICE: dict[str, Any] = {"format": "scq", "options": ["cat", "dog", "cow"], "answers": ["cat"]}
+SEVERAL: dict[str, Any] = {"format": "mcq", "options": ["cat", "dog", "cow"], "answers": ["cat", "dog"]}
+SWAPPED = {"meta": {"swapped": {"from": "the hill", "to": "the river"}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"rejected": ["a fish", "fishes"], "habit": ["a stone"]}, ("rejected", ["a fish"])),
+        ({"habit": ["a stone", "stones"], **SWAPPED}, ("habit", ["a stone"])),
+        ({"habit": ["River"]}, None),  # an accepted answer, but for case and article
+        ({"habit": ["The river"], **SWAPPED}, ("swap", ["the hill"])),
+        ({**CHOICE, "habit": ["horse", "cow"]}, ("habit", ["cow"])),
+        ({**CHOICE, "habit": ["horse"]}, None),
+        ({**CHOICE, "habit": ["cow", "cat"]}, None),
+        ({**SEVERAL, "habit": ["dog", "cow"]}, ("habit", ["dog", "cow"])),
+        ({**SEVERAL, "habit": ["dog", "cat"]}, None),
+        ({"format": "nli", "answers": ["positive"], "habit": ["negative"]}, ("habit", ["negative"])),
+    ],
+)
+def test_the_rejected_answer_is_that_of_the_row_or_the_habit_or_the_one_before_a_swap(
+    changes: dict[str, Any], expected: tuple[str, list[str]] | None
+) -> None:
+    assert make_sample(0, **changes).rejected_answers == expected

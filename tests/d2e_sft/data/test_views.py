@@ -12,9 +12,10 @@ from tokenizers import Tokenizer
 from d2e_sft.config.recipe import View
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
-from d2e_sft.data.views import ViewEncoder, encode_samples
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.train.encoding import encode_samples
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
 from tests.chat_templates import template, template_tokenizer
@@ -234,3 +235,19 @@ def test_only_the_last_answer_follows_its_prompt(prompts: PromptSet) -> None:
     )
     assert (plain.prompts, plain.answer) == (marked.prompts, marked.answer)
     assert all(marked.trained)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_rejected_answer_of_a_conversation_takes_the_place_of_the_last_turn(
+    prompts: PromptSet, marked: bool
+) -> None:
+    tokenizer = template_tokenizer(template("chatml", marked=marked))
+    encoder = ViewEncoder(tokenizer, prompts, ["original"])
+    sample = chat_sample(loss="all")
+    encoder.prefers = True
+    found = encoder.encode(sample.model_copy(update={"rejected": ["Never."]}))
+    assert encoder.encode(sample).rejected == []
+    other = encoder.encode(sample.model_copy(update={"answers": ["Never."]}))
+    assert (found.prompts, found.answer) == (encoder.encode(sample).prompts, encoder.encode(sample).answer)
+    assert (found.rejected, found.rejected_trained) == (other.answer, other.trained)
+    assert other.prompts == found.prompts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from d2e_sft.train.run import train_recipe
 from d2e_sft.util.paths import bundled
 from tests.command import launch
 from tests.factories import log_history, write_recipe
-from tests.tiny import VOCAB_SIZE, make_sample, make_samples, tiny_model, tiny_tokenizer
+from tests.tiny import VOCAB_SIZE, make_sample, tiny_model, tiny_tokenizer
 
 # ZeRO-3 leaves parameters of up to 100,000 numbers (DeepSpeed's default) whole on every process once it has gathered
 # them: the model needs some that are larger, here embedding and head, whose size costs no time.
@@ -45,8 +46,13 @@ OTHERS = {
         *("d2e.debias=false", "d2e.view_gradients=original", "train.packing=batched"),
         "train.per_device_train_batch_size=1",
     ],
+    # The reference's log-probabilities are shared among the processes, and steps differ in their pairs.
+    "prefer": ["d2e.objective=prefer", "d2e.sft_weight=0.5"],
+    "prefer-orpo": ["d2e.objective=prefer", "d2e.prefer_form=orpo", "train.micro_batch_tokens=700"],
 }
 TERMS = {
+    "prefer": ("ce", "preference", "rewards/chosen", "rewards/margins"),
+    "prefer-orpo": ("ce", "preference"),
     "frozen": ("ce", "kl"),
     "product": ("ce", "imagined_ce"),
     "product-plain": ("ce",),
@@ -74,7 +80,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model.lm_head.weight[VOCAB_SIZE:] = 0  # so that answers are of the tokenizer's words
     model.save_pretrained(folder / "model")
     tiny_tokenizer().save_pretrained(folder / "model")
-    write_samples(make_samples(20), folder / "train.jsonl")
+    rejected = {number: ["a fish" + " or two" * (number % 3)] for number in range(20) if number % 3}
+    samples = [make_sample(number, rejected=rejected.get(number, [])) for number in range(20)]
+    write_samples(samples, folder / "train.jsonl")
     write_samples([make_sample(number, split="dev") for number in range(20, 25)], folder / "dev.jsonl")
     rows = f"data.dev={folder}/dev.jsonl"
     write_recipe(folder, folder / "recipe", rows, "eval.max_new_tokens=4", *(f"train.{key}" for key in KEYS))
@@ -126,9 +134,17 @@ def one(world: Path) -> Path:
     return one_process(world, world / "one")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(world: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("D2E_CACHE", str(world / "cache"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def ddp(world: Path) -> dict[str, Trained]:
-    return two_processes(world, "ddp", {"ddp": []} | {f"ddp-{name}": OTHERS[name] for name in ("frozen", "product")})
+    others = {f"ddp-{name}": OTHERS[name] for name in ("frozen", "product", "prefer")}
+    return two_processes(world, "ddp", {"ddp": []} | others)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +154,7 @@ def zero3(world: Path) -> dict[str, Trained]:
         "zero3": ["train.save_steps=3"],
         "zero3-resumed": ["train.save_steps=3", f"--resume={world / 'zero3' / 'checkpoint-3'}"],
         "zero3-by-tokens": ["train.micro_batch_tokens=700"],
-        **{f"zero3-{name}": OTHERS[name] for name in ("product-plain", "refined-only")},
+        **{f"zero3-{name}": OTHERS[name] for name in ("product-plain", "refined-only", "prefer-orpo")},
         "zero3-lora": LORA,
     }
     return two_processes(world, "zero3", trainings)
@@ -203,11 +219,15 @@ def test_micro_batches_by_tokens_train_as_one_process_by_samples(zero3: dict[str
 
 @pytest.mark.parametrize(
     ("launcher", "objective"),
-    [("ddp", "frozen"), ("ddp", "product"), ("zero3", "product-plain"), ("zero3", "refined-only")],
+    [
+        *(("ddp", name) for name in ("frozen", "product", "prefer")),
+        *(("zero3", name) for name in ("product-plain", "refined-only", "prefer-orpo")),
+    ],
 )
 def test_other_objectives_train_as_on_one_process(
-    request: pytest.FixtureRequest, world: Path, launcher: str, objective: str
+    request: pytest.FixtureRequest, world: Path, launcher: str, objective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(world / "cache-of-one"))
     alone = one_process(world, world / f"{objective}-alone", *OTHERS[objective])
     run, records = request.getfixturevalue(launcher)[f"{launcher}-{objective}"]
     assert_trained_alike(records, run, alone, TERMS[objective])

@@ -83,6 +83,12 @@ def test_random_weights_have_no_base_model(tmp_path: Path) -> None:
             ("drawn to the refined", "like any"),
             ("kept", "α"),
         ),
+        (
+            ("d2e.objective=prefer", *PLAIN),
+            "original",
+            ("with preference of the gold", "a comparison with a rejected answer", "like any other"),
+            ("imagined", "refined", "α"),
+        ),
         (("d2e.bias_model=base",), "original, imagined, refined", ("of the model before training, kept",), ()),
         (("d2e.objective=my.losses:best", *PLAIN), TWO, ("its author's own", "like any other"), ("α",)),
     ],

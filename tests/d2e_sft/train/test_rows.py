@@ -95,3 +95,48 @@ def test_rows_without_a_refined_view_of_their_own_are_counted(
     recipe = Recipe.model_validate({"data": data, "d2e": options, "train": {"output_dir": str(tmp_path / "run")}})
     rows = read_rows(recipe, "training", load_model(str(tmp_path / "model")), progress=False)
     assert describe_rows(recipe, "training", rows)[1:] == expected
+
+
+def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    changes: list[dict[str, Any]] = [
+        {"rejected": ["a very long and wrong answer"]},
+        {"habit": ["the hill"], "subset": "conflict"},
+        {"meta": {"swapped": {"from": "the sea", "to": "the river"}}},
+        {"habit": ["the river"], "subset": "aligned"},
+    ]
+    rejected = ["a very long and wrong answer", "the hill", "the sea", None]
+    samples = [make_sample(n, answers=["the river"], **change) for n, change in enumerate(changes)]
+    write_samples(samples, tmp_path / "train.jsonl")
+    content: dict[str, Any] = {
+        "data": {"train": str(tmp_path / "train.jsonl")},
+        "train": {"output_dir": str(tmp_path / "run")},
+        "d2e": {"objective": "prefer"},
+    }
+    loaded, recipe = load_model(str(tmp_path / "model")), Recipe.model_validate(content)
+    rows = read_rows(recipe, "training", loaded, progress=False)
+    told = "  1 without a rejected answer, "
+    assert describe_rows(recipe, "training", rows)[1:] == [
+        "  pairs: 3; the rejected answer is 1 the column rejected, 1 the habit, 1 the answer before the swap",
+        f"{told}trained by the cross entropy only (d2e.sft_weight=1)",
+    ]
+    recipe.d2e.sft_weight = 0
+    assert describe_rows(recipe, "training", rows)[-1] == f"{told}with no effect"
+    others = [
+        sample.model_copy(update={"answers": [text], "rejected": []})
+        for sample, text in zip(samples, rejected, strict=True)
+        if text
+    ]
+    write_samples(others, tmp_path / "train.jsonl")
+    recipe.d2e.objective = "sft"
+    expected = [row["answer"] for row in read_rows(recipe, "training", loaded, progress=False).dataset]
+    assert [row["rejected"] for row in rows.dataset] == [*expected, []]
+    assert "rejected" not in read_rows(recipe, "training", loaded, progress=False).dataset.column_names
+    # The longer of the two answers counts, also where contexts are cut.
+    longest = max(item.longest for item in rows.encoded.kept)
+    assert longest == len(rows.dataset[0]["original"]) + len(rows.dataset[0]["rejected"])
+    recipe.d2e.objective, recipe.data.max_length, recipe.data.overlong = "prefer", longest - 5, "truncate_context"
+    write_samples(samples, tmp_path / "train.jsonl")
+    cut = read_rows(recipe, "training", loaded, progress=False)
+    assert max(item.longest for item in cut.encoded.kept) <= longest - 5
+    assert cut.dataset["rejected"][:] == rows.dataset["rejected"][:]

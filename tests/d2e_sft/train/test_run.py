@@ -26,14 +26,15 @@ from tests.tiny import make_sample, make_samples
 
 # 11 samples in batches of 2 × 2: three steps an epoch, the last of them short; two epochs, dropout in each step.
 STEPS = 6
-COMPARED = ("step", "loss", "ce", "kl", "grad_norm", "learning_rate")
+COMPARED = ("step", "loss", "ce", "kl", "preference", "rewards/margins", "grad_norm", "learning_rate")
 CHECKPOINTS = "d2e_sft.train.checkpoints:"
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with dropout, and 11 samples."""
-    return make_world(tmp_path_factory.mktemp("resume"), train=11, bench=0, kinds={"dropout": "gpt2-dropout"})
+    samples = [make_sample(number, rejected=["a fish"] * (number % 3 > 0)) for number in range(11)]
+    return make_world(tmp_path_factory.mktemp("resume"), train=samples, bench=0, kinds={"dropout": "gpt2-dropout"})
 
 
 def recipe(world: Path, out: Path, **changes: Any) -> Path:
@@ -45,7 +46,8 @@ def recipe(world: Path, out: Path, **changes: Any) -> Path:
 
 def history(run: Path) -> list[dict[str, Any]]:
     """The logged steps, with the values that must not depend on a kill; JSON keeps every bit of a float."""
-    return [{name: entry[name] for name in COMPARED} for entry in log_history(run) if "loss" in entry]
+    logged = [entry for entry in log_history(run) if "loss" in entry]
+    return [{name: entry[name] for name in COMPARED if name in entry} for entry in logged]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -121,10 +123,14 @@ def test_a_killed_run_continues_as_if_it_had_not_been(
     [
         ({"train__save_steps": 3, "train__logging_steps": 4}, [1, 3, 4, 6]),
         ({"model__lora": {"r": 2, "lora_dropout": 0.1}, "train__per_device_train_batch_size": 4}, [1, 2, 3, 4, 5, 6]),
+        ({"d2e__objective": "prefer"}, [1, 2, 3, 4, 5, 6]),
     ],
-    ids=["at an epoch's end, between two logs", "an adapter"],
+    ids=["at an epoch's end, between two logs", "an adapter", "preferences"],
 )
-def test_other_runs_continue_alike(world: Path, tmp_path: Path, changes: dict[str, Any], steps: list[int]) -> None:
+def test_other_runs_continue_alike(
+    world: Path, tmp_path: Path, changes: dict[str, Any], steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
     whole, path = recipe(world, tmp_path / "whole", **changes), recipe(world, tmp_path, **changes)
     assert train(tmp_path / "whole", [whole]).status == 0
     kill_in_turn(tmp_path, path, after_step(3))

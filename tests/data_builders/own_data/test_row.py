@@ -158,3 +158,13 @@ def test_wrong_answers_of_a_column_are_kept_for_swaps(
 def test_wrong_answers_are_options_where_the_format_has_options(tmp_path: Path) -> None:
     spec = write(tmp_path, mine_yaml=f"{SCQ}columns: {{choices: wrong}}\n", mine_csv=SCQ_HEAD + "A b.,Why?,a|b,a\n")
     assert "columns.choices: not used for format scq; drop it" in str(error_of(spec))
+
+
+def test_a_rejected_answer_is_read_from_the_column_that_is_named(tmp_path: Path) -> None:
+    named = "columns: {rejected: worse}\n"
+    rows = "context,question,options,answer,worse\nA b.,Why?,cat|dog,A,B\nC d.,Why?,cat|dog,B,\n"
+    spec = write(tmp_path, mine_yaml=SCQ + named + "answer_as: letter\n", mine_csv=rows)
+    assert [row.rejected for row in rows_of(spec)] == [["dog"], []]
+    rows = "context,question,answer,worse\nA b.,Why?,a,b\nA b.,How?,a,a\n"
+    error = error_of(write(tmp_path, mine_yaml=QA + named, mine_csv=rows))
+    assert "mine.csv, line 3: rejected: 'a' is a right answer; expected another one, or nothing" in error.message

@@ -38,6 +38,12 @@ def test_the_share_of_rows_that_the_divergence_acts_on_is_a_column() -> None:
     assert len(header) == len(line) <= 100
 
 
+def test_pairs_have_their_loss_and_the_share_that_is_preferred() -> None:
+    header, line = LossLines().lines(1, {**LOGS, "kl": 0.0, "preference": 0.69, "rewards/accuracies": 0.75})
+    assert header.split() == ["step", "loss", "ce", "preference", "preferred", "accuracy", "tokens/s"]
+    assert line.split()[3:5] == ["0.69", "75.0"]
+
+
 def test_a_single_term_is_not_told_twice() -> None:
     header, _ = LossLines().lines(1, {**LOGS, "kl": 0.0})
     assert header.split() == ["step", "loss", "accuracy", "tokens/s"]
@@ -51,7 +57,7 @@ def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.Capt
     recipe = write_recipe(tmp_path, tmp_path / "run", *rows, "train.max_steps=2", "train.eval_steps=2")
     train_recipe(load_recipe(str(recipe)))
     printed = capsys.readouterr().out
-    others = "sft, product, honest, teacher, honest-teacher, weighted"
+    others = "sft, product, honest, teacher, honest-teacher, weighted, prefer"
     first = next(
         line for line in printed.splitlines() if not line.startswith("[")
     )  # DeepSpeed's own, as it is imported

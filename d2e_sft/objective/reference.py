@@ -1,0 +1,146 @@
+"""The reference of the objective `prefer`: log-probabilities of the answers by a model that is not trained.
+
+They are computed once before training, in the layout of training, and kept in the cache. The name of their file is a
+hash of the reference's weights and of the rows. By default the reference is the model before training, which a new
+adapter does not change yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from torch import nn
+
+from d2e_sft.config.objectives import BASE
+from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.collation import Row
+from d2e_sft.model.forward import bare_model
+from d2e_sft.model.micro_batch import model_inputs
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.objective.attach import answer_log_probabilities
+from d2e_sft.objective.bias_model import load_beside, refuse_sharded
+from d2e_sft.util.distributed import decided_by_main
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_results, with_checksums, write_json
+from d2e_sft.util.paths import cache_dir
+
+REFERENCE = "reference"  # the column with the log-probabilities of both answers of a row
+_READ = ("original", "answer", "trained", "rejected", "rejected_trained")  # columns that they depend on
+_VOLATILE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache", "pad_token_id"}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference of a training."""
+
+    model: Any  # possibly with an adapter
+    layout: Layout
+
+    @classmethod
+    def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:
+        """Return the model before training, or load another one onto its device; arguments as of `BiasModel.of`.
+
+        Raises:
+            UserError: it cannot be loaded, its tokens or its architecture are not those of `model`, or the launcher
+                shards the weights (ZeRO-3).
+        """
+        refuse_sharded(f"d2e.prefer_form={d2e.prefer_form}", "use --launch ddp or zero2, or d2e.prefer_form=orpo")
+        if d2e.prefer_reference == BASE:
+            return cls(model, layout)
+        key, causal = f"d2e.prefer_reference={d2e.prefer_reference}", bare_model(model)
+        other = load_beside(key, d2e.prefer_reference, causal, tokenizer, "its log-probabilities are of other tokens")
+        kinds = [one.config.get_text_config().model_type for one in (other, causal)]
+        if kinds[0] != kinds[1]:
+            raise UserError(
+                f"{key}: has the architecture {kinds[0]}; expected {kinds[1]}, that of the trained model",
+                remedy="use the model before training (base), or another run of it",
+            )
+        return cls(other, choose_layout(other, d2e))
+
+    def log_probabilities(
+        self, d2e: D2ESection, rows: Sequence[Row], *, pad_token_id: int = 0, batch_size: int = 8, precision: str = ""
+    ) -> list[list[float]]:
+        """Return for each row the log-probabilities of the gold answer and of the rejected one, 0 without one.
+
+        All processes call it; each computes its share. `precision` is that of the caller's autocast.
+        """
+        state, used = PartialState(), [{name: row.get(name) for name in _READ} for row in rows]
+        content = [_digest(self.model), precision, hashlib.sha256(json.dumps(used).encode()).hexdigest()]
+        path = cache_dir() / REFERENCE / f"{hashlib.sha256(' '.join(content).encode()).hexdigest()}.json"
+        kept = decided_by_main(state, lambda: _read(path, len(rows)))
+        if kept is not None:
+            return kept
+        starts = range(state.process_index * batch_size, len(rows), state.num_processes * batch_size)
+        collate = collator_for(self.layout, d2e, bare_model(self.model).config, pad_token_id)
+        found = dict[int, list[list[float]]]()
+        with _ready(self.model, state.device):
+            for start in starts:
+                batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
+                found[start] = self._of_batch(d2e, batch, collate)
+        shares = gather_object([found]) if state.num_processes > 1 else [found]
+        by_start: Mapping[int, list[list[float]]] = {start: part for share in shares for start, part in share.items()}
+        ordered = [row for start in sorted(by_start) for row in by_start[start]]
+        decided_by_main(state, lambda: _write(path, ordered))
+        return ordered
+
+    @torch.no_grad()
+    def _of_batch(self, d2e: D2ESection, batch: Sequence[Row], collate: Any) -> list[list[float]]:
+        inputs = model_inputs(collate(batch), self.model.device)
+        owner = inputs["pairs"].owner.tolist()
+        gold, rejected = answer_log_probabilities(self.model, self.layout, inputs).split([len(batch), len(owner)])
+        other = dict(zip(owner, rejected.tolist(), strict=True))
+        return [[one, other.get(b, 0.0)] for b, one in enumerate(gold.tolist())]
+
+
+@contextmanager
+def _ready(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Put a model on the device, without dropout; FSDP and DeepSpeed leave it on the CPU until training begins."""
+    training, home = model.training, next(model.parameters()).device
+    model.eval()
+    if home != device:
+        model.to(device)
+    try:
+        yield
+    finally:
+        model.train(training)
+        if home != device:
+            model.to(home)
+
+
+def _digest(model: nn.Module) -> str:
+    """SHA-256 of the weights and the configuration; a new adapter, which changes nothing yet, is left out."""
+    adapters = tuple(f".{name}." for name in getattr(model, "peft_config", {}))
+    added = {name: p for name, p in model.named_parameters() if any(part in f"{name}." for part in adapters)}
+    idle = all("lora_A" in name or "lora_embedding_A" in name or not p.any() for name, p in added.items())
+    config = bare_model(model).config.to_dict()
+    digest = hashlib.sha256(json.dumps({k: str(v) for k, v in config.items() if k not in _VOLATILE}).encode())
+    for name, parameter in model.named_parameters():
+        if not (idle and name in added):
+            digest.update(f"{parameter.dtype} {tuple(parameter.shape)}".encode())
+            digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read(path: Path, rows: int) -> list[list[float]] | None:
+    """Return kept log-probabilities; None without a file, or if it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        found = read_results(dict[str, list[list[float]]], path, "log-probabilities of a reference", "")["rows"]
+    except (UserError, KeyError):
+        return None
+    return found if len(found) == rows else None
+
+
+def _write(path: Path, rows: list[list[float]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, with_checksums({"rows": rows}))
