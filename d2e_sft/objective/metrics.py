@@ -22,7 +22,7 @@ class ObjectiveMetrics:
 
     def __init__(self, d2e: D2ESection, weights: Mapping[str, float], device: torch.device) -> None:
         self.d2e = d2e
-        self.weights = weights
+        self.weights = {**weights, **({"preference": 1.0} if d2e.prefers else {})}
         precise = torch.float32 if device.type == "mps" else torch.float64
         self._weighted = False
         self._pair_sums = 3 + len(PAIR_MEANS) if d2e.prefers else 0

@@ -49,9 +49,9 @@ class Objective:
         function = function_of(d2e)
         logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
         terms = function(logits, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool), d2e)
-        if d2e.prefers:
-            return cls(d2e, function, {"ce": d2e.sft_weight, "preference": 1.0})
         weights = {"kl": d2e.kl_weight, "imagined_ce": d2e.imagined_weight}
+        if d2e.prefers:
+            weights["ce"] = d2e.sft_weight
         return cls(d2e, function, {name: weights.get(name, 1.0) for name in terms}, bias_head)
 
     def sums(self, logits: Logits, tokens: AnswerTokens) -> dict[str, Tensor]:

@@ -45,7 +45,8 @@ def test_views_and_ratios(options: dict[str, Any], views: str, training: float, 
 OTHER_VALUES: dict[str, Any] = {
     "alpha": 0.7, "debias": False, "distill": False, "bias_model": "base", "kl_weight": 0.3,
     "kl_direction": "refined_original", "view_gradients": "original", "product_weight": 0.3, "imagined_weight": 0.3,
-    "alpha_weight": "jsd", "own_views": ["original", "refined"],
+    "alpha_weight": "jsd", "own_views": ["original", "refined"], "prefer_form": "orpo", "prefer_beta": 0.3,
+    "prefer_gamma": 0.3, "prefer_reference": "other", "sft_weight": 0.3,
 }  # fmt: skip
 
 
@@ -63,7 +64,8 @@ def test_each_option_decides_the_training_of_some_objective(option: str) -> None
 
 
 def test_every_objective_is_compared_with_its_naive_form() -> None:
-    assert set(OBJECTIVES) == {config.objective for config in CONFIGS.values()}
+    compared = {config.objective for config in CONFIGS.values()}
+    assert set(OBJECTIVES) == compared | {"prefer"}, "pairs are compared in test_preference"
 
 
 def test_a_step_does_not_run_a_frozen_view() -> None:

@@ -72,7 +72,7 @@ def test_preferences_are_read_in_the_shapes_of_trl() -> None:
     none = samples_of([{"prompt": "How long?", "chosen": "5 days.", "rejected": None}], "x")[0]
     assert none.rejected == []
     for rejected, told in (
-        ([good], "row 0: rejected: '5 days.' is a right answer; expected another one, or nothing"),
+        ([good], "row 0: rejected: ['5 days.'] is a right answer; expected another one, or nothing"),
         ([asked, bad], "row 0: rejected: expected the turns of `chosen`, except for the assistant's last one"),
         ([asked], "row 0: rejected: expected the turns of `chosen`"),
     ):

@@ -86,7 +86,7 @@ def test_random_weights_have_no_base_model(tmp_path: Path) -> None:
         (
             ("d2e.objective=prefer", *PLAIN),
             "original",
-            ("with preference of the gold", "a comparison with a rejected answer", "like any other"),
+            ("a comparison with a rejected answer", "like any other"),
             ("imagined", "refined", "α"),
         ),
         (("d2e.bias_model=base",), "original, imagined, refined", ("of the model before training, kept",), ()),

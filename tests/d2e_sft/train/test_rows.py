@@ -133,7 +133,7 @@ def test_rejected_answers_are_counted_by_source_and_encoded_like_answers(tmp_pat
     assert [row["rejected"] for row in rows.dataset] == [*expected, []]
     assert "rejected" not in read_rows(recipe, "training", loaded, progress=False).dataset.column_names
     # The longer of the two answers counts, also where contexts are cut.
-    longest = max(item.longest for item in rows.encoded.kept)
+    longest = rows.encoded.kept[0].longest
     assert longest == len(rows.dataset[0]["original"]) + len(rows.dataset[0]["rejected"])
     recipe.d2e.objective, recipe.data.max_length, recipe.data.overlong = "prefer", longest - 5, "truncate_context"
     write_samples(samples, tmp_path / "train.jsonl")

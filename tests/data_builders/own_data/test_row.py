@@ -167,4 +167,4 @@ def test_a_rejected_answer_is_read_from_the_column_that_is_named(tmp_path: Path)
     assert [row.rejected for row in rows_of(spec)] == [["dog"], []]
     rows = "context,question,answer,worse\nA b.,Why?,a,b\nA b.,How?,a,a\n"
     error = error_of(write(tmp_path, mine_yaml=QA + named, mine_csv=rows))
-    assert "mine.csv, line 3: rejected: 'a' is a right answer; expected another one, or nothing" in error.message
+    assert "mine.csv, line 3: rejected: ['a'] is a right answer; expected another one, or nothing" in error.message
