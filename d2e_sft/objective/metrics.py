@@ -26,7 +26,7 @@ class ObjectiveMetrics:
         precise = torch.float32 if device.type == "mps" else torch.float64
         self._weighted = False
         self._pair_sums = 3 + len(PAIR_MEANS) if d2e.prefers else 0
-        self._sums = torch.zeros(len(weights) + 9 + self._pair_sums, dtype=precise, device=device)
+        self._sums = torch.zeros(len(self.weights) + 9 + self._pair_sums, dtype=precise, device=device)
 
     def update(
         self,
