@@ -67,8 +67,8 @@ class RowParser:
             own = [columns.context, columns.question, *options, columns.answer]
         relation = [columns.relation] if spec.fixed_relation is None else []
         given = [name for part, name in self._optional().items() if part in named]
-        named = (columns.subset, columns.habit, columns.rejected, *(columns.choices or ()))
-        tags = [name for name in named if name is not None]
+        optional = (columns.subset, columns.habit, columns.rejected, *(columns.choices or ()))
+        tags = [name for name in optional if name is not None]
         return list(dict.fromkeys([*own, *relation, *given, *tags]))
 
     @property
