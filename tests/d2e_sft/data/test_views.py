@@ -15,11 +15,10 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.builtin import BUILTIN
-from d2e_sft.train.encoding import encode_samples
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
 from tests.chat_templates import template, template_tokenizer
-from tests.tiny import make_sample, make_samples, tiny_tokenizer
+from tests.tiny import make_sample, tiny_tokenizer
 
 VIEWS: tuple[View, ...] = ("original", "imagined", "refined")
 FORMAT_SAMPLES = {
@@ -94,39 +93,6 @@ def test_answer_tokens_are_the_same_in_all_views_and_end_the_turn(encoder: ViewE
     for prompt in encoded.prompts.values():
         assert tokenizer.decode(prompt).endswith("<|end|><|assistant|>")
         assert tokenizer.decode(prompt).count("<|system|>") == 1
-
-
-def test_overlong_samples_are_an_error_with_a_count_and_are_dropped_only_when_asked(encoder: ViewEncoder) -> None:
-    samples = [*make_samples(3), make_sample(4, context="word " * 400)]
-    longest = encoder.encode(samples[3]).longest
-    with pytest.raises(UserError, match=rf"1 of 4 samples exceed data.max_length=500 .*the longest has {longest}"):
-        encode_samples(samples, encoder, max_length=500)
-    result = encode_samples(samples, encoder, max_length=500, overlong="drop")
-    assert len(result.kept) == 3
-    assert result.dropped == [samples[3]]
-
-
-def test_a_truncated_context_leaves_question_and_answer_whole(encoder: ViewEncoder) -> None:
-    sample = make_sample(4, context="first " + "word " * 400)
-    result = encode_samples([make_sample(1), sample], encoder, max_length=500, overlong="truncate_context")
-    assert not result.dropped
-    assert result.truncated == [sample]
-    cut = result.kept[1]
-    whole = encoder.encode(sample)
-    text = encoder.tokenizer.decode(cut.prompts["original"])
-    assert "first word word" in text
-    assert sample.question in text
-    assert cut.answer == whole.answer
-    assert 490 < cut.longest <= 500
-    assert cut.prompts["imagined"] == whole.prompts["imagined"]
-
-
-def test_a_context_without_blanks_is_cut_and_not_emptied_and_an_answer_stays_whole(encoder: ViewEncoder) -> None:
-    sample = make_sample(4, context="雨" * 300)
-    result = encode_samples([sample], encoder, max_length=500, overlong="truncate_context")
-    assert encoder.tokenizer.decode(result.kept[0].prompts["original"]).count("雨") > 20
-    with pytest.raises(UserError, match="even without context"):
-        encode_samples([make_sample(1)], encoder, max_length=100, overlong="truncate_context")
 
 
 def test_a_missing_refined_context_is_explained(encoder: ViewEncoder) -> None:

@@ -51,7 +51,7 @@ OTHERS = {
     "prefer-orpo": ["d2e.objective=prefer", "d2e.prefer_form=orpo", "train.micro_batch_tokens=700"],
 }
 TERMS = {
-    "prefer": ("ce", "preference", "rewards/chosen", "rewards/margins"),
+    "prefer": ("ce", "preference"),
     "prefer-orpo": ("ce", "preference"),
     "frozen": ("ce", "kl"),
     "product": ("ce", "imagined_ce"),
@@ -80,10 +80,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model.lm_head.weight[VOCAB_SIZE:] = 0  # so that answers are of the tokenizer's words
     model.save_pretrained(folder / "model")
     tiny_tokenizer().save_pretrained(folder / "model")
-    rejected = {number: ["a fish" + " or two" * (number % 3)] for number in range(20) if number % 3}
-    samples = [make_sample(number, rejected=rejected.get(number, [])) for number in range(20)]
-    write_samples(samples, folder / "train.jsonl")
-    write_samples([make_sample(number, split="dev") for number in range(20, 25)], folder / "dev.jsonl")
+    rejected = {number: ["a fish" + " or two" * (number % 3)] for number in range(25) if number % 3}
+    samples = [make_sample(number, rejected=rejected.get(number, [])) for number in range(25)]
+    write_samples(samples[:20], folder / "train.jsonl")
+    write_samples([sample.model_copy(update={"split": "dev"}) for sample in samples[20:]], folder / "dev.jsonl")
     rows = f"data.dev={folder}/dev.jsonl"
     write_recipe(folder, folder / "recipe", rows, "eval.max_new_tokens=4", *(f"train.{key}" for key in KEYS))
     return folder
