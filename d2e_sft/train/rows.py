@@ -25,7 +25,6 @@ from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
 
-
 NO_PAIRS = (
     "d2e.objective=prefer: no training row has a rejected answer; expected a column `rejected`, a habit that is "
     "wrong, or swapped rows",
