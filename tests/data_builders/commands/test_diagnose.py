@@ -21,7 +21,7 @@ def test_a_description_is_diagnosed_without_a_build_and_the_page_says_the_same(t
     spec = write(tmp_path, mine_csv=ROWS, mine_yaml=SPEC)
     printed = output_of("data", "diagnose", spec, "--html", tmp_path / "page.html", "--json", tmp_path / "d.json")
     assert "recommended: D²E without the KL term" in printed
-    assert f"$ d2e data build --datasets {spec} --out data/mine" in printed
+    assert f"$ d2e data build --datasets {spec} --out data/mine" in printed.replace(" \\\n      ", " ")
     assert "note: With 16 training rows" in printed
     assert "No model was asked: add --model NAME." in printed
     found = json.loads((tmp_path / "d.json").read_text())

@@ -62,8 +62,8 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending:
         (SCQ, SCQ_HEAD + "A b.,Why?,cat|cat,cat\n", "line 2: options: 'cat' is there twice"),
         (QA, "context;question;answer\nA b.;Why?;a\n", "line 1: column 'context' is missing; found 'context;quest"),
         (QA + TAGS, "context,question,answer,kind,guess\nA b.,Why?,a,conflicts,b\n",
-         "line 2: kind: got 'conflicts'; expected one of aligned, conflict, gold, irrelevant, unanswerable, or "
-         "nothing. Did you mean 'conflict'?"),
+         "line 2: kind: got 'conflicts'; expected one of aligned, conflict, unknown, gold, irrelevant, unanswerable, "
+         "or nothing. Did you mean 'conflict'?"),
         (QA + TAGS, QA_ROWS, "column 'kind' is missing"),
         (QA + "test: 0.5\n", "context,question,answer\n" + "".join(f"A b.,Why {n}?,a\n" for n in range(4)),
          "4 rows with 1 different contexts cannot be divided as requested (test 0, train 4)"),
