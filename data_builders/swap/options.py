@@ -54,7 +54,7 @@ class SwapOptions(BaseModel):
     def _agree(self) -> Self:
         pools = self.pools or ()
         if Pool.MODEL in pools and self.model is None:
-            raise ValueError("swap.pools has model without one; name it: --swap-model builtin:smollm2-135m-instruct")
+            raise ValueError("swap.pools has model without one; name it, for example --swap-model OWNER/NAME")
         if self.pools and self.model and Pool.MODEL not in pools:
             raise ValueError(f"swap.model with the pools {', '.join(pools)}; expected model among them")
         if self.model is None and "dtype" in self.model_fields_set:

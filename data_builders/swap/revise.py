@@ -146,7 +146,8 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     difference = abs(len(answer.split()) - len(other.split()))
     own = set(words(answer))
     against = (
-        lambda: other.casefold() in taken or set(words(other)) <= own or set(words(other)) >= own,
+        lambda: other.casefold() in taken or "".join(words(other)) == "".join(words(answer)),
+        lambda: set(words(other)) <= own or set(words(other)) >= own,
         lambda: is_asked(other, asked) or any(mentions(word, asked) for word in names),
         lambda: (is_new and mentions(other, texts)) or _number_is_asked(answer, other, asked),
         lambda: is_part_of_a_name(other, texts, _NO_NAME) or not is_replaceable(other, texts),

@@ -57,7 +57,8 @@ def test_the_first_proposal_that_fits_is_taken_and_replies_are_kept(model: tuple
     assert new.meta["swapped"] == {"from": "onion soup", "to": "apple pie", "pool": "model"}
     assert (swaps.pools, +swaps.refused) == ({Pool.MODEL: 1}, {})
     [prompt] = asked
-    assert prompt.user.endswith(f"\nonion soup ({ASKED}):")
+    assert all(text in prompt.user for text in ("She cooked onion soup for us.", ASKED, "Answer: onion soup"))
+    assert "Ann came home" not in prompt.user
     again = replies("plum cake")
     assert swap_samples([_row(0, "onion soup")], 1.0, random.Random(0), options)[0] == [new]
     assert again == []
@@ -92,7 +93,7 @@ def test_a_reply_without_a_fitting_answer_leaves_the_reason(model: tuple[SwapOpt
     [
         ("1. Oslo\n2) Lima\n(3) Bonn\n- Rome,\n* “Bern”.\n• Oslo", ["Oslo", "Lima", "Bonn", "Rome", "Bern"]),
         ("3.5 km\n1999", ["3.5 km", "1999"]),
-        ("Lima (Which town?): Oslo; Bonn; Oslo.", ["Oslo", "Bonn"]),
+        ("Oslo; Bonn; Oslo.", ["Oslo", "Bonn"]),
         (" \n", None),
     ],
 )
