@@ -87,7 +87,7 @@ def make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterato
         build = tuple(shlex.split(filled(" ".join([spec.build, *(change.build for change in changes)]), values)))
         if build:
             data = data_folder(folder, build)
-            overrides["data.train"] = _quoted(data / "train.parquet")
+            overrides.setdefault("data.train", _quoted(data / "train.parquet"))
             overrides |= {"data.probe": _quoted(data / "test.parquet")} if spec.probe is not None else {}
         evaluations = dict(spec.evaluations)
         for change in changes:
