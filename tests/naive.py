@@ -17,8 +17,9 @@ from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.encoding import encode_samples
-from tests.tiny import make_samples, tiny_tokenizer
+from tests.tiny import make_samples, tiny_model, tiny_tokenizer
 
+SURER = 16.0  # how much larger the logits of `sure_model` are
 # Every objective with its options; `test_attach` and `test_chunks` compare each with its formula.
 CONFIGS = {
     "d2e": D2ESection(),
@@ -32,6 +33,8 @@ CONFIGS = {
     "product": D2ESection(objective="product"),
     "weak-product": D2ESection(objective="product", product_weight=0.3),
     "product-of-trained": D2ESection(objective="product", imagined_weight=0.3),
+    "reweight": D2ESection(objective="reweight"),
+    "reweight-all-gradients": D2ESection(objective="reweight", view_gradients="all"),
     "honest": D2ESection(objective="honest"),
     "teacher": D2ESection(objective="teacher", kl_weight=0.3),
     "debiased-teacher": D2ESection(objective="teacher", debias=True),
@@ -62,6 +65,28 @@ def encoded_rows(config: D2ESection, count: int = 4, wording: PromptSet = SHORT)
     return [{**item.prompts, "answer": item.answer, "content": item.content} for item in encoded.kept]
 
 
+@torch.no_grad()
+def guessed(rows: Sequence[dict[str, Any]], model: Any) -> list[dict[str, Any]]:
+    """The rows with the answers that the model guesses without the context, and every third one with another token."""
+    found = []
+    for number, row in enumerate(rows):
+        ids, length = list(row["imagined"]), 3 + number % 3
+        for _ in range(length):
+            ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+        answer = ids[len(row["imagined"]) :]
+        answer[1] = answer[1] + 1 if number % 3 == 2 else answer[1]
+        found.append({**row, "answer": answer, "content": [0 < i < 3 for i in range(length)]})
+    return found
+
+
+def sure_model(seed: int = 3) -> Any:
+    """A tiny model whose guesses have much of the probability."""
+    model = tiny_model(seed=seed)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(SURER)
+    return model
+
+
 def with_equal_views(rows: Sequence[dict[str, Any]], unrefined: Sequence[int], bare: Sequence[int] = ()) -> Any:
     """The rows; the refined view of some is the original, and some have no context: all their views are equal."""
     views = {"original", "imagined", "refined"}
@@ -75,7 +100,7 @@ def with_equal_views(rows: Sequence[dict[str, Any]], unrefined: Sequence[int], b
 def naive_terms(
     logits: dict[str, torch.Tensor], targets: torch.Tensor, content: torch.Tensor, config: D2ESection
 ) -> dict[str, torch.Tensor]:
-    """Each term of an objective over the tokens (n,), from whole logits (n, V), as its formula has it.
+    """Each term of an objective over the tokens (n,) of an answer, from whole logits (n, V), as its formula has it.
 
     Written without the package's functions, one token at a time.
     """
@@ -84,7 +109,18 @@ def naive_terms(
         at = {view: of_view[i] for view, of_view in logits.items()}
         for name, value in _token_terms(at, int(target), bool(content[i]), config).items():
             terms[name] = terms.get(name, torch.zeros((), dtype=value.dtype)) + value
-    return terms
+    weight = answer_weight(logits, targets, content, config)
+    return {name: term if weight is None else weight * term for name, term in terms.items()}
+
+
+def answer_weight(logits: Any, targets: torch.Tensor, content: torch.Tensor, config: D2ESection) -> float | None:
+    """What an answer's loss is multiplied by: one minus its probability by the imagined view, form tokens left out."""
+    if config.objective != "reweight":
+        return None
+    probability = 1.0
+    for at, target, is_content in zip(logits["imagined"], targets.tolist(), content.tolist(), strict=True):
+        probability *= at.softmax(0)[target].item() if is_content else 1.0
+    return 1.0 - probability
 
 
 def _token_terms(
@@ -109,6 +145,8 @@ def _token_terms(
     if name == "honest":
         assert imagined is not None
         return {"ce": ce(original), "imagined_ce": ce(imagined)}
+    if name == "reweight":
+        return {"ce": ce(original)}
     alpha: float | torch.Tensor = config.effective_alpha
     if name == "weighted" and imagined is not None:
         if config.alpha_weight == "agreement":
@@ -161,7 +199,9 @@ def naive_sums(
             "imagined_correct": imagined.expand_as(original) if "imagined" in logits else None,
         }
         hits = {name: torch.tensor(0) if z is None else (z.argmax(-1) == answer).sum() for name, z in right.items()}
-        for name, value in {"loss": loss, **terms, **hits}.items():
+        weight = answer_weight(logits, answer, torch.tensor(row["content"]), config)
+        mass = {} if weight is None else {"sample_weight": torch.tensor(weight * len(answer))}
+        for name, value in {"loss": loss, **terms, **mass, **hits}.items():
             totals[name] = totals.get(name, 0) + value
     return totals
 

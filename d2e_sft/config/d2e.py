@@ -30,7 +30,7 @@ class D2ESection(Section):
     """
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"
-    """The loss: d2e, sft, product, honest, teacher, honest-teacher, weighted, prefer; or `module:function`."""
+    """Loss: d2e, sft, product, reweight, honest, teacher, honest-teacher, weighted, prefer, or `module:function`."""
     alpha: float = Field(default=0.5, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio α of z_o − α·z_im, in training, and in decoding if `eval.alpha` is not set."""
     debias: bool = True
@@ -38,7 +38,7 @@ class D2ESection(Section):
     distill: bool = True
     """Add a divergence to the refined view; false with `d2e` is the paper's "w/o DIE". The default as for `debias`."""
     bias_model: str | None = None
-    """Whose imagined view training subtracts: the trained model (null), `base` (before training), or another run."""
+    """Whose imagined view is the habit: the trained model's (null), that of `base` (before training), or of a run."""
     kl_weight: float = Field(default=1.0, ge=0)
     """λ, the weight of the divergence in the loss."""
     kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
@@ -79,8 +79,8 @@ class D2ESection(Section):
                 )
         if "imagined_weight" not in given and spec.imagined_weight is not None:
             self.imagined_weight = spec.imagined_weight
-        if "view_gradients" not in given and name == "product" and not self.trains_other_views:
-            self.view_gradients = "original"  # the other gradients are zero
+        if "view_gradients" not in given and not self.trains_other_views:
+            self.view_gradients = spec.view_gradients
         if self.view_gradients == "original" and self.trains_other_views:
             raise ValueError(
                 f"d2e.view_gradients=original: the objective {name} trains the other views by cross entropies of "
@@ -145,15 +145,24 @@ class D2ESection(Section):
         return self.prefer_reference if self.needs_reference else self.bias_model if self.frozen_views else None
 
     @property
+    def other_model_key(self) -> str:
+        """The option that names `other_model`, with its value, for errors."""
+        return f"d2e.{'prefer_reference' if self.needs_reference else 'bias_model'}={self.other_model}"
+
+    @property
     def step_views(self) -> tuple[View, ...]:
         """The views that a training step runs."""
         return tuple(view for view in self.views if view not in self.frozen_views)
 
     @property
+    def trains_imagined(self) -> bool:
+        """Whether the imagined view has a cross entropy of its own."""
+        return spec_of(self.objective).imagined_weight is not None and self.imagined_weight > 0
+
+    @property
     def trains_other_views(self) -> bool:
         """Whether views other than the original have a cross entropy of their own."""
-        spec = spec_of(self.objective)
-        return spec.trains_refined or (spec.imagined_weight is not None and self.imagined_weight > 0)
+        return spec_of(self.objective).trains_refined or self.trains_imagined
 
     @property
     def distils_both_ways(self) -> bool:

@@ -29,6 +29,8 @@ class ObjectiveSpec:
         trains_refined: The refined view has a cross entropy of its own.
         reads_content: Rows must mark the tokens of the response form.
         takes_bias_model: Supports `d2e.bias_model`.
+        weighs_answers: Each answer counts 1 − p, p its probability by the imagined view.
+        view_gradients: The default of this option, if no other view has a cross entropy of its own.
         options: Options of `D2ESection` that only this objective uses.
     """
 
@@ -42,6 +44,8 @@ class ObjectiveSpec:
     trains_refined: bool = False
     reads_content: bool = False
     takes_bias_model: bool = False
+    weighs_answers: bool = False
+    view_gradients: ViewGradients = "all"
     options: tuple[str, ...] = ()
 
 
@@ -57,7 +61,17 @@ OBJECTIVES = {
         imagined_weight=0.0,
         reads_content=True,
         takes_bias_model=True,
+        view_gradients="original",
         options=("product_weight",),
+    ),
+    "reweight": ObjectiveSpec(
+        "answers weighted by what a guess without the context leaves open",
+        "an answer counting the less, the more probable it is without it",
+        views=("original", "imagined"),
+        reads_content=True,
+        takes_bias_model=True,
+        weighs_answers=True,
+        view_gradients="original",
     ),
     "honest": ObjectiveSpec(
         "cross entropy with and without the context",

@@ -66,7 +66,7 @@ def load_model(
                 remedy="name its base model, or a folder with the merged model",
             )
         if not weights:
-            return LoadedModel(_without_weights(base or source, dtype, attention), _tokenizer(source))
+            return LoadedModel(_without_weights(load_config(name), dtype, attention), _tokenizer(source))
         if seed is None:
             check_model_files(Path(source))
         kept = None if base is not None or quantization is not None or seed is not None else _KEPT.get()
@@ -127,14 +127,9 @@ def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: 
     return model
 
 
-def _without_weights(name: str, dtype: str, attention: str | None) -> Any:
-    source = resolve_name(name)
-    base = base_of_adapter(Path(source))
-    if base is not None:  # an adapter is merged, and does not change shapes
-        return _without_weights(base, dtype, attention)
+def _without_weights(config: Any, dtype: str, attention: str | None) -> Any:
     import torch
 
-    config = _config(source)
     with torch.device("meta"):
         return _class_of(config).from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
 
@@ -179,10 +174,19 @@ def load_tokenizer(name: str) -> tuple[Any, bool]:
         UserError: the configuration or tokenizer cannot be loaded.
     """
     with loading(name):
+        return _tokenizer(resolve_name(name)), bool(load_config(name).is_encoder_decoder)
+
+
+def load_config(name: str) -> Any:
+    """Return a model's configuration, and for an adapter, which changes no shapes, that of its base.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    with loading(name):
         source = resolve_name(name)
         base = base_of_adapter(Path(source))
-        encoder_decoder = bool(_config(source).is_encoder_decoder) if base is None else load_tokenizer(base)[1]
-        return _tokenizer(source), encoder_decoder
+        return _config(source) if base is None else load_config(base)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from d2e_sft.config.recipe import Precision
 from d2e_sft.model.collation import IGNORE
 from d2e_sft.model.device import autocast
 
+OF_ANSWERS = ("content", "weights", "answers")  # (N,) inputs of the objective, beside `targets`
 _OF_PAIRS = ("rejected", "owner", "reference", "tokens_per_pair")
 _NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows", *_OF_PAIRS)
 
@@ -59,7 +60,8 @@ class Pairs:
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
     """Turn the batch of a collator into model inputs: `targets`, `content` and `weights` (N,) instead of padded rows.
 
-    The rejected answers of a batch become `pairs`.
+    `answers` (N,) has for each token the index of the first one of its answer. The rejected answers of a batch become
+    `pairs`.
 
     Args:
         device: moves the tensors there; None leaves them.
@@ -72,6 +74,8 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
     for name in ("content", "weights"):
         if name in inputs:
             inputs[name] = inputs[name][answers]
+    lengths = answers.sum(dim=1)
+    inputs["answers"] = (lengths.cumsum(dim=0) - lengths).repeat_interleave(lengths)
     if "owner" in batch:
         inputs["pairs"] = Pairs.of(batch)
     return inputs

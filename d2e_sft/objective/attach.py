@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from d2e_sft.config.objectives import View, spec_of
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.forward import bare_model, head_of
+from d2e_sft.model.micro_batch import OF_ANSWERS
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.bias_model import STATES, frozen_head
 from d2e_sft.objective.chunks import Head, sum_in_chunks
@@ -101,15 +102,17 @@ def step(
             "False where the response form fixes it"
         )
     content = torch.ones_like(targets, dtype=torch.bool) if content is None else content
-    tokens = AnswerTokens(targets, content, inputs.pop("weights", None))
+    tokens = AnswerTokens(targets, content, inputs.pop("weights", None), inputs.pop("answers", None))
     pairs = inputs.pop("pairs", None)
     frozen = {view: inputs.pop(STATES.format(view)) for view in d2e.frozen_views}
     if pairs is not None:
         if own_logits is not None:
             logits = _logits_of_views(own_logits, ORIGINAL, "all", inputs)["original"]
-            return preference_sums(d2e, pairs, *answer_tokens(logits, pairs.targets))
-        state = states_of_views(model, ORIGINAL, "all", inputs)["original"]
-        return preference_in_chunks(d2e, chunked_head(model, pairs.targets), state, pairs)
+            sums = preference_sums(d2e, pairs, *answer_tokens(logits, pairs.targets))
+        else:
+            state = states_of_views(model, ORIGINAL, "all", inputs)["original"]
+            sums = preference_in_chunks(d2e, chunked_head(model, pairs.targets), state, pairs)
+        return {**sums, **tokens.weight_sum}
     if own_logits is not None:
         return objective.sums(_logits_of_views(own_logits, d2e.step_views, d2e.view_gradients, inputs), tokens)
     states = states_of_views(model, d2e.step_views, d2e.view_gradients, inputs)
@@ -124,7 +127,7 @@ def answer_log_probabilities(model: nn.Module, layout: Layout, inputs: dict[str,
         inputs: from `model_inputs`.
     """
     causal, pairs = bare_model(model), inputs["pairs"]
-    rows = {name: value for name, value in inputs.items() if name not in ("pairs", "targets", "content", "weights")}
+    rows = {name: value for name, value in inputs.items() if name not in ("pairs", "targets", *OF_ANSWERS)}
     if layout.takes_own_logits:
         found = answer_tokens(_logits_of_views(causal.forward, ORIGINAL, "all", rows)["original"], pairs.targets)
     else:
@@ -140,8 +143,8 @@ def view_hits(
 
     Arguments as for `step`; `d2e` has an original and an imagined view.
     """
-    inputs.pop("content", None)
-    inputs.pop("weights", None)
+    for name in OF_ANSWERS:
+        inputs.pop(name, None)
     if own_logits is not None:
         return _hits(d2e, targets, _logits_of_views(own_logits, d2e.views, "all", inputs))
     states = states_of_views(model, d2e.views, "all", inputs)

@@ -1,4 +1,4 @@
-"""The bias model: a model that is not trained, whose imagined view is subtracted in training (`d2e.bias_model`).
+"""The bias model: a model that is not trained, whose imagined view is the habit in training (`d2e.bias_model`).
 
 Its hidden states are computed once before training; its own head, which does not change, turns them into logits.
 """
@@ -15,15 +15,16 @@ from torch import Tensor, nn
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import BASE, View
-from d2e_sft.config.recipe import D2ESection
+from d2e_sft.config.recipe import D2ESection, Recipe, recipe_of
 from d2e_sft.model.collation import Row, trained_tokens
 from d2e_sft.model.forward import bare_model, head_of
-from d2e_sft.model.loading import load_model
-from d2e_sft.model.micro_batch import model_inputs
+from d2e_sft.model.loading import load_config, load_model, load_tokenizer
+from d2e_sft.model.micro_batch import OF_ANSWERS, model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.terms import Project
 from d2e_sft.objective.views import states_of_views
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import warn
 
 NUMBER = "row"  # the column with the index of a row's states
 STATES = "{}_states"  # the name of a frozen view's states in a batch
@@ -85,7 +86,7 @@ class BiasModel:
         key, causal = f"d2e.bias_model={d2e.bias_model}", bare_model(model)
         refuse_sharded(key, "use --launch ddp or zero2")
         if d2e.bias_model != BASE:
-            causal = load_beside(key, str(d2e.bias_model), causal, tokenizer, "its logits cannot be subtracted")
+            causal = load_beside(key, str(d2e.bias_model), causal, tokenizer)
             layout = choose_layout(causal, d2e)
         return cls(causal, layout, frozen_head(causal, d2e, own_logits=layout.takes_own_logits))
 
@@ -106,7 +107,7 @@ class BiasModel:
                 for start in range(0, len(rows), batch_size):
                     batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
                     inputs = model_inputs(collate(batch), self.model.device)
-                    for name in ("targets", "content", "weights"):
+                    for name in ("targets", *OF_ANSWERS):
                         inputs.pop(name, None)
                     states = states_of_views(self.model, [view], "all", inputs)[view].cpu()
                     found[view] += states.split([trained_tokens(row) for row in batch])
@@ -141,17 +142,46 @@ def refuse_sharded(key: str, remedy: str) -> None:
         raise UserError(f"{key}: needs whole weights before training, and ZeRO-3 shards them", remedy)
 
 
-def load_beside(key: str, name: str, trained: Any, tokenizer: Any, otherwise: str) -> Any:
+def check_other_model(recipe: Recipe) -> None:
+    """Check the bias model or the reference of a recipe before weights are read.
+
+    Raises:
+        UserError: there is no such model, its run has not finished, or its tokens are not those of `model.name`.
+    """
+    key, name = recipe.d2e.other_model_key, str(recipe.d2e.other_model)
+    try:
+        found = (load_config(name), load_tokenizer(name)[0])
+    except UserError as error:
+        raise UserError(f"{key}: {error.message}", error.remedy) from None
+    _refuse_other_tokens(key, found, (load_config(recipe.model.name), load_tokenizer(recipe.model.name)[0]))
+
+
+def warn_if_trained_with_contexts(d2e: D2ESection) -> None:
+    """Warn if the bias model is a run whose training never left the contexts out."""
+    run = None if d2e.bias_model in (None, BASE) else recipe_of(str(d2e.bias_model))
+    if run is not None and not run.data.without_context and not run.d2e.trains_imagined:
+        warn(
+            f"d2e.bias_model={d2e.bias_model}: was trained with the contexts, so it may not know the habit without "
+            "them; a run that sees questions only knows it (--method question-only)"
+        )
+
+
+def load_beside(key: str, name: str, trained: Any, tokenizer: Any) -> Any:
     """Load a model that is not trained onto the device of the trained one; UserError if its tokens are others."""
     loaded = load_model(name)
-    size, expected = (one.config.get_text_config().vocab_size for one in (loaded.model, trained))
-    if size != expected or (tokenizer is not None and loaded.tokenizer.get_vocab() != tokenizer.get_vocab()):
+    _refuse_other_tokens(key, (loaded.model.config, loaded.tokenizer), (trained.config, tokenizer))
+    return loaded.model.to(trained.device).requires_grad_(False)
+
+
+def _refuse_other_tokens(key: str, other: tuple[Any, Any], trained: tuple[Any, Any]) -> None:
+    """Compare configurations and tokenizers; a tokenizer of None is not compared."""
+    size, expected = (config.get_text_config().vocab_size for config, _ in (other, trained))
+    if size != expected or (trained[1] is not None and other[1].get_vocab() != trained[1].get_vocab()):
         what = "another tokenizer" if size == expected else f"a vocabulary of {size} tokens, not {expected}"
         raise UserError(
-            f"{key}: has {what}, so {otherwise}",
+            f"{key}: has {what}, so its log-probabilities are of other tokens",
             remedy="use a model with the tokenizer of model.name, for example another run of it",
         )
-    return loaded.model.to(trained.device).requires_grad_(False)
 
 
 def blank_states(model: Any, d2e: D2ESection, rows: Sequence[Row]) -> dict[View, list[Tensor]]:

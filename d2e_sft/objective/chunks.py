@@ -8,14 +8,15 @@ Legend: N answer tokens, n tokens of a chunk, V vocabulary, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from d2e_sft.objective.terms import AnswerTokens, Objective, Project, at_least_float32
+from d2e_sft.config.objectives import View
+from d2e_sft.objective.terms import AnswerTokens, Objective, Project, at_least_float32, log_probabilities
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ def sum_in_chunks(
     `loss` carries gradient to the states and to the head; its backward can run once.
     """
     loss = _ChunkedLoss(objective, head, states, tokens, head.parts(len(tokens.targets)))
+    if objective.weighs_answers:  # a chunk may end inside an answer, so weights come first
+        loss = replace(loss, tokens=tokens.reweighted(loss.log_probabilities("imagined")))
     if not torch.is_grad_enabled():
         return loss.sums(None)
     trained = [parameter for parameter in head.parameters if parameter.requires_grad]
@@ -74,6 +77,15 @@ class _ChunkedLoss:
         chunks = [self._of_chunk(part, gradients) for part in self.parts]
         return {name: torch.stack([chunk[name] for chunk in chunks]).sum(dim=0) for name in chunks[0]}
 
+    @torch.no_grad()
+    def log_probabilities(self, view: View) -> Tensor:
+        """(N,) the log-probability of each answer token by a view, without gradient."""
+        of_parts = [
+            log_probabilities(self._logits({view: self.states[view][part]})[view], self.tokens.targets[part])
+            for part in self.parts
+        ]
+        return torch.cat(of_parts)
+
     def _of_chunk(self, part: slice, gradients: _Gradients | None) -> dict[str, Tensor]:
         pieces = {
             view: state[part].detach().requires_grad_(state.requires_grad) for view, state in self.states.items()
@@ -82,7 +94,7 @@ class _ChunkedLoss:
             logits = self._logits(pieces)
             # Leaves, so that the gradients at the logits can be scaled for float16 before they go through the head.
             leaves = {view: at_least_float32(z.detach()).requires_grad_(z.requires_grad) for view, z in logits.items()}
-            sums = self.objective.sums(leaves, self.tokens[part])
+            sums = self.objective.sums_of_part(leaves, self.tokens[part])
         loss = sums["loss"]
         if gradients is not None and loss.requires_grad:
             views = [view for view, z in leaves.items() if z.requires_grad]
@@ -96,7 +108,7 @@ class _ChunkedLoss:
         d2e, found = self.objective.d2e, dict[Any, Tensor]()
         frozen = [view for view in pieces if view in d2e.frozen_views]
         others = [view for view in pieces if view not in frozen]
-        trained = others if d2e.view_gradients == "all" else ["original"]
+        trained = others if d2e.view_gradients == "all" else [view for view in others if view == "original"]
         with torch.no_grad():
             if self.objective.bias_head is not None:
                 found = {view: self.objective.bias_head(pieces[view]) for view in frozen}

@@ -34,15 +34,14 @@ class ObjectiveMetrics:
         targets: Tensor,
         counts: Sequence[int],
         scale: Tensor | float = 1.0,
-        token_weights: Tensor | None = None,
     ) -> None:
-        """Add a micro-batch: the forward's sums, their factor in the loss, and (N,) weights that they already have.
+        """Add a micro-batch: the forward's sums and their factor in the loss; `counts` are those of `counts_of`.
 
-        `counts` are those of `counts_of`. The loss of pairs has the factor `pair_scale` of the sums, or 1 without.
+        The loss of pairs has the factor `pair_scale` of the sums, or 1 without.
         """
-        self._weighted |= token_weights is not None
+        self._weighted |= "sample_weight" in sums
         answers = torch.tensor(len(targets), device=targets.device)
-        mass = answers if token_weights is None else token_weights.sum()
+        mass = sums.get("sample_weight", answers)
         of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
         correct = [sums[name] for name in ("correct", "plain_correct", "imagined_correct")]
         counted = torch.tensor(counts, device=targets.device)

@@ -60,6 +60,15 @@ def product(logits: Logits, targets: Tensor, content: Tensor, options: D2ESectio
     return terms
 
 
+def reweight(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
+    """CE(z_o), each answer weighted by 1 − p_im(answer): it counts the less, the better the habit knows it.
+
+    The weight belongs to a whole answer, so `AnswerTokens.reweighted` computes it. Clark et al., EMNLP 2019 (arXiv
+    1909.03683).
+    """
+    return {"ce": cross_entropy(logits["original"], targets)}
+
+
 def honest(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
     """CE(z_o) + μ · CE(z_im): the imagined view learns the habit, which is subtracted only in decoding.
 
@@ -122,6 +131,7 @@ FUNCTIONS: dict[str, ObjectiveFunction] = {
     "sft": d2e,
     "d2e": d2e,
     "product": product,
+    "reweight": reweight,
     "honest": honest,
     "teacher": teacher,
     "honest-teacher": honest_teacher,

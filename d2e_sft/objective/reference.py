@@ -57,7 +57,7 @@ class Reference:
         if d2e.prefer_reference == BASE:
             return cls(model, layout)
         key, causal = f"d2e.prefer_reference={d2e.prefer_reference}", bare_model(model)
-        other = load_beside(key, d2e.prefer_reference, causal, tokenizer, "its log-probabilities are of other tokens")
+        other = load_beside(key, d2e.prefer_reference, causal, tokenizer)
         kinds = [one.config.get_text_config().model_type for one in (other, causal)]
         if kinds[0] != kinds[1]:
             raise UserError(

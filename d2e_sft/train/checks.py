@@ -105,7 +105,10 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
     load_prompt_set(data.prompt_set, data.form)
     check_model_name(model.name)
     if recipe.d2e.other_model not in (None, BASE):
-        check_model_name(str(recipe.d2e.other_model))
+        try:
+            check_model_name(str(recipe.d2e.other_model))
+        except UserError as error:
+            raise UserError(f"{recipe.d2e.other_model_key}: {error.message}", error.remedy) from None
     if is_own(recipe.d2e.objective):
         load_function(recipe.d2e.objective, "objective")
     check_optimizer(recipe.train.optim)

@@ -11,20 +11,27 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import Precision, Recipe
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.device import automatic_dtype, has_bfloat16
 from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.model.storage.folder import resolve_name
+from d2e_sft.objective.bias_model import check_other_model
 from d2e_sft.objective.own import function_of
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
 
 
 def settle_recipe(recipe: Recipe) -> None:
-    """Check what only torch can tell, and resolve `train.bf16`; UserError as `function_of` and `precision_for`."""
+    """Check what only torch can tell, and resolve `train.bf16`.
+
+    UserError as `function_of`, `check_other_model` and `precision_for`.
+    """
     function_of(recipe.d2e)
+    if recipe.d2e.other_model not in (None, BASE):
+        check_other_model(recipe)
     recipe.train.bf16 = precision_for(recipe) == "bfloat16"
 
 

@@ -180,7 +180,7 @@ class D2ETrainer(Trainer):
             self._metrics_start = self.held_out.trained()[0]
         repeated, _ = inputs.pop(REPEATED, False), inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
-        targets, weights, counts = rows["targets"], rows.get("weights"), counts_of(inputs)
+        targets, counts = rows["targets"], counts_of(inputs)
         sums = model(**rows)
         if num_items_in_batch is None:  # a call outside the training loop: the micro-batch is all there is
             scale = torch.tensor(1.0 / len(targets), device=targets.device)
@@ -191,9 +191,9 @@ class D2ETrainer(Trainer):
         elif model.training:
             if "pairs" in rows:
                 sums["pair_scale"] = scale * rows["pairs"].tokens_per_pair
-            self._metrics.update(sums, targets, counts, scale, weights)
+            self._metrics.update(sums, targets, counts, scale)
         else:
-            self.held_out.update(sums, targets, counts, weights)
+            self.held_out.update(sums, targets, counts)
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 

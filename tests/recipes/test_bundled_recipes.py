@@ -53,6 +53,8 @@ METHODS = {
     "no-distill": {"d2e.distill"},
     "no-debias": {"d2e.debias"},
     "product": {"d2e.objective", "d2e.debias", "d2e.distill", "d2e.view_gradients", "d2e.imagined_weight"},
+    "reweight": {"d2e.objective", "d2e.debias", "d2e.distill", "d2e.view_gradients"},
+    "question-only": {"d2e.objective", "d2e.debias", "d2e.distill", "data.without_context"},
     "honest": {"d2e.objective", "d2e.debias", "d2e.distill"},
     "teacher": {"d2e.objective", "d2e.debias"},
     "prefer": {"d2e.objective", "d2e.debias", "d2e.distill"},

@@ -18,7 +18,13 @@ from d2e_sft.data.views import EncodedSample
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import choose_layout, collator_for
-from d2e_sft.objective.bias_model import FrozenCollator, blank_states, numbered, with_column
+from d2e_sft.objective.bias_model import (
+    FrozenCollator,
+    blank_states,
+    numbered,
+    warn_if_trained_with_contexts,
+    with_column,
+)
 from d2e_sft.objective.reference import REFERENCE
 from d2e_sft.train.checks import count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.costs import Plan, draw, measure_speed, memory_lines, time_lines
@@ -78,6 +84,7 @@ def dry_run(
     if recipe.d2e.needs_reference:  # of any value
         rows = with_column(rows, REFERENCE, [[0.0, 0.0]] * len(rows))
     if recipe.d2e.frozen_views:
+        warn_if_trained_with_contexts(recipe.d2e)
         rows, collate = numbered(rows), FrozenCollator(collate, blank_states(model, recipe.d2e, rows))
     legend = "| prompt, not trained on; > answer, trained on" + "; < rejected answer" * recipe.d2e.prefers
     on = "" if where.launcher is None else f" (--launch {where.launcher} on {_count_processes(where.processes)})"

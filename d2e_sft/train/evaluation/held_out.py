@@ -85,10 +85,10 @@ class HeldOut:
         finally:
             self._metrics = None
 
-    def update(self, sums: dict[str, Tensor], targets: Tensor, counts: Sequence[int], weights: Tensor | None) -> None:
+    def update(self, sums: dict[str, Tensor], targets: Tensor, counts: Sequence[int]) -> None:
         """Count a micro-batch, unless it is a repeat that only keeps step with other processes."""
         if self._metrics is not None and self._own_batches > 0:
-            self._metrics.update(sums, targets, counts, token_weights=weights)
+            self._metrics.update(sums, targets, counts)
             self._own_batches -= 1
 
     def values(self, accelerator: Any) -> dict[str, float]:

@@ -20,7 +20,13 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered, with_column
+from d2e_sft.objective.bias_model import (
+    BiasModel,
+    FrozenCollator,
+    numbered,
+    warn_if_trained_with_contexts,
+    with_column,
+)
 from d2e_sft.objective.reference import REFERENCE, Reference
 from d2e_sft.objective.terms import Objective
 from d2e_sft.train.arguments.record import RecordRun
@@ -62,6 +68,8 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     if hasattr(rows, "__len__"):
         trainer.train_dataset = numbered(rows)
     if bias is not None:  # its states for all rows are computed here, and added to batches
+        if trainer.accelerator.is_main_process:
+            warn_if_trained_with_contexts(d2e)
         given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
         trainer.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
         with trainer.compute_loss_context_manager():

@@ -24,6 +24,7 @@ from tests.naive import CONFIGS
         ({"debias": False, "distill": False}, "o", 0, 0),
         ({"alpha": 0, "kl_weight": 0}, "o", 0, 0),
         ({"objective": "product"}, "oi", 0, 0),
+        ({"objective": "reweight"}, "oi", 0, 0),
         ({"objective": "honest"}, "oi", 0, 0.5),
         ({"objective": "honest", "alpha": 0.2}, "oi", 0, 0.2),
         ({"objective": "teacher"}, "or", 0, 0),
@@ -85,7 +86,10 @@ def test_a_step_does_not_run_a_frozen_view() -> None:
         (["objective=sft", "debias=true"], r"d2e\.debias=true: the objective sft always has debias=false"),
         (["objective=honest", "distill=true"], r"d2e\.distill=true: the objective honest always has distill=false"),
         (["objective=honest", "bias_model=base"], r"d2e\.bias_model=base: the objective honest trains the imagined"),
-        (["objective=product", "bias_model=base", "imagined_weight=1"], r"expected one of d2e, product, weighted"),
+        (
+            ["objective=product", "bias_model=base", "imagined_weight=1"],
+            r"expected one of d2e, product, reweight, weighted",
+        ),
         (["objective=teacher", "view_gradients=original"], r"the objective teacher trains the other views"),
         (
             ["objective=product", "imagined_weight=0.5", "view_gradients=original"],
@@ -104,6 +108,7 @@ def test_unsupported_options_of_an_objective_are_errors(recipe_file: Path, overr
     [
         ({"objective": "product"}, "original", 0),  # nothing flows through the other view, so nothing is computed
         ({"objective": "product", "view_gradients": "all"}, "all", 0),
+        ({"objective": "reweight"}, "original", 1),
         ({"objective": "product", "imagined_weight": 0.5}, "all", 0.5),
         ({"objective": "honest"}, "all", 1),
         ({"objective": "honest", "imagined_weight": 0, "view_gradients": "original"}, "original", 0),

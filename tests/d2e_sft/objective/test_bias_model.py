@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from safetensors.torch import load_file
 from transformers import TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Packing, load_recipe
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.model.loading import load_model
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective import bias_model
@@ -24,7 +28,8 @@ from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
-from tests.factories import make_world, write_recipe
+from tests.command import call, output_of, refusal_of
+from tests.factories import log_history, make_world, write_recipe
 from tests.naive import encoded_rows, gradients_of, naive_sums, with_equal_views
 from tests.tiny import save_tiny_model, tiny_model, tiny_tokenizer
 
@@ -35,6 +40,7 @@ CONFIGS = {
     "no-distill": D2ESection(bias_model="base", distill=False),
     "product": D2ESection(objective="product", bias_model="base", product_weight=0.6),
     "weighted": D2ESection(objective="weighted", bias_model="base", alpha_weight="jsd"),
+    "reweight": D2ESection(objective="reweight", bias_model="base"),
 }
 
 
@@ -131,6 +137,77 @@ def test_a_resumed_run_subtracts_the_model_before_its_first_step(tmp_path: Path)
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
 
+@pytest.fixture(scope="module")
+def expert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of a training on questions only, in a world with 8 rows whose answers it has learnt."""
+    world = make_world(tmp_path_factory.mktemp("world"), bench=0)
+    once = ("train.batch_size=8", "train.per_device_train_batch_size=8", "train.learning_rate=1e-2")
+    recipe = write_recipe(world, world / "expert", *once, "train.max_steps=40", "data.without_context=true")
+    output_of("train", recipe, "d2e.objective=sft")
+    return world / "expert"
+
+
+@pytest.mark.parametrize("objective", ["reweight", "product"])
+def test_a_run_on_questions_only_is_the_bias_of_another(expert: Path, tmp_path: Path, objective: str) -> None:
+    options = (f"d2e.objective={objective}", f"d2e.bias_model={expert}", "train.max_steps=1", "train.batch_size=8")
+    said = call("train", write_recipe(expert.parent, tmp_path / "run"), *options)
+    assert (said.status, "warning" in said.err) == (0, False), said.err
+    config = load_recipe(tmp_path / "run" / "recipe.yaml").d2e
+    rows = encoded_rows(config, 8, load_prompt_set("default"))
+    model, bias = tiny_model("llama"), load_model(str(expert)).model
+    with torch.no_grad():
+        expected, unknown = (naive_sums(model, rows, config, one) for one in (bias, model))
+    log, tokens = log_history(tmp_path / "run")[0], sum(len(row["answer"]) for row in rows)
+    assert log["loss"] == pytest.approx(expected["loss"].item() / tokens, rel=1e-4)
+    assert log["bias_share"] == pytest.approx(expected["imagined_correct"].item() / tokens)
+    assert expected["loss"] < 0.9 * unknown["loss"], "the expert does not know the answers"
+    if objective == "reweight":
+        assert log["sample_weight"] == pytest.approx(expected["sample_weight"].item() / tokens, rel=1e-4)
+
+
+def test_a_bias_model_that_saw_the_contexts_is_warned_of(expert: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(expert.parent, tmp_path / "run", "d2e.objective=product", "train.max_steps=1")
+    reader = write_recipe(expert.parent, tmp_path / "reader", "d2e.objective=sft", "train.max_steps=1")
+    output_of("train", reader)
+    for more in ([], ["--dry-run"]):
+        said = call("train", recipe, f"d2e.bias_model={tmp_path / 'reader'}", *more)
+        assert said.status == 0
+        assert "was trained with the contexts, so it may not know the habit" in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["train", "dry run"])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("missing", r"d2e\.bias_model=.*: model '.*missing': no such folder"),
+        ("unfinished", r"d2e\.bias_model=.*unfinished': the folder contains no model.*: checkpoint-2"),
+        (
+            "tokens",
+            r"d2e\.bias_model=.*: has another tokenizer, so its log-prob.*tokenizer of model\.name",
+        ),
+        ("size", r"d2e\.bias_model=.*: has a vocabulary of 300 tokens, not 261"),
+    ],
+)
+def test_an_unsuitable_bias_model_is_refused_before_anything_is_loaded(
+    expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, message: str, more: list[str]
+) -> None:
+    folder = tmp_path / kind
+    if kind == "unfinished":
+        shutil.copytree(expert, folder / "checkpoint-2")
+    elif kind != "missing":
+        shutil.copytree(expert, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | ({"vocab_size": 300} if kind == "size" else {})))
+        tokenizer = copy.deepcopy(tiny_tokenizer())
+        tokenizer.add_tokens(["zyx"] * (kind == "tokens"))
+        tokenizer.save_pretrained(folder)
+    monkeypatch.setattr("d2e_sft.train.prepare.load_model", None)
+    recipe = write_recipe(expert.parent, tmp_path / "run", "d2e.objective=reweight")
+    said = refusal_of("train", recipe, f"d2e.bias_model={folder}", *more)
+    assert re.search(message, " ".join(said.split())), said
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("*.safetensors"))
+
+
 def test_rows_without_states_are_refused(tmp_path: Path) -> None:
     config = D2ESection(bias_model="base")
     trainer = trainer_for(tiny_model("llama"), config, tmp_path, encoded_rows(config, 4))
@@ -143,7 +220,7 @@ def test_unsupported_models_are_errors(tmp_path: Path, monkeypatch: pytest.Monke
     base, other = D2ESection(bias_model="base"), D2ESection(bias_model=str(tmp_path / "bias"))
     model, tokenizer = tiny_model("llama"), copy.deepcopy(tiny_tokenizer())
     tokenizer.add_tokens(["zyx"])
-    with pytest.raises(UserError, match=r"d2e\.bias_model=.*bias: has another tokenizer, so its logits cannot be sub"):
+    with pytest.raises(UserError, match=r"d2e\.bias_model=.*bias: has another tokenizer, so its log-prob"):
         BiasModel.of(other, model, LAYOUT, tokenizer)
     model.config.vocab_size = 7
     with pytest.raises(UserError, match=r"has a vocabulary of \d+ tokens, not 7"):

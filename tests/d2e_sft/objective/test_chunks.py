@@ -130,10 +130,12 @@ def test_a_weight_of_two_counts_a_token_twice_and_a_weight_of_zero_leaves_it_out
     for repeated in (False, True):
         given = Drawn(config)
         targets, content = given.tokens.targets, given.tokens.content
-        tokens, rows = AnswerTokens(targets, content, times.double()), given.states
+        # An answer of a single token each, whose probability repetition leaves alone.
+        tokens, rows = AnswerTokens(targets, content, times.double(), torch.arange(ROWS)), given.states
         if repeated:
             rows = {view: state.repeat_interleave(times, 0) for view, state in rows.items()}
-            tokens = AnswerTokens(targets.repeat_interleave(times), content.repeat_interleave(times))
+            targets, content = targets.repeat_interleave(times), content.repeat_interleave(times)
+            tokens = AnswerTokens(targets, content, answers=torch.arange(len(targets)))
         sums = sum_in_chunks(given.objective, Head(given.project, [given.weight], 4), rows, tokens)
         sums["loss"].backward()
         terms = {name: sums[name] for name in ("loss", *given.objective.weights)}

@@ -13,11 +13,12 @@ import torch
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import left_pad
+from d2e_sft.objective.bias_model import numbered
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.steps.setup import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
-from tests.naive import encoded_rows
+from tests.naive import encoded_rows, guessed, sure_model
 from tests.tiny import tiny_model
 
 SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1,
@@ -63,9 +64,13 @@ def test_the_first_line_of_a_training_names_the_objective_and_the_others(
     trainer = _trainer(tmp_path, D2ESection(objective="honest-teacher"), micro=2, max_steps=1)
     capsys.readouterr()
     trainer.train()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("objective: honest-teacher; others: sft, d2e, product, honest, teacher, weighted")
-    assert all(len(line) <= 100 for line in lines[:2])
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    named = " ".join(f"{first} {second}".split())
+    assert named.startswith(
+        "objective: honest-teacher; others: sft, d2e, product, reweight, honest, teacher, weighted"
+    )
+    assert "(d2e.objective=NAME)" in named
+    assert max(len(first), len(second)) <= 100
 
 
 def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> None:
@@ -78,6 +83,23 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> 
         torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
         for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
             assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
+
+
+def test_the_weights_of_answers_do_not_depend_on_micro_batches(tmp_path: Path) -> None:
+    config = D2ESection(objective="reweight")
+    rows = datasets.Dataset.from_list(guessed(encoded_rows(config, 8), sure_model()))
+    found = []
+    for options in ({"micro": 8}, {"micro": 1, "accumulation": 8}, {"micro": 8, "micro_batch_tokens": 300}):
+        trainer = _trainer(tmp_path, config, model=sure_model(), max_steps=1, **options)
+        trainer.train_dataset = numbered(rows)
+        found.append(_step(trainer))
+    whole, log = found[0]
+    assert log["sample_weight"] < 0.8
+    assert log["loss"] == pytest.approx(log["ce"])
+    for cut, cut_log in found[1:]:
+        torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
+        for key in ("loss", "sample_weight", "bias_share"):
+            assert cut_log[key] == pytest.approx(log[key], rel=1e-5), key
 
 
 def test_weights_of_samples_multiply_their_losses(tmp_path: Path) -> None:
