@@ -19,7 +19,10 @@ DECODERS: Mapping[str, Mapping[str, float]] = {
     "adacad": {"floor": 0.0},
     "coiecd": {"weight": 1.0, "ratio": 4.0},
     "cocoa": {"share": 0.5, "weight": 1.0},
+    "grd": {"depth": 0.75},
 }
+# Those that choose by a rule, without a distribution to draw from or to score answers by.
+GREEDY_DECODERS = frozenset({"grd"})
 # Largest debias ratio in training and decoding. Beyond it the subtraction leaves nothing of the original view, and
 # half precision overflows.
 MAX_ALPHA = 10.0
@@ -27,6 +30,7 @@ _LIMITS = {
     "alpha": (0.0, MAX_ALPHA, f"0 to {MAX_ALPHA:g}"),
     "ratio": (1.0, math.inf, "1 or more"),
     "share": (0.0, 1.0, "0 to 1"),
+    "depth": (0.0, 1.0, "0 to 1"),
 }
 # The keys of `DecodingConfig.record`; each is also an option of the command line.
 RECORDED = ("alpha", "decoder", "plausibility")
@@ -78,6 +82,12 @@ class DecodingConfig:
         texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
         object.__setattr__(self, "decoder", f"{name}:{','.join(texts)}" if texts else name)
         check_alpha(self.alpha)
+        if self.temperature and not self.has_distribution:
+            raise UserError(
+                f"temperature={self.temperature:g} with the decoder {name}: it chooses each token by a rule and has "
+                "no probabilities to draw from; expected 0",
+                "leave out the temperature, or use another decoder",
+            )
         if self.num_beams > 1 and (self.needs_imagined or self.temperature):
             other = "debiased decoding" if self.needs_imagined else f"temperature={self.temperature:g}"
             raise UserError(
@@ -109,6 +119,11 @@ class DecodingConfig:
     def needs_imagined(self) -> bool:
         """Whether the prompt without context is decoded too; otherwise decoding is plain."""
         return self.alpha > 0 if self.decoder == "d2e" else self.decoder != "plain"
+
+    @property
+    def has_distribution(self) -> bool:
+        """Whether a token can be drawn and an answer be scored: not with one of `GREEDY_DECODERS`."""
+        return self.decoder.partition(":")[0] not in GREEDY_DECODERS
 
     def record(self) -> dict[str, Any]:
         """What results depend on, as JSON: α (null for other decoders) and non-default options; see `describe`."""

@@ -55,6 +55,7 @@ class PairProgress:
 
     def __init__(self, request: PairRequest) -> None:
         self.request = request
+        self.name = uuid.uuid4().hex
         self.paired = request.pair.imagined is not None
         self.limit = request.decoding.max_new_tokens
         self.answer: list[int] = []
@@ -122,6 +123,7 @@ class PairProgress:
             plausibility=float(request.decoding.plausibility),
             draw=request.draw,
             decoder=request.decoding.decoder,
+            answer=self.name,
         )
         rows = [(row, pair.original), (replace(row, view="imagined"), pair.imagined)]
         stops = (*request.stops, request.sentinel)

@@ -49,12 +49,14 @@ def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int)
             parameter="messages",
         )
     try:
+        draw = _draw(parameters)
         check_sampling(parameters)
         check_decoder(extra.get(DECODER, "d2e"))
         decoding = DecodingConfig(
             alpha=extra.get(ALPHA, math.nan),  # a missing ratio is rejected like a wrong one
             decoder=extra.get(DECODER, "d2e"),
             plausibility=extra.get(PLAUSIBILITY, 0.0),
+            temperature=0.0 if draw is None else draw.temperature,
             max_new_tokens=min(parameters.max_tokens or room, room),
         )
         return PairRequest(
@@ -63,7 +65,7 @@ def pair_request(engine: Any, prompt: Any, given: SamplingParams, sentinel: int)
             stops=tuple(sorted(stops)),
             sentinel=sentinel,
             min_tokens=parameters.min_tokens,
-            draw=_draw(parameters),
+            draw=draw,
         )
     except (ValueError, UserError) as error:
         raise VLLMValidationError(str(error)) from None

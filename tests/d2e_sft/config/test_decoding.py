@@ -20,6 +20,10 @@ from d2e_sft.util.errors import UserError
         ({"num_beams": 0}, "num_beams=0: out of range; expected 1 or more"),
         ({"temperature": -0.1}, "temperature=-0.1: out of range; expected 0 or more"),
         ({"temperature": float("nan")}, "temperature=nan"),
+        (
+            {"temperature": 0.7, "decoder": "grd"},
+            "temperature=0.7 with the decoder grd: it chooses each token by",
+        ),
         ({"top_p": 0.0}, "top_p=0.0: out of range; expected above 0"),
         ({"top_k": -1}, "top_k=-1"),
         ({"plausibility": 1.1}, "plausibility=1.1: out of range; expected 0 to 1"),
@@ -78,6 +82,7 @@ def test_a_decoder_is_kept_with_its_options_spelt_out(decoder: str, kept: str, a
         ("cad:weight=inf", "weight=inf: out of range"),
         ("coiecd:ratio=0.5", "ratio=0.5: out of range; expected 1 or more"),
         ("cocoa:share=1.5", "share=1.5: out of range; expected 0 to 1"),
+        ("grd:depth=1.5", "depth=1.5: out of range; expected 0 to 1"),
         ("d2e:alpha=-1", "alpha=-1: out of range"),
     ],
 )

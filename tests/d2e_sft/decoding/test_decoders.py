@@ -15,6 +15,7 @@ from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.decoding.choice import Head, RowStates, TokenChoice
 from d2e_sft.decoding.decoders import FUNCTIONS, named_decoder
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import encoder_decoder, frequent_token, random_prompts
@@ -77,6 +78,41 @@ def _constrained(weight: float, ratio: float) -> Rule:
     return rule
 
 
+class _Gated:
+    """GRD of one answer, step by step: after the first disagreement it trusts one view."""
+
+    def __init__(self, depth: float = 0.75) -> None:
+        self.depth, self.trusted = depth, ""
+
+    def __call__(self, original: list[float], imagined: list[float]) -> list[float]:
+        p, q = _probabilities(original), _probabilities(imagined)
+        ours, theirs = p.index(max(p)), q.index(max(q))
+        if ours == theirs:
+            return p
+        if not self.trusted:
+            entropies = [-math.fsum(x * math.log(x) for x in view if x) for view in (p, q)]
+            self.trusted = "habit" if q[theirs] > 0.5 and entropies[1] < entropies[0] else "context"
+        if self.trusted == "context":
+            return p
+        margins = math.log(p[ours] / p[theirs]), math.log(q[theirs] / q[ours])
+        tau = (1 - self.depth) * margins[1] / math.fsum(margins)
+        return _products(original, imagined, [(tau, 1 - tau)] * len(p))
+
+
+def _gated(depth: float) -> Rule:
+    """GRD of an answer's first step."""
+
+    def rule(original: list[float], imagined: list[float]) -> list[float]:
+        return _Gated(depth)(original, imagined)
+
+    return rule
+
+
+def _of_an_answer(text: str) -> Rule:
+    """The reference for all steps of an answer."""
+    return _Gated() if text == "grd" else REFERENCES[text]
+
+
 REFERENCES: dict[str, Rule] = {
     "plain": lambda o, i: _probabilities(o),
     "d2e:alpha=0.7": lambda o, i: _products(o, i, [(1, -0.7)] * len(o)),
@@ -88,6 +124,8 @@ REFERENCES: dict[str, Rule] = {
     "coiecd:weight=0.5,ratio=2": _constrained(0.5, 2.0),
     "cocoa": _contrasted(0.5),  # 0.5 · log p_o + 0.5 · log p_im + 1 · (log p_o − log p_im)
     "cocoa:share=0.8,weight=0.6": _contrasted(0.4),
+    "grd": _gated(0.75),
+    "grd:depth=0.3": _gated(0.3),
 }
 
 
@@ -173,7 +211,7 @@ OF_EACH = list({text.partition(":")[0]: text for text in reversed(REFERENCES)}.v
     ("text", "kind"),
     [
         *((text, "llama") for text in OF_EACH),
-        *((text, kind) for text in ("d2e:alpha=0.7", "coiecd") for kind in ("phi", "bloom", "t5")),
+        *((text, kind) for text in ("d2e:alpha=0.7", "coiecd", "grd") for kind in ("phi", "bloom", "t5")),
         ("plain", "t5"),
     ],
 )
@@ -184,8 +222,42 @@ def test_a_batch_decodes_the_tokens_of_a_naive_loop(text: str, kind: str) -> Non
     stops = [frequent_token(model, originals, imagined, NEW_TOKENS)]
     decoding = DecodingConfig(decoder=text, max_new_tokens=NEW_TOKENS)
     ours = generate_debiased(model, originals, imagined, decoding, stop_ids=stops)
-    rules = [REFERENCES[text if place != 2 else "plain"] for place in range(4)]
+    rules = [_of_an_answer(text if place != 2 else "plain") for place in range(4)]
     assert ours == [_naive(model, o, i, r, stops) for o, i, r in zip(originals, imagined, rules, strict=True)]
+
+
+def _logs(*probabilities: float) -> list[float]:
+    return [math.log(each) for each in probabilities]
+
+
+# Views of a vocabulary of three tokens: sure of token 1, then of token 0 with more entropy, and with less.
+SURE, LESS_SURE, SURER = _logs(0.2, 0.7, 0.1), _logs(0.51, 0.25, 0.24), _logs(0.9, 0.05, 0.05)
+
+
+def _steps(views: Sequence[tuple[list[float], list[float]]], depth: float = 0.75) -> list[int]:
+    """The tokens that GRD takes where an answer meets these pairs of views, one after the other."""
+    choose = TokenChoice(DecodingConfig(decoder=f"grd:depth={depth}"))
+    head = Head(lambda logits: logits, linear=False)
+    states = [RowStates(torch.tensor([o]), torch.tensor([i]), torch.tensor([0])) for o, i in views]
+    return [int(choose(state, head, torch.zeros(1), [0])) for state in states]
+
+
+def test_grd_trusts_from_the_first_disagreement_on_the_view_that_was_surer_there() -> None:
+    # The habit (the second view) is surer at the first disagreement, so it is followed where it is less sure, too.
+    assert _steps([(SURE, SURE), (SURE, SURER), (SURE, LESS_SURE), (SURE, SURE)]) == [1, 0, 0, 1]
+    # The context is surer at first, so the surer habit of later steps is not followed.
+    assert _steps([(SURE, LESS_SURE), (SURE, SURER), (SURER, SURE)]) == [1, 1, 0]
+    # More than half of the probability alone is not enough, nor is less entropy alone.
+    flat, two = _logs(0.4, 0.3, 0.3), _logs(0.495, 0.499, 0.006)
+    assert _steps([(two, LESS_SURE), (SURE, SURER)]) == [1, 1]
+    assert _steps([(flat, two), (SURER, SURE)]) == [0, 0]
+
+
+def test_the_depth_of_grd_is_how_far_it_goes_past_the_tie_of_the_two_tokens() -> None:
+    # The third token is the second choice of both views: a mixture near the tie takes it, one near the habit does not.
+    context, habit = _logs(0.5, 0.001, 0.499), _logs(0.001, 0.6, 0.399)
+    assert _steps([(context, habit)], depth=0.05) == [2]
+    assert _steps([(context, habit)], depth=0.95) == [1]
 
 
 def test_decoders_differ_from_each_other_on_this_model() -> None:

@@ -151,6 +151,7 @@ def test_each_pair_has_its_alpha_and_batches_groups_and_parts_make_no_difference
         (PromptPair([7, 8], [7], [[]]), {}, ValueError, "prompt 0 has an option with no token to score"),
         (PromptPair([7, 8], [7], [[5]], given=1), {}, ValueError, "prompt 0 has an option with no token to score"),
         (PromptPair([7, 8], [7], [[5]]), {"plausibility": 0.1}, UserError, "plausibility=0.1"),
+        (PromptPair([7, 8], [7], [[5]]), {"decoder": "grd"}, UserError, "an answer has no probability by it"),
     ],
 )
 def test_options_that_cannot_be_scored_are_refused(

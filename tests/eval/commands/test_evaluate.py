@@ -58,6 +58,7 @@ REFUSALS = {
     f"{LIKELIHOOD} --setting cot": "--setting cot with --answer likelihood",
     f"{LIKELIHOOD} --max-new-tokens 9": "--max-new-tokens 9 with --answer likelihood",
     f"{LIKELIHOOD} --compile": "--compile with --answer likelihood",
+    f"{LIKELIHOOD} --decoder grd": "--answer likelihood with --decoder grd: it chooses each token by a rule",
     f"{LIKELIHOOD} --alpha 0.5 --plausibility 0.1": "--plausibility 0.1 with --answer likelihood",
     f"{LIKELIHOOD} --alpha 0.5 --engine vllm": "vLLM only gives the log-probabilities of its own distribution",
     "--bench {bench} --normalise tokens": "--normalise: concerns options by likelihood",
