@@ -36,8 +36,11 @@ KEYS = ("max_steps=6", "batch_size=8", "learning_rate=1e-3", "sample_predictions
 STEPS = 6
 Trained = tuple[Path, list[dict[str, Any]]]
 """A run folder, and what each process recorded."""
-# `frozen` keeps states of each row before training, `product` is told which tokens the response form fixes.
+# `frozen` keeps states of each row before training, `product` is told which tokens the response form fixes. `reweight`
+# weighs answers by a run on questions only; `reweight-self` is that run, whose own imagined view knows the answers.
 OTHERS = {
+    "reweight": ["d2e.objective=reweight", "d2e.bias_model={world}/expert"],
+    "reweight-self": ["d2e.objective=reweight", "model.name={world}/expert", "train.micro_batch_tokens=700"],
     "frozen": ["d2e.bias_model=base"],
     "product": ["d2e.objective=product", "d2e.imagined_weight=0.5"],
     "product-plain": ["d2e.objective=product"],
@@ -50,9 +53,12 @@ OTHERS = {
     "prefer": ["d2e.objective=prefer", "d2e.sft_weight=0.5"],
     "prefer-orpo": ["d2e.objective=prefer", "d2e.prefer_form=orpo", "train.micro_batch_tokens=700"],
 }
+UNDER_ZERO3 = ("product-plain", "refined-only", "prefer-orpo", "reweight-self")
 TERMS = {
     "prefer": ("ce", "preference"),
     "prefer-orpo": ("ce", "preference"),
+    "reweight": ("ce",),
+    "reweight-self": ("ce",),
     "frozen": ("ce", "kl"),
     "product": ("ce", "imagined_ce"),
     "product-plain": ("ce",),
@@ -86,7 +92,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_samples([sample.model_copy(update={"split": "dev"}) for sample in samples[20:]], folder / "dev.jsonl")
     rows = f"data.dev={folder}/dev.jsonl"
     write_recipe(folder, folder / "recipe", rows, "eval.max_new_tokens=4", *(f"train.{key}" for key in KEYS))
+    questions_only = ("d2e.objective=sft", "data.without_context=true", "data.dev=null", "train.max_steps=40")
+    one_process(folder, folder / "expert", *questions_only, "train.learning_rate=1e-2")
     return folder
+
+
+def others(world: Path, objective: str) -> list[str]:
+    """The overrides of one of `OTHERS`."""
+    return [override.format(world=world) for override in OTHERS[objective]]
 
 
 def one_process(world: Path, run: Path, *overrides: str) -> Path:
@@ -143,8 +156,8 @@ def _own_cache(world: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ddp(world: Path) -> dict[str, Trained]:
-    others = {f"ddp-{name}": OTHERS[name] for name in ("frozen", "product", "prefer")}
-    return two_processes(world, "ddp", {"ddp": []} | others)
+    names = ("frozen", "product", "prefer", "reweight")
+    return two_processes(world, "ddp", {"ddp": []} | {f"ddp-{name}": others(world, name) for name in names})
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +167,7 @@ def zero3(world: Path) -> dict[str, Trained]:
         "zero3": ["train.save_steps=3"],
         "zero3-resumed": ["train.save_steps=3", f"--resume={world / 'zero3' / 'checkpoint-3'}"],
         "zero3-by-tokens": ["train.micro_batch_tokens=700"],
-        **{f"zero3-{name}": OTHERS[name] for name in ("product-plain", "refined-only", "prefer-orpo")},
+        **{f"zero3-{name}": others(world, name) for name in UNDER_ZERO3},
         "zero3-lora": LORA,
     }
     return two_processes(world, "zero3", trainings)
@@ -167,7 +180,7 @@ def assert_trained_alike(
     assert len(logs(one)) == STEPS
     for record in records:
         assert (record["world_size"], record["backend"]) == (2, "gloo")
-        shares = tuple({"kl_rows"} & logs(one)[0].keys())
+        shares = tuple({"kl_rows", "sample_weight"} & logs(one)[0].keys())
         assert_same_values(record["logs"], logs(one), ("grad_norm", "debiased_accuracy", *shares), terms)
     assert_same_weights(run / "model.safetensors", one / "model.safetensors")
     assert [entry["step"] for entry in logs(one, "eval_loss")] == [3, 6]
@@ -220,16 +233,18 @@ def test_micro_batches_by_tokens_train_as_one_process_by_samples(zero3: dict[str
 @pytest.mark.parametrize(
     ("launcher", "objective"),
     [
-        *(("ddp", name) for name in ("frozen", "product", "prefer")),
-        *(("zero3", name) for name in ("product-plain", "refined-only", "prefer-orpo")),
+        *(("ddp", name) for name in ("frozen", "product", "prefer", "reweight")),
+        *(("zero3", name) for name in UNDER_ZERO3),
     ],
 )
 def test_other_objectives_train_as_on_one_process(
     request: pytest.FixtureRequest, world: Path, launcher: str, objective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("D2E_CACHE", str(world / "cache-of-one"))
-    alone = one_process(world, world / f"{objective}-alone", *OTHERS[objective])
+    alone = one_process(world, world / f"{objective}-alone", *others(world, objective))
     run, records = request.getfixturevalue(launcher)[f"{launcher}-{objective}"]
+    if objective.startswith("reweight"):
+        assert 0.05 < logs(alone)[0]["sample_weight"] < 0.95, "all answers count about equally"
     assert_trained_alike(records, run, alone, TERMS[objective])
 
 
