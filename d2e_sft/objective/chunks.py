@@ -84,6 +84,8 @@ class _ChunkedLoss:
             log_probabilities(self._logits({view: self.states[view][part]})[view], self.tokens.targets[part])
             for part in self.parts
         ]
+        # Autocast would reuse the head that was cast without gradient.
+        torch.clear_autocast_cache()
         return torch.cat(of_parts)
 
     def _of_chunk(self, part: slice, gradients: _Gradients | None) -> dict[str, Tensor]:

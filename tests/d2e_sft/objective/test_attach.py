@@ -191,6 +191,7 @@ def test_gradient_checkpointing_changes_nothing(view_gradients: Any, packing: Pa
         *product(["llama"], [torch.bfloat16, torch.float16], [{"view_gradients": "original"}]),
         # By divergence: rounding may change which token is the likeliest, and so the other kind of weight.
         ("llama", torch.bfloat16, {"objective": "product"}),
+        ("llama", torch.bfloat16, {"objective": "reweight"}),
         ("llama", torch.float16, {"objective": "honest-teacher"}),
         *product(["llama"], [torch.bfloat16, torch.float16], [{"objective": "weighted", "alpha_weight": "jsd"}]),
     ],
