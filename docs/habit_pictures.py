@@ -1,4 +1,4 @@
-"""Draw docs/images/habit-ways.svg and habit-mechanism.svg from docs/results/habit.json.
+"""Draw the pictures of the studies on the habit task from the rows in docs/results.
 
 `python docs/habit_pictures.py`; a test compares the pictures with the rows.
 """
@@ -6,67 +6,107 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, STYLE
+from eval.score.statistics import Interval
 from eval.sweep.curves import PLAIN, Curve, Way, averaged, over_seeds, ways
 from eval.sweep.rows import WITHOUT_CONTEXT, read_rows
 
 DOCS = Path(__file__).resolve().parent
-ROWS = DOCS / "results" / "habit.json"
+RESULTS = DOCS / "results"
 AXES = ["seed", "strength", "data", "objective"]
 STRENGTH, DEBIASED = 0.95, "d2e:alpha=0.5"
 NAMES = {
     "sft": "SFT",
     "d2e": "D²E, gradient through all views",
     "d2e-original": "D²E, gradient through the original view",
+    "no-distill": "D²E without the KL term, all views",
+    "no-distill-original": "D²E without the KL term, original view",
     "teacher": "teacher",
     "product": "product",
+    "prefer": "prefer (DPO)",
 }
-# Data, objective and decoder of each row of the first picture, the best way first.
-SHOWN = (
-    ("swapped", "teacher", PLAIN),
-    ("swapped", "sft", PLAIN),
-    ("as-is", "teacher", PLAIN),
-    ("as-is", "sft", PLAIN),
-    ("as-is", "product", PLAIN),
-    ("as-is", "d2e-original", DEBIASED),
-    ("as-is", "d2e", DEBIASED),
-)
 Found = dict[Way, list[Curve]]
 
 
+class Study(NamedTuple):
+    """A file of rows, and the data, objective and decoder of the ways to draw, the best first."""
+
+    rows: str
+    shown: tuple[tuple[str, str, str], ...]
+
+
+HABIT = Study(
+    "habit.json",
+    (
+        ("swapped", "teacher", PLAIN),
+        ("swapped", "sft", PLAIN),
+        ("as-is", "teacher", PLAIN),
+        ("as-is", "sft", PLAIN),
+        ("as-is", "product", PLAIN),
+        ("as-is", "d2e-original", DEBIASED),
+        ("as-is", "d2e", DEBIASED),
+    ),
+)
+CHOOSING = Study(
+    "choosing-habit.json",
+    (
+        ("swapped", "prefer", PLAIN),
+        ("swapped", "teacher", PLAIN),
+        ("swapped", "sft", PLAIN),
+        ("as-is", "prefer", PLAIN),
+        ("as-is", "no-distill", DEBIASED),
+        ("as-is", "teacher", PLAIN),
+        ("as-is", "sft", PLAIN),
+        ("as-is", "d2e", DEBIASED),
+    ),
+)
+
+
 def way(data: str, objective: str, decoder: str) -> Way:
-    """A way of the study at the drawn strength."""
+    """A way of the studies at the drawn strength."""
     return Way((("strength", STRENGTH), ("data", data), ("objective", objective)), decoder)
 
 
-def ways_picture(found: Found) -> Figure:
-    """Aligned and conflict accuracy at the end of training: the mean over seeds and each seed as a point."""
-    shown = [(one, found[way(*one)]) for one in SHOWN if way(*one) in found]
+def found_in(study: Study) -> Found:
+    return ways(read_rows(RESULTS / study.rows), AXES)
+
+
+def ways_picture(study: Study) -> Figure:
+    """Aligned and conflict accuracy at the end of training: mean, 95 % interval and seeds."""
+    found = found_in(study)
+    shown = [(one, found[way(*one)]) for one in study.shown if way(*one) in found]
     figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1), layout="constrained")
     panel = figure.add_subplot()
     for place, (_, curves) in enumerate(reversed(shown)):
         for key, colour, shift in (("aligned", COLOURS[1], 0.14), ("conflict", COLOURS[0], -0.14)):
             ends = [100 * curve.last[key] for curve in curves]
+            mean = over_seeds(ends)
             label = f"{key} (the habit is {'right' if key == 'aligned' else 'wrong'})" if place == 0 else None
-            panel.barh(place + shift, over_seeds(ends).mean, height=0.26, color=colour, alpha=0.55, label=label)
+            panel.barh(place + shift, mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
             panel.plot(ends, [place + shift] * len(ends), "o", color=colour, markersize=3.5)
+            panel.plot([max(mean.low, 0), min(mean.high, 100)], [place + shift] * 2, color="#444444", linewidth=1)
     names = [f"{NAMES[objective]}{', swapped data' if data == 'swapped' else ''}" for (data, objective, _), _ in shown]
     seeds = [f"{name} ({len(curves)})" for name, (_, curves) in zip(names, shown, strict=True)]
     panel.set_yticks(range(len(shown)), list(reversed(seeds)), fontsize=9)
-    panel.set(xlim=(0, 101), xlabel="answers that are right, percent (bars: mean over seeds; points: seeds)")
+    panel.set(xlim=(0, 101))
+    panel.set_xlabel("accuracy, percent (bars: mean; lines: 95 % interval; points: seeds)", fontsize=9)
     figure.legend(loc="outside upper right", frameon=False, ncols=2, fontsize=9)
     return figure
 
 
-def mechanism_picture(found: Found) -> Figure:
+def mechanism_picture(study: Study) -> Figure:
     """Answers during training: the habit without the context, and both kinds of rows with it."""
+    found = found_in(study)
     objectives = [name for name in ("sft", "d2e", "d2e-original") if way("as-is", name, PLAIN) in found]
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     panels = figure.subplots(1, len(objectives), sharey=True, squeeze=False)[0]
@@ -96,17 +136,75 @@ def _draw(panel: Axes, curves: Sequence[Curve], key: str, colour: str, style: st
     panel.plot(steps, values, style, color=colour, linewidth=1.7, label=label)
 
 
-def picture(draw: str) -> str:
-    """One of the two as SVG text, the same for the same rows."""
-    found = ways(read_rows(ROWS), AXES)
-    with mpl.rc_context({**STYLE, "svg.hashsalt": draw}):
-        figure = {"habit-ways": ways_picture, "habit-mechanism": mechanism_picture}[draw](found)
+def by_decoding(file: str) -> dict[str, dict[str, dict[str, Interval]]]:
+    """Objective → decoding → `aligned`, `conflict`, `habit` → percent over seeds, of a sweep scored in several ways.
+
+    `habit` is the share of conflict rows that are answered with the habit.
+    """
+    ends: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for row in json.loads((RESULTS / file).read_text(encoding="utf-8"))["rows"]:
+        values, decoding = row.get("values", row), row.get("values", {}).get("evaluation", "default")
+        if decoding != "default" and row["scores"] is not None and float(values["strength"]) == STRENGTH:
+            at = ends.setdefault(values["objective"], {}).setdefault(decoding, {})
+            own = row["subsets"]["subsets"]
+            accuracies = {key: own[key]["accuracy"] for key in ("aligned", "conflict")}
+            for key, value in {**accuracies, "habit": own["conflict"]["habit_rate"]}.items():
+                at.setdefault(key, []).append(100 * value["mean"])
+    return {
+        objective: {decoding: {key: over_seeds(own) for key, own in at.items()} for decoding, at in found.items()}
+        for objective, found in ends.items()
+    }
+
+
+def alpha_picture(file: str) -> Figure:
+    """Accuracy and habit by the α of decoding: mean and 95 % interval over seeds, one seed without."""
+    found = by_decoding(file)
+    figure = Figure(figsize=(7.2, 3.3), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    decodings = list(next(iter(found.values())))
+    told = {"aligned": "aligned: right", "conflict": "conflict: right", "habit": "conflict: the habit"}
+    for panel, (key, title) in zip(panels, told.items(), strict=True):
+        for index, (objective, at) in enumerate(found.items()):
+            own = [at[decoding][key] for decoding in decodings]
+            bounds = [(one.mean - max(one.low, 0), min(one.high, 100) - one.mean) for one in own]
+            panel.errorbar(
+                [place + 0.13 * (index - len(found) / 2) for place in range(len(own))],
+                [one.mean for one in own],
+                list(zip(*bounds, strict=True)),
+                label=NAMES[objective],
+                color=COLOURS[index],
+                linestyle="none",
+                marker="o",
+                markersize=4,
+                elinewidth=0.8,
+            )
+        panel.set_xticks(range(len(decodings)), [name.replace("-", "\n") for name in decodings], fontsize=8)
+        panel.set_title(title, fontsize=9)
+        panel.set(ylim=(-3, 103), xlabel="α of decoding")
+        panel.grid(color="#eeeeee", linewidth=0.6)
+    panels[0].set_ylabel("percent of the answers")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", frameon=False, ncols=2, fontsize=8)
+    return figure
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "habit-ways": partial(ways_picture, HABIT),
+    "habit-mechanism": partial(mechanism_picture, HABIT),
+    "choosing-ways": partial(ways_picture, CHOOSING),
+    "choosing-alpha": partial(alpha_picture, "choosing-alpha.json"),
+}
+
+
+def picture(name: str) -> str:
+    """One of `FIGURES` as SVG text, the same for the same rows."""
+    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, facecolor="white")
+        FIGURES[name]().savefig(buffer, format="svg", metadata={"Date": None}, facecolor="white")
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
 if __name__ == "__main__":
-    for name in ("habit-ways", "habit-mechanism"):
+    for name in FIGURES:
         (DOCS / "images" / f"{name}.svg").write_text(picture(name), encoding="utf-8")
         print(f"written: docs/images/{name}.svg")
