@@ -27,7 +27,7 @@ from d2e_sft.train.steps.loader import Draws, TokenBudgetSteps, problems
 from d2e_sft.util.errors import UserError
 
 _ENOUGH_S = 10.0  # no further micro-batch is timed after this
-_DRAWS = 32  # micro-batches whose tokens are averaged
+DRAWS = 32  # micro-batches whose tokens are averaged
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The first micro-batches of a run, shuffled, as row indices.
+    """The micro-batches of the first epoch, shuffled, as row indices.
 
     Attributes:
         heaviest: The micro-batch with the most tokens.
@@ -95,13 +95,13 @@ def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> D
         longest = sorted(order, key=lambda i: costs.of_micro_batch([i]), reverse=True)
         random.Random(0).shuffle(order)
         found = [order[start : start + size] for start in range(0, len(rows), size)]
-        return Drawn(found[:_DRAWS], longest[:size], steps.accumulation, [])
+        return Drawn(found, longest[:size], steps.accumulation, [])
     draws = Draws(train.batch_size, train.seed, train.rows_per_context)
     counted, budget = costs.budgeted(train.micro_batch_tokens, train.per_device_train_batch_size)
     epoch = list(TokenBudgetSteps(counted, draws, budget, processes=steps.processes))
     found = [part for step in epoch for part in step if part]
     notes = list(problems(costs, train, layout))
-    return Drawn(found[:_DRAWS], max(found, key=costs.of_micro_batch), len(found) / len(epoch), notes)
+    return Drawn(found, max(found, key=costs.of_micro_batch), len(found) / len(epoch), notes)
 
 
 def measure_speed(plan: Plan) -> Speed | None:

@@ -15,6 +15,7 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import EncodedSample
+from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import choose_layout, collator_for
@@ -27,7 +28,7 @@ from d2e_sft.objective.bias_model import (
 )
 from d2e_sft.objective.reference import REFERENCE
 from d2e_sft.train.checks import count_steps, loads_whole_steps
-from d2e_sft.train.dry_run.costs import Plan, draw, measure_speed, memory_lines, time_lines
+from d2e_sft.train.dry_run.costs import DRAWS, Drawn, Plan, draw, measure_speed, memory_lines, time_lines
 from d2e_sft.train.prepare import adapter_config, load_on_all, settle_recipe, wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, describe_rows, read_rows
 from d2e_sft.train.run_folder import starting_point
@@ -98,10 +99,10 @@ def dry_run(
     section("lengths", _length_lines(recipe, training, loaded))
     steps = count_steps(recipe.train, len(training.samples), where.processes)
     drawn = draw(recipe, rows, layout, steps)
-    batches = [collate([rows[i] for i in part]) for part in drawn.micro_batches]
+    batches = [collate([rows[i] for i in part]) for part in drawn.micro_batches[:DRAWS]]
     heaviest = collate([rows[i] for i in drawn.heaviest])
     plan = Plan(recipe, model, layout, steps, batches, heaviest, drawn.of_a_step, where.launcher)
-    section("layout", _layout_lines(plan, where))
+    section("layout", [*_layout_lines(plan, where), *_lines_about_contexts(plan, drawn, rows, collate)])
     section("steps", [*_step_lines(plan), *(f"warning: {note}" for note in drawn.notes)])
     speed = measure_speed(plan) if where.weights else None
     section(f"memory per device{on}", memory_lines(plan, speed))
@@ -113,6 +114,20 @@ def _layout_lines(plan: Plan, where: Where) -> list[str]:
     unchecked = [] if where.weights else ["whether packed rows are exact is checked only with weights"]
     tokens = f"{laid_out:.0f} as laid out, {apart:.0f} as separate views ({laid_out / apart:.2f} ×)"
     return [plan.layout.describe(), *unchecked, f"average tokens of a micro-batch: {tokens}"]
+
+
+def _lines_about_contexts(plan: Plan, drawn: Drawn, rows: Sequence[Row], collate: Any) -> list[str]:
+    """Say how many tokens of an epoch rows with the same context save, if they are drawn together."""
+    train = plan.recipe.train
+    if train.rows_per_context == 1 or drawn.notes:
+        return []
+    singly = plan.recipe.model_copy(update={"train": train.model_copy(update={"rows_per_context": 1})})
+    ours, theirs = (
+        sum(collate([rows[i] for i in part])["input_ids"].numel() for part in one.micro_batches)
+        / sum(map(len, one.micro_batches))  # under a launcher they are those of one process
+        for one in (drawn, draw(singly, rows, plan.layout, plan.steps))
+    )
+    return [f"tokens per row: {ours:.0f}, {ours / theirs:.2f} × those of rows drawn singly ({theirs:.0f})"]
 
 
 def _count_processes(processes: int) -> str:

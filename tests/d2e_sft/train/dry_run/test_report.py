@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from d2e_sft.config.recipe import load_recipe
+from d2e_sft.data.sample import write_samples
 from d2e_sft.data.views import EncodedSample
 from d2e_sft.train.dry_run.report import Where, dry_run, length_table, render_example
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.command import output_of, refusal_of
-from tests.tiny import make_sample, tiny_tokenizer
+from tests.tiny import make_sample, make_samples, tiny_tokenizer
 
 
 def shown(recipe_file: Path, *overrides: str, where: Where = Where(), **options: Any) -> str:  # noqa: B008
@@ -168,6 +169,19 @@ def test_rows_per_context_are_told_and_what_they_save(recipe_file: Path) -> None
     assert re.search(r"batch \d+, up to 3 with the same context together = ", text)
     assert re.search(r"a step: [\d.]+ micro-batches of at most 4 samples \([\d.]+ samples on average\)", text)
     assert "warning: train.rows_per_context=3 saves no tokens: no two rows have the same context" in text
+    assert "tokens per row" not in text
+
+
+def test_what_rows_with_the_same_context_save_is_told(recipe_file: Path, tmp_path: Path) -> None:
+    contexts = [f"Word {number} came, and then more words of the same long text came. " * 4 for number in (1, 2)]
+    samples = [sample.model_copy(update={"context": contexts[i % 2]}) for i, sample in enumerate(make_samples(16))]
+    write_samples(samples, tmp_path / "train.jsonl")
+    text = shown(recipe_file, f"data.train={tmp_path / 'train.jsonl'}", "train.rows_per_context=4")
+    found = re.search(r"tokens per row: (\d+), ([\d.]+) × those of rows drawn singly \((\d+)\)", text)
+    assert found is not None
+    ours, theirs = int(found[1]), int(found[3])
+    assert ours / theirs == pytest.approx(float(found[2]), abs=0.02)
+    assert ours < 0.95 * theirs, "micro-batches of four samples hold one context instead of two"
 
 
 @pytest.mark.parametrize("overrides", [[], ["model.lora={init_lora_weights: pissa}"], ["train.packing=batched"]])
