@@ -8,6 +8,7 @@ Legend: n samples.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ class TokenCosts:
         views: Computed views of each row if rows are padded, else empty.
         contexts: (n) equal for rows with the same context; empty if no row has one.
         saved: Context → tokens that each further row with it saves in a micro-batch.
+        in_rows: Whether each row costs 1, for a budget of rows.
     """
 
     tokens: Sequence[int]
@@ -38,6 +40,7 @@ class TokenCosts:
     views: Sequence[int] = ()
     contexts: Sequence[Hashable] = ()
     saved: Mapping[Hashable, int] = field(default_factory=dict)
+    in_rows: bool = False
 
     @classmethod
     def of(cls, rows: Sequence[Row], layout: Layout, d2e: D2ESection) -> TokenCosts:
@@ -85,7 +88,7 @@ class TokenCosts:
         if tokens is not None:
             return self, tokens
         ones, nothing = [1] * len(self.tokens), dict.fromkeys(self.saved, 0)
-        return replace(self, tokens=ones, shared=0, views=(), saved=nothing), rows
+        return replace(self, tokens=ones, shared=0, views=(), saved=nothing, in_rows=True), rows
 
     def why_nothing_is_saved(self, layout: Layout) -> str | None:
         """Return why rows with the same context share no tokens; None if some do."""
@@ -110,11 +113,11 @@ def cut_by_tokens(rows: Sequence[int], costs: TokenCosts, budget: int, processes
     """Cut the rows of an optimiser step into micro-batches of at most `budget` tokens, a multiple of `processes`.
 
     Packed micro-batches are filled evenly (the longest sample first, each into the emptiest one, rows with the same
-    context together), padded ones hold samples of similar length. A sample over the budget is a micro-batch of its
-    own. With fewer samples than processes, some micro-batches are empty.
+    context together), padded ones hold samples of similar length. A budget of rows is filled. A sample over the
+    budget is a micro-batch of its own. With fewer samples than processes, some micro-batches are empty.
     """
     order = sorted(rows, key=lambda i: (-costs.tokens[i], i))
-    cut = _in_runs if costs.views else _evenly
+    cut = _in_runs if costs.views else _filled if costs.in_rows else _evenly
     count = processes
     while True:
         parts = cut(order, costs, budget, count)
@@ -136,6 +139,21 @@ def _evenly(order: Sequence[int], costs: TokenCosts, budget: int, count: int) ->
         emptiest = filled.index(min(filled))
         parts[emptiest] += groups[at]
         filled[emptiest] += loads[at]
+    return parts
+
+
+def _filled(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -> list[list[int]]:
+    count = max(count, math.ceil(len(order) / budget))
+    most = math.ceil(len(order) / count)
+    parts: list[list[int]] = [[] for _ in range(count)]
+    for group in sorted(costs.together(order), key=lambda rows: -len(rows)):  # stable
+        left = group
+        while left:
+            room = [most - len(part) for part in parts]
+            enough = [at for at in range(count) if room[at] >= len(left)]
+            at = min(enough, key=room.__getitem__) if enough else room.index(max(room))
+            parts[at] += left[: room[at]]
+            left = left[room[at] :]
     return parts
 
 

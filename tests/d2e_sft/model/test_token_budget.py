@@ -47,6 +47,8 @@ def test_rows_with_the_same_context_share_a_micro_batch() -> None:
         assert sorted(i for part in parts for i in part) == list(range(8))
         assert len(parts) % processes == 0
         assert max(map(len, parts)) <= 3
+    # Contexts of 4, 2 and 2 rows: the first fills a micro-batch and begins another, where b finds room.
+    assert cut_by_tokens(range(8), by_rows, most) == [[0, 2, 5], [7, 1, 4], [3, 6]]
     one_context = TokenCosts([40] * 4, contexts="aaaa", saved={"a": 30})
     assert sorted(map(len, cut_by_tokens(range(4), one_context, budget=500, processes=2))) == [2, 2], "none waits"
 

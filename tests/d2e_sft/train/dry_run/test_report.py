@@ -173,10 +173,12 @@ def test_rows_per_context_are_told_and_what_they_save(recipe_file: Path) -> None
 
 
 def test_what_rows_with_the_same_context_save_is_told(recipe_file: Path, tmp_path: Path) -> None:
-    contexts = [f"Word {number} came, and then more words of the same long text came. " * 4 for number in (1, 2)]
+    contexts = [f"Word {number} came, and then more words of the same long text came. " * 9 for number in (1, 2)]
     samples = [sample.model_copy(update={"context": contexts[i % 2]}) for i, sample in enumerate(make_samples(16))]
     write_samples(samples, tmp_path / "train.jsonl")
-    text = shown(recipe_file, f"data.train={tmp_path / 'train.jsonl'}", "train.rows_per_context=4")
+    text = shown(
+        recipe_file, f"data.train={tmp_path / 'train.jsonl'}", "data.max_length=2048", "train.rows_per_context=4"
+    )
     found = re.search(r"tokens per row: (\d+), ([\d.]+) × those of rows drawn singly \((\d+)\)", text)
     assert found is not None
     ours, theirs = int(found[1]), int(found[3])
