@@ -170,6 +170,7 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
     """The values that a log adds to the Trainer's own, with `values` of `ObjectiveMetrics` since the last one.
 
     - the objective's terms (`ce`, `kl`, …, nats per token; `loss` is their sum, with `kl` times kl_weight);
+    - with pairs `preference`, their loss in nats, and by TRL's names `rewards/…` and `logps/…`: means over pairs;
     - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
       decoded and by the original view only;
     - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
