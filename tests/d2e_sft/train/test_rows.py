@@ -11,19 +11,8 @@ from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.loading import load_model
 from d2e_sft.train.rows import describe_rows, read_rows
-from d2e_sft.train.samples import choose_samples
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, save_tiny_model
-
-
-def test_datasets_are_chosen_from_in_equal_numbers_in_file_order() -> None:
-    samples = [make_sample(n, dataset="large" if n < 8 else "small") for n in range(10)]
-    chosen = choose_samples(samples, 4, seed=0)
-    assert [sample.dataset for sample in chosen] == ["large", "large", "small", "small"]
-    assert [sample.id for sample in chosen] == sorted(sample.id for sample in chosen)
-    assert chosen == choose_samples(samples, 4, seed=0)
-    assert sum(sample.dataset == "small" for sample in choose_samples(samples, 8, seed=0)) == 2
-    assert choose_samples(samples, None, seed=0) == samples
 
 
 def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import struct
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.train.evaluation import callbacks
-from d2e_sft.util.errors import UserError
 from tests.command import program
 from tests.factories import log_history, make_world, write_recipe
 from tests.tiny import make_sample
@@ -125,27 +122,3 @@ def test_trackio_gets_curves_the_recipe_and_the_table(trained: Path) -> None:
     assert configured["recipe"]["d2e"]["alpha"] == 0.7
     tables = [entry["held_out_predictions"] for entry in logged if "held_out_predictions" in entry]
     assert len(tables) == 2
-
-
-def test_each_run_of_a_process_has_its_own_project_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    with callbacks.trackers([], "none"):
-        assert "WANDB_PROJECT" not in os.environ
-    for project in ("one", "two"):
-        with callbacks.trackers(["wandb"], project):
-            assert os.environ["WANDB_PROJECT"] == project
-        assert "WANDB_PROJECT" not in os.environ, "a later training of the process would be filed there"
-    monkeypatch.setenv("WANDB_PROJECT", "mine")
-    with callbacks.trackers(["wandb"], "three"):
-        assert os.environ["WANDB_PROJECT"] == "mine"
-    assert os.environ["WANDB_PROJECT"] == "mine"
-
-
-def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_PROJECT", "mine")
-    monkeypatch.setattr(callbacks, "find_spec", lambda name: None if name == "swanlab" else object())
-    with callbacks.trackers(["wandb"], "d2e-sft"):
-        pass
-    said = r"train\.report_to=swanlab: the package swanlab is not installed"
-    with pytest.raises(UserError, match=said), callbacks.trackers(["wandb", "swanlab"], "d2e-sft"):
-        pass

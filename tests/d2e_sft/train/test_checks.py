@@ -1,0 +1,80 @@
+"""What is checked and counted of a run before torch is imported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.train import checks
+from d2e_sft.train.checks import check_recipe, count_steps
+from d2e_sft.util.errors import UserError
+
+
+def recipe(folder: Path, **train: Any) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "model": {"name": str(folder / "model")},
+            "data": {"train": str(folder / "train.jsonl"), "max_length": 1000},
+            "train": {"output_dir": str(folder / "run"), "batch_size": 8, "per_device_train_batch_size": 2, **train},
+        }
+    )
+
+
+def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
+    asked = recipe(tmp_path, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
+    steps = count_steps(asked.train, 7, processes=2)
+    assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
+
+
+def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(world: Path) -> None:
+    with pytest.raises(UserError, match=r"train.optim=grokadamw: needs the package grokadamw") as caught:
+        check_recipe(recipe(world, optim="grokadamw"), processes=1)
+    assert "pip install grokadamw" in str(caught.value)
+    check_recipe(recipe(world, optim="sgd"), processes=1)
+
+
+def test_what_needs_no_model_is_refused_before_one_is_loaded(world: Path) -> None:
+    for key in ("train", "dev", "probe"):
+        asked = recipe(world)
+        setattr(asked.data, key, "none.jsonl")
+        with pytest.raises(UserError, match=r"none.jsonl: no such file"):
+            check_recipe(asked, processes=1)
+    with pytest.raises(
+        UserError, match=r"cannot be split over 3 processes in micro-batches of train.per_device_train_batch_size=2"
+    ):
+        check_recipe(recipe(world), processes=3)
+
+
+def test_float16_weights_are_refused(tmp_path: Path) -> None:
+    asked = recipe(tmp_path)
+    asked.model.dtype = "float16"
+    with pytest.raises(UserError, match="gradients of float16 weights underflow"):
+        check_recipe(asked, processes=1)
+
+
+def test_each_run_of_a_process_has_its_own_project_unless_the_user_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    with checks.trackers([], "none"):
+        assert "WANDB_PROJECT" not in os.environ
+    for project in ("one", "two"):
+        with checks.trackers(["wandb"], project):
+            assert os.environ["WANDB_PROJECT"] == project
+        assert "WANDB_PROJECT" not in os.environ, "a later training of the process would be filed there"
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    with checks.trackers(["wandb"], "three"):
+        assert os.environ["WANDB_PROJECT"] == "mine"
+    assert os.environ["WANDB_PROJECT"] == "mine"
+
+
+def test_a_tracker_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "swanlab" else object())
+    with checks.trackers(["wandb"], "d2e-sft"):
+        pass
+    said = r"train\.report_to=swanlab: the package swanlab is not installed"
+    with pytest.raises(UserError, match=said), checks.trackers(["wandb", "swanlab"], "d2e-sft"):
+        pass
