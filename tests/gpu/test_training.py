@@ -28,7 +28,10 @@ def train(
     machine: Machine, folder: Path, model: Any, trainer_class: type[D2ETrainer] = D2ETrainer, **options: Any
 ) -> D2ETrainer:
     rows = synthetic_rows(8, machine.size(200, 20), model.config.vocab_size)
-    own = {name: options.pop(name) for name in ("micro_batch_tokens", "bias_model") if name in options}
+    if options.get("objective") == "prefer":
+        rows = [{**row, "rejected": row["answer"][::-1]} for row in rows]
+    names = ("micro_batch_tokens", "bias_model", "objective", "prefer_form")
+    own = {name: options.pop(name) for name in names if name in options}
     args = TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=8, max_steps=6, learning_rate=2e-3, logging_steps=1,
         lr_scheduler_type="constant", save_strategy="no", report_to="none", disable_tqdm=True,
@@ -72,6 +75,28 @@ def test_a_bias_model_is_the_model_before_training(
     assert frozen[0] == pytest.approx(own[0], rel=2e-2 if machine.on_cuda else 1e-5)
     assert frozen[-1] != pytest.approx(own[-1], rel=1e-5)
     assert frozen[-1] < 0.9 * frozen[0]
+
+
+@pytest.mark.parametrize("form", ["dpo", "orpo"])
+def test_preferences_are_learnt(
+    machine: Machine,
+    tmp_path: Path,
+    record_property: pytest.RecordProperty,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))  # of the reference's log-probabilities
+    model = machine.model("smollm2-135m", layers=4)
+    trainer = train(machine, tmp_path / "run", model, objective="prefer", prefer_form=form)
+    entries = [entry for entry in trainer.state.log_history if "rewards/margins" in entry]
+    margins = [entry["rewards/margins"] for entry in entries]
+    record_property("layout", trainer.layout.describe())
+    record_property("margins", margins)
+    if form == "dpo":  # until the first step the model is its reference
+        assert margins[0] == pytest.approx(0, abs=2e-2 if machine.on_cuda else 1e-5)
+        assert entries[0]["preference"] == pytest.approx(0.6931, abs=1e-2)
+    assert margins[-1] > margins[0]
+    assert entries[-1]["preference"] < entries[0]["preference"]
 
 
 class Overflowing(D2ETrainer):
