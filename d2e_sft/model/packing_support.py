@@ -67,6 +67,8 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
     """
     causal = bare_model(model)
     given = causal.config._attn_implementation
+    # On padded rows in bfloat16 cuDNN's attention gave NaN (torch 2.11 on an H100); torch's other kernels do not.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     if causal.config.is_encoder_decoder:
         if packing not in ("auto", "batched"):
             raise _inexact(packing, "an encoder sees its whole input at once, so views share no prefix")

@@ -178,7 +178,7 @@ def paired(changes: Sequence[float]) -> Difference:
     mean = float(np.mean(changes))
     if len(changes) < 2:
         return Difference(mean, -math.inf, math.inf, 1.0)
-    if len(set(changes)) == 1:  # the same for every seed, so no variance to test against: p of a sign-flip test
+    if np.ptp(changes) < 1e-9:  # the same for every seed, so no variance to test against: p of a sign-flip test
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - len(changes)))
     from scipy.stats import ttest_1samp
 

@@ -95,12 +95,11 @@ def ends_table(setting: Setting) -> Table:
             subset, _, dataset = key.partition("_")
             change = one.after_training.get(key) if one is not None and one.seeds > 1 else None
             apart = "" if change is None else points(change, star=False)
-            verdict = "" if change is None else "decided" if change.significant else "not decided"
             accuracy = percent(over_seeds([curve.last[key] for curve in curves]).mean)
             name, seeds = way.name(setting.axes), str(len(curves))
-            lines.append([name, seeds, subset, dataset, accuracy, apart, corrected_p(change), verdict])
+            lines.append([name, seeds, subset, dataset, accuracy, apart, corrected_p(change)])
     shown = any(line[3] for line in lines)
-    columns = ["way", "seeds", "subset", "dataset", "accuracy", "Δ at equal steps", "p", "verdict"]
+    columns = ["way", "seeds", "subset", "dataset", "accuracy", "Δ at equal steps", "p"]
     return Table.of(
         [*columns[:3], *columns[3 + (not shown) :]], [[*row[:3], *row[3 + (not shown) :]] for row in lines]
     )

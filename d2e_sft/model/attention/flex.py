@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from d2e_sft.model.packing import AttentionPlan, pack
 logger = logging.getLogger(__name__)
 # The pattern is materialised once per batch before it is packed into blocks: 2²⁶ pairs take half a gigabyte.
 _MOST_PAIRS = 2**26
+_MOST_KERNELS = 64
 
 
 def flex_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
@@ -59,8 +61,16 @@ def flex_agrees(device: torch.device, *, heads: int, key_heads: int, width: int)
 def _kernel(device: str) -> Any:
     from torch.nn.attention.flex_attention import flex_attention as kernel
 
-    # Uncompiled it builds the whole score matrix, which is fine for comparisons on the CPU.
-    return torch.compile(kernel, dynamic=True) if device == "cuda" else kernel
+    if device != "cuda":
+        return kernel  # uncompiled it builds the whole score matrix, which is fine for comparisons on the CPU
+    # Kernels differ with gradients on or off, mixed precision, and heads. After 8 of them, torch's limit, a call
+    # would silently go on uncompiled, several times slower (seen on an H100).
+    if "recompile_limit" in inspect.signature(torch.compile).parameters:
+        return torch.compile(kernel, dynamic=True, recompile_limit=_MOST_KERNELS)
+    from torch._dynamo import config  # torch before 2.13 has the limit there alone
+
+    config.recompile_limit = max(config.recompile_limit, _MOST_KERNELS)
+    return torch.compile(kernel, dynamic=True)
 
 
 def _block_mask(plan: AttentionPlan, device: torch.device, window: int | None) -> Any:

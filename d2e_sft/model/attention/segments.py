@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from d2e_sft.model.packing import AttentionPlan
 
@@ -41,7 +42,7 @@ def _lower_right_attention(query: Tensor, key: Tensor, value: Tensor, options: L
         q_position = torch.arange(total - length, total, device=query.device)
         distance = q_position[:, None] - torch.arange(total, device=query.device)[None, :]
         mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-    elif length < total:
+    elif length < total and not isinstance(query, FakeTensor):  # without values, the plain causal form has its memory
         from torch.nn.attention.bias import causal_lower_right
 
         mask = causal_lower_right(length, total)  # the only form that CUDA's fused kernels take without a matrix
