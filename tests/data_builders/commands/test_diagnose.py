@@ -20,15 +20,15 @@ SPEC = "train: mine.csv\ntest: 0.2\nformat: qa\nrelation: none\n"
 def test_a_description_is_diagnosed_without_a_build_and_the_page_says_the_same(tmp_path: Path) -> None:
     spec = write(tmp_path, mine_csv=ROWS, mine_yaml=SPEC)
     printed = output_of("data", "diagnose", spec, "--html", tmp_path / "page.html", "--json", tmp_path / "d.json")
-    assert "recommended: D²E without the KL term" in printed
+    assert "recommended: SFT, compared with D²E without the KL term" in printed
     assert f"$ d2e data build --datasets {spec} --out data/mine" in printed.replace(" \\\n      ", " ")
     assert "note: With 16 training rows" in printed
     assert "No model was asked: add --model NAME." in printed
     found = json.loads((tmp_path / "d.json").read_text())
     assert found["measures"]["rows"] == 16
-    assert found["recommended"]["name"] == "D²E without the KL term"
+    assert found["recommended"]["name"] == "SFT, compared with D²E without the KL term"
     page = (tmp_path / "page.html").read_text()
-    assert "Recommended: D²E without the KL term" in page
+    assert "Recommended: SFT, compared with D²E without the KL term" in page
     assert all(command.replace("'", "&#39;") in page for command in found["recommended"]["commands"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "mine.csv", "mine.yaml", "page.html"]
 

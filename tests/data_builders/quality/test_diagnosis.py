@@ -70,7 +70,11 @@ def test_measures_are_the_shares_of_the_rows() -> None:
     ("samples", "method", "words"),
     [
         ([tag(row(n), "unknown", [str(1900 + n)]) for n in range(40)], "SFT on swapped rows", "--swap 0.5"),
-        ([row(n) for n in range(40)], "D²E without the KL term", "--method no-distill data.train=rows.parquet"),
+        (
+            [row(n) for n in range(40)],
+            "SFT, compared with D²E without the KL term",
+            "--method no-distill data.train=rows.parquet",
+        ),
         ([row(n, context="", refined_context=None) for n in range(40)], "SFT", "0% of the rows have a context"),
         ([row(n, answers=["it was hot and dry"]) for n in range(40)], "Look at the rows first", "data show data/mine"),
         (
@@ -78,7 +82,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
                 tag(row(n, context=f"Ann left, day {n}", answers=["Ann left"]), "aligned", ["Ann left"])
                 for n in range(40)
             ],
-            "D²E without the KL term",
+            "SFT, compared with D²E without the KL term",
             "100% of the answers can be guessed",
         ),
         (
