@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from functools import cache
 from typing import Any
@@ -65,9 +64,7 @@ def _kernel(device: str) -> Any:
         return kernel  # uncompiled it builds the whole score matrix, which is fine for comparisons on the CPU
     # Kernels differ with gradients on or off, mixed precision, and heads. After 8 of them, torch's limit, a call
     # would silently go on uncompiled, several times slower (seen on an H100).
-    if "recompile_limit" in inspect.signature(torch.compile).parameters:
-        return torch.compile(kernel, dynamic=True, recompile_limit=_MOST_KERNELS)
-    from torch._dynamo import config  # torch before 2.13 has the limit there alone
+    from torch._dynamo import config
 
     config.recompile_limit = max(config.recompile_limit, _MOST_KERNELS)
     return torch.compile(kernel, dynamic=True)
