@@ -13,7 +13,7 @@ from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.built import manifest_of
 from d2e_sft.data.conversation import Conversation
 from d2e_sft.data.row_files import MOST_CHARACTERS, jsonl_rows, parquet_rows, write_rows
-from d2e_sft.util.answers import normalise
+from d2e_sft.util.answers import contains, normalise
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
@@ -128,7 +128,8 @@ class EventSample(BaseModel):
         """A rejected answer, in the form of `answers`, and where it is from; None if there is none.
 
         It is `rejected`, else the habit, else the answer before a swap. Habits and former answers that are right, or
-        no option of a sample with options, are passed over.
+        no option of a sample with options, are passed over. So is free text that contains an accepted answer or is a
+        part of one (`Lee` of `Ann Lee`), unless the row's subset is `conflict`.
         """
         swapped = self.meta.get("swapped")
         former = swapped.get("from") if isinstance(swapped, dict) else None
@@ -145,7 +146,12 @@ class EventSample(BaseModel):
         if self.candidates:
             chosen, right = [form for form in forms if form in self.candidates], set(self.answers)
             return [] if (right == set(chosen) if self.format == "mcq" else right & set(chosen)) else chosen
-        return [] if {normalise(form) for form in forms} & set(map(normalise, self.answers)) else list(forms)
+        same = any(normalise(form) == normalise(answer) for form in forms for answer in self.answers)
+        # Unless the row says so, a part of an accepted answer need not contradict it, nor what contains one.
+        near = self.subset != "conflict" and any(
+            contains(form, answer) or contains(answer, form) for form in forms for answer in self.answers
+        )
+        return [] if same or near else list(forms)
 
 
 def check_row(row: Any) -> EventSample | str:

@@ -16,6 +16,12 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def contains(text: str, words: str) -> bool:
+    """Whether the text has the words one after another, both normalised."""
+    key = normalise(words)
+    return bool(key) and f" {key} " in f" {normalise(text)} "
+
+
 def exact_match(prediction: str, golds: Iterable[str]) -> float:
     """1.0 when the normalised prediction equals any normalised gold answer, else 0.0."""
     return float(normalise(prediction) in {normalise(gold) for gold in golds})

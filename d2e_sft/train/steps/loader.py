@@ -101,7 +101,7 @@ class MicroBatchRows(Dataset[list[Row]]):
 
 @dataclass(frozen=True)
 class StepCollator:
-    """Collates each micro-batch of a step, under `micro_batches`; `labels` holds the answers that count."""
+    """Collates each micro-batch of a step, under `micro_batches`; `labels` holds those that count."""
 
     collate: Callable[[Sequence[Row]], dict[str, Any]]
 
@@ -110,8 +110,8 @@ class StepCollator:
             {**self.collate(rows), **({REPEATED: True} if any(REPEATED in row for row in rows) else {})}
             for rows in step
         ]
-        answers = [row["answer"] for rows in step for row in rows if REPEATED not in row]
-        return {"micro_batches": parts, "labels": right_pad(answers or [[IGNORE]], IGNORE)}
+        labels = [row for part in parts if REPEATED not in part for row in part["labels"].tolist()]
+        return {"micro_batches": parts, "labels": right_pad(labels or [[IGNORE]], IGNORE)}
 
 
 def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:

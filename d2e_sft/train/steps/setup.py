@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,21 +64,39 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     objective = attach_objective(model, d2e, through_logits=layout.through_logits, bias_head=head)
     if d2e.prefers:
         add_reference(trainer, padding)
-    rows, held_out = trainer.train_dataset, trainer.eval_dataset
-    if hasattr(rows, "__len__"):
-        trainer.train_dataset = numbered(rows)
-    if bias is not None:  # its states for all rows are computed here, and added to batches
-        if trainer.accelerator.is_main_process:
-            warn_if_trained_with_contexts(d2e)
-        given = [row for dataset in (rows, held_out) if dataset is not None for row in dataset]
-        trainer.eval_dataset = None if held_out is None else numbered(held_out, len(rows) if rows is not None else 0)
-        with trainer.compute_loss_context_manager():
-            states = bias.states(d2e, given, pad_token_id=padding, batch_size=args.per_device_eval_batch_size)
-        trainer.data_collator = FrozenCollator(trainer.data_collator, states)
+    if hasattr(trainer.train_dataset, "__len__"):
+        trainer.train_dataset = numbered(trainer.train_dataset)
+    if bias is not None:
+        add_frozen_states(trainer, bias, padding)
     trainer.data_collator = NumberedBatches(trainer.data_collator)
     if args.compile_layers:
         compile_layers(model)
     return objective
+
+
+def add_frozen_states(trainer: Any, bias: BiasModel, pad_token_id: int) -> None:
+    """Compute the bias model's states for all rows, number the held-out ones, and add the states to batches."""
+    args, d2e, rows = trainer.args, trainer.d2e, trainer.train_dataset
+    given = [] if rows is None else [*rows]
+
+    def placed(dataset: Any) -> Any:
+        start = len(given)
+        given.extend(dataset)
+        return numbered(dataset, start)
+
+    if trainer.accelerator.is_main_process:
+        warn_if_trained_with_contexts(d2e)
+    trainer.eval_dataset = of_each_set(trainer.eval_dataset, placed)
+    with trainer.compute_loss_context_manager():
+        states = bias.states(d2e, given, pad_token_id=pad_token_id, batch_size=args.per_device_eval_batch_size)
+    trainer.data_collator = FrozenCollator(trainer.data_collator, states)
+
+
+def of_each_set(held_out: Any, change: Callable[[Any], Any]) -> Any:
+    """Return changed held-out rows: None, one set, or a dict of several."""
+    if isinstance(held_out, dict):
+        return {name: change(rows) for name, rows in held_out.items()}
+    return None if held_out is None else change(held_out)
 
 
 def add_reference(trainer: Any, pad_token_id: int) -> None:
@@ -86,7 +104,7 @@ def add_reference(trainer: Any, pad_token_id: int) -> None:
 
     UserError if no training row has a rejected answer, or as `Reference.of`.
     """
-    args, d2e, rows, held_out = trainer.args, trainer.d2e, trainer.train_dataset, trainer.eval_dataset
+    args, d2e, rows = trainer.args, trainer.d2e, trainer.train_dataset
     if hasattr(rows, "__len__") and not any(row.get("rejected") for row in rows):
         raise UserError(*NO_PAIRS)
     if not d2e.needs_reference:
@@ -102,9 +120,7 @@ def add_reference(trainer: Any, pad_token_id: int) -> None:
             return with_column(dataset, REFERENCE, reference.log_probabilities(d2e, dataset, **options))
 
         trainer.train_dataset = referred(rows)
-        named = held_out if isinstance(held_out, dict) else {"": held_out}
-        found = {name: referred(dataset) for name, dataset in named.items()}
-        trainer.eval_dataset = found if isinstance(held_out, dict) else found[""]
+        trainer.eval_dataset = of_each_set(trainer.eval_dataset, referred)
 
 
 def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun | None) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 from d2e_sft.data.built import TAG
 from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Subset
+from d2e_sft.util.answers import contains
 from d2e_sft.util.errors import UserError
 from eval.run.habits.kept_answers import Questioner
 from eval.run.options import EvalOptions, resolve_options
@@ -218,18 +219,12 @@ def _habit(
     rounded = round(confidence, 4)
     sure = rounded >= threshold
     right = prediction.right if prediction.acc is None else prediction.acc == 1
-    if right or (sample.format == "qa" and any(_contains(" ".join(answers), gold) for gold in sample.answers)):
+    if right or (sample.format == "qa" and any(contains(" ".join(answers), gold) for gold in sample.answers)):
         # In the words of the row, so that the habit equals an accepted answer.
         return Habit(list(sample.answers), rounded, "aligned" if sure else "unknown")
     # A part of an accepted answer need not contradict it.
-    part = not sample.candidates and any(_contains(gold, " ".join(answers)) for gold in sample.answers)
+    part = not sample.candidates and any(contains(gold, " ".join(answers)) for gold in sample.answers)
     return Habit(answers, rounded, "conflict" if sure and not part else "unknown")
-
-
-def _contains(text: str, words: str) -> bool:
-    """Whether the text has the words one after another, both normalised."""
-    key = normalise(words)
-    return bool(key) and f" {key} " in f" {normalise(text)} "
 
 
 def _key(prediction: Prediction) -> str:

@@ -181,6 +181,10 @@ SWAPPED = {"meta": {"swapped": {"from": "the hill", "to": "the river"}}}
         ({"habit": ["a stone", "stones"], **SWAPPED}, ("habit", ["a stone"])),
         ({"habit": ["River"]}, None),  # an accepted answer, but for case and article
         ({"habit": ["The river"], **SWAPPED}, ("swap", ["the hill"])),
+        ({"answers": ["Ann Lee"], "habit": ["Lee"], "subset": "unknown"}, None),  # a part of an accepted answer
+        ({"answers": ["Ann Lee"], "habit": ["It was Ann Lee."]}, None),
+        ({"answers": ["Ann Lee"], "habit": ["Le"]}, ("habit", ["Le"])),
+        ({"answers": ["Bath, not York"], "habit": ["York"], "subset": "conflict"}, ("habit", ["York"])),
         ({**CHOICE, "habit": ["horse", "cow"]}, ("habit", ["cow"])),
         ({**CHOICE, "habit": ["horse"]}, None),
         ({**CHOICE, "habit": ["cow", "cat"]}, None),

@@ -18,7 +18,7 @@ from transformers import TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Packing, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.model.loading import load_model
+from d2e_sft.model.loading import load_model, load_tokenizer
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective import bias_model
@@ -93,6 +93,17 @@ def test_another_model_of_another_size_takes_the_imagined_view(tmp_path: Path, c
     assert_step_equals_naive(tiny_model("llama", seed=3), config, tiny_model("gemma3", seed=9))
 
 
+@pytest.mark.parametrize("objective", ["product", "reweight"])
+def test_an_adapter_is_the_bias_of_another_adapter_of_the_same_base(tmp_path: Path, objective: Any) -> None:
+    base, options = save_tiny_model(tmp_path / "base", seed=3), LoraConfig(r=4, target_modules="all-linear")
+    expert = get_peft_model(load_model(str(base)).model, options)
+    changed(expert)
+    expert.save_pretrained(tmp_path / "expert")
+    load_tokenizer(str(base))[0].save_pretrained(tmp_path / "expert")
+    config = D2ESection(objective=objective, bias_model=str(tmp_path / "expert"))
+    assert_step_equals_naive(get_peft_model(load_model(str(base)).model, options), config, expert.eval())
+
+
 def trainer_for(model: Any, config: D2ESection, folder: Path, rows: Any, held_out: Any = None) -> D2ETrainer:
     args = TrainingArguments(
         output_dir=str(folder), max_steps=3, per_device_train_batch_size=2, learning_rate=1e-2, logging_steps=1,
@@ -123,6 +134,18 @@ def test_training_subtracts_the_bias_model(tmp_path: Path, kind: str) -> None:
         expected, drifted = (naive_sums(now, held_out, config, other)["loss"] / tokens for other in (bias, now))
     assert found["eval_loss"] == pytest.approx(expected.item(), rel=1e-4)
     assert abs(drifted - expected) > 0.01 * expected, "the model has not changed enough to tell"
+
+
+def test_each_of_several_held_out_sets_has_its_own_states(tmp_path: Path) -> None:
+    config = D2ESection(bias_model="base", distill=False)
+    rows = encoded_rows(config, 6)
+    sets, found = {"two": rows[:2], "four": rows[2:]}, list[dict[str, float]]()
+    for held_out in (sets, *sets.values()):
+        trainer = trainer_for(tiny_model("llama", seed=3), config, tmp_path / "run", rows, held_out)
+        trainer.train()
+        found.append(trainer.evaluate())
+    for name, alone in zip(sets, found[1:], strict=True):
+        assert found[0][f"eval_{name}_loss"] == pytest.approx(alone["eval_loss"], rel=1e-5)
 
 
 def test_a_resumed_run_subtracts_the_model_before_its_first_step(tmp_path: Path) -> None:

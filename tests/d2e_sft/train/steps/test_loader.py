@@ -90,7 +90,7 @@ def test_a_step_has_the_samples_that_the_seed_and_the_epoch_say() -> None:
 
 
 def test_a_micro_batch_without_samples_runs_a_row_that_does_not_count() -> None:
-    data = MicroBatchRows(rows(3))
+    data = MicroBatchRows([{**row, "trained": [False, *[True] * (len(row["answer"]) - 1)]} for row in rows(3)])
     step = StepCollator(PackedCollator(VIEWS))([data[[1, 2]], data[[]]])
     counted, repeated = step["micro_batches"]
     assert REPEATED not in counted
