@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from d2e_sft.cli import d2e
@@ -82,7 +83,7 @@ def test_each_node_launches_once_with_its_number_and_its_gpus(commands: Path, no
 
 def test_it_uses_only_options_that_d2e_train_has(commands: Path) -> None:
     words = submit(commands, "recipe.yaml", "zero3").stdout.splitlines()[0].split()[1:]
-    train = d2e.get_command(None, "train")  # type: ignore[arg-type]
+    train = d2e.get_command(click.Context(d2e), "train")
     known = {name for parameter in train.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
 

@@ -144,7 +144,7 @@ def test_a_split_has_the_known_counts(
     values = [getattr(sample, field) for sample in found]
     assert Counter(value[0] if isinstance(value, list) else value for value in values) == counts
     assert len({sample.id for sample in found}) == len(found)
-    assert {(sample.dataset, sample.split) for sample in found} == {(name, split)}
+    assert {(sample.meta.get("source_dataset", sample.dataset), sample.split) for sample in found} == {(name, split)}
 
 
 @pytest.mark.parametrize("name", ["tracie", "mctaco", "ecare", "timeqa", "ester", "cqa", "cosmosqa", "ifqa"])

@@ -91,7 +91,7 @@ def test_damage_to_a_run_is_named(world: Path, folder: str, harm: Callable[[Path
 @pytest.mark.parametrize("verb", ["export", "push"])
 def test_a_damaged_run_is_not_published(world: Path, verb: str) -> None:
     flip(world / "adapter" / "adapter_model.safetensors")
-    target = (world / "out",) if verb == "export" else ("someone/name", "--dry-run")
+    target = (world / "out",) if verb == "export" else ("someone/name", "--dry-run", "--merge")
     called = call(verb, world / "adapter", *target)
     assert called.status == 1
     assert "adapter_model.safetensors has SHA-256" in called.err
@@ -113,10 +113,10 @@ def test_weights_that_are_nan_are_not_published(world: Path, verb: str) -> None:
 
 def test_an_export_is_sealed_and_verified_before_it_is_pushed(world: Path) -> None:
     out = world / "out"
-    output_of("export", world / "adapter", out)
+    output_of("export", world / "whole", out)
     load_model(str(out))
-    flip(out / "adapter_model.safetensors")
-    assert "adapter_model.safetensors has SHA-256" in call("push", out, "someone/name", "--dry-run").err
+    flip(out / "model.safetensors")
+    assert "model.safetensors has SHA-256" in call("push", out, "someone/name", "--dry-run").err
 
 
 @pytest.mark.parametrize("verb", ["eval", "export --merge", "train --resume"])

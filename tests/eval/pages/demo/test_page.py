@@ -203,4 +203,4 @@ def test_without_gradio_the_remedy_is_its_installation(monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "gradio", None)
     with pytest.raises(UserError, match="Gradio is not usable here"):
         import_gradio()
-    assert "pip install 'd2e-sft[demo]'" in refusal_of("demo", "runs/none")
+    assert "pip install 'd2e-sft[demo]'" in refusal_of("demo", "someone/name")

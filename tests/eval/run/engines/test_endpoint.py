@@ -60,7 +60,7 @@ def test_demonstrations_are_sent_as_turns_and_no_temperature_if_it_is_the_server
 
 def test_a_throttled_request_is_sent_again(bench: Path, server: JudgeServer) -> None:
     server.plan = [None, Misbehave(429, {"retry-after-ms": "5"}), Misbehave(503, {"retry-after-ms": "5"})]
-    output_of(*evaluation(bench, server, "--attempts", 2))
+    output_of(*evaluation(bench, server, "--attempts", 3))  # both may meet the same request
     assert len(server.requests) == 10
     assert scores_of(bench.parent / "run")["engine_counts"] == {"retried": 2}
     assert len(outputs(bench)) == 8
