@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +24,6 @@ from d2e_sft.train.encoding import EncodedSamples, encode_samples
 from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
-
-NO_PAIRS = (
-    "d2e.objective=prefer: no training row has a rejected answer; expected a column `rejected`, a habit that is "
-    "wrong, or swapped rows",
-    "write `rejected`, tag habits (d2e data tag), build with --swap, or train with --method sft",
-)
 
 
 @dataclass(frozen=True)
@@ -167,6 +161,16 @@ def _unrefined_lines(prompts: Sequence[Mapping[View, list[int]]], *, own: bool) 
         return []
     share, effect = f"{100 * equal / len(prompts):.0f} % of the rows", "" if own else ": the KL term is 0 there"
     return [f"  refined = original in {share} ({equal:,} of {len(prompts):,}){effect}"]
+
+
+def check_pairs(rows: Iterable[Row]) -> None:
+    """UserError if none of the training rows, as tokens, has a rejected answer."""
+    if not any(row.get("rejected") for row in rows):
+        raise UserError(
+            "d2e.objective=prefer: no training row has a rejected answer; expected a column `rejected`, a habit that "
+            "is wrong, or swapped rows",
+            "write `rejected`, tag habits (d2e data tag), build with --swap, or train with --method sft",
+        )
 
 
 def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight: bool = False) -> Row:

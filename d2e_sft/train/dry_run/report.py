@@ -30,11 +30,11 @@ from d2e_sft.objective.reference import REFERENCE
 from d2e_sft.train.checks import count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.costs import DRAWS, Drawn, Plan, draw, measure_speed, memory_lines, time_lines
 from d2e_sft.train.prepare import adapter_config, load_on_all, settle_recipe, wrapped_in_adapter
-from d2e_sft.train.rows import TokenRows, describe_rows, read_rows
+from d2e_sft.train.rows import TokenRows, check_pairs, describe_rows, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.distributed import process_state
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import filled, terminal_width
+from d2e_sft.util.terminal import filled, folded, terminal_width
 
 PERCENTILES = (50, 90, 95, 99, 100)
 
@@ -82,6 +82,8 @@ def dry_run(
     layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
     rows = training.dataset
+    if recipe.d2e.prefers:
+        check_pairs(rows)
     if recipe.d2e.needs_reference:  # of any value
         rows = with_column(rows, REFERENCE, [[0.0, 0.0]] * len(rows))
     if recipe.d2e.frozen_views:
@@ -91,9 +93,9 @@ def dry_run(
     on = "" if where.launcher is None else f" (--launch {where.launcher} on {_count_processes(where.processes)})"
 
     def section(title: str, lines: Sequence[str]) -> None:
-        echo("\n".join([f"== {title}", *lines, ""]))
+        echo("\n".join([f"== {title}", *map(folded, lines), ""]))
 
-    section("recipe", [recipe.as_yaml().rstrip()])
+    echo(f"== recipe\n{recipe.as_yaml().rstrip()}\n")
     section("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
     section(f"samples ({legend})", example_lines(training, loaded.tokenizer))
     section("lengths", _length_lines(recipe, training, loaded))

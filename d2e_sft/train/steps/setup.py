@@ -33,11 +33,10 @@ from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints
 from d2e_sft.train.evaluation.callbacks import SamplePredictions
 from d2e_sft.train.evaluation.probe import ReadingProbe
-from d2e_sft.train.rows import NO_PAIRS
+from d2e_sft.train.rows import check_pairs
 from d2e_sft.train.samples import of_both_subsets
 from d2e_sft.train.steps.progress import LossLines
 from d2e_sft.train.steps.safeguards import NumberedBatches
-from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, warn
 
 
@@ -105,8 +104,8 @@ def add_reference(trainer: Any, pad_token_id: int) -> None:
     UserError if no training row has a rejected answer, or as `Reference.of`.
     """
     args, d2e, rows = trainer.args, trainer.d2e, trainer.train_dataset
-    if hasattr(rows, "__len__") and not any(row.get("rejected") for row in rows):
-        raise UserError(*NO_PAIRS)
+    if hasattr(rows, "__len__"):
+        check_pairs(rows)
     if not d2e.needs_reference:
         return
     with trainer.compute_loss_context_manager():
@@ -126,10 +125,10 @@ def add_reference(trainer: Any, pad_token_id: int) -> None:
 def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun | None) -> None:
     """Add the callbacks of a training, and what its evaluations measure.
 
-    Checks come after the callbacks that decide about logs and checkpoints. Without `record` rows are tokens, which
-    are neither recorded nor decoded.
+    Checks come after the callbacks that decide about logs and checkpoints, and the progress bar after what is told as
+    training begins. Without `record` rows are tokens, which are neither recorded nor decoded.
     """
-    for callback in (StepActions(trainer), trainer.guard, checkpoints):
+    for callback in (StepActions(trainer), trainer.guard, checkpoints, *([record] if record else [])):
         trainer.add_callback(callback)
     if any(type(callback) is ProgressCallback for callback in trainer.callback_handler.callbacks):
         trainer.remove_callback(ProgressCallback)
@@ -140,7 +139,6 @@ def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun
     if record is None:
         return
     inputs, recipe = trainer.inputs, record.recipe
-    trainer.add_callback(record)
     trainer.guard.sample_names = [f"{sample.id} of {sample.dataset}" for sample in inputs.training.samples]
     if inputs.held_out is not None and recipe.train.sample_predictions:
         trainer.held_out.measures.append(SamplePredictions(trainer, recipe, inputs.held_out.samples).measure)

@@ -43,9 +43,7 @@ _OF_EVAL = ("form", "prompt_set", "max_new_tokens", "engine")
 @click.option(
     "--samples",
     type=click.IntRange(min=2),
-    default=8,
-    show_default=True,
-    help="With agreement: answers drawn for each question, at temperature 1.",
+    help="With agreement: answers drawn for each question, at temperature 1.  [default: 8]",
 )
 @click.option(
     "--shots",

@@ -29,6 +29,7 @@ from eval.score.scoring import score_likelihoods, score_output
 Confidence = Literal["probability", "agreement"]
 CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 _TEMPERATURE = 1.0  # for drawn answers
+_DRAWN = 8
 _LONGEST = 8  # words of an answer that is never too long
 
 Found = list[tuple[Prediction, float | None]]  # an answer and its confidence; None without a usable answer
@@ -43,12 +44,13 @@ class TagRule:
             the share of the likeliest one, rescaled so that chance is 0. `agreement`: the share of `samples` drawn
             answers that are the most frequent one. None: probability, or agreement for an endpoint.
         threshold: Least confidence of a sure answer.
+        samples: Drawn answers; None: 8. Only with agreement.
         shots: Most other rows in a prompt.
     """
 
     confidence: Confidence | None = None
     threshold: float = 0.5
-    samples: int = 8
+    samples: int | None = None
     shots: int = 4
 
 
@@ -75,6 +77,12 @@ class ClosedBook:
         config = resolve_options(model, replace(options, without_context=True))
         likely: Confidence = "agreement" if config.engine == "openai" else "probability"
         self.model, self.rule = model, replace(rule, confidence=rule.confidence or likely)
+        self._draws = rule.samples or _DRAWN
+        if rule.samples and self.rule.confidence == "probability":
+            raise UserError(
+                f"--samples {rule.samples} with --confidence probability: no answers are drawn; expected agreement",
+                remedy="add --confidence agreement, or drop --samples",
+            )
         if config.engine == "openai" and self.rule.confidence == "probability":
             raise UserError(
                 "--confidence probability with --engine openai: an endpoint gives no probability of what it writes; "
@@ -92,7 +100,7 @@ class ClosedBook:
     @property
     def _measure(self) -> dict[str, Any]:
         by_draws = self.rule.confidence == "agreement"
-        name = f"agreement of {self.rule.samples} samples" if by_draws else "probability"
+        name = f"agreement of {self._draws} samples" if by_draws else "probability"
         return {"confidence": name, "threshold": self.rule.threshold}
 
     def tagged(self, samples: Sequence[EventSample]) -> list[EventSample]:
@@ -161,9 +169,7 @@ class ClosedBook:
 
     def _by_agreement(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         """The most frequent answer among several draws, and its share."""
-        draws = [
-            self._asker.ask(samples, wording, temperature=_TEMPERATURE, seed=seed) for seed in range(self.rule.samples)
-        ]
+        draws = [self._asker.ask(samples, wording, temperature=_TEMPERATURE, seed=seed) for seed in range(self._draws)]
         found: Found = []
         for place, sample in enumerate(samples):
             read = [_read(sample, draw[place].output, wording) for draw in draws]

@@ -41,6 +41,7 @@ def test_the_command_shows_every_section_and_writes_nothing(recipe_file: Path) -
     for title in ("recipe", "run folder", "samples", "lengths", "layout", "steps", "memory per device", "time"):
         assert f"== {title}" in printed, title
     assert "num_train_epochs: 2" in section(printed, "recipe")
+    assert max(map(len, section(printed, "memory").splitlines())) <= 100
     assert sorted(recipe_file.parent.rglob("*")) == before
 
 
@@ -117,6 +118,7 @@ def test_a_launcher_divides_memory_and_time(recipe_file: Path) -> None:
         (["model.name=./nowhere"], "no such folder"),
         (["data.train=none.parquet"], "none.parquet: no such file"),
         (["data.max_length=20"], "all 18 samples exceed data.max_length=20"),
+        (["d2e.objective=prefer"], "no training row has a rejected answer"),
         (["--launch", "ddp", "--processes", "3"], "cannot be split over 3 processes in micro-batches"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

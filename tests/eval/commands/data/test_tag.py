@@ -137,3 +137,8 @@ def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Pat
 def test_what_cannot_be_tagged_is_refused(world: Path, data: str, out: str, model: str, message: str) -> None:
     assert message in refusal_of("data", "tag", world / data, "--model", world / model, "--out", world / out)
     assert not (world / "again").exists()
+
+
+def test_samples_that_would_not_be_drawn_are_refused(world: Path) -> None:
+    given = ("data", "tag", world / "mine", "--model", world / "model", "--out", world / "again", "--samples", 3)
+    assert "--samples 3 with --confidence probability: no answers are drawn" in refusal_of(*given)
