@@ -168,6 +168,7 @@ def _decoded(
                 for told in _told(token, answers.setdefault(index, []), decoding.max_new_tokens, stops):
                     if told is None:
                         ended.add(index)
+                        del answers[index]
                     yield index, told
             running = [index not in ended for index in active]
             with no_gradients(model):

@@ -90,6 +90,20 @@ def of_both_subsets(
     return [sample for of_subset in found.values() for sample in choose_samples(of_subset, each, seed)]
 
 
+def probe_groups(samples: Sequence[EventSample]) -> list[str]:
+    """The name of each sample's group: its subset, in the first dataset that has both subsets, else `SUBSET_DATASET`.
+
+    If no dataset has both, all count as one.
+    """
+    found = {(sample.dataset, sample.subset) for sample in samples}
+    datasets = dict.fromkeys(sample.dataset for sample in samples)
+    first = next((name for name in datasets if all((name, subset) in found for subset in PROBED)), None)
+    return [
+        f"{sample.subset}" if first in (None, sample.dataset) else f"{sample.subset}_{sample.dataset}"
+        for sample in samples
+    ]
+
+
 def choose_samples(samples: Sequence[EventSample], limit: int | None, seed: int) -> list[EventSample]:
     """At most `limit` samples, taken evenly from the datasets with a seed, in file order."""
     if limit is None or limit >= len(samples):

@@ -179,7 +179,7 @@ def paired(changes: Sequence[float]) -> Difference:
     if len(changes) < 2:
         return Difference(mean, -math.inf, math.inf, 1.0)
     if np.ptp(changes) < 1e-9:  # the same for every seed, so no variance to test against: p of a sign-flip test
-        return Difference(mean, mean, mean, 1.0 if mean == 0 else 2.0 ** (1 - len(changes)))
+        return Difference(mean, mean, mean, 1.0 if abs(mean) < 1e-9 else 2.0 ** (1 - len(changes)))
     from scipy.stats import ttest_1samp
 
     test = ttest_1samp(changes, 0)

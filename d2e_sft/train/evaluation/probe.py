@@ -23,14 +23,14 @@ from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import collator_for
 from d2e_sft.train.encoding import encode_samples
 from d2e_sft.train.rows import dataset_row
-from d2e_sft.train.samples import DEBIASED, PLAIN, PREFIX, PROBED
+from d2e_sft.train.samples import DEBIASED, PLAIN, PREFIX, PROBED, probe_groups
 
 
 class ReadingProbe(TrainerCallback):
     """Accuracy by subset, logged before the first step and at each evaluation.
 
-    - `eval_plain_aligned`, `eval_plain_conflict`: shares of the first dataset that the original view
-      answers correctly;
+    - `eval_plain_aligned`, `eval_plain_conflict`: shares of the first dataset with both subsets that
+      the original view answers correctly; of all samples if no dataset has both;
     - `eval_debiased_…`: the same by debiased logits;
     - `eval_imagined_…`: the same without the context; on aligned samples how well the model knows the habit;
     - the same for further datasets of the samples, such as `eval_plain_conflict_revised_untrained`;
@@ -55,11 +55,7 @@ class ReadingProbe(TrainerCallback):
         encoder = ViewEncoder(tokenizer, wording, views, encoder_decoder=config.is_encoder_decoder)
         encoded = encode_samples(samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
         self.rows = [dataset_row(item) for item in encoded.kept]
-        first = encoded.samples[0].dataset
-        self.groups = [
-            f"{sample.subset}" if sample.dataset == first else f"{sample.subset}_{sample.dataset}"
-            for sample in encoded.samples
-        ]
+        self.groups = probe_groups(encoded.samples)
         # Without gradients there is room for more, and a shared prefix is computed once per batch.
         self.batch_size = max(recipe.train.per_device_train_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))

@@ -69,7 +69,14 @@ class Questioner:
         decoding = replace(self.config.decoding, temperature=temperature, seed=seed)
         how: Any = {"likelihood": likelihood, "without_context": True}
         chats = sample_task(samples, wording, decoding, **how).conversations
-        keys = [_digest([chat.imagined, *([chat.options] if likelihood else [])]) for chat in chats]
+        responses = [
+            [wording.response(sample.model_copy(update={"answers": [option]})) for option in chat.options]
+            for sample, chat in zip(samples, chats, strict=True)
+        ]
+        keys = [
+            _digest([chat.imagined, *wording.stops, *([own] if likelihood else [])])
+            for chat, own in zip(chats, responses, strict=True)
+        ]
         fingerprint = self._fingerprint(decoding, likelihood=likelihood)
         folder = cache_dir() / "closed-book" / _digest(fingerprint)[:16]
         kept = self.processes.decided_by_main(lambda: _read(folder))

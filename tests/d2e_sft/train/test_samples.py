@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.train.samples import RunSamples, choose_samples
+from d2e_sft.train.samples import RunSamples, choose_samples, probe_groups
 from tests.tiny import make_sample, make_samples
 
 
@@ -32,3 +34,17 @@ def test_a_run_reads_its_own_files_and_leaves_contexts_out_where_it_is_to(tmp_pa
     held_out = RunSamples.of(Recipe.model_validate({"data": {**data, "dev": str(tmp_path / "dev.jsonl")}, **sections}))
     assert held_out.held_out is not None
     assert [sample.id for sample in held_out.held_out.chosen] == ["s0", "s1", "s2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "groups"),
+    [
+        ("A:aligned B:aligned A:conflict B:conflict", "aligned aligned_B conflict conflict_B"),
+        ("A:aligned B:aligned B:conflict", "aligned_A aligned conflict"),  # the first lacks a subset
+        ("A:aligned B:conflict", "aligned conflict"),
+    ],
+)
+def test_a_probe_reports_the_first_dataset_with_both_subsets_and_further_ones_by_name(given: str, groups: str) -> None:
+    named = [one.split(":") for one in given.split()]
+    samples = [make_sample(n, dataset=dataset, subset=subset) for n, (dataset, subset) in enumerate(named)]
+    assert probe_groups(samples) == groups.split()

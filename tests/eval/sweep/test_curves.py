@@ -38,6 +38,7 @@ def test_paired_differences_have_the_p_of_a_t_test_and_without_variance_that_of_
     assert paired([0.5] * 4).p_value == 1 / 8
     assert paired([0.0] * 4).p_value == 1
     assert paired([0.8 - 0.9, 0.5 - 0.6]).p_value == 0.5  # the same up to rounding
+    assert paired([0.1 + 0.2 - 0.3] * 8).p_value == 1  # zero up to rounding
     assert paired([0.5]).p_value == 1
     assert paired([0.5]).high == math.inf
 

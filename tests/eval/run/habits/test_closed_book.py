@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from math import log
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,17 @@ def test_no_question_is_asked_twice_and_more_rows_ask_only_the_new_ones(
     with pytest.raises(UserError, match="kept answers are damaged") as error:
         habits(rows)
     assert "to ask again" in str(error.value.remedy)
+
+
+def test_another_response_form_is_scored_anew(script: Script, tmp_path: Path) -> None:
+    row = question(format="scq", options=["Ann", "Bo"])
+    bundled = (files("d2e_sft.data") / "prompt_sets" / "neutral.yaml").read_text(encoding="utf-8")
+    for number, response in enumerate(("The correct option is: {answer}", "Answer: {answer}")):
+        (tmp_path / f"{number}.yaml").write_text(bundled.replace('"The correct option is: {answer}"', f'"{response}"'))
+        engine = script({}, {"Ann": 0.7, "Bo": 0.2})
+        options = EvalOptions(prompt_set=str(tmp_path / f"{number}.yaml"))
+        ClosedBook("m", options, ZERO_SHOT).habits([row])
+        assert len(engine.asked) == 1
 
 
 def test_an_interrupted_call_resumes(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
