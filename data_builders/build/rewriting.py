@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.built import read_manifest, warn_if_changed
-from d2e_sft.data.sample import EventSample, check_ending, read_samples, write_samples
+from d2e_sft.data.sample import EventSample, check_ending, check_readable, read_samples, write_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.build.compose import source_of
@@ -48,7 +48,8 @@ class Rewriting:
 def open_rewriting(data: Path, out: Path) -> Rewriting:
     """Read the rows of a build folder or a file, to be written to `out`.
 
-    UserError, before anything is read, if `out` is of another kind, is `data` itself, or cannot be written.
+    UserError, before anything is read, if `data` is missing, or if `out` is of another kind, is `data` itself, or
+    cannot be written.
     """
     if out.resolve() == data.resolve():
         raise UserError(f"--out {out}: is also the input; expected another place", "name another one")
@@ -58,6 +59,7 @@ def open_rewriting(data: Path, out: Path) -> Rewriting:
         manifest = read_manifest(data)
     else:
         manifest = None
+        check_readable(data)
         check_ending(out)
         if out.is_dir():
             raise UserError(f"--out {out}: is a folder, and {data} is a file; expected a .parquet or .jsonl file")

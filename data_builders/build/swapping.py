@@ -40,7 +40,7 @@ def swap_rows(options: BuildOptions, how: SwapOptions, composition: Composition,
                 rows[place] = row
     if not any(done.swapped for done in swaps.values()):
         refused = sum((done.refused for done in swaps.values()), Counter[Refusal]())
-        why = _reasons(refused) or "the share is less than one row"
+        why = _reasons(refused) or ("the share is less than one row" if rows else f"there are no {split} rows")
         raise UserError(
             f"--{option} {share:g}: nothing was swapped in {len(rows):,} rows ({why})",
             remedy="drop it, raise the share, name a model that proposes answers (--swap-model), or build data whose "

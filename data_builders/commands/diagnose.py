@@ -34,9 +34,7 @@ _RECIPE, _MODEL = "smollm2-135m-mini", ModelSection.model_fields["name"].default
     metavar="NAME",
     help="Ask this model the questions without contexts, as `d2e data tag` does. [default: use the tags of DATA]",
 )
-@click.option(
-    "--max-samples", type=click.IntRange(min=1), default=300, show_default=True, help="Most questions for the model."
-)
+@click.option("--max-samples", type=click.IntRange(min=1), help="Most questions for the model.  [default: 300]")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
@@ -54,7 +52,7 @@ def diagnose(
     data: Path,
     *,
     model: str | None,
-    max_samples: int,
+    max_samples: int | None,
     dtype: str | None,
     html: Path | None,
     json_file: Path | None,
@@ -80,13 +78,16 @@ def diagnose(
     from data_builders.quality.diagnosis_page import tables, write_page
     from data_builders.quality.stats import compute_stats
 
+    for option, value in {"--max-samples": max_samples, "--dtype": dtype}.items():
+        if value is not None and model is None:
+            raise UserError(f"{option} {value} without --model; no model is asked", "add --model NAME, or drop it")
     require_sklearn("the accuracy of the question alone")
     found = _read(data)
     samples = [one for one in found.samples if one.split == "train"] or found.samples
     lengths = compute_stats([SampleSet(found.name, samples)], tokenizer=tokenizer, seed=seed)
     habits = tagged_rows(samples)
     if model is not None:
-        drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples, len(samples))))
+        drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples or 300, len(samples))))
         habits = lent("closed_book")(model, dtype).tagged([samples[place] for place in drawn])
     by_view = {(one.group.dataset, str(view)): n for one in lengths.groups for view, n in one.lengths.items()}
     groups = describe(samples, habits, seed)

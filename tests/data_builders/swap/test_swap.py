@@ -19,6 +19,7 @@ from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import Swaps, swap_samples, with_twins
 from data_builders.text.mentions import exchanged
 from tests.data_builders.boxes.simulation import contents_by_text
+from tests.data_builders.own_rows import QA, QA_ROWS, write
 from tests.data_builders.reading import build_splits
 
 Built = dict[str, list[EventSample]]
@@ -191,6 +192,9 @@ def test_a_swap_that_finds_nothing_is_an_error_with_the_reasons(raw: Path, tmp_p
         build(BuildOptions(["tracie"], tmp_path / "out", raw, swap=1.0))
     with pytest.raises(UserError, match=r"--swap 0.001: .* 20 rows \(the share is less than one row\)"):
         build_splits(tmp_path / "few", "habit", "train_samples=20", swap=0.001)
+    spec = write(tmp_path, mine_csv=QA_ROWS, mine_yaml=QA)
+    with pytest.raises(UserError, match=r"--swap-test 0.5: nothing .* \(there are no test rows\)"):
+        build(BuildOptions([str(spec)], tmp_path / "own", swap_test=0.5))
 
 
 def test_the_originals_answer_is_the_habit_of_its_twin() -> None:

@@ -130,7 +130,7 @@ def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Pat
         ("mine/train.parquet", "mine", "model", "cannot write a file without an ending"),
         ("mine/train.parquet", "rows.csv", "model", "cannot write .csv"),
         ("mine.csv", "out.jsonl", "model", "cannot read .csv"),
-        ("nothing", "out.jsonl", "model", "no such file"),
+        ("nothing", "again", "model", "no such file"),
         ("mine", "again", "no-model", "no-model"),
     ],
 )
