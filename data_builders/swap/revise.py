@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import normalise
 from data_builders.swap.entities import NATIONS, TITLES
 from data_builders.swap.kinds import YEAR, is_entity, shape_of
 from data_builders.swap.numbers import number_forms
@@ -139,13 +140,15 @@ def is_modifier(name: str, texts: str) -> bool:
 def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     """Whether the other entity may be the answer; the habit would not be counterfactual."""
     texts, asked = texts_of(sample), asked_in(sample)
-    taken = {text.casefold() for text in (*sample.answers, *sample.habit, *sample.rejected, answer)}
+    taken = {text.casefold() for text in (*sample.answers, answer)}
+    wrong = {normalise(text) for text in (*sample.habit, *sample.rejected)}
     is_new = shape_of(answer) in ("year", "date", "number") or pool in (Pool.LISTS, Pool.MODEL)
     shared = {word.casefold() for word in _content(answer)}
     names = [word for word in _content(other) if word[0].isupper() and word.casefold() not in shared]
     difference = abs(len(answer.split()) - len(other.split()))
     own = set(words(answer))
     against = (
+        lambda: normalise(other) in wrong,
         lambda: other.casefold() in taken or "".join(words(other)) == "".join(words(answer)),
         lambda: set(words(other)) <= own or set(words(other)) >= own,
         lambda: is_asked(other, asked) or any(mentions(word, asked) for word in names),

@@ -172,6 +172,7 @@ def test_a_year_is_swapped_only_for_a_near_one_that_keeps_the_order_of_years() -
         (_row(2, "Ann moved to Lima by Oslo Fjord.", "Which town did Ann move to?", "Lima"), Refusal.NO_OTHER),
         (_row(2, "Ann saw a Lima.", "Which town did Ann see?", "Lima"), Refusal.NO_OTHER),
         (TOWN.model_copy(update={"habit": ["oslo"], "subset": "conflict"}), Refusal.NO_OTHER),
+        (TOWN.model_copy(update={"habit": ["The Oslo."], "subset": "conflict"}), Refusal.NO_OTHER),
     ],
 )  # fmt: skip
 def test_a_swap_without_sense_is_refused_with_a_reason(row: EventSample, why: Refusal) -> None:
