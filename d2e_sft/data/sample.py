@@ -218,7 +218,17 @@ def check_ending(path: Path, verb: str = "write") -> None:
     """Raise UserError unless the file is `.parquet` or `.jsonl`."""
     if path.suffix not in (".parquet", ".jsonl"):
         ending = path.suffix or "a file without an ending"
-        raise UserError(f"{path}: cannot {verb} {ending}; expected .parquet or .jsonl")
+        describes = path.suffix in (".yaml", ".yml")
+        spec, first = (
+            (path, "build its rows")
+            if describes
+            else (Path("mine.yaml"), "describe the rows in a file mine.yaml, build them")
+        )
+        build = f"{first}, and name what is written:\n    d2e data build --datasets {spec} --out data/{spec.stem}"
+        raise UserError(
+            f"{path}: cannot {verb} {ending}; expected .parquet or .jsonl",
+            remedy=build if verb == "read" else f"name one that ends so, as {path.stem}.jsonl",
+        )
 
 
 def write_samples(samples: Iterable[EventSample], path: str | Path) -> None:
