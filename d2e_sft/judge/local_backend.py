@@ -52,10 +52,10 @@ class LocalBackend:
         limit, longest = position_limit(model.config), max(range(len(prompts)), key=lambda i: len(encoded[i]))
         if limit is not None and len(encoded[longest]) + self._options.max_tokens > limit:
             raise UserError(
-                f"judge {self.model!r}: the prompt for {prompts[longest].label or 'a sample'} has "
+                f"model {self.model!r}: the prompt for {prompts[longest].label or 'a sample'} has "
                 f"{len(encoded[longest]):,} tokens and its reply may have {self._options.max_tokens:,}; "
                 f"expected at most {limit:,} together",
-                remedy="lower --judge-max-tokens, or use a model with a longer context",
+                remedy="use a model with a longer context, or for a judge lower --judge-max-tokens",
             )
 
         def receive(answers: Mapping[int, list[int]]) -> None:
@@ -85,7 +85,7 @@ class LocalBackend:
         loaded = load_model(self.model, dtype=self._options.dtype)
         if not getattr(loaded.tokenizer, "chat_template", None):
             raise UserError(
-                f"judge {self.model!r}: its tokenizer has no chat template; expected an instruction-tuned model",
+                f"model {self.model!r}: its tokenizer has no chat template; expected an instruction-tuned model",
                 remedy="use the model's -Instruct or -Chat variant",
             )
         ready_to_decode(loaded.model, "cuda" if torch.cuda.is_available() else "cpu")

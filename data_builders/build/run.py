@@ -94,7 +94,9 @@ def build(options: BuildOptions) -> Result:
     if not result.counts:
         raise UserError(
             f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
-            remedy="run without --skip-bad to see the first bad row, or check the options of the filters",
+            remedy="run without --skip-bad to see the first bad row, or check the options of the filters"
+            if reading.bad.entries
+            else "check that the files have rows, and the options of the filters",
         )
     result.manifest = _describe(options, reading, benchmark, composition, datasets)
     result.files = write_build(options.out, composition.rows, reading.bad.entries, result.manifest)
