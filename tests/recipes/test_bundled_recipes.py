@@ -108,7 +108,8 @@ def test_recipes_train_models_of_known_architectures_into_folders_of_their_own()
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Recipe], str]:
     """What a dry run shows; recipes that the stand-in makes equal share one."""
     world = tmp_path_factory.mktemp("recipes")
-    write_samples(make_samples(4), world / "train.parquet")
+    rows = [one.model_copy(update={"rejected": ["the stone"]}) for one in make_samples(4)]  # for preferences
+    write_samples(rows, world / "train.parquet")
 
     @cache
     def model(kind: str) -> str:
