@@ -88,21 +88,20 @@ def verdicts(setting: Setting) -> list[str]:
 def ends_table(setting: Setting) -> Table:
     """Return a row per way and accuracy: where training ended, and the difference to the reference there."""
     compared = {one.way: one for one in setting.compared}
+    keys = {way: accuracies(curves) for way, curves in setting.shown.items()}
+    several = any("_" in key for own in keys.values() for key in own)  # datasets
     lines = []
     for way, curves in setting.shown.items():
         one = compared.get(way)
-        for key in accuracies(curves):
+        for key in keys[way]:
             subset, _, dataset = key.partition("_")
             change = one.after_training.get(key) if one is not None and one.seeds > 1 else None
-            apart = "" if change is None else points(change, star=False)
             accuracy = percent(over_seeds([curve.last[key] for curve in curves]).mean)
-            name, seeds = way.name(setting.axes), str(len(curves))
-            lines.append([name, seeds, subset, dataset, accuracy, apart, corrected_p(change)])
-    shown = any(line[3] for line in lines)
-    columns = ["way", "seeds", "subset", "dataset", "accuracy", "Δ at equal steps", "p"]
-    return Table.of(
-        [*columns[:3], *columns[3 + (not shown) :]], [[*row[:3], *row[3 + (not shown) :]] for row in lines]
-    )
+            apart = "" if change is None else points(change, star=False)
+            of = [subset, dataset] if several else [subset]
+            lines.append([way.name(setting.axes), str(len(curves)), *of, accuracy, apart, corrected_p(change)])
+    columns = ["way", "seeds", "subset", *(["dataset"] if several else []), "accuracy", "Δ at equal steps", "p"]
+    return Table.of(columns, lines)
 
 
 def setting_table(setting: Setting) -> Table:

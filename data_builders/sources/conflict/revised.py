@@ -3,8 +3,8 @@
 The passages are the golden ones of KRE-SQuAD, shortened; an answer is free text. A *revised* passage states another of
 the question's published options wherever the true answer stood. Training sees passages as they are. The test asks the
 same questions on the same passages as they are (`aligned`) and revised (`conflict`): an answer from memory is right in
-the first only. Questions on passages that training never saw are asked in both ways, too; they form
-the dataset `revised_untrained`, and tell whether training cost the ability to read.
+the first only. Questions on passages that training never saw are asked in both ways, too. They form the dataset
+`revised_untrained`, and tell whether training cost the ability to read.
 
 A revision that training may use (`--swap`) takes the options that the test does not: they are `meta["choices"]`.
 """
