@@ -1,4 +1,4 @@
-"""Writes the table of docs/dependencies.md from what is installed: `make licences`.
+"""Writes the table of docs/reference/dependencies.md from what is installed: `make licences`.
 
 A package's licence is what its own metadata say: the expression, else the classifiers, else the free text. A test
 compares the table with the packages that are installed, so that a new dependency is listed before it lands.
@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "dependencies.md"
+PAGE = ROOT / "docs" / "reference" / "dependencies.md"
 BEGIN, END = "<!-- licences: written by make licences -->", "<!-- end of licences -->"
 _LEFT_OUT = ("dev", "vllm", "serve", "bench", "train-gpu", "trackers")  # not installed here, or the sum of others
 _SAME = {

@@ -1,4 +1,4 @@
-"""Writes the page docs/recipe-keys.md from the schema of recipes: `python docs/recipe_keys.py`."""
+"""Writes the page docs/reference/recipe-keys.md from the schema of recipes: `python docs/recipe_keys.py`."""
 
 from pathlib import Path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-# The habit task of docs/evidence.md with fewer and shorter stories: some minutes on two cores. With this seed the runs
+# The habit task of docs/explanation/evidence.md with fewer and shorter stories, for two cores. With this seed the runs
 # differ after 28 steps; with others a model uses the context later.
 _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
 _DRAW = ("habit.train_samples=224", "habit.test_samples=60")

@@ -66,7 +66,7 @@ def score(
     """Score PREDICTIONS of SYSTEM as its paper does, or of rows as `d2e eval` does, without a model or torch.
 
     PREDICTIONS are files in the official format, flat JSONL or CSV, or run folders. Several are compared: paired
-    differences to the first, with intervals and p-values. File formats: docs/systems.md.
+    differences to the first, with intervals and p-values. File formats: docs/reference/systems.md.
 
     \b
     Examples:

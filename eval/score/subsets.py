@@ -2,7 +2,9 @@
 
 A row may be tagged with how its context relates to the habit, the usual answer without it (`EventSample.subset`). A
 model that uses the context scores the same on conflict rows, where the two differ, as on aligned ones, where they
-agree. A model that answers from habit is right only on aligned rows. docs/scores.md has the definitions and sources.
+agree. A model that answers from habit is right only on aligned rows.
+
+Definitions and sources: docs/reference/scores.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each command that docs/coverage.md shows for a ✓ is one that the program takes."""
+"""Each command that docs/explanation/coverage.md shows for a ✓ is one that the program takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from data_builders.sources import SOURCES
 from eval.systems.registry import ROWS, SYSTEM_NAMES, load_system
 from tests.command import verbs
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/coverage.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/explanation/coverage.md"
 STATUSES = ("✓", "part", "open", "–")
 VERBS = verbs()
 
@@ -50,7 +50,7 @@ def check(words: list[str]) -> None:
         composed += f"/{options['method']}" if "method" in options else ""
         load_recipe(require_recipe(composed).name, arguments)
     if own == ["sweep"] and arguments[0].endswith(".yaml"):
-        assert (PAGE.parents[1] / arguments[0]).is_file(), arguments[0]
+        assert (PAGE.parents[2] / arguments[0]).is_file(), arguments[0]
     named = {"build": (options.get("datasets") or "").split(","), "show": arguments[:1]} if own[0] == "data" else {}
     assert {*named.get(own[-1], ())} <= {"", *SOURCES}
     system = options.get("bench") if own == ["eval"] else arguments[0] if own == ["score"] else None

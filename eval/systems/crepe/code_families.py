@@ -2,7 +2,9 @@
 
 The model completes a class after its constructor: all step functions at once, or with given entity states step by
 step. So no state of a later step is seen before its turn. In two steps, the model first names an event's
-precondition in each step; the most frequent one is its state, and all open the class. See docs/systems/crepe.md.
+precondition in each step; the most frequent one is its state, and all open the class.
+
+Table of the families: docs/reference/systems/crepe.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 As in the official scripts, the earlier questions and answers of `cot` and `text_change` stay in the prompt. Nothing
 comes before the first step, so no prompt can say that it changes something. With `structure=independent`, the start
-is asked about too, and each step of `cot` on its own. docs/systems/crepe.md has the table of the families.
+is asked about too, and each step of `cot` on its own. docs/reference/systems/crepe.md has the table of the families.
 """
 
 from __future__ import annotations

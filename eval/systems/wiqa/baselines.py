@@ -16,7 +16,7 @@ from eval.systems.wiqa.questions import LABELS, Label, Question
 
 WORDS = "adaboost"
 _STUMPS = 500
-_OTHERS = "train other language models on WIQA by `d2e train`: docs/systems/wiqa.md"
+_OTHERS = "train other language models on WIQA by `d2e train`: docs/reference/systems/wiqa.md"
 _READS = "wiqa_paragraph"  # in the configuration of a trained encoder: whether it reads the paragraph
 
 

@@ -15,7 +15,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
 from tests.command import output_of
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "recipe-keys.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "recipe-keys.md"
 
 
 def test_every_key_of_a_resolved_recipe_is_there_with_its_default_and_a_meaning() -> None:

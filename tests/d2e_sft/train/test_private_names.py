@@ -1,4 +1,4 @@
-"""Private names and internal modules of libraries are those in the tables of docs/architecture.md."""
+"""Private names and internal modules of libraries are those in the tables of docs/explanation/architecture.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from d2e_sft.train import trainer
 from d2e_sft.train.arguments import config
 
 ROOT = Path(__file__).resolve().parents[3]
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 PACKAGES = ("d2e_sft", "data_builders", "eval")
 UNDERSCORED = {"_asdict", "_exit", "_fields", "_replace"}  # public, in spite of the underscore
 PUBLIC = {"vllm", "vllm.exceptions", "vllm.outputs", "vllm.sampling_params"}

@@ -45,8 +45,8 @@ def test_a_file_that_is_not_there_is_named_by_its_option(tmp_path: Path, option:
 
 
 def documented() -> dict[str, str]:
-    """The example files of docs/systems.md by the arguments of `d2e score`."""
-    text = (Path(__file__).parents[3] / "docs" / "systems.md").read_text(encoding="utf-8")
+    """The example files of docs/reference/systems.md by the arguments of `d2e score`."""
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
     found = re.findall(r"^`d2e score ([^`]+)`:.*?\n\n```json\n(.*?)```", text, flags=re.MULTILINE | re.DOTALL)
     return dict(found)
 
