@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from d2e_sft.model.attention.cpu import branch_flash_attention
+from d2e_sft.model.attention.cuda import cuda_attention, cuda_kernel_takes
 from d2e_sft.model.attention.flex import flex_attention
 from d2e_sft.model.attention.segments import LayerOptions, segment_attention
 from d2e_sft.model.packing import AttentionPlan
@@ -145,7 +146,9 @@ def _layer(module: Any) -> int:
 
 
 def branch_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
-    """Attend by the CPU's flash kernel if it supports the options, else by segment."""
+    """Attend by the flash kernel of the CPU or of CUDA if it supports the options, else by segment."""
+    if cuda_kernel_takes(query, value, options):
+        return cuda_attention(query, key, value, plan, options)
     plain = options.window is None and not options.dropout and query.shape[-1] == value.shape[-1]
     if query.device.type == "cpu" and plain:
         return branch_flash_attention(query, key, value, plan.blocks, options.scaling)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d2e_sft.model.attention.cpu import branch_flash_attention
+from d2e_sft.model.attention.cuda import cuda_attention
 from d2e_sft.model.attention.flex import flex_agrees, flex_attention
 from d2e_sft.model.attention.registry import branch_attention
 from d2e_sft.model.attention.segments import LayerOptions, segment_attention
@@ -60,6 +61,46 @@ def test_packed_attention_equals_one_dense_mask(
         torch.testing.assert_close(
             with_gradients(ours, tensors), with_gradients(dense, tensors), rtol=tolerance, atol=tolerance
         )
+
+
+def flash_forward(query: Tensor, key: Tensor, value: Tensor, *options: Any, **form: Any) -> tuple[Tensor, ...]:
+    """What CUDA's flash kernel promises, sequence by sequence: the last query of each sees its last key."""
+    q_starts, k_starts, longest_q, longest_k, dropout, causal, _ = options
+    assert (dropout, causal, form["window_size_right"]) == (0.0, True, None)
+    assert (longest_q, longest_k) == (q_starts.diff().max(), k_starts.diff().max())
+    parts = []
+    for i in range(len(q_starts) - 1):
+        q, k = query[q_starts[i] : q_starts[i + 1]], slice(k_starts[i], k_starts[i + 1])
+        keys, values = (tensor[k].repeat_interleave(query.shape[1] // key.shape[1], dim=1) for tensor in (key, value))
+        distance = torch.arange(len(keys) - len(q), len(keys))[:, None] - torch.arange(len(keys))
+        seen = (distance >= 0) & (distance <= (len(keys) if (left := form["window_size_left"]) is None else left))
+        scores = torch.einsum("qhd,khd->hqk", q, keys) * form["scale"]
+        parts.append(torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), values))
+    return (torch.cat(parts), *4 * (torch.zeros(0),))
+
+
+def flash_backward(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *options: Any, **form: Any) -> Any:
+    tensors = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
+    with torch.enable_grad():
+        output = flash_forward(*tensors, *options[2:8], False, **form)[0]
+    return torch.autograd.grad(output, tensors, gradient)
+
+
+@pytest.mark.parametrize("window", [None, 25])
+def test_the_kernel_of_cuda_is_given_each_segment_with_its_path(
+    forest: TokenForest, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel itself runs on a GPU alone (tests/gpu); here is what it is given, and what becomes of its gradients.
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._forward", flash_forward)
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._backward", flash_backward)
+    for start, end in ((0, forest.length), (0, forest.lead), (forest.lead, forest.length)):
+        plan, options = forest.plan(start, end), LayerOptions(0.3, window=window)
+        tensors = qkv(plan.length, end, torch.float32)
+        ours, expected = (
+            with_gradients(attention(*tensors, plan, options), tensors)
+            for attention in (cuda_attention, segment_attention)
+        )
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("window", [None, 25])

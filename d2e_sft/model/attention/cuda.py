@@ -1,0 +1,102 @@
+"""Attention over a packed row in one call of torch's flash kernel for CUDA: one sequence for each segment.
+
+A segment's keys are those of its path, gathered; the kernel aligns the last query with the last key, so its causal
+form is a segment's pattern. Nothing is compiled. The backward gathers again in place of keeping the keys, and sums the
+gradients of a key that several branches read in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from d2e_sft.model.attention.segments import LayerOptions
+from d2e_sft.model.packing import AttentionPlan
+
+_WIDEST = 256
+_forward = torch.ops.aten._flash_attention_forward
+_backward = torch.ops.aten._flash_attention_backward
+
+
+class Sequences(NamedTuple):
+    """A plan as sequences of unequal length: S of them, Q queries, and K keys that repeat those of shared segments."""
+
+    keys: Tensor  # (K,) int64: which key of the row
+    q_starts: Tensor  # (S + 1,) int32: where each sequence starts among the queries, and Q
+    k_starts: Tensor  # (S + 1,) int32, among `keys`
+    longest_q: int
+    longest_k: int
+
+
+def cuda_kernel_takes(query: Tensor, value: Tensor, options: LayerOptions) -> bool:
+    """Whether the kernel exists for these tensors: 16 bits, Ampere or newer, and heads of at most 256."""
+    width = query.shape[-1]
+    return (
+        query.device.type == "cuda"
+        and query.dtype in (torch.float16, torch.bfloat16)
+        and width == value.shape[-1]
+        and width % 8 == 0
+        and width <= _WIDEST
+        and not options.dropout
+        and torch.version.hip is None
+        and torch.cuda.get_device_capability(query.device) >= (8, 0)
+    )
+
+
+def cuda_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
+    """Compute the same as `segment_attention`; (1, H, Q, D) stored as (1, Q, H, D)."""
+    if plan.sequences is None:
+        plan.sequences = sequences_of(plan, query.device)
+    rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    output: Tensor = _Flash.apply(*rows, plan.sequences, options)
+    return output.transpose(0, 1)[None]
+
+
+def sequences_of(plan: AttentionPlan, device: torch.device) -> Sequences:
+    """Return the sequences of a plan's segments, on a device."""
+    segments = plan.forest.segments
+    paths = [[segments[j] for j in plan.forest.path(i)] for i in plan.own_segments]
+    keys = [torch.arange(s.start, s.end) for path in paths for s in path]
+    lengths_q = [path[-1].end - path[-1].start for path in paths]
+    lengths_k = [sum(s.end - s.start for s in path) for path in paths]
+    starts = [torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32) for lengths in (lengths_q, lengths_k)]
+    return Sequences(torch.cat(keys).to(device), *starts, max(lengths_q), max(lengths_k))
+
+
+class _Flash(torch.autograd.Function):
+    """(Q, H, D) queries, (T, H or a divisor, D) keys and values → (Q, H, D)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, sequences: Sequences, options: LayerOptions
+    ) -> Tensor:
+        output, normaliser, *random_state = _forward(
+            query, key[sequences.keys], value[sequences.keys],
+            *sequences[1:], 0.0, True, False, **_form(options),
+        )[:4]  # fmt: skip
+        ctx.save_for_backward(query, key, value, output, normaliser, *random_state)
+        ctx.sequences, ctx.options = sequences, options
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query, key, value, output, normaliser, *random_state = ctx.saved_tensors
+        sequences: Sequences = ctx.sequences
+        to_query, to_keys, to_values = _backward(
+            gradient.contiguous(), query, key[sequences.keys], value[sequences.keys], output, normaliser,
+            *sequences[1:], 0.0, True, *random_state, **_form(ctx.options),
+        )  # fmt: skip
+        to_key, to_value = (
+            torch.zeros_like(whole, dtype=torch.float32).index_add_(0, sequences.keys, part.float()).to(whole.dtype)
+            for whole, part in ((key, to_keys), (value, to_values))
+        )
+        return to_query, to_key, to_value, None, None
+
+
+def _form(options: LayerOptions) -> dict[str, Any]:
+    left = None if options.window is None else options.window - 1  # the query itself is not counted
+    return {"scale": options.scaling, "window_size_left": left, "window_size_right": None}
