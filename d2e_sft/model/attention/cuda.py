@@ -62,8 +62,10 @@ def sequences_of(plan: AttentionPlan, device: torch.device) -> Sequences:
     keys = [torch.arange(s.start, s.end) for path in paths for s in path]
     lengths_q = [path[-1].end - path[-1].start for path in paths]
     lengths_k = [sum(s.end - s.start for s in path) for path in paths]
-    starts = [torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32) for lengths in (lengths_q, lengths_k)]
-    return Sequences(torch.cat(keys).to(device), *starts, max(lengths_q), max(lengths_k))
+    q_starts, k_starts = (
+        torch.tensor([0, *lengths]).cumsum(0).to(device, torch.int32) for lengths in (lengths_q, lengths_k)
+    )
+    return Sequences(torch.cat(keys).to(device), q_starts, k_starts, max(lengths_q), max(lengths_k))
 
 
 class _Flash(torch.autograd.Function):
