@@ -17,6 +17,7 @@ from types import FrameType
 
 REQUEUE = os.EX_TEMPFAIL  # 75 in sysexits.h: a temporary failure
 PARENT = "D2E_PARENT"  # environment variable with the id of the process that a child must not outlive
+_OF_LAUNCHER = "TORCHELASTIC_RUN_ID"  # set by `accelerate launch` and torchrun in each of several workers
 _PR_SET_PDEATHSIG = 1
 
 
@@ -71,13 +72,13 @@ def on_sigterm(how_to_resume: str) -> Iterator[Termination]:
 
 
 def end_with_parent() -> None:
-    """Have this process killed when the process named in `PARENT` ends; on Linux only.
+    """End this process with the one named in `PARENT`, or with the launcher that started it; on Linux only.
 
     A launcher that is killed cannot end its workers, which would keep training into the folder of the next run.
     """
     parent = os.environ.get(PARENT)
-    if parent is None or not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or (parent is None and _OF_LAUNCHER not in os.environ):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(parent):  # the parent ended before the call
+    if parent is not None and os.getppid() != int(parent):  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)

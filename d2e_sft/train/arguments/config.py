@@ -23,6 +23,7 @@ from d2e_sft.train.checks import accumulation_steps, loads_whole_steps
 from d2e_sft.train.prepare import automatic_precision
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError, describe_validation_error
+from d2e_sft.util.signals import end_with_parent
 
 LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "preference", "bias_share", "habit_gap"}
 _PRECISION_OF_LAUNCHER = "ACCELERATE_MIXED_PRECISION"
@@ -126,6 +127,7 @@ class D2EConfig(_Keys):
                 self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
             # Otherwise a resumed run would restart the count of evaluations without improvement.
             self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
+        end_with_parent()  # in a script that `accelerate launch` starts
         self._choose_device()
         with _without_launcher_precision():
             super().__post_init__()

@@ -31,14 +31,15 @@ def test_sigterm_is_kept_for_whoever_defers_it() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the signal is Linux's")
-def test_a_process_ends_with_its_parent() -> None:
+@pytest.mark.parametrize("variable", [PARENT, "TORCHELASTIC_RUN_ID"])
+def test_a_process_ends_with_its_parent(variable: str) -> None:
     child = (
         "import sys, time; from d2e_sft.util.signals import end_with_parent; end_with_parent(); "
         "print('up', flush=True); time.sleep(60)"
     )
     parent = (
-        f"import os, subprocess, sys, time; os.environ[{PARENT!r}] = str(os.getpid())\n"
-        f"process = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
+        f"import os, subprocess, sys, time; os.environ[{variable!r}] = str(os.getpid())\n"
+        f"process = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE, process_group=0)\n"
         "process.stdout.readline(); print(process.pid, flush=True); time.sleep(60)"
     )
     started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
