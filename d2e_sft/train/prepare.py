@@ -17,6 +17,7 @@ from d2e_sft.model.attention.registry import IMPLEMENTATIONS
 from d2e_sft.model.device import automatic_dtype, has_bfloat16
 from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
+from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.objective.bias_model import check_other_model
 from d2e_sft.objective.own import function_of
@@ -108,8 +109,8 @@ def adapter_config(recipe: Recipe) -> Any:
 def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) -> Any:
     """Wrap a model in an adapter to train, as peft's PeftModel; without a config return it as it is.
 
-    `config` is peft's; a missing task type is taken from the model. The adapter keeps `name`, by which the user called
-    the model. Raises UserError if the adapter does not fit the model.
+    `config` is peft's; a missing task type is taken from the model. The adapter names its base by `name`, or by
+    the folder that it stands for. Raises UserError if the adapter does not fit the model.
     """
     if config is None:
         return model
@@ -124,8 +125,9 @@ def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) ->
         raise UserError(
             f"model.lora: does not fit {name!r} ({error})", "correct target_modules or modules_to_save"
         ) from error
-    # The user's name, since the resolved path of a builtin model is local; but the absolute path of a folder, since a
+    # A name that peft can load too: the path of a builtin model's copy, and the absolute path of a folder, since a
     # relative one would depend on where the adapter is used.
+    name = resolve_name(name) if name == BUILTIN else name
     folder = Path(name)
     wrapped.peft_config["default"].base_model_name_or_path = str(folder.resolve()) if folder.is_dir() else name
     return wrapped

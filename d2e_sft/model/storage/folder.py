@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from d2e_sft.config.recipe import recipe_file_of
-from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder
+from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder, portable_name
 from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, read_seal, weight_sums
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
 
@@ -50,7 +50,7 @@ def _named_base(folder: Path) -> str | None:
             f"{file}: got {shortened(base)} for base_model_name_or_path; expected a Hub name or a folder",
             remedy="name the model that the adapter was trained on",
         )
-    return base
+    return portable_name(base)
 
 
 def weights_folder(name: str) -> Path | None:

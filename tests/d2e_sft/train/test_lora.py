@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import AutoPeftModelForCausalLM
 from safetensors.torch import load_file
 from transformers import modeling_utils
 
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.model.loading import load_model
+from d2e_sft.model.storage.builtin import BUILTIN
+from d2e_sft.model.storage.folder import base_of_adapter
+from d2e_sft.model.storage.seal import read_seal
 from d2e_sft.train.prepare import adapter_config, wrapped_in_adapter
 from d2e_sft.train.run import train_recipe
 from tests.factories import write_recipe
@@ -98,3 +103,23 @@ def test_gradient_checkpointing_trains_the_same_adapter(
     for name, weights in plain.items():
         assert weights.abs().max() > 0, name  # B starts at zero: it has been trained
         torch.testing.assert_close(checkpointed[name], weights, rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_peft_loads_an_adapter_of_the_built_in_model_which_other_machines_know_by_its_name(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, elsewhere = tmp_path / "cache", tmp_path / "another"
+    shutil.copytree(world / "model", here / "models" / "smollm2-135m-instruct-q4_1")
+    monkeypatch.setenv("D2E_CACHE", str(here))
+    run = train_recipe(
+        load_recipe(write_recipe(world, tmp_path / "run", f"model.name={BUILTIN}", "model.lora={r: 2}"))
+    )
+    ids = torch.arange(5, 25)[None]
+    found = AutoPeftModelForCausalLM.from_pretrained(str(run)).eval()(ids).logits
+    here.rename(elsewhere)
+    monkeypatch.setenv("D2E_CACHE", str(elsewhere))
+    assert base_of_adapter(run) == BUILTIN
+    assert list(read_seal(run).depends_on) == [BUILTIN]
+    expected = load_model(str(run)).model.eval()(ids).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.equal(expected, load_model(BUILTIN).model.eval()(ids).logits)
