@@ -43,6 +43,7 @@ class Study(NamedTuple):
 
     rows: str
     shown: tuple[tuple[str, str, str], ...]
+    title: str = ""
 
 
 HABIT = Study(
@@ -71,6 +72,14 @@ CHOOSING = Study(
     ),
 )
 
+FRONT = Study(
+    "choosing-habit.json",
+    (("as-is", "sft", PLAIN), ("as-is", "d2e", DEBIASED), ("swapped", "sft", PLAIN)),
+    """In training, the key is nearly always in the garage: the habit.
+“The key is in the garage. Felix moves the key to the barn. Where is the key now?”
+The habit says garage. The context says barn.""",
+)
+
 
 def way(data: str, objective: str, decoder: str) -> Way:
     """A way of the studies at the drawn strength."""
@@ -85,7 +94,7 @@ def ways_picture(study: Study) -> Figure:
     """Aligned and conflict accuracy at the end of training: mean, 95 % interval and seeds."""
     found = found_in(study)
     shown = [(one, found[way(*one)]) for one in study.shown if way(*one) in found]
-    figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1), layout="constrained")
+    figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1 + 0.2 * len(study.title.splitlines())), layout="constrained")
     panel = figure.add_subplot()
     for place, (_, curves) in enumerate(reversed(shown)):
         for key, colour, shift in (("aligned", COLOURS[1], 0.14), ("conflict", COLOURS[0], -0.14)):
@@ -95,12 +104,16 @@ def ways_picture(study: Study) -> Figure:
             panel.barh(place + shift, mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
             panel.plot(ends, [place + shift] * len(ends), "o", color=colour, markersize=3.5)
             panel.plot([max(mean.low, 0), min(mean.high, 100)], [place + shift] * 2, color="#444444", linewidth=1)
-    names = [f"{NAMES[objective]}{', swapped data' if data == 'swapped' else ''}" for (data, objective, _), _ in shown]
+    called = NAMES | ({"d2e": "D²E-SFT"} if study.title else {})
+    names = [
+        f"{called[objective]}{', swapped data' if data == 'swapped' else ''}" for (data, objective, _), _ in shown
+    ]
     seeds = [f"{name} ({len(curves)})" for name, (_, curves) in zip(names, shown, strict=True)]
     panel.set_yticks(range(len(shown)), list(reversed(seeds)), fontsize=9)
     panel.set(xlim=(0, 101))
+    figure.suptitle(study.title, fontsize=10, x=0.01, horizontalalignment="left")
     panel.set_xlabel("accuracy, percent (bars: mean; lines: 95 % interval; points: seeds)", fontsize=9)
-    figure.legend(loc="outside upper right", frameon=False, ncols=2, fontsize=9)
+    figure.legend(loc="outside lower right" if study.title else "outside upper right", frameon=False, ncols=2, fontsize=9)
     return figure
 
 
@@ -191,6 +204,7 @@ def alpha_picture(file: str) -> Figure:
 FIGURES: dict[str, Callable[[], Figure]] = {
     "habit-ways": partial(ways_picture, HABIT),
     "habit-mechanism": partial(mechanism_picture, HABIT),
+    "front": partial(ways_picture, FRONT),
     "choosing-ways": partial(ways_picture, CHOOSING),
     "choosing-alpha": partial(alpha_picture, "choosing-alpha.json"),
 }

@@ -67,8 +67,7 @@ def test_the_citation_names_what_is_cited() -> None:
 
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 200
-    assert len(text.split()) <= 1500
+    assert len(text.splitlines()) <= 130
 
 
 def test_the_readme_names_files_verbs_and_pictures_that_exist() -> None:
@@ -77,7 +76,7 @@ def test_the_readme_names_files_verbs_and_pictures_that_exist() -> None:
     assert [path for path in linked if not (ROOT / path).exists()] == []
     assert len(linked) > 20
     verbs = set(re.findall(r"(?:`|^\$ |then )d2e ([a-z][\w-]*)", text, flags=re.MULTILINE))
-    assert len(verbs) > 12
+    assert len(verbs) > 5
     assert verbs <= set(d2e.list_commands(click.Context(d2e)))
 
 

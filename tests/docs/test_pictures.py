@@ -8,8 +8,6 @@ from types import ModuleType
 
 import pytest
 
-from d2e_sft import DecodingConfig, EventSample, answer_samples, load_model
-
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
@@ -28,7 +26,7 @@ def test_a_picture_is_what_its_script_draws_now(name: str) -> None:
     assert module.PICTURE.read_text(encoding="utf-8") == module.draw(), f"run python docs/{name}.py"
 
 
-@pytest.mark.parametrize("name", ["habit-ways", "habit-mechanism", "choosing-ways", "choosing-alpha"])
+@pytest.mark.parametrize("name", ["front", "habit-ways", "habit-mechanism", "choosing-ways", "choosing-alpha"])
 def test_the_pictures_of_the_habit_studies_are_of_the_rows_that_are_kept(name: str) -> None:
     figure = script("habit_pictures").FIGURES[name]()
     drawn = (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8")
@@ -46,24 +44,3 @@ def test_rooms_that_import_each_other_have_no_floors() -> None:
     assert picture.without_implied({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
     with pytest.raises(ValueError, match="import each other"):
         picture.floors_of({"a": {"b"}, "b": {"a"}, "c": set()})
-
-
-@pytest.mark.slow
-def test_the_three_answers_are_those_of_the_model() -> None:
-    drawn = (DOCS / "images" / "three-answers.svg").read_text(encoding="utf-8")
-    context, question = "Mia keeps the milk in the cupboard. The fridge is broken.", "Where is the milk?"
-    read = EventSample(
-        id="0", dataset="x", split="test", relation="none", format="qa", context=context, question=question,
-        answers=["in the cupboard"],
-    )  # fmt: skip
-    unread = read.model_copy(update={"context": ""})
-    loaded = load_model("builtin:smollm2-135m-instruct")
-    answers = [
-        text
-        for sample, alpha in ((read, 0), (unread, 0), (read, 0.5))
-        for text in answer_samples(
-            loaded.model, loaded.tokenizer, [sample], DecodingConfig(alpha=alpha, max_new_tokens=20)
-        )
-    ]
-    for text in (context, question, *answers):
-        assert f"{text.strip()}</t" in drawn, text
