@@ -16,9 +16,7 @@ from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import PromptPair, stop_token_ids, stream
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.model.device import automatic_dtype, usable_device
-from d2e_sft.model.loading import LoadedModel, load_model
-from d2e_sft.model.onednn import ready_to_decode
+from d2e_sft.model.loading import LoadedModel, load_to_decode
 from d2e_sft.model.positions import check_answer_fits, position_limit
 from d2e_sft.util.errors import UserError
 
@@ -182,12 +180,7 @@ def open_conversation(model: str, options: ChatOptions) -> Conversation:
         max_new_tokens=options.max_new_tokens or own.max_new_tokens,
     )
     wording = _wording(recipe, options)
-    dtype = options.dtype or section.dtype
-    if dtype == "auto":
-        dtype = automatic_dtype()
-    loaded = load_model(model, dtype=dtype, attention=section.attention)
-    ready_to_decode(loaded.model, usable_device())
-    return Conversation(loaded, decoding, wording)
+    return Conversation(load_to_decode(model, section, options.dtype), decoding, wording)
 
 
 def _wording(recipe: Recipe | None, options: ChatOptions) -> Wording:

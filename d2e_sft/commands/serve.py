@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
-from d2e_sft.config.options import Number, decoder_option
+from d2e_sft.config.options import Number, decoder_option, reject_unused
 from d2e_sft.data.sample import WORDED
+from d2e_sft.model.storage.folder import check_model_name
+from d2e_sft.util.errors import UserError
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("model")
 @click.argument("engine_arguments", nargs=-1, type=click.UNPROCESSED, metavar="[VLLM OPTIONS]...")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "vllm", "transformers"]),
+    default="auto",
+    show_default=True,
+    help="auto: vllm if it is installed, else transformers.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key", envvar="D2E_API_KEY", show_envvar=True, help="Bearer token that clients must send.")
@@ -24,28 +34,55 @@ from d2e_sft.data.sample import WORDED
 @click.option(
     "--max-body-bytes", type=click.IntRange(min=1), default=4 * 1024 * 1024, show_default=True, help="Largest request."
 )
-def serve(model: str, engine_arguments: tuple[str, ...], fmt: Any, **options: Any) -> None:
-    """Serve MODEL with vLLM, OpenAI-compatible; chat requests with a context are decoded debiased.
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
+    help="transformers: data type of the weights; auto: bfloat16 if it is fast here. [default: as in the recipe, else "
+    "float32]",
+)
+@click.option(
+    "--max-queue", type=click.IntRange(min=1), default=256, show_default=True, help="transformers: waiting requests."
+)
+def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, **options: Any) -> None:
+    """Serve MODEL, OpenAI-compatible; chat requests with a context are decoded debiased.
 
-    MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. Options of this
-    command come before MODEL; options after MODEL are passed to vLLM.
+    MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. The engine vllm is
+    for many requests on GPUs; options after MODEL are passed to it. The engine transformers needs no vLLM and decodes
+    one batch at a time, on a CPU or one GPU. Options of this command come before MODEL.
 
-    Example: d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
+    \b
+    Examples:
+      d2e serve --engine transformers runs/d2e-mini
+      d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
     from d2e_sft.config.recipe import recipe_of, warn_if_trained_on_texts
-    from d2e_sft.vllm.engine import require_vllm
+    from d2e_sft.server.start import ServeOptions, require_starlette
 
-    require_vllm()
-    from d2e_sft.vllm.pairing import check_decoder
-    from d2e_sft.vllm.server.serve import ServeOptions
-    from d2e_sft.vllm.server.serve import serve as run
-
+    if engine == "auto":
+        engine = "transformers" if find_spec("vllm") is None else "vllm"
+    reject_unused("--engine", engine, {"dtype": ("transformers",), "max_queue": ("transformers",)})
     alpha, decoder, prompt_set = (options.pop(name) for name in ("alpha", "decoder", "prompt_set"))
+    if engine == "vllm":
+        from d2e_sft.vllm.engine import require_vllm
+
+        require_vllm()
+        from d2e_sft.vllm.pairing import check_decoder
+        from d2e_sft.vllm.server.serve import serve as run
+    else:
+        if engine_arguments:
+            raise UserError(
+                f"{' '.join(engine_arguments)}: options of vLLM, which --engine transformers does not use",
+                remedy="put options of d2e serve before MODEL; for vLLM's install it (pip install 'd2e-sft[serve]')",
+            )
+        check_model_name(model)
+        require_starlette()
+        from d2e_sft.server.start import serve as run
     recipe = recipe_of(model)
     warn_if_trained_on_texts(recipe)
     default = DecodingConfig() if recipe is None else recipe.decoding
     decoding = DecodingConfig(**given_decoder(decoder, alpha, default.alpha))
-    check_decoder(decoding.decoder)
+    if engine == "vllm":
+        check_decoder(decoding.decoder)
     if prompt_set is None:
         prompt_set = "default" if recipe is None else recipe.data.prompt_set
     run(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -86,12 +87,28 @@ def stream(
 
     Yields the index of a pair and its next token, as soon as it is chosen; all pairs take turns.
     """
+    for index, token in stream_with_ends(model, pairs, decoding, stop_ids=stop_ids, tokenizer=tokenizer):
+        if token is not None:
+            yield index, token
+
+
+def stream_with_ends(
+    model: Any,
+    pairs: Sequence[TokenPair],
+    decoding: DecodingConfig = DecodingConfig(),
+    *,
+    stop_ids: Sequence[int] | None = None,
+    tokenizer: Any = None,
+    left: AbstractSet[int] = frozenset(),
+) -> Iterator[tuple[int, int | None]]:
+    """Like `stream`, and yield None after a pair's last token.
+
+    `left` are indices of pairs that nobody waits for any longer; the caller adds them while the stream runs.
+    """
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
     pairs = resolved(pairs, decoding)
     batches = [([*range(len(pairs))], Prefix(()))] if pairs else []
-    for index, token in _decoded(model, pairs, decoding, stops, batches):
-        if token is not None:
-            yield index, token
+    yield from _decoded(model, pairs, decoding, stops, batches, left)
 
 
 def generate_debiased(
@@ -133,7 +150,12 @@ class _Stops:
 
 
 def _decoded(
-    model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, stops: _Stops, batches: Sequence[Batch]
+    model: Any,
+    pairs: Sequence[TokenPair],
+    decoding: DecodingConfig,
+    stops: _Stops,
+    batches: Sequence[Batch],
+    left: AbstractSet[int] = frozenset(),
 ) -> Iterator[tuple[int, int | None]]:
     """Decode batches, each of which enters as soon as there is room for it; yields None after a pair's last token.
 
@@ -170,6 +192,7 @@ def _decoded(
                         ended.add(index)
                         del answers[index]
                     yield index, told
+            ended.update(index for index in active if index in left)
             running = [index not in ended for index in active]
             with no_gradients(model):
                 if not all(running):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.config.sections import ModelSection
 from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed, resolve_name
 from d2e_sft.util.errors import UserError, path_error
@@ -93,6 +94,25 @@ def load_model(
         if kept is not None:
             kept[key] = copy.deepcopy(loaded)
         return loaded
+
+
+def load_to_decode(name: str, section: ModelSection, dtype: str | None = None) -> LoadedModel:
+    """Load a model for decoding, on the device that torch finds; it can no longer be trained or saved.
+
+    Args:
+        section: of the model's recipe.
+        dtype: of the weights; None is the section's, `auto` is bfloat16 if this machine computes it fast.
+
+    Raises:
+        UserError: as `load_model`.
+    """
+    from d2e_sft.model.device import automatic_dtype, usable_device
+    from d2e_sft.model.onednn import ready_to_decode
+
+    dtype = dtype or section.dtype
+    loaded = load_model(name, dtype=automatic_dtype() if dtype == "auto" else dtype, attention=section.attention)
+    ready_to_decode(loaded.model, usable_device())
+    return loaded
 
 
 @contextmanager

@@ -23,15 +23,15 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic import dataclasses as checked
 from torch import Tensor
 
-from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, DecodingConfig
+from d2e_sft.config.decoding import DECODERS, DecodingConfig
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.decoding.trust import Place, Trusts
+from d2e_sft.server.context import Alpha
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.vllm.draw import Draw
 
 KEY = "d2e"
 RowView = Literal["original", "imagined"]
-Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)]
 # Pairs whose logits are combined at once; bounds the extra memory to a few times 32 × V floats.
 _PAIRS_AT_ONCE = 32
 # Stands for the logit of a token that is masked in either view, so that decoders compute without infinities.

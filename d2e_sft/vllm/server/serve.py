@@ -7,39 +7,15 @@ context, limits on bodies and the queue, and defaults that are safe on a shared 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import sys
 from argparse import Namespace
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import Format
+from d2e_sft.server.start import ServeOptions, warn_if_open
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """Options of the server that are not vLLM's own.
-
-    Attributes:
-        api_key: bearer token that clients must send; None: no check.
-        decoding: of requests that name no decoder.
-        prompt_set, format: whose context line words a context.
-        engine_arguments: vLLM's own command-line options.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    api_key: str | None = None
-    decoding: DecodingConfig = DecodingConfig()
-    prompt_set: str = "default"
-    format: Format = "qa"
-    max_body_bytes: int = 4 * 1024 * 1024
-    engine_arguments: tuple[str, ...] = ()
 
 
 def serve(model: str, options: ServeOptions) -> None:
@@ -52,18 +28,9 @@ def serve(model: str, options: ServeOptions) -> None:
     if missing:
         raise UserError(f"d2e serve needs {' and '.join(missing)}", remedy="pip install 'd2e-sft[serve]'")
     load_prompt_set(options.prompt_set)  # a wrong name is an error before the model is loaded
-    if options.api_key is None and not is_local(options.host):
-        print(f"d2e: warning: {options.host} is reachable by others and no --api-key is set", file=sys.stderr)
+    warn_if_open(options)
     arguments = engine_arguments(model, options)
     asyncio.run(_run(arguments, options))
-
-
-def is_local(host: str) -> bool:
-    """Whether an address is only reachable from this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def engine_arguments(model: str, options: ServeOptions) -> Namespace:
@@ -124,8 +91,8 @@ async def build_app(engine: Any, arguments: Namespace, options: ServeOptions) ->
     from vllm.entrypoints.launchers.app import build_app as build_vllm_app
     from vllm.entrypoints.serve.middleware.authenticate import AuthenticationMiddleware
 
+    from d2e_sft.server.limits import BodyLimit, QueueLimit
     from d2e_sft.vllm.server.chat import add_chat_route
-    from d2e_sft.vllm.server.limits import BodyLimit, QueueLimit
     from d2e_sft.vllm.server.online import PairingEngine
 
     client = PairingEngine(engine)

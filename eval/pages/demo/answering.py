@@ -11,9 +11,7 @@ from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, PromptPair, stop_token_ids, stream
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.model.device import usable_device
-from d2e_sft.model.loading import LoadedModel, load_model
-from d2e_sft.model.onednn import ready_to_decode
+from d2e_sft.model.loading import LoadedModel, load_to_decode
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.question import Question
@@ -51,10 +49,9 @@ def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
         options = replace(options, alpha=_DEFAULT_ALPHA)
     config = resolve_options(model, options)
     wording = load_prompt_set(config.prompt_set, config.form)
-    loaded = load_model(model, dtype=options.dtype or config.section.dtype, attention=config.section.attention)
+    loaded = load_to_decode(model, config.section, options.dtype)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)
-    ready_to_decode(loaded.model, usable_device())
     return DemoModel(model, loaded, wording, config.decoding.alpha, config.decoding.max_new_tokens)
 
 

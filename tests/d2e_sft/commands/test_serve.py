@@ -8,51 +8,89 @@ import pytest
 from click.testing import CliRunner
 
 from d2e_sft.commands.serve import serve
+from d2e_sft.server import start
+from d2e_sft.server.start import ServeOptions
 from d2e_sft.vllm import engine
-from d2e_sft.vllm.server import serve as serving
+from d2e_sft.vllm.server import serve as of_vllm
+from tests.command import refusal_of
+
+Started = list[tuple[str, ServeOptions]]
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, serving.ServeOptions]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     """The servers that would have been started."""
-    calls: list[tuple[str, serving.ServeOptions]] = []
+    calls: Started = []
     monkeypatch.setattr(engine, "require_vllm", lambda: None)
-    monkeypatch.setattr(serving, "serve", lambda model, options: calls.append((model, options)))
+    for module in (of_vllm, start):
+        monkeypatch.setattr(module, "serve", lambda model, options: calls.append((model, options)))
     return calls
 
 
 def _serve(*arguments: str) -> None:
     result = CliRunner().invoke(serve, arguments)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.exception
 
 
-def test_a_checkpoint_is_served_as_its_run_was_trained(
-    tmp_path: Path, started: list[tuple[str, serving.ServeOptions]]
-) -> None:
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_a_checkpoint_is_served_as_its_run_was_trained(tmp_path: Path, started: Started, engine: str) -> None:
     recipe = "data: {train: rows.parquet, prompt_set: mine}\ntrain: {output_dir: x}\nd2e: {alpha: 0.3}\n"
     (tmp_path / "recipe.yaml").write_text(recipe)
     (tmp_path / "checkpoint-4").mkdir()
+    for folder in (tmp_path, tmp_path / "checkpoint-4"):
+        (folder / "config.json").write_text("{}")
     for model in (tmp_path, tmp_path / "checkpoint-4"):
-        _serve(str(model))
+        _serve("--engine", engine, str(model))
         assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.3, "mine")
 
 
-def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(
-    tmp_path: Path, started: list[tuple[str, serving.ServeOptions]]
-) -> None:
+def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(tmp_path: Path, started: Started) -> None:
     (tmp_path / "recipe.yaml").write_text("data: {train: r.parquet}\ntrain: {output_dir: x}\nd2e: {alpha: 0.3}\n")
-    _serve("--alpha", "0", "--prompt-set", "other", str(tmp_path), "--max-model-len", "99")
+    _serve("--engine", "vllm", "--alpha", "0", "--prompt-set", "other", str(tmp_path), "--max-model-len", "99")
     model, options = started[-1]
     assert (model, options.decoding.alpha, options.prompt_set) == (str(tmp_path), 0, "other")
     assert options.engine_arguments == ("--max-model-len", "99")
 
 
 def test_a_model_without_a_recipe_is_served_at_one_half_or_with_the_decoder_given(
-    started: list[tuple[str, serving.ServeOptions]],
+    started: Started,
 ) -> None:
-    _serve("someone/a-model")
+    _serve("--engine", "vllm", "someone/a-model")
     assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.5, "default")
-    _serve("--decoder", "adacad:floor=0.1", "someone/a-model")
+    _serve("--engine", "vllm", "--decoder", "adacad:floor=0.1", "someone/a-model")
     assert started[-1][1].decoding.decoder == "adacad:floor=0.1"
-    refused = CliRunner().invoke(serve, ["--decoder", "mine:own", "someone/a-model"])
+    refused = CliRunner().invoke(serve, ["--engine", "vllm", "--decoder", "mine:own", "someone/a-model"])
     assert "custom functions are not supported in vLLM" in str(refused.exception)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_engine_is_vllm_where_it_is_installed(
+    started: Started, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    monkeypatch.setattr("d2e_sft.commands.serve.find_spec", lambda name: object() if installed else None)
+    engines: list[str] = []
+    monkeypatch.setattr(of_vllm, "serve", lambda model, options: engines.append("vllm"))
+    monkeypatch.setattr(start, "serve", lambda model, options: engines.append("transformers"))
+    _serve("someone/a-model")
+    assert engines == ["vllm" if installed else "transformers"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["someone/a-model", "--max-model-len", "9"], "--max-model-len 9: options of vLLM"),
+        (["runs/none"], "no such folder"),
+        (["--prompt-set", "none", "someone/a-model"], "none"),
+        (["--host", "203.0.113.1", "someone/a-model"], "cannot listen there"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_a_model_is_loaded(arguments: list[str], said: str) -> None:
+    assert said in refusal_of("serve", "--engine", "transformers", *arguments)
+
+
+def test_options_of_the_other_engine_and_missing_packages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--dtype: not supported by --engine vllm" in refusal_of("serve", "--engine", "vllm", "--dtype", "auto", "m")
+    monkeypatch.setattr(start, "find_spec", lambda name: None)
+    refused = refusal_of("serve", "--engine", "transformers", "someone/a-model")
+    assert "needs starlette and uvicorn" in refused
+    assert "d2e-sft[serve-transformers]" in refused

@@ -145,3 +145,30 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
     for request in server.requests:
         assert (request["path"], request["model"], request["max_tokens"]) == ("/v1/completions", "base", 7)
         assert request["stop"] == ["\n\n"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ["--max-new-tokens", 12],
+        ["--max-new-tokens", 12, "--form", "completion"],
+        ["--max-new-tokens", 12, "--setting", "few_shot"],
+        ["--answer", "likelihood"],
+    ],
+)
+def test_our_own_server_answers_as_decoding_in_process(world: Path, tmp_path: Path, how: list[Any]) -> None:
+    from d2e_sft.model.loading import load_model
+    from tests.d2e_sft.server.served import serving
+
+    model = str(world / "model")
+    common = ["eval", model, "--bench", world / "bench", *how]
+    output_of(*common, "--alpha", 0, "--out", tmp_path / "here")
+    with serving(load_model(model), name=model, key=None) as server:
+        output_of(*common, "--base-url", f"{server.url}/v1", "--out", tmp_path / "there")
+    kept = ("id", "output", "answer")
+    found = []
+    for name in ("here", "there"):
+        [file] = tmp_path.glob(f"{name}/eval/*/predictions.jsonl")
+        found.append([[json.loads(line)[key] for key in kept] for line in file.read_text("utf-8").splitlines()])
+    assert found[0] == found[1]
+    assert len(found[0]) == (4 if "--answer" in how else 8)  # half of the rows have options

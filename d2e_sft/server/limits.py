@@ -1,12 +1,30 @@
-"""ASGI middleware of `d2e serve`: limits on bodies, and the status of a full queue."""
+"""ASGI middleware of `d2e serve`: the key, limits on bodies, and the status of a full queue."""
 
 from __future__ import annotations
 
+import hmac
 import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class KeyCheck:
+    """Answers 401 below `/v1` to requests that do not bear the key."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self.app = app
+        self._expected = f"Bearer {key}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/v1"):
+            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not hmac.compare_digest(given, self._expected):
+                message = "the key is missing or wrong; expected the server's --api-key as a bearer token"
+                await _answer(send, 401, {"message": message, "type": "Unauthorized", "param": None, "code": 401})
+                return
+        await self.app(scope, receive, send)
 
 
 class BodyLimit:

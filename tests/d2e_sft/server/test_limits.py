@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.vllm.server.limits import BodyLimit, QueueLimit
+from d2e_sft.server.limits import BodyLimit, QueueLimit
 
 
 def _ask(

@@ -1,0 +1,173 @@
+"""The routes of `d2e serve --engine transformers`, as a Starlette app."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import torch
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from d2e_sft.server.context import RequestError
+from d2e_sft.server.limits import BodyLimit, KeyCheck
+from d2e_sft.server.openai import (
+    ChatRequest,
+    CompletionRequest,
+    Finish,
+    Reply,
+    Request,
+    error_body,
+    event,
+    read_request,
+    usage_of,
+)
+from d2e_sft.server.prompts import Prompts
+from d2e_sft.server.queue import BatchQueue, Prompt
+
+_DONE = b"data: [DONE]\n\n"
+
+
+def build_app(
+    name: str,
+    prompts: Prompts,
+    queue: BatchQueue,
+    *,
+    api_key: str | None = None,
+    max_body_bytes: int,
+    more: Sequence[BaseRoute] = (),
+) -> Starlette:
+    """Return the app that serves a model under `name`; `more` routes come first."""
+    api = _Api(name, prompts, queue)
+    routes = [
+        Route("/v1/chat/completions", api.chat, methods=["POST"]),
+        Route("/v1/completions", api.completions, methods=["POST"]),
+        Route("/v1/models", api.models),
+        Route("/health", lambda request: Response()),
+    ]
+    around = [Middleware(BodyLimit, max_bytes=max_body_bytes)]
+    if api_key is not None:  # outermost, so that bodies of unauthorised clients are not read
+        around.insert(0, Middleware(KeyCheck, key=api_key))
+    answered: Any = {RequestError: _refused, HTTPException: _not_found}
+    return Starlette(routes=[*more, *routes], middleware=around, exception_handlers=answered)
+
+
+class _Api:
+    def __init__(self, name: str, prompts: Prompts, queue: BatchQueue) -> None:
+        self._name, self._prompts, self._queue = name, prompts, queue
+
+    async def models(self, request: HttpRequest) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": self._name, "object": "model", "owned_by": "d2e"}]})
+
+    async def chat(self, request: HttpRequest) -> Response:
+        asked = await self._read(request, ChatRequest)
+        prompt, reason = self._prompts.of_chat(asked)
+        answer = await self._answer(request, asked, [prompt], Reply(self._name, chat=True))
+        if reason is not None:
+            answer.headers["X-D2E-Decoding"] = f"plain ({reason})"
+        return answer
+
+    async def completions(self, request: HttpRequest) -> Response:
+        asked = await self._read(request, CompletionRequest)
+        reply = Reply(self._name, chat=False)
+        if asked.echo:
+            return await self._echo(asked, reply)
+        if asked.logprobs is not None or not asked.max_tokens:
+            raise RequestError("logprobs and max_tokens=0: only supported with echo; leave them out", "logprobs")
+        return await self._answer(request, asked, self._prompts.of_completion(asked), reply)
+
+    async def _read(self, request: HttpRequest, kind: type[Any]) -> Any:
+        asked = read_request(kind, await request.body())
+        if asked.model not in (None, self._name):
+            raise RequestError(f"model {asked.model!r}: not served; expected {self._name!r}", "model", status=404)
+        return asked
+
+    async def _answer(self, request: HttpRequest, asked: Request, prompts: Sequence[Prompt], reply: Reply) -> Response:
+        if asked.stream:
+            self._queue.check_room(len(prompts))  # an error after the first event could have no status
+            events = self._events(prompts, reply, with_usage=asked.stream_options.include_usage)
+            return StreamingResponse(events, media_type="text/event-stream")
+        found = await _unless_left(request, self._whole(prompts, reply))
+        return Response(status_code=499) if found is None else JSONResponse(found)
+
+    async def _whole(self, prompts: Sequence[Prompt], reply: Reply) -> dict[str, Any]:
+        texts, ends = [""] * len(prompts), dict[int, Finish | None]()
+        tokens = [0] * len(prompts)
+        async with aclosing(self._queue.answers(prompts)) as pieces:
+            async for piece in pieces:
+                texts[piece.index] += piece.text
+                tokens[piece.index], ends[piece.index] = piece.tokens, piece.finish
+        choices = [reply.choice(index, text, ends[index]) for index, text in enumerate(texts)]
+        return reply.whole(choices, usage_of(_prompt_tokens(prompts), sum(tokens)))
+
+    async def _events(self, prompts: Sequence[Prompt], reply: Reply, *, with_usage: bool) -> AsyncIterator[bytes]:
+        tokens = [0] * len(prompts)
+        begun: set[int] = set()
+        try:
+            async with aclosing(self._queue.answers(prompts)) as pieces:
+                async for piece in pieces:
+                    yield reply.chunk(piece.index, piece.text, piece.finish, first=piece.index not in begun)
+                    begun.add(piece.index)
+                    tokens[piece.index] = piece.tokens
+            if with_usage:
+                yield reply.last(usage_of(_prompt_tokens(prompts), sum(tokens)))
+        except RequestError as error:
+            yield event(error_body(error.message, error.status, error.parameter))
+        yield _DONE
+
+    async def _echo(self, asked: CompletionRequest, reply: Reply) -> Response:
+        """The log-probabilities of prompts, with which clients score given answers; no new tokens."""
+        if asked.logprobs is None or asked.stream or (asked.max_tokens or 0) > 1:
+            raise RequestError("echo: only supported with logprobs, max_tokens 0 or 1, and without stream", "echo")
+        prompts = self._prompts.tokens(asked)
+        found = await self._queue.call(lambda model: [prompt_logprobs(model, tokens) for tokens in prompts])
+        choices = [reply.choice(index, "", "length", {"token_logprobs": values}) for index, values in enumerate(found)]
+        return JSONResponse(reply.whole(choices, usage_of(sum(map(len, prompts)), 0)))
+
+
+@torch.inference_mode()
+def prompt_logprobs(model: Any, tokens: Sequence[int]) -> list[float | None]:
+    """Return the plain log-probability of each token after those before it; None for the first."""
+    ids = torch.tensor([tokens], device=model.device)
+    logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+    found = logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
+    if not all(map(math.isfinite, found)):
+        raise RequestError("a log-probability of the prompt is NaN or infinite", status=500)
+    return [None, *found]
+
+
+def _prompt_tokens(prompts: Sequence[Prompt]) -> int:
+    return sum(len(prompt.pair.original) for prompt in prompts)
+
+
+async def _unless_left(request: HttpRequest, answer: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Await an answer, and stop decoding it if the client leaves; then None."""
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(answer), asyncio.ensure_future(left())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _refused(request: HttpRequest, error: RequestError) -> Response:
+    headers = {"Retry-After": "1"} if error.status == 429 else None
+    return JSONResponse(error_body(error.message, error.status, error.parameter), error.status, headers)
+
+
+async def _not_found(request: HttpRequest, error: HTTPException) -> Response:
+    what = f"{request.method} {request.url.path}: {error.detail}"
+    return JSONResponse(error_body(what, error.status_code), error.status_code)

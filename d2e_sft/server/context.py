@@ -1,0 +1,106 @@
+"""A chat request with its context in a field of its own: what both servers of `d2e serve` make of it.
+
+The original prompt has the context before the last user message, in the prompt set's context line of a format. The
+imagined prompt is the messages, unchanged.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, DecodingConfig, given_decoder
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.sample import Format
+from d2e_sft.util.errors import UserError
+
+Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)]
+
+
+class RequestError(UserError):
+    """A request that cannot be answered; `parameter` is its field."""
+
+    def __init__(self, message: str, parameter: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+        self.status = status
+
+
+class ContextFields(BaseModel):
+    """The fields that OpenAI's chat request lacks.
+
+    Attributes:
+        context: the part that the imagined prompt omits; None: a plain request.
+        alpha: the debias ratio of the decoder `d2e`; None: the server's.
+        decoder: `NAME` or `NAME:KEY=VALUE,…` (see `d2e_sft.config.decoding`); None: `d2e` if there is an `alpha`,
+            else the server's.
+        plausibility: only tokens with at least this share of the original prompt's best probability.
+        format: of the prompt set's context line; None: the server's.
+    """
+
+    context: str | None = None
+    alpha: Alpha | None = None
+    decoder: str | None = None
+    plausibility: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
+    format: Format | None = None
+
+
+def needs_context(fields: ContextFields) -> None:
+    """Raise RequestError if fields of a request without a context need one."""
+    if fields.context is None and any(
+        value is not None for value in (fields.alpha, fields.decoder, fields.plausibility)
+    ):
+        raise RequestError("alpha, decoder and plausibility need a context to debias", "context")
+
+
+def chosen_decoding(fields: ContextFields, default: DecodingConfig) -> DecodingConfig:
+    """Return the decoding of a request, which may name a decoder, an α, or neither; RequestError for a wrong one."""
+    if fields.decoder is None and fields.alpha is None:
+        return default
+    try:
+        chosen = DecodingConfig(**given_decoder(fields.decoder, fields.alpha, default.alpha))
+    except UserError as error:
+        raise RequestError(error.message, "decoder") from None
+    if fields.decoder is not None and chosen.decoder.partition(":")[0] not in DECODERS:
+        raise RequestError(
+            f"decoder {fields.decoder}: custom functions are not supported in requests; "
+            f"expected {', '.join(DECODERS)}",
+            "decoder",
+        )
+    return chosen
+
+
+def plain_reason(fields: ContextFields, chosen: DecodingConfig) -> str | None:
+    """Return why a request with a context is decoded plainly, or None if it is not; the header's value."""
+    if not (fields.context or "").strip():
+        return "empty context"
+    if not chosen.needs_imagined:
+        return "alpha is 0" if chosen.decoder == "d2e" else "decoder is plain"
+    return None
+
+
+def context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:
+    """Return the prompt set's context line, as in training and evaluation; RequestError without this format."""
+    if fmt not in prompt_set.zero_shot:
+        raise RequestError(f"format: prompt set {prompt_set.name!r} has no {fmt!r}", "format")
+    return prompt_set.zero_shot[fmt].context.replace("{context}", context)
+
+
+def with_context(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]:
+    """Put the context line before the text of the user's last message; RequestError without one."""
+    changed = copy.deepcopy(messages)
+    asked = next((message for message in reversed(changed) if message.get("role") == "user"), None)
+    if asked is None:
+        raise RequestError("messages: expected a user message, which the context precedes", "messages")
+    content = asked.get("content")
+    if isinstance(content, list):
+        text = next((part for part in content if isinstance(part, dict) and part.get("type") == "text"), None)
+        if text is None:
+            content.insert(0, {"type": "text", "text": line})
+        else:
+            text["text"] = line + str(text.get("text", ""))
+    else:
+        asked["content"] = line + str(content or "")
+    return changed

@@ -1,0 +1,192 @@
+"""OpenAI's requests and answers as far as decoding in this process supports them.
+
+Fields without effect are ignored. A field that would change the answer and is not supported is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from d2e_sft.server.context import ContextFields, RequestError
+from d2e_sft.util.errors import describe_validation_error, shortened
+
+Finish = Literal["stop", "length"]
+_WITHOUT_EFFECT = frozenset({"metadata", "parallel_tool_calls", "service_tier", "store", "user"})
+# Field → its values that ask for nothing.
+_UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "top_logprobs": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "logit_bias": ({},),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "use_beam_search": (False,),
+    "chat_template_kwargs": ({}, {"enable_thinking": False}),
+}
+_LEAST_TEMPERATURE = 1e-5  # below it vLLM is greedy, too
+
+
+class _StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class _Part(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class _Message(BaseModel):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_Part]
+
+
+class Request(BaseModel):
+    """What both routes take; None is the model's own default, or the server's.
+
+    Attributes:
+        max_tokens: longest answer; None: what the model's positions leave.
+        stop: texts that end an answer and are no part of it.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    temperature: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    seed: int | None = None
+    stop: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    ] = []
+    stream: bool = False
+    stream_options: _StreamOptions = _StreamOptions()
+
+    def sampling(self, defaults: Any) -> dict[str, Any]:
+        """Return the arguments for `DecodingConfig`; `defaults` is the model's generation config, as in vLLM."""
+        values: dict[str, Any] = {}
+        for name, fallback in (("temperature", 1.0), ("top_p", 1.0), ("top_k", 0)):
+            options = (getattr(self, name), getattr(defaults, name, None), fallback)
+            values[name] = next(value for value in options if value is not None)
+        greedy = values["temperature"] < _LEAST_TEMPERATURE
+        seed = uuid.uuid4().int % (1 << 31) if self.seed is None else self.seed
+        return {"temperature": 0.0} if greedy else {**values, "top_k": max(0, values["top_k"]), "seed": seed}
+
+
+class ChatRequest(ContextFields, Request):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[_Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: Literal[False] = False
+
+
+class CompletionRequest(Request):
+    """`POST /v1/completions`; a prompt is a text or its tokens.
+
+    With `echo` the log-probabilities of a prompt's tokens are returned, and one new token at most.
+    """
+
+    prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
+    max_tokens: int | None = Field(default=16, ge=0)
+    echo: bool = False
+    logprobs: int | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """The prompts, one or several."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        return [self.prompt] if isinstance(self.prompt[0], int) else self.prompt
+
+
+R = TypeVar("R", bound=Request)
+
+
+def read_request(kind: type[R], body: bytes) -> R:
+    """Read and check a body; RequestError with the first wrong fields."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is not JSON ({error})") from None
+    if not isinstance(given, dict):
+        raise RequestError(f"the body is {shortened(given, 60)}; expected an object")
+    fields = {name: value for name, value in given.items() if value is not None and name not in _WITHOUT_EFFECT}
+    for name, neutral in _UNSUPPORTED.items():
+        value = fields.pop(name, neutral[0])
+        if value not in neutral:
+            message = f"{name}={shortened(value, 60)}: not supported by --engine transformers; leave it out"
+            raise RequestError(message, name)
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]["loc"]
+        raise RequestError(describe_validation_error(error), str(first[0]) if first else None) from None
+
+
+class Reply:
+    """The forms of one answer: whole, or chunk by chunk."""
+
+    def __init__(self, model: str, *, chat: bool) -> None:
+        self._chat = chat
+        kind = "chat.completion" if chat else "text_completion"
+        name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
+        self._head: dict[str, Any] = {"id": name, "object": kind, "created": int(time.time()), "model": model}
+
+    def whole(self, choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int]) -> dict[str, Any]:
+        """The answer to a request without `stream`."""
+        return {**self._head, "choices": list(choices), "usage": dict(usage)}
+
+    def choice(self, index: int, text: str, finish: Finish | None, logprobs: Any = None) -> dict[str, Any]:
+        """One of its choices."""
+        said = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+        return {"index": index, **said, "logprobs": logprobs, "finish_reason": finish}
+
+    def chunk(self, index: int, text: str, finish: Finish | None, *, first: bool) -> bytes:
+        """One event of a stream, with the next piece of a choice."""
+        choice = self.choice(index, text, finish)
+        if self._chat:
+            del choice["message"]
+            role = {"role": "assistant"} if first else {}
+            choice["delta"] = {**role, "content": text} if text or first else {}
+        kind = "chat.completion.chunk" if self._chat else self._head["object"]
+        return event({**self._head, "object": kind, "choices": [choice]})
+
+    def last(self, usage: Mapping[str, int]) -> bytes:
+        """The event with the usage, if it was asked for."""
+        kind = "chat.completion.chunk" if self._chat else self._head["object"]
+        return event({**self._head, "object": kind, "choices": [], "usage": dict(usage)})
+
+
+def usage_of(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
+    """The number of tokens, as OpenAI counts them."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": new_tokens,
+        "total_tokens": prompt_tokens + new_tokens,
+    }
+
+
+def event(content: Mapping[str, Any]) -> bytes:
+    """A server-sent event."""
+    return b"data: " + json.dumps(content).encode() + b"\n\n"
+
+
+def error_body(message: str, status: int, parameter: str | None = None) -> dict[str, Any]:
+    """An error in OpenAI's form."""
+    kind = {400: "BadRequestError", 404: "NotFoundError", 429: "TooManyRequests"}.get(status, "InternalServerError")
+    return {"error": {"message": message, "type": kind, "param": parameter, "code": status}}

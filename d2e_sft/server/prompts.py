@@ -1,0 +1,123 @@
+"""Requests → prompts as tokens, worded and fitted to one model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.chat_template import ChatEncoder, Messages
+from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.sample import Format
+from d2e_sft.decoding.generation import stop_token_ids
+from d2e_sft.decoding.pairs import PromptPair, Tokens
+from d2e_sft.model.loading import LoadedModel
+from d2e_sft.model.positions import position_limit
+from d2e_sft.server.context import (
+    RequestError,
+    chosen_decoding,
+    context_line,
+    needs_context,
+    plain_reason,
+    with_context,
+)
+from d2e_sft.server.openai import ChatRequest, CompletionRequest, Request
+from d2e_sft.server.queue import Prompt
+from d2e_sft.util.errors import UserError
+
+_PLAIN = DecodingConfig(alpha=0.0)
+_UNBOUNDED = 1024  # new tokens where neither the request nor the model has a limit
+
+
+class Prompts:
+    """Makes prompts of requests.
+
+    Args:
+        decoding: of requests that name no decoder.
+        prompt_set, format: whose context line words a context.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, decoding: DecodingConfig, prompt_set: PromptSet, format: Format = "qa"
+    ) -> None:
+        self._model, self._tokenizer = loaded.model, loaded.tokenizer
+        self._decoding, self._prompt_set, self._format = decoding, prompt_set, format
+        config = loaded.model.config
+        self._encoder_decoder = bool(config.is_encoder_decoder)
+        self._texts = ChatEncoder(loaded.tokenizer, encoder_decoder=self._encoder_decoder, as_text=True)
+        self._chat: ChatEncoder | None = None
+        if self._encoder_decoder or getattr(loaded.tokenizer, "chat_template", None):
+            self._chat = ChatEncoder(loaded.tokenizer, encoder_decoder=self._encoder_decoder)
+
+    def of_chat(self, request: ChatRequest) -> tuple[Prompt, str | None]:
+        """Return the prompt of a chat request, and why it is decoded plainly although it has a context.
+
+        Raises RequestError if it does not fit the model, or its decoder is wrong.
+        """
+        if self._chat is None:
+            raise RequestError("this model has no chat template; send a text to /v1/completions", "messages")
+        needs_context(request)
+        chosen = chosen_decoding(request, self._decoding)
+        messages = [message.model_dump() for message in request.messages]
+        reason, original = None, messages
+        if request.context is not None:
+            reason = plain_reason(request, chosen)
+            if reason != "empty context":
+                line = context_line(self._prompt_set, request.format or self._format, request.context)
+                original = with_context(messages, line)
+        paired = request.context is not None and reason is None
+        try:
+            ids = self._chat.ids([_turns(turns) for turns in ([original, messages] if paired else [original])])
+        except UserError as error:
+            raise RequestError(error.message, "messages") from None
+        how = replace(chosen, plausibility=request.plausibility or 0.0) if paired else _PLAIN
+        limited = request.model_copy(update={"max_tokens": request.max_completion_tokens or request.max_tokens})
+        return self._prompt(limited, ids, how, self._chat.end_of_turn), reason
+
+    def of_completion(self, request: CompletionRequest) -> list[Prompt]:
+        """Return the prompts of a request of texts; RequestError if one does not fit the model."""
+        end = self._texts.end_of_turn
+        return [self._prompt(request, [ids], _PLAIN, end) for ids in self.tokens(request)]
+
+    def tokens(self, request: CompletionRequest) -> list[list[int]]:
+        """Return the prompts of a request of texts as tokens; RequestError if a token is not the model's."""
+        prompts: Any = request.prompts
+        if isinstance(prompts[0], str):
+            return list(self._tokenizer(prompts, add_special_tokens=True)["input_ids"])
+        vocabulary = self._model.config.get_text_config().vocab_size
+        for token in (token for prompt in prompts for token in prompt):
+            if not 0 <= token < vocabulary:
+                raise RequestError(f"prompt: token {token}; expected 0 to {vocabulary - 1}", "prompt")
+        return list(prompts)
+
+    def _prompt(self, request: Request, ids: Sequence[Tokens], how: DecodingConfig, end: int) -> Prompt:
+        limit = None if self._encoder_decoder else position_limit(self._model.config)
+        longest = max(map(len, ids))
+        room = (request.max_tokens or _UNBOUNDED) if limit is None else limit - longest
+        if room < 1 or min(map(len, ids)) < 1:
+            lengths = " and ".join(str(len(tokens)) for tokens in ids)
+            raise RequestError(
+                f"the prompt has {lengths} tokens; expected at least 1, and room for an answer within the model's "
+                f"{limit} positions",
+                "messages" if isinstance(request, ChatRequest) else "prompt",
+            )
+        sampling = request.sampling(self._model.generation_config)
+        try:
+            decoding = replace(how, max_new_tokens=min(request.max_tokens or room, room), **sampling)
+        except UserError as error:
+            raise RequestError(error.message) from None
+        alpha = float(how.alpha) if how.decoder == "d2e" else None
+        pair = PromptPair(ids[0], ids[1] if len(ids) > 1 else None, alpha=alpha, name="the request")
+        stop_ids = tuple(stop_token_ids(self._model, end))
+        return Prompt(pair, decoding, stop_ids, tuple(request.stop))
+
+
+def _turns(messages: Sequence[dict[str, Any]]) -> Messages:
+    """Messages with texts as their content."""
+    turns: Messages = []
+    for message in messages:
+        content, role = message["content"], message["role"]
+        text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        turns.append({"role": "system" if role == "developer" else role, "content": text})
+    return turns

@@ -1,0 +1,120 @@
+"""`d2e serve`: its options, and the server that decodes in this process."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import Format
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import warn
+
+INSTALL = "pip install 'd2e-sft[serve-transformers]'"
+_GRACE = 5  # seconds for open requests after Ctrl-C or SIGTERM
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Options of the server, whatever its engine.
+
+    Attributes:
+        api_key: bearer token that clients must send; None: no check.
+        decoding: of requests that name no decoder.
+        prompt_set, format: whose context line words a context.
+        engine_arguments: vLLM's own command-line options.
+        dtype, max_queue: of the engine `transformers`: data type of the weights, prompts that may wait.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = None
+    decoding: DecodingConfig = DecodingConfig()
+    prompt_set: str = "default"
+    format: Format = "qa"
+    max_body_bytes: int = 4 * 1024 * 1024
+    engine_arguments: tuple[str, ...] = ()
+    dtype: str | None = None
+    max_queue: int = 256
+
+
+def require_starlette() -> None:
+    """Raise UserError unless Starlette and uvicorn are installed."""
+    missing = [module for module in ("starlette", "uvicorn") if find_spec(module) is None]
+    if missing:
+        raise UserError(f"--engine transformers: needs {' and '.join(missing)}, not installed here", INSTALL)
+
+
+def warn_if_open(options: ServeOptions) -> None:
+    """Warn if others can reach the address and no key is set."""
+    if options.api_key is None and not is_local(options.host):
+        warn(f"{options.host} is reachable by others and no --api-key is set")
+
+
+def is_local(host: str) -> bool:
+    """Whether an address is only reachable from this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def serve(model: str, options: ServeOptions) -> None:
+    """Serve a model, named as for `load_model`, until the process is stopped.
+
+    Raises UserError if there is no such model or prompt set, or the address cannot be listened on.
+    """
+    wording = load_prompt_set(options.prompt_set)
+    warn_if_open(options)
+    with listening(options.host, options.port) as sock:
+        from d2e_sft.config.recipe import ModelSection, recipe_of
+        from d2e_sft.model.loading import load_to_decode
+        from d2e_sft.server.app import build_app
+        from d2e_sft.server.prompts import Prompts
+        from d2e_sft.server.queue import BatchQueue
+
+        recipe = recipe_of(model)
+        loaded = load_to_decode(model, ModelSection() if recipe is None else recipe.model, options.dtype)
+        prompts = Prompts(loaded, options.decoding, wording, options.format)
+        queue = BatchQueue(loaded, options.max_queue)
+        app = build_app(model, prompts, queue, api_key=options.api_key, max_body_bytes=options.max_body_bytes)
+        run(app, sock, f"serving {model} with transformers at http://{address(sock)}/v1")
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, before minutes of loading; UserError if it is taken or not of this machine."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise UserError(
+            f"--host {host} --port {port}: cannot listen there ({error})", "choose another --port"
+        ) from None
+    return sock
+
+
+def address(sock: socket.socket) -> str:
+    """Return a socket's host and port, as in a URL."""
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def run(app: Any, sock: socket.socket, message: str) -> None:
+    """Run an app until the process is stopped; the message is printed when it can be reached."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            print(f"d2e: {message}", file=sys.stderr, flush=True)
+
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE)
+    Server(config).run(sockets=[sock])

@@ -1,0 +1,215 @@
+"""`d2e serve --engine transformers` over real HTTP: answers are those of decoding in process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.model.loading import LoadedModel
+from tests.d2e_sft.server.served import KEY, LIMIT, NAME, Served, serving
+from tests.tiny import tiny_model, tiny_tokenizer
+
+SYSTEM = {"role": "system", "content": "Answer shortly."}
+QUESTION, CONTEXT = "What broke?", "The river rose, and the bridge broke."
+ORIGINAL = f"Context: {CONTEXT}\n{QUESTION}"
+MESSAGES = [SYSTEM, {"role": "user", "content": QUESTION}]
+
+
+def tiny() -> LoadedModel:
+    return LoadedModel(tiny_model("llama", seed=4).eval(), tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    """The same as the server's, which its thread alone may use."""
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with serving(tiny()) as served:
+        yield served
+
+
+def expected(loaded: LoadedModel, original: str, imagined: str | None = None, **options: Any) -> str:
+    """The answer to a question in process."""
+    tokenizer = loaded.tokenizer
+
+    def ids(user: str) -> list[int]:
+        turns = [SYSTEM, {"role": "user", "content": user}]
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    decoding = DecodingConfig(**{"max_new_tokens": 24, "alpha": 0.0 if imagined is None else 0.5, **options})
+    others = None if imagined is None else [ids(imagined)]
+    [answer] = generate_debiased(loaded.model, [ids(original)], others, decoding, stop_ids=[1])
+    return str(tokenizer.decode(answer, skip_special_tokens=True))
+
+
+def ask(server: Served, **fields: Any) -> httpx.Response:
+    given = {"model": NAME, "messages": MESSAGES, "temperature": 0, "max_tokens": 24, **fields}
+    return server.post("chat/completions", **given)
+
+
+def said(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
+CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # fields of a request, and the same in process
+    ({}, {}),
+    ({"alpha": 0.9}, {"alpha": 0.9}),
+    ({"max_tokens": 7}, {"max_new_tokens": 7}),
+    ({"max_tokens": None, "max_completion_tokens": 9, "alpha": 2.0}, {"max_new_tokens": 9, "alpha": 2.0}),
+    ({"decoder": "cad:weight=2"}, {"decoder": "cad:weight=2"}),
+    ({"decoder": "adacad"}, {"decoder": "adacad"}),
+    ({"plausibility": 0.95}, {"plausibility": 0.95}),
+]
+
+
+def test_requests_at_once_are_answered_as_in_process(server: Served, loaded: LoadedModel) -> None:
+    with ThreadPoolExecutor(len(CASES)) as pool:
+        found = list(pool.map(lambda case: said(ask(server, context=CONTEXT, **case[0])), CASES))
+    answers = [expected(loaded, ORIGINAL, QUESTION, **options) for _, options in CASES]
+    assert found == answers
+    assert len(set(answers)) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    ("fields", "original", "header"),
+    [
+        ({}, QUESTION, None),
+        ({"context": " \n"}, QUESTION, "plain (empty context)"),
+        ({"context": CONTEXT, "alpha": 0}, ORIGINAL, "plain (alpha is 0)"),
+        ({"context": CONTEXT, "decoder": "plain"}, ORIGINAL, "plain (decoder is plain)"),
+        ({"context": CONTEXT, "alpha": 0, "format": "nli"}, f"Premise: {CONTEXT}\n{QUESTION}", "plain (alpha is 0)"),
+        ({"messages": [SYSTEM, {"role": "user", "content": [{"type": "text", "text": QUESTION}]}]}, QUESTION, None),
+    ],
+)
+def test_without_something_to_debias_the_answer_is_plain_and_a_header_says_why(
+    server: Served, loaded: LoadedModel, fields: dict[str, Any], original: str, header: str | None
+) -> None:
+    answer = ask(server, **fields)
+    assert said(answer) == expected(loaded, original)
+    assert answer.headers.get("x-d2e-decoding") == header
+
+
+def test_usage_and_the_reason_of_the_end(server: Served, loaded: LoadedModel) -> None:
+    text = expected(loaded, QUESTION)
+    whole = ask(server).json()
+    prompt = len(loaded.tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True))
+    assert whole["choices"][0]["finish_reason"] == "length"
+    assert whole["usage"]["completion_tokens"] == 24
+    assert prompt > whole["usage"]["prompt_tokens"] > prompt / 4  # bytes, and a token for each special text
+    stop = text[5:8]
+    cut = ask(server, stop=[stop, "never said"]).json()["choices"][0]
+    assert (cut["message"]["content"], cut["finish_reason"]) == (text[: text.index(stop)], "stop")
+
+
+@pytest.mark.parametrize("fields", [{"context": CONTEXT}, {"stop": ["zq"]}])
+def test_a_stream_is_the_answer_in_pieces(server: Served, fields: dict[str, Any]) -> None:
+    whole = said(ask(server, **fields))
+    lines = ask(server, stream=True, stream_options={"include_usage": True}, **fields).text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    *chunks, usage = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0]["role"] == "assistant"
+    assert "".join(delta.get("content", "") for delta in deltas) == whole
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-2:] == [None, "length"]
+    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 24)
+    assert len(chunks) > 5
+
+
+def test_sampling_follows_the_seed(server: Served) -> None:
+    drawn = [said(ask(server, context=CONTEXT, temperature=1.5, seed=seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_texts_are_continued(server: Served, loaded: LoadedModel) -> None:
+    prompts = ["The river", "A bridge of stone"]
+    ids = loaded.tokenizer(prompts)["input_ids"]
+    tokens = generate_debiased(loaded.model, ids, None, DecodingConfig(alpha=0, max_new_tokens=8), stop_ids=[1])
+    for prompt in (prompts, ids):
+        answer = server.post("completions", prompt=prompt, max_tokens=8, temperature=0).json()
+        assert [one["text"] for one in answer["choices"]] == loaded.tokenizer.batch_decode(tokens)
+
+
+def test_echo_gives_the_log_probability_of_each_token_of_a_prompt(server: Served, loaded: LoadedModel) -> None:
+    ids = loaded.tokenizer("The river rose")["input_ids"]
+    answer = server.post("completions", prompt=[ids], max_tokens=1, echo=True, logprobs=1).json()
+    with torch.no_grad():
+        logprobs = loaded.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    exact = [logprobs[place, token].item() for place, token in enumerate(ids[1:])]
+    first, *rest = answer["choices"][0]["logprobs"]["token_logprobs"]
+    assert first is None
+    assert rest == pytest.approx(exact, abs=1e-4)
+
+
+def test_models_health_and_unknown_routes(server: Served) -> None:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    listed = httpx.get(f"{server.url}/v1/models", headers=headers).json()
+    assert [model["id"] for model in listed["data"]] == [NAME]
+    assert "GET /v1/nothing" in httpx.get(f"{server.url}/v1/nothing", headers=headers).json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({"context": CONTEXT, "alpha": -0.5}, 400, "alpha"),
+        ({"context": CONTEXT, "alpha": True}, 400, "alpha"),
+        ({"context": 5}, 400, "context"),
+        ({"alpha": 0.5}, 400, "need a context"),
+        ({"decoder": "cad"}, 400, "need a context"),
+        ({"context": CONTEXT, "decoder": "adcad"}, 400, "adacad"),
+        ({"context": CONTEXT, "decoder": "cad", "alpha": 0.5}, 400, "has no"),
+        ({"context": CONTEXT, "decoder": "os:getcwd"}, 400, "custom functions"),
+        ({"context": CONTEXT, "decoder": "grd", "temperature": 1}, 400, "chooses each token by a rule"),
+        ({"context": CONTEXT, "format": "essay"}, 400, "format"),
+        ({"context": CONTEXT, "messages": [SYSTEM]}, 400, "expected a user message"),
+        ({"context": "rain " * 1500}, 400, "1024 positions"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, 400, "text"),
+        ({"n": 2}, 400, "n=2"),
+        ({"logprobs": True}, 400, "logprobs"),
+        ({"presence_penalty": 1.0}, 400, "presence_penalty=1.0"),
+        ({"response_format": {"type": "json_object"}}, 400, "response_format"),
+        ({"alhpa": 0.5}, 400, "alhpa"),
+        ({"model": "another"}, 404, "expected 'tiny'"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_clear_error(
+    server: Served, fields: dict[str, Any], status: int, message: str
+) -> None:
+    refused = ask(server, **fields)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (status, status)
+    assert message in error["message"]
+
+
+def test_a_body_that_is_no_request_is_refused(server: Served) -> None:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    url = f"{server.url}/v1/chat/completions"
+    for body, message in ((b"{", "not JSON"), (b"[1]", "expected an object")):
+        refused = httpx.post(url, headers=headers, content=body)
+        assert (refused.status_code, message in refused.json()["error"]["message"]) == (400, True)
+    assert httpx.post(url, headers=headers, content=b"x" * (LIMIT + 1)).status_code == 413
+    for given in ({}, {"Authorization": "Bearer another"}):
+        assert httpx.post(url, headers=given, json={"messages": MESSAGES}).status_code == 401
+
+
+def test_scores_that_are_no_numbers_are_an_error_of_the_server() -> None:
+    broken = tiny()
+    torch.nn.init.constant_(broken.model.lm_head.weight, float("nan"))
+    with serving(broken) as server:
+        for _ in range(2):  # the server goes on
+            refused = ask(server)
+            assert (refused.status_code, "NaN" in refused.json()["error"]["message"]) == (500, True)
+        assert '"error"' in ask(server, stream=True).text

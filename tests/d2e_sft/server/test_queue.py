@@ -1,0 +1,131 @@
+"""The queue of `d2e serve`: what is decoded together, what is refused, and when decoding ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.decoding import PromptPair
+from d2e_sft.model.loading import LoadedModel
+from d2e_sft.server import queue as queues
+from d2e_sft.server.context import RequestError
+from d2e_sft.server.queue import BatchQueue, Prompt
+from tests.tiny import tiny_model, tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return LoadedModel(tiny_model("llama", seed=4).eval(), tiny_tokenizer())
+
+
+def prompt(**options: Any) -> Prompt:
+    decoding = DecodingConfig(**{"alpha": 0.5, "max_new_tokens": 4, **options})
+    alpha = decoding.alpha if decoding.decoder == "d2e" else None
+    return Prompt(PromptPair([5, 6, 7], [5, 7], alpha=alpha), decoding, (1,))
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The longest answers of the prompts of each batch."""
+    found: list[list[int]] = []
+    real = BatchQueue._decode
+
+    def noted(self: BatchQueue, jobs: list[Any]) -> None:
+        found.append([job.prompt.decoding.max_new_tokens for job in jobs])
+        real(self, jobs)
+
+    monkeypatch.setattr(BatchQueue, "_decode", noted)
+    return found
+
+
+async def whole(queue: BatchQueue, *prompts: Prompt) -> list[int]:
+    """The number of tokens of each answer."""
+    tokens = [0] * len(prompts)
+    async for piece in queue.answers(prompts):
+        tokens[piece.index] = piece.tokens
+    return tokens
+
+
+def test_prompts_of_one_decoder_are_one_batch_and_sampled_ones_are_alone(
+    loaded: LoadedModel, batches: list[list[int]]
+) -> None:
+    async def asked() -> list[int]:
+        return await whole(
+            BatchQueue(loaded, 9),
+            prompt(max_new_tokens=2),
+            prompt(max_new_tokens=3, decoder="cad"),
+            prompt(max_new_tokens=4, temperature=1.0),
+            prompt(max_new_tokens=5, alpha=0.1),
+            prompt(max_new_tokens=6, temperature=1.0),
+            prompt(max_new_tokens=7, decoder="cad"),
+        )
+
+    assert asyncio.run(asked()) == [2, 3, 4, 5, 6, 7]
+    assert batches == [[2, 5], [3, 7], [4], [6]]
+
+
+def test_decoding_ends_when_nobody_waits(loaded: LoadedModel) -> None:
+    steps = 0
+
+    def count(*_: Any) -> None:
+        nonlocal steps
+        steps += 1
+
+    async def asked() -> None:
+        queue = BatchQueue(loaded, 9)
+        async with aclosing(queue.answers([prompt(max_new_tokens=900)])) as pieces:
+            await anext(pieces)
+        await whole(queue, prompt())
+
+    hook = loaded.model.model.register_forward_hook(count)
+    asyncio.run(asked())
+    hook.remove()
+    assert 5 <= steps < 600
+
+
+@pytest.fixture
+def held(loaded: LoadedModel) -> Iterator[BatchQueue]:
+    """A queue with room for two prompts, whose thread waits until the test ends."""
+    release, queue = threading.Event(), BatchQueue(loaded, 2)
+    queue._enter([release.wait])
+    while queue._waiting:
+        pass
+    yield queue
+    release.set()
+
+
+def test_a_full_queue_refuses_with_429_and_an_empty_one_takes_any_number(held: BatchQueue) -> None:
+    async def full() -> None:
+        waiting = [asyncio.create_task(whole(held, prompt())) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match="2 prompts are waiting") as refused:
+            await whole(held, prompt())
+        assert refused.value.status == 429
+        for task in waiting:
+            task.cancel()
+
+    asyncio.run(full())
+    held._waiting.clear()
+    held.check_room(5)
+
+
+def test_an_error_of_a_batch_reaches_its_requests_and_the_next_batch_is_decoded(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> Iterator[tuple[int, int]]:
+        raise MemoryError("no room")
+        yield
+
+    queue = BatchQueue(loaded, 9)
+    with monkeypatch.context() as patched:
+        patched.setattr(queues, "stream_with_ends", fail)
+        with pytest.raises(RequestError, match="MemoryError: no room"):
+            asyncio.run(whole(queue, prompt(), prompt()))
+    assert "MemoryError" in capsys.readouterr().err
+    assert asyncio.run(whole(queue, prompt())) == [4]
