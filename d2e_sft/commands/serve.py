@@ -71,8 +71,8 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
     else:
         if engine_arguments:
             raise UserError(
-                f"{' '.join(engine_arguments)}: options of vLLM, which --engine transformers does not use",
-                remedy="put options of d2e serve before MODEL; for vLLM's install it (pip install 'd2e-sft[serve]')",
+                f"got {' '.join(engine_arguments)} after MODEL: options of vLLM, and the engine is transformers",
+                remedy="put options of d2e serve before MODEL; or install vLLM (pip install 'd2e-sft[serve]')",
             )
         check_model_name(model)
         require_starlette()

@@ -78,7 +78,7 @@ def test_the_engine_is_vllm_where_it_is_installed(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["someone/a-model", "--max-model-len", "9"], "--max-model-len 9: options of vLLM"),
+        (["someone/a-model", "--max-model-len", "9"], "got --max-model-len 9 after MODEL"),
         (["runs/none"], "no such folder"),
         (["--prompt-set", "none", "someone/a-model"], "none"),
         (["--host", "203.0.113.1", "someone/a-model"], "cannot listen there"),
