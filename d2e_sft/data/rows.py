@@ -21,15 +21,22 @@ from d2e_sft.util.errors import UserError, did_you_mean
 
 _EXPECTED = "expected `question`, `answer` (or `answers`) and optionally `context`; or `messages`"
 _CHATS = ("messages", "conversations")
+_NOT_KNOWN = "(not known)"
 _USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "chosen", "loss"}
 
 
-def samples_of(rows: Any, name: str) -> list[EventSample]:
+def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = True) -> list[EventSample]:
     """Check rows and complete them to samples.
 
     They are a `datasets.Dataset`, a list of dicts or of EventSamples, or a `.parquet` or `.jsonl` file of the latter.
-    `name` is for messages; rows of `eval_dataset` and `probe_dataset` are of the split dev. Raises UserError for other
-    rows or none, or, with number and columns, for a row that is not a sample.
+
+    Args:
+        name: for messages; rows of `eval_dataset` and `probe_dataset` are of the split dev, of `test_dataset` test.
+        loss: of conversations without a column `loss`.
+        answered: False completes rows without an answer by a placeholder.
+
+    Raises:
+        UserError: other rows or none, or, with number and columns, a row that is not a sample.
     """
     if isinstance(rows, str | Path):
         return read_samples(rows)
@@ -41,7 +48,11 @@ def samples_of(rows: Any, name: str) -> list[EventSample]:
             "file",
             remedy="read a stream with list(rows)",
         )
-    samples = [row if isinstance(row, EventSample) else _sample(row, number, name) for number, row in enumerate(rows)]
+    if not answered:
+        rows = [_with_answer(row) if isinstance(row, Mapping) else row for row in rows]
+    samples = [
+        row if isinstance(row, EventSample) else _sample(row, number, name, loss) for number, row in enumerate(rows)
+    ]
     if not samples:
         raise UserError(f"{name}: no rows; {_EXPECTED}")
     unused = sorted({key for row in rows if isinstance(row, Mapping) for key in row} - _USED)
@@ -50,12 +61,12 @@ def samples_of(rows: Any, name: str) -> list[EventSample]:
     return samples
 
 
-def _sample(row: Any, number: int, name: str) -> EventSample:
+def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
     where = f"{name}, row {number}"
     if not isinstance(row, Mapping):
         raise UserError(f"{where}: got {row!r:.60}, a {type(row).__name__}; expected a dict")
     given = {key: value for key, value in row.items() if key in EventSample.model_fields and value is not None}
-    split = "dev" if name.startswith(("eval", "probe")) else "train"
+    split = "dev" if name.startswith(("eval", "probe")) else "test" if name.startswith("test") else "train"
     defaults = {"id": str(number), "dataset": "rows", "split": split, "relation": "none", "context": ""}
     chat = next((key for key in _CHATS if row.get(key)), None)
     # TRL's other shapes, as turns or as text; a preference may lack the prompt, which its answers then repeat.
@@ -66,8 +77,8 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     if "rejected" in given:
         given["rejected"] = _rejected(given["rejected"], completion, where)
     if turns is not None:
-        context, loss = str(given.get("context", "")), row.get("loss") or "last"
-        given |= _of_turns(turns, context, loss, chat or "prompt", where)
+        context, trained = str(given.get("context", "")), row.get("loss") or loss
+        given |= _of_turns(turns, context, trained, chat or "prompt", where)
     else:
         row = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
         given |= _of_question(row, name, where)
@@ -77,6 +88,18 @@ def _sample(row: Any, number: int, name: str) -> EventSample:
     if isinstance(checked, str):
         raise UserError(f"{where}: {checked}")
     return checked
+
+
+def _with_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row with a placeholder if it has no answer."""
+    for name in _CHATS:
+        if row.get(name):
+            last = row[name][-1] if isinstance(row[name], list) else None
+            asked = isinstance(last, Mapping) and (last.get("role") or last.get("from")) in ("user", "human")
+            return {**row, name: [*row[name], {"role": "assistant", "content": _NOT_KNOWN}]} if asked else row
+    if any(row.get(name) is not None for name in ("answer", "answers", "completion", "chosen")):
+        return row
+    return {**row, "answer": next(iter(row.get("options") or [_NOT_KNOWN])), "answers": None}
 
 
 def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
@@ -96,7 +119,7 @@ def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
 
 
 def _of_question(row: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
-    answers = row.get("answers", row.get("answer"))
+    answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if isinstance(answers, Mapping):  # SQuAD's, {"text": [...], "answer_start": [...]}
         answers = answers.get("text")
     for key, value in (("question", row.get("question")), ("answer", answers)):
@@ -104,7 +127,8 @@ def _of_question(row: Mapping[str, Any], name: str, where: str) -> dict[str, Any
             raise UserError(
                 f"{where}: no `{key}`; it has {', '.join(map(str, row))}; {_EXPECTED}."
                 f"{did_you_mean(key, map(str, row))}",
-                remedy=f"rename the column, for example {name}.rename_column(OLD, {key!r})",
+                remedy=f"rename the column, for example {name}.rename_column(OLD, {key!r})"
+                + "; answer_samples takes rows without answers" * (key == "answer"),
             )
     return {"question": row["question"], "answers": [answers] if isinstance(answers, str) else answers}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.util.errors import UserError
@@ -55,10 +55,28 @@ class OptionScore:
 
 
 def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None = None) -> list[TokenPair]:
-    """Pair each original prompt with the imagined one at the same place; ValueError if the lengths differ."""
+    """Pair each original prompt with the imagined one at the same place; a prompt may be a tensor of one dimension.
+
+    Raises UserError for other shapes, such as a padded batch; ValueError if the lengths differ.
+    """
+    prompts = _prompts("originals", originals)
     if imagined is None:
-        return [PromptPair(original) for original in originals]
-    return [PromptPair(original, other) for original, other in zip(originals, imagined, strict=True)]
+        return [PromptPair(original) for original in prompts]
+    return [PromptPair(*both) for both in zip(prompts, _prompts("imagined", imagined), strict=True)]
+
+
+def _prompts(name: str, given: Any) -> list[Tokens]:
+    shape = tuple(getattr(given, "shape", ()))
+    prompts: list[Any] = []
+    if isinstance(given, Iterable) and not isinstance(given, Mapping | str) and not (len(shape) > 1 and shape[0] > 1):
+        prompts = [one.tolist() if hasattr(one, "tolist") else one for one in given]
+        if all(isinstance(one, Sequence) and not isinstance(one, str) for one in prompts):
+            return prompts
+    what = f"a tensor of shape {shape}, whose shorter prompts are padded" if len(shape) > 1 else f"{given!r:.60}"
+    raise UserError(
+        f"{name}: got {what}; expected a list of token ids for each prompt",
+        remedy='use tokenizer(texts)["input_ids"], without padding and return_tensors',
+    )
 
 
 def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[TokenPair]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import cut
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.generation import generate, stop_token_ids
@@ -18,7 +19,7 @@ from d2e_sft.decoding.pairs import PromptPair, TokenPair
 def answer_samples(
     model: Any,
     tokenizer: Any,
-    samples: Sequence[EventSample],
+    samples: Sequence[EventSample] | Sequence[Mapping[str, Any]],
     decoding: DecodingConfig = DecodingConfig(),
     *,
     prompt_set: str | PromptSet = "default",
@@ -28,6 +29,7 @@ def answer_samples(
 
     Args:
         model: in eval mode.
+        samples: samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
         prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
         max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
 
@@ -35,13 +37,16 @@ def answer_samples(
         one text per sample, in order.
 
     Raises:
-        UserError: the model has no chat template, and the form needs one.
+        UserError: the model has no chat template, and the form needs one; or a row is not a sample.
     """
+    if len(samples) == 0:
+        return []
+    asked = samples_of(samples, "samples", answered=False)
     wording = load_prompt_set(prompt_set) if isinstance(prompt_set, str) else prompt_set
     encoder_decoder = model.config.is_encoder_decoder
     decoding = replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops))
     views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
-    pairs, stop_ids = sample_pairs(views, samples, max_length), stop_token_ids(model, views.end_of_turn)
+    pairs, stop_ids = sample_pairs(views, asked, max_length), stop_token_ids(model, views.end_of_turn)
     decoded = generate(model, pairs, decoding, stop_ids=stop_ids, tokenizer=tokenizer)
     return [cut(text, wording.stops) for text in tokenizer.batch_decode(decoded, skip_special_tokens=True)]
 

@@ -7,6 +7,7 @@ does not depend on how a batch is split into micro-batches, accumulation steps a
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cached_property
@@ -26,16 +27,18 @@ from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
+from d2e_sft.train.arguments.names import check_names
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
 from d2e_sft.train.checks import loads_whole_steps
-from d2e_sft.train.evaluation.held_out import HeldOut, check_best_metric
+from d2e_sft.train.evaluation.evaluating import EvaluatingTrainer
+from d2e_sft.train.evaluation.held_out import HeldOut
 from d2e_sft.train.steps import setup
 from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard
 
 
-class D2ETrainer(Trainer):
+class D2ETrainer(EvaluatingTrainer):
     """transformers' Trainer for D²E-SFT and the other objectives over the views of a sample (PIPER paper, section 3).
 
         trainer = D2ETrainer("builtin:smollm2-135m-instruct", D2EConfig("runs/mine"), train_dataset=rows)
@@ -43,6 +46,7 @@ class D2ETrainer(Trainer):
         trainer.save_model()
 
     Each log adds the values of `logged_values`; with an `eval_dataset` those of held-out rows are logged as `eval_…`.
+    `predict(rows)`, and `compute_metrics` at each evaluation, get generated answers (see `EvaluatingTrainer`).
 
     Args:
         model: A model of transformers, possibly in a PeftModel, or a name for `load_model`.
@@ -64,8 +68,6 @@ class D2ETrainer(Trainer):
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
     loss_is_scaled_for_ga = True
     train_dataset: Any
-    eval_dataset: Any
-    control: Any
     data_collator: Any
     layout: Layout
     token_steps: TokenBudgetSteps | None = None
@@ -86,6 +88,7 @@ class D2ETrainer(Trainer):
         recipe: Recipe | None = None,
         **options: Any,
     ) -> None:
+        check_names("D2ETrainer", options, inspect.signature(Trainer).parameters)
         args = D2EConfig("trainer_output") if args is None else copy.copy(D2EConfig.of(args))
         name = name_of(model) if recipe is None else recipe.model.name
         loaded = load_inputs(model, args, processing_class, name, peft_config)
@@ -134,12 +137,6 @@ class D2ETrainer(Trainer):
         loader, self.token_steps = step_loader(self)
         return loader
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
-        """This process's share of held-out rows, in order; rows that are not tokens yet are tokenised."""
-        rows = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
-        rows = self.eval_dataset if rows is None else self.inputs.tokens(rows, "eval_dataset")
-        return self.held_out.loader(rows, self)
-
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], Tensor]:
@@ -176,7 +173,7 @@ class D2ETrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
-        if model.training and self._metrics_start is None:
+        if self.model.training and self._metrics_start is None:
             self._metrics_start = self.held_out.trained()[0]
         repeated, _ = inputs.pop(REPEATED, False), inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
@@ -188,7 +185,7 @@ class D2ETrainer(Trainer):
             scale = self.accelerator.num_processes / torch.as_tensor(num_items_in_batch, device=targets.device)
         if repeated:
             scale = torch.zeros_like(scale)
-        elif model.training:
+        elif self.model.training:  # not of a DeepSpeed engine, which is always in training mode
             if "pairs" in rows:
                 sums["pair_scale"] = scale * rows["pairs"].tokens_per_pair
             self._metrics.update(sums, targets, counts, scale)
@@ -209,36 +206,6 @@ class D2ETrainer(Trainer):
             self._metrics_start = None
             logs |= setup.logged_values(self, values, tokens / seconds)
         super().log(logs, start_time)
-
-    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Like transformers'; without held-out rows it evaluates the probe only.
-
-        Raises UserError, during training, if `metric_for_best_model` is not among the values.
-        """
-        if self.held_out.began is not None:  # one of several held-out sets
-            return super().evaluate(*args, **options)
-        with self.held_out.timed():
-            if self.eval_dataset is None and self.held_out.measures and not args and not options.get("eval_dataset"):
-                metrics = {f"eval_{name}": value for name, value in self.held_out.measured().items()}
-                self.log(metrics)
-                self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-            else:
-                metrics = super().evaluate(*args, **options)
-        if self.is_in_train:
-            check_best_metric(self.args.metric_for_best_model, metrics)
-        return metrics
-
-    def evaluation_loop(
-        self, dataloader: DataLoader[Any], *args: Any, metric_key_prefix: str = "eval", **options: Any
-    ) -> Any:
-        """Like transformers', with means over answer tokens instead of over batches."""
-        with self.held_out.counting(dataloader):
-            output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **options)
-            values = self.held_out.values(self.accelerator)
-        if metric_key_prefix == "eval" and dataloader.dataset is self.eval_dataset:
-            values |= self.held_out.measured()
-        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in values.items()})
-        return output
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.

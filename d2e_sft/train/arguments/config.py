@@ -19,6 +19,7 @@ from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.micro_batch import checkpointing_argument
+from d2e_sft.train.arguments.names import check_names, taken_over
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps
 from d2e_sft.train.prepare import automatic_precision
 from d2e_sft.util.distributed import asked_for
@@ -41,6 +42,8 @@ _UNSUPPORTED = {
     "neftune_noise_alpha": "its noise differs from view to view, and the subtraction needs equal embeddings",
     "label_smoothing_factor": "the objective defines the loss",
     "torch_compile": "it compiles the whole model and with it the packing; set compile_layers=True",
+    "batch_eval_metrics": "compute_metrics gets the answers of all rows at once",
+    "include_for_metrics": "compute_metrics gets answers and references in the order of the rows",
 }
 
 _OVER_TOKENS = "it divides a row's tokens over processes, and the views of a packed row share prefixes"
@@ -86,6 +89,7 @@ class D2EConfig(_Keys):
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`.
         objective … bias_model: the section `d2e`; None is the objective's own default.
         decoding_alpha: the key `eval.alpha`.
+        assistant_only_loss: as in TRL, train on all assistant turns of `messages`; otherwise on the last one.
         model_init_kwargs: for a model given by name: `dtype`, `attn_implementation`, `quantization_config`.
 
     Raises:
@@ -102,6 +106,12 @@ class D2EConfig(_Keys):
     use_cpu: bool = False
     ddp_backend: str | None = None
     model_init_kwargs: dict[str, Any] | None = None
+    assistant_only_loss: bool = False
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        check_names("D2EConfig", given, [one.name for one in fields(cls) if one.init])
+        made: Self = super().__new__(cls)
+        return made
 
     def __post_init__(self: Any) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
@@ -157,10 +167,13 @@ class D2EConfig(_Keys):
 
     @classmethod
     def of(cls, args: TrainingArguments, **more: Any) -> Self:
-        """Complete transformers' own arguments with `more`, and with this class's defaults; others are returned."""
+        """Complete transformers' or TRL's arguments with `more` and this class's defaults; `D2EConfig`s are returned.
+
+        Raises UserError for a changed argument of TRL that is not supported.
+        """
         if isinstance(args, cls):
             return args
-        return cls(**{one.name: getattr(args, one.name) for one in fields(args) if one.init}, **more)
+        return cls(**taken_over(args, [one.name for one in fields(cls) if one.init]), **more)
 
     @property
     def evaluates_by_default(self) -> bool:

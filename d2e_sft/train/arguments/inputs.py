@@ -9,6 +9,7 @@ from typing import Any
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
+from d2e_sft.data.conversation import Loss
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.model.attention.registry import IMPLEMENTATIONS
@@ -47,6 +48,7 @@ class UserInputs:
     Attributes:
         training, held_out: rows with their samples; None without rows, or if they are tokens.
         train_dataset, eval_dataset: tokens; a dict for several held-out sets.
+        samples: those of each held-out set by its name, or of the only one by None; None if they are tokens.
 
     Raises:
         UserError: as `samples_of` and `encode_rows`.
@@ -56,16 +58,35 @@ class UserInputs:
         self, loaded: LoadedModel, args: D2EConfig, name: str, rows: Any, held_out: Any, refiner: Refiner | None
     ) -> None:
         self.loaded, self.args, self.name, self.refiner = loaded, args, name, refiner
-        self.training, self.train_dataset = self._encoded(rows, "train_dataset")
+        self.training, self.train_dataset = self.encoded(rows, "train_dataset")
         self.held_out: TokenRows | None = None
         if isinstance(held_out, Mapping):
-            self.eval_dataset: Any = {key: self.tokens(one, f"eval_dataset[{key!r}]") for key, one in held_out.items()}
+            sets = {key: self.encoded(one, f"eval_dataset[{key!r}]") for key, one in held_out.items()}
+            self.eval_dataset: Any = {key: rows for key, (_, rows) in sets.items()}
+            self.samples = {key: found and found.samples for key, (found, _) in sets.items()}
         else:
-            self.held_out, self.eval_dataset = self._encoded(held_out, "eval_dataset")
+            self.held_out, self.eval_dataset = self.encoded(held_out, "eval_dataset")
+            self.samples = {None: self.held_out and self.held_out.samples}
 
-    def tokens(self, rows: Any, name: str) -> Any:
-        """Other rows as tokens, by the same wording; tokens are returned as they are."""
-        return self._encoded(rows, name)[1]
+    def encoded(self, rows: Any, name: str) -> tuple[TokenRows | None, Any]:
+        """Return rows with their samples, and as tokens; None for rows that are tokens already."""
+        if isinstance(rows, TokenRows):
+            return rows, rows.dataset
+        columns = getattr(rows, "column_names", None) if hasattr(rows, "__len__") else None  # a datasets.Dataset
+        if columns is None and isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
+            columns = rows[0]
+        if rows is None or (columns is not None and {"original", "answer"} <= set(columns)):  # tokens
+            return None, rows
+        loss: Loss = "all" if self.args.assistant_only_loss else "last"
+        samples, d2e = samples_of(rows, name, loss=loss), self.args.d2e
+        if self.loaded.tokenizer is None:
+            raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
+        unrefined = "refined" in d2e.views and any(sample.refined_context is None for sample in samples)
+        if self.refiner is not None and unrefined:
+            samples = self.refiner(samples)
+        shown = not (self.args.disable_tqdm or self.args.process_index > 0)
+        found = encode_rows(samples, self.loaded, self.args, name=name, progress=shown)
+        return found, found.dataset
 
     def evaluation_strategy(self, probe: Any) -> IntervalStrategy:
         """When to evaluate; by default after each epoch if there is anything to evaluate on.
@@ -87,24 +108,6 @@ class UserInputs:
         if probe is not None and self.eval_dataset is None:
             args.eval_strategy = IntervalStrategy.NO
         return strategy
-
-    def _encoded(self, rows: Any, name: str) -> tuple[TokenRows | None, Any]:
-        if isinstance(rows, TokenRows):
-            return rows, rows.dataset
-        columns = getattr(rows, "column_names", None) if hasattr(rows, "__len__") else None  # a datasets.Dataset
-        if columns is None and isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
-            columns = rows[0]
-        if rows is None or (columns is not None and {"original", "answer"} <= set(columns)):  # tokens
-            return None, rows
-        samples, d2e = samples_of(rows, name), self.args.d2e
-        if self.loaded.tokenizer is None:
-            raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
-        unrefined = "refined" in d2e.views and any(sample.refined_context is None for sample in samples)
-        if self.refiner is not None and unrefined:
-            samples = self.refiner(samples)
-        shown = not (self.args.disable_tqdm or self.args.process_index > 0)
-        found = encode_rows(samples, self.loaded, self.args, name=name, progress=shown)
-        return found, found.dataset
 
 
 def name_of(model: Any) -> str:

@@ -31,6 +31,7 @@ _WITHOUT_KEY = {
     *("gradient_accumulation_steps", "save_strategy", "eval_strategy", "run_name", "data_seed"),
     *("activation_checkpointing", "restore_callback_states_from_checkpoint", "dataloader_pin_memory", "ddp_backend"),
     *("disable_tqdm", "do_train", "do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs"),
+    "assistant_only_loss",  # kept in the rows
 }
 _OF_ANY_ADAPTER = {
     *("task_type", "peft_type", "base_model_name_or_path", "inference_mode", "revision", "auto_mapping"),

@@ -14,10 +14,9 @@ from transformers.integrations import TensorBoardCallback
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
-from d2e_sft.decoding import DecodingConfig, answer_samples
+from d2e_sft.train.evaluation.answers import Answers, decode
 from d2e_sft.train.run_folder import PREDICTIONS_FILE
 from d2e_sft.train.samples import choose_samples
-from d2e_sft.util.answers import exact_match, token_f1
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
 
@@ -43,9 +42,8 @@ def log_table(trainer: Any, name: str, rows: Sequence[dict[str, Any]]) -> None:
 class SamplePredictions:
     """Decodes the same samples at every evaluation, for RUN/held_out_predictions.jsonl, the trackers, EM and F1.
 
-    Every process decodes all of them in step, since sharded weights are gathered from all; the main one writes. A row
-    has the step, the sample's keys, its first accepted answer and the model's answers: `plain`, and `debiased` if the
-    model is decoded with α > 0.
+    The main process writes. A row has the step, the sample's keys, its first accepted answer and the model's answers:
+    `plain`, and `debiased` if the model is decoded with α > 0.
 
     Args:
         trainer: A `D2ETrainer`; its model is decoded in the precision of training.
@@ -61,20 +59,12 @@ class SamplePredictions:
 
     def measure(self) -> dict[str, float]:
         """Decode and write the rows of this step; return the mean `em` and `f1`."""
-        answers = {"plain": self._decode(replace(self.decoding, alpha=0.0))}
+        answers = {"plain": decode(self.trainer, self.samples, replace(self.decoding, alpha=0.0))}
         if self.decoding.needs_imagined:
-            answers["debiased"] = self._decode(self.decoding)
+            answers["debiased"] = decode(self.trainer, self.samples, self.decoding)
         if self.trainer.state.is_world_process_zero:
             self._keep(answers, self.trainer.state.global_step)
-        wording, scores = self.wording, []
-        for text, sample in zip(answers.get("debiased", answers["plain"]), self.samples, strict=True):
-            start, response = wording.answer_start(sample), wording.response(sample)
-            form = response[:start].strip()
-            said = text.rpartition(form)[2] if form else text
-            golds = [response[start:], *sample.answers]  # a choice with its letter, or only its text
-            scores.append((exact_match(said, golds), token_f1(said, golds)))
-        exact, shared = zip(*scores, strict=True)
-        return {"em": sum(exact) / len(scores), "f1": sum(shared) / len(scores)}
+        return Answers.read(answers.get("debiased", answers["plain"]), self.samples, self.wording).scores()
 
     def _keep(self, answers: dict[str, list[str]], step: int) -> None:
         kept_keys = {"id", "dataset", "relation", "format", "question"}
@@ -94,18 +84,3 @@ class SamplePredictions:
         lines = [*kept, *(json.dumps(row, ensure_ascii=False) for row in rows)]
         write_whole(self.file, "\n".join(lines) + "\n")
         log_table(self.trainer, "held_out_predictions", rows)
-
-    def _decode(self, decoding: DecodingConfig) -> list[str]:
-        model, tokenizer, data = self.trainer.model, self.trainer.processing_class, self.recipe.data
-        training = model.training
-        model.eval()
-        with self.trainer.compute_loss_context_manager():
-            answers = answer_samples(
-                model, tokenizer, self.samples, decoding, prompt_set=self.wording, max_length=data.max_length
-            )
-        model.train(training)
-        # ZeRO-3 keeps weights that it prefetched for a next token.
-        release = getattr(self.trainer.model_wrapped, "empty_partition_cache", None)
-        if release is not None:
-            release()
-        return answers

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.data.sample import EventSample
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.util.errors import UserError, did_you_mean
 
@@ -39,6 +40,12 @@ class ProcessBatches(Sampler[list[int]]):
         return len(self.batches)
 
 
+class HeldOutLoader(DataLoader[Any]):
+    """Batches of held-out rows, with the samples of all rows; None if the rows were given as tokens."""
+
+    samples: list[EventSample] | None = None
+
+
 class HeldOut:
     """State of evaluations: the objective's metrics over held-out rows, and the time evaluations take.
 
@@ -56,14 +63,16 @@ class HeldOut:
         self._metrics: ObjectiveMetrics | None = None
         self._own_batches = 0
 
-    def loader(self, rows: Any, trainer: Any) -> DataLoader[Any]:
+    def loader(self, rows: Any, trainer: Any) -> HeldOutLoader:
         """This process's share of the rows, in order; ValueError if there are no `rows`."""
         if rows is None:
             raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")
         args, accelerator = trainer.args, trainer.accelerator
         batches = ProcessBatches(len(rows), args.eval_batch_size, accelerator.process_index, accelerator.num_processes)
         # Its own generator: without one an iteration draws from the global one, as dropout does.
-        return DataLoader(rows, batch_sampler=batches, collate_fn=trainer.data_collator, generator=torch.Generator())
+        return HeldOutLoader(
+            rows, batch_sampler=batches, collate_fn=trainer.data_collator, generator=torch.Generator()
+        )
 
     @contextmanager
     def timed(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stream, token_pairs
 from d2e_sft.util.errors import UserError
@@ -72,3 +73,24 @@ def test_pairs_that_cannot_be_decoded_are_refused_by_name(
 def test_lists_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter than argument 1"):
         token_pairs([[7, 8], [8, 9]], [[7]])
+
+
+@pytest.mark.parametrize("given", [torch.tensor([[7, 8]]), [torch.tensor([7, 8])], [[7, 8]], ((7, 8),)])
+def test_a_prompt_may_be_a_tensor(given: Any) -> None:
+    [pair] = token_pairs(given, given)
+    assert (list(pair.original), list(pair.imagined or ())) == ([7, 8], [7, 8])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (torch.tensor([[7, 8], [8, 0]]), r"originals: got a tensor of shape \(2, 2\), whose shorter"),
+        (torch.tensor([7, 8]), "expected a list of token ids for each prompt"),
+        ([7, 8], r"originals: got \[7, 8\]; expected"),
+        ({"input_ids": [[7, 8]]}, "remedy: use tokenizer"),
+        (["What?"], r"got \['What\?'\]"),
+    ],
+)
+def test_prompts_of_other_shapes_are_refused(given: Any, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        token_pairs(given)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, answer_samples, generate_debiased
+from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
 SAMPLES = [
@@ -49,3 +53,21 @@ def test_the_end_of_a_long_context_is_cut() -> None:
     decoding = DecodingConfig(max_new_tokens=5)
     [text] = answer_samples(tiny_model().eval(), tiny_tokenizer(), [long], decoding, max_length=limit)
     assert text == answered_alone("llama", long, 0.5, limit)
+
+
+def test_rows_need_no_answers() -> None:
+    asked = {"context": "Rain fell.", "question": "What fell?"}
+    turns = [{"role": "user", "content": "<context>Rain fell.</context> What fell?"}]
+    rows: list[dict[str, Any]] = [asked, {**asked, "options": ["rain", "wind"]}, {"messages": turns}]
+    decoding = DecodingConfig(max_new_tokens=5)
+    texts = answer_samples(tiny_model().eval(), tiny_tokenizer(), rows, decoding)
+    answered: list[dict[str, Any]] = [
+        {**asked, "answer": "no matter"},
+        {**rows[1], "answer": "wind"},
+        {"messages": [*turns, {"role": "assistant", "content": "no matter"}]},
+    ]
+    expected = [answered_alone("llama", sample, 0.5) for sample in samples_of(answered, "x")]
+    assert texts == expected
+    assert answer_samples(tiny_model(), tiny_tokenizer(), []) == []
+    with pytest.raises(UserError, match="samples, row 0: no `question`"):
+        answer_samples(tiny_model(), tiny_tokenizer(), [{"query": "What?"}])

@@ -138,10 +138,11 @@ def test_refined_contexts_are_made_by_rule_or_not_at_all(world: Path, tmp_path: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loss_on_messages_of_a_dataset_is_on_the_tokens_that_trl_trains_on(name: str, tmp_path: Path) -> None:
-    rows = datasets.Dataset.from_list([{"messages": CONVERSATION, "loss": "all"}])
+    by_column = name == NAMES[0]
+    rows = datasets.Dataset.from_list([{"messages": CONVERSATION, **({"loss": "all"} if by_column else {})}])
     trainer = D2ETrainer(
         tiny_model(),
-        D2EConfig(tmp_path, objective="sft", **SHORT),
+        D2EConfig(tmp_path, objective="sft", assistant_only_loss=not by_column, **SHORT),
         train_dataset=rows,
         processing_class=template_tokenizer(template(name, marked=True)),
     )

@@ -175,7 +175,7 @@ def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monke
         return timed
 
     monkeypatch.setattr(trainer, "model_inputs", takes(1, trainer.model_inputs))
-    monkeypatch.setattr(callbacks, "answer_samples", takes(100, callbacks.answer_samples))
+    monkeypatch.setattr(callbacks, "decode", takes(100, callbacks.decode))
     history = trained(world, tmp_path / "slow", "train.logging_steps=3", "train.eval_steps=1", "train.max_steps=3")
     [entry] = [entry for entry in history if "loss" in entry and entry["step"] == 3]
     # Steps 2 and 3: the rows of step 1 were logged by themselves. Of five micro-batches, two were step 1's.

@@ -1,0 +1,74 @@
+"""Arguments of TRL and of other trainers, and what to use here instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from d2e_sft.util.errors import UserError, did_you_mean
+
+_ROWS = "give rows with `question`, `answer` and `context`, or with `messages`"
+_TEXT = f"a text has no context that a view can leave out; {_ROWS}"
+_BATCHES = "leave it out: views are packed without padding; micro_batch_tokens=N sets the size of a micro-batch"
+_PAIRS = "for preferences use objective='prefer' with"
+# Argument → what to use instead.
+_INSTEAD = {
+    "max_seq_length": "use max_length; overlong='truncate_context' cuts the ends of long contexts, never an answer",
+    "max_prompt_length": "use max_length, for prompt and answer together",
+    "max_completion_length": "use max_length, for prompt and answer together",
+    "completion_only_loss": "leave it out: the loss is on the answer only",
+    "dataset_text_field": _TEXT,
+    "formatting_func": f"{_TEXT}, as dataset.map(your_function) makes them",
+    "dataset_kwargs": _ROWS,
+    "dataset_num_proc": "leave it out: the rows are tokenised in this process",
+    "truncation_mode": "use overlong='truncate_context', which cuts the ends of long contexts, never an answer",
+    "packing_strategy": _BATCHES,
+    "padding_free": _BATCHES,
+    "eval_packing": _BATCHES,
+    "pad_to_multiple_of": _BATCHES,
+    "chat_template_path": "set the chat template of the tokenizer, and give it as processing_class",
+    "eos_token": "set it in the tokenizer, and give that as processing_class",
+    "pad_token": "set it in the tokenizer, and give that as processing_class",
+    "tokenizer": "use processing_class",
+    "loss_type": f"the objective defines the loss; {_PAIRS} prefer_form='dpo', 'ipo', 'hinge', 'orpo' or 'simpo'",
+    "beta": f"{_PAIRS} prefer_beta",
+    "ref_model": f"{_PAIRS} prefer_reference='NAME'",
+    "compute_loss_func": "the objective defines the loss; your own function is objective='module:function'",
+    "preprocess_logits_for_metrics": "compute_metrics gets generated answers and references instead of logits",
+}
+_PACKING = "use packing='shared_batch' or 'batched', or leave it out: views are packed wherever that is exact"
+# Values of TRL that say what happens here anyway.
+_SAME: dict[str, tuple[Any, ...]] = {"completion_only_loss": (True,), "loss_type": ("nll", "chunked_nll")}
+
+
+def check_names(of: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise UserError for an argument that `of` does not have, with what to use instead."""
+    known = [name for name in known if name not in _INSTEAD]
+    if isinstance(packing := given.get("packing"), bool):
+        raise UserError(f"{of}: packing={packing} of TRL is not supported", _PACKING)
+    for name in given:
+        if name in known:
+            continue
+        if name in _INSTEAD:
+            raise UserError(f"{of}: {name}={given[name]!r:.40} is not supported", _INSTEAD[name])
+        raise UserError(f"{of}: has no argument {name}.{did_you_mean(name, known)}")
+
+
+def taken_over(args: Any, known: Iterable[str]) -> dict[str, Any]:
+    """The arguments of another trainer's dataclass that are `known` here.
+
+    Others must have their default values, else UserError says what to use instead.
+    """
+    known, found = [*known], dict[str, Any]()
+    for one in fields(args):
+        value = getattr(args, one.name) if one.init else None
+        default = one.default_factory() if one.default_factory is not MISSING else one.default
+        if not one.init or (one.name in ("packing", "max_length") and not value):
+            continue  # as TRL says that samples are neither packed nor cut
+        if one.name in known:
+            found[one.name] = value
+        elif value not in (None, default, *_SAME.get(one.name, ())):
+            check_names(type(args).__name__, {one.name: value}, known)
+    check_names(type(args).__name__, {"packing": found.get("packing")}, ["packing"])
+    return found
