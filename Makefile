@@ -9,7 +9,7 @@ READY_DEV := $(VENV)/.ready-dev
 # Many tests start processes of their own. Without byte code each of them compiles torch and transformers anew: seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: hashes licences audit help setup setup-dev quickstart test attack test-vllm test-gpu bench-gpu lint types contracts docs check clean
+.PHONY: hashes licences audit help setup setup-dev quickstart test attack test-vllm test-gpu bench bench-gpu lint types contracts docs check clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -97,6 +97,15 @@ test-gpu:  ## prove on one GPU what a CPU cannot (8 minutes at most; D2E_DEVICE=
 
 bench-gpu:  ## measure training and decoding on one GPU, in shapes from 135M to 7B (9 minutes; D2E_DEVICE=cpu: a rehearsal)
 	timeout 540 $(GPU_PYTHON) -m d2e_sft.cli bench gpu --out $(GPU_OUT)
+
+# TRL is a peer only, so no test needs it.
+$(VENV)/.ready-bench: $(READY_DEV)
+	@$(PIP) --quiet --editable '.[bench]'
+	@touch $@
+
+bench: $(VENV)/.ready-bench  ## measure each task beside what a user would take instead (runs/bench; 40 minutes, resumable)
+	$(BIN)/d2e bench all --out runs/bench
+	$(BIN)/python docs/performance_table.py runs/bench
 
 lint: setup-dev  ## style
 	$(BIN)/ruff check .

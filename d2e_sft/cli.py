@@ -83,6 +83,8 @@ _ADDED = {
 _LENT = {
     "closed_book": ("eval.run.habits.closed_book", "closed_book"),
     "open_rewriting": ("data_builders.build.rewriting", "open_rewriting"),
+    "RefinerOptions": ("data_builders.refine.rules", "RefinerOptions"),
+    "refine_samples": ("data_builders.refine.rules", "refine_samples"),
     "read_questions": ("data_builders.own_data.questions", "read_questions"),
 }
 

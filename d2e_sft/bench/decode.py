@@ -6,8 +6,6 @@ take turns, and the figures are medians.
 
 from __future__ import annotations
 
-import gc
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,12 +14,12 @@ from typing import Any
 
 import torch
 
+from d2e_sft.bench.cost import median, take_turns
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.bench.step_rows import fields_table
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import TokenPair, token_pairs
-from d2e_sft.model.device import frozen_heap, timed
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
 
@@ -94,8 +92,8 @@ def bench_decoding(
 
 def measure_decoding(model: Any, length: int, batch: int, new: int, repeats: int, compiled: bool = False) -> Measured:
     """Measure one combination on a model in eval mode."""
-    pairs = _pairs(length, batch, model.config.get_text_config().vocab_size)
-    medians, answers = _take_turns(_engines(model, pairs, new, compiled), repeats, model.device)
+    pairs = random_pairs(length, batch, model.config.get_text_config().vocab_size)
+    medians, answers = _milliseconds(decoding_engines(model, pairs, new, compiled=compiled), repeats, model.device)
     equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
     return replace(
         _measured(length, batch, new, medians),
@@ -122,7 +120,7 @@ def _in_vllm(model_name: str, asked: Decoding) -> Callable[[int, int, int], Meas
     llm = offline.load_llm(model_name, dtype=asked.dtype, max_model_len=longest, enable_prefix_caching=True)
 
     def measure(length: int, batch: int, new_tokens: int) -> Measured:
-        pairs = _pairs(length, batch, llm.llm_engine.vllm_config.model_config.get_vocab_size())
+        pairs = random_pairs(length, batch, llm.llm_engine.vllm_config.model_config.get_vocab_size())
         resubmitted: list[int] = []
 
         def decode(alpha: float) -> list[list[int]]:
@@ -132,41 +130,37 @@ def _in_vllm(model_name: str, asked: Decoding) -> Callable[[int, int, int], Meas
             return offline.generate(llm, pairs, decoding, stop_ids=[], on_resubmission=resubmitted.append)
 
         engines: Engines = {"plain": partial(decode, 0.0), "debiased": partial(decode, ALPHA)}
-        medians, _ = _take_turns(engines, asked.repeats, torch.device("cpu"))
+        medians, _ = _milliseconds(engines, asked.repeats, torch.device("cpu"))
         return replace(_measured(length, batch, new_tokens, medians), resubmissions=len(resubmitted))
 
     return measure
 
 
-def _pairs(length: int, batch: int, vocabulary: int) -> list[TokenPair]:
+def random_pairs(length: int, batch: int, vocabulary: int) -> list[TokenPair]:
+    """Return prompts of random tokens, with and without a context."""
     rows = synthetic_rows(batch, length - PREFIX - QUESTION, vocabulary)
     return token_pairs([row["original"] for row in rows], [row["imagined"] for row in rows])
 
 
-def _take_turns(
-    engines: Engines, repeats: int, device: torch.device
-) -> tuple[dict[str, float], dict[str, list[list[int]]]]:
-    """Return the median milliseconds and the answers of each engine."""
-    seconds: dict[str, list[float]] = {name: [] for name in engines}
-    answers: dict[str, list[list[int]]] = {}
-    with frozen_heap():
-        for repeat in range(repeats + 1):
-            for name, engine in engines.items():
-                gc.collect()
-                answers[name], taken = timed(engine, device)
-                if repeat:
-                    seconds[name].append(taken)
-    return {name: 1000 * statistics.median(runs) for name, runs in seconds.items()}, answers
+def _milliseconds(engines: Engines, repeats: int, device: torch.device) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return the median milliseconds and the answers of each engine; they take turns."""
+    costs, answers = take_turns(engines, repeats, device)
+    return {name: 1000 * median(own).clock_s for name, own in costs.items()}, answers
 
 
-def _engines(model: Any, pairs: Sequence[TokenPair], new_tokens: int, compiled: bool) -> Engines:
+def decoding_engines(
+    model: Any, pairs: Sequence[TokenPair], new_tokens: int, *, compiled: bool = False, of_transformers: Any = None
+) -> Engines:
+    """Return the four engines on these prompts; `of_transformers` is the model that transformers' engines take."""
+    theirs = model if of_transformers is None else of_transformers
+
     def ours(alpha: float) -> list[list[int]]:
         decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens, compiled=compiled)
         return generate(model, pairs, decoding, stop_ids=())
 
     def transformers(**options: Any) -> list[list[int]]:
         ids = torch.tensor([list(pair.original) for pair in pairs], device=model.device)
-        output = model.generate(
+        output = theirs.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,

@@ -97,7 +97,7 @@ def bench_gpu(
     ]
     for name, act in tasks:
         is_over = time.monotonic() >= started + seconds
-        reason = f"the {seconds:.0f} s were over" if is_over else _attempt(act)
+        reason = f"the {seconds:.0f} s were over" if is_over else attempt(act)
         if reason is not None:
             report.skipped.append({"case": name, "reason": reason})
         report.seconds = round(time.monotonic() - started, 1)
@@ -121,7 +121,7 @@ def _plan(device: torch.device, shapes: Sequence[str], rehearse: bool) -> Plan:
     return replace(ACCELERATOR, training={shape: known.get(shape, (8, 350)) for shape in shapes or known})
 
 
-def _attempt(act: Callable[[], Any]) -> str | None:
+def attempt(act: Callable[[], Any]) -> str | None:
     """Run a case; return why it could not be measured, or None."""
     try:
         act()

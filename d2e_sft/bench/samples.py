@@ -6,11 +6,12 @@ The ways take turns. Times are of the processor, so that other work on the machi
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
+from d2e_sft.bench.cost import take_turns
 from d2e_sft.bench.step_rows import fields_table
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
@@ -56,15 +57,14 @@ def bench_samples(
     models = {False: loaded.model.eval(), True: ready_to_decode(load_model(name).model, "cpu")}
     encoder = ViewEncoder(loaded.tokenizer, load_prompt_set("default"), ("original", "imagined"))
     pairs, stop_ids = sample_pairs(encoder, rows), stop_token_ids(models[False], encoder.end_of_turn)
-    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
-    answers: dict[str, list[list[int]]] = {}
-    for _ in range(repeats):
-        for way, (reordered, batch_size) in WAYS.items():
-            started = time.process_time()
-            how = replace(decoding, batch_size=batch_size)
-            answers[way] = generate(models[reordered], pairs, how, stop_ids=stop_ids)
-            seconds[way].append(time.process_time() - started)
-            progress(f"{way}: {seconds[way][-1]:.1f} s")
+
+    def decode(way: str, reordered: bool, batch_size: int | None) -> list[list[int]]:
+        progress(way)
+        return generate(models[reordered], pairs, replace(decoding, batch_size=batch_size), stop_ids=stop_ids)
+
+    ways = {way: partial(decode, way, *how) for way, how in WAYS.items()}
+    costs, answers = take_turns(ways, repeats, models[True].device, warm_up=False)
+    seconds = {way: [cost.cpu_s for cost in own] for way, own in costs.items()}
     return [_measured(way, pairs, seconds, answers) for way in WAYS]
 
 

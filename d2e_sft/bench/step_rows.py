@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from d2e_sft.bench.engines import Engine, token_floor
@@ -61,6 +61,7 @@ class Case:
     peak: float = 0.0
     loss: float = 0.0
     time_by_kind: dict[str, float] | None = None
+    cpu: list[float] = field(default_factory=list)  # seconds of the processor
 
 
 def compare(cases: Sequence[Case], context: int, samples: int) -> Iterator[Measured]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
+from d2e_sft.bench.cost import cost_of
 from d2e_sft.bench.engines import (
     ENGINES,
     PREFER,
@@ -28,7 +29,7 @@ from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.collation import Row
-from d2e_sft.model.device import PeakMemory, autocast, frozen_heap, timed
+from d2e_sft.model.device import PeakMemory, autocast, frozen_heap
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.util.errors import UserError, did_you_mean
@@ -135,9 +136,10 @@ def measure(run: Run, cases: Sequence[Case], repeats: int) -> Iterator[int]:
                 step = _step(run, case)
                 if repeat == 0:
                     run.memory.reset()
-                loss, seconds = timed(step, run.model.device)
+                loss, cost = cost_of(step, run.model.device)
                 if repeat:
-                    case.seconds.append(seconds)
+                    case.seconds.append(cost.clock_s)
+                    case.cpu.append(cost.cpu_s)
                 else:  # memory was just given back to the system, so this time means nothing
                     case.peak = run.memory.peak_mb()
                 case.loss = loss.item()

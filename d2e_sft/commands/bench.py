@@ -205,6 +205,52 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
         raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons are listed above")
 
 
+@bench.command("all")
+@_MODEL
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="runs/bench", show_default=True)
+@click.option("--parts", metavar="NAME,...", default="", help="Only these. [default: all]")
+@click.option("--minutes", type=Number(0.1), default=38.0, show_default=True, help="No part begins after this time.")
+@click.option("--rehearse", is_flag=True, help="Use tiny sizes, one turn each.")
+@click.pass_obj
+def bench_all(
+    lent: Callable[[str], Any], model: str, *, out: Path, parts: str, minutes: float, rehearse: bool
+) -> None:
+    """Measure each task beside what a user would take instead, as one table.
+
+    \b
+    training    a step of plain SFT (TRL's SFTTrainer) and of D²E-SFT (a forward per view)
+    preference  a step of DPO (TRL's DPOTrainer)
+    decoding    an answer, plain and debiased (transformers' generate, with guidance)
+    suite       an evaluated suite, generated (a loop over generate) and by likelihood (lm-evaluation-harness)
+    build       a built suite (datasets)
+    refined     a refined context (a language model that is asked)
+    start       from the call to one trained step (a script with TRL), and to one answer (with transformers)
+
+    Both sides take turns in one process. Rows are generated, so nothing is downloaded. OUT/bench.json is written after
+    each part: the same command resumes, and a complete table is measured anew. The ratio is of processor time, since
+    other work on a machine changes the clock more. A peer that is not installed is named
+    (pip install 'd2e-sft[bench,lm-eval]').
+
+    Example: d2e bench all --out runs/bench
+    """
+    from d2e_sft.bench.table import report, row
+
+    out.mkdir(parents=True, exist_ok=True)
+    measured = report.bench_all(
+        row.Bench(model, row.REHEARSAL if rehearse else row.FULL, out, lent),
+        minutes,
+        [name.strip() for name in parts.split(",")] if parts else (),
+        progress=lambda line: click.echo(line, err=True),
+    )
+    table = report.as_table(measured)
+    write_whole(out / "bench.md", table.markdown() + "\n")
+    click.echo(table.terminal())
+    click.echo(f"wrote {out / report.FILE} and bench.md")
+    failed = [name for name, reason in measured.skipped.items() if reason.startswith("failed")]
+    if failed:
+        raise UserError(f"d2e bench all: {', '.join(failed)} failed", "the reasons are listed above")
+
+
 def _report(table: Table, rows: Sequence[Any], file: Path | None) -> None:
     click.echo(table.terminal())
     if file is not None:
