@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,7 @@ from d2e_sft import __version__
 from d2e_sft.bench.gpu import attempt
 from d2e_sft.bench.step_rows import fields_table
 from d2e_sft.bench.table.parts import PARTS
-from d2e_sft.bench.table.row import Bench
+from d2e_sft.bench.table.row import Bench, Row
 from d2e_sft.model.device import automatic_dtype, cpu_has_bfloat16, usable_device
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import read_json_as, write_json
@@ -75,12 +76,10 @@ def bench_all(
         if name in report.rows:
             continue
         rows: list[dict[str, Any]] = []
-        is_over = time.monotonic() - started >= 60 * minutes
-        reason = (
-            f"the {minutes:g} minutes were over"
-            if is_over
-            else attempt(lambda rows=rows, part=PARTS[name]: rows.extend(asdict(row) for row in part(bench)))
-        )
+        if time.monotonic() - started >= 60 * minutes:
+            reason: str | None = f"the {minutes:g} minutes were over"
+        else:
+            reason = attempt(partial(_measure, bench, PARTS[name], rows))
         report.seconds = round(before + time.monotonic() - started, 1)
         if reason is None:
             report.rows[name] = rows
@@ -91,6 +90,10 @@ def bench_all(
         report.date = datetime.now(UTC).date().isoformat()
         write_json(file, asdict(report))
     return report
+
+
+def _measure(bench: Bench, part: Callable[[Bench], Iterator[Row]], rows: list[dict[str, Any]]) -> None:
+    rows += [asdict(row) for row in part(bench)]
 
 
 def _resumed(file: Path, facts: dict[str, Any], progress: Callable[[str], object]) -> Report:
