@@ -15,7 +15,7 @@ from eval.compare.context_use import ContextUse, context_use, without_context
 from eval.compare.faithfulness import Faithfulness, compare_faithfulness
 from eval.compare.paired import corrected
 from eval.compare.runs import ScoredRun
-from eval.compare.subset_comparison import SubsetComparison, compare_subsets
+from eval.compare.subset_comparison import SmallSubset, SubsetComparison, compare_subsets, small_subsets
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of
@@ -68,16 +68,34 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs on one benchmark: a row for each group, then for the relations' averages, and one for all samples.
+    """Runs on one benchmark.
 
-    `subsets` is None if no row is tagged; `faithfulness` is about free answers to contexts, by dataset.
+    Attributes:
+        rows: one for all samples, then the relations' averages, then the groups.
+        subsets: None if no subset has enough rows.
+        small_subsets: subsets with too few rows to compare.
+        faithfulness: about free answers to contexts, by dataset.
     """
 
     bench: str
     labels: tuple[str, ...]
     rows: tuple[Row, ...]
     subsets: SubsetComparison | None = None
+    small_subsets: tuple[SmallSubset, ...] = ()
     faithfulness: tuple[Faithfulness, ...] = ()
+
+    @property
+    def overall(self) -> Row:
+        """All samples, or the one group."""
+        return self.rows[0]
+
+    @property
+    def is_about_subsets(self) -> bool:
+        """Whether at least half of the samples are in subsets that are compared."""
+        if self.subsets is None:
+            return False
+        tagged = sum(sum(own.sizes.values()) for own in self.subsets.datasets if own.dataset != AVERAGE)
+        return 2 * tagged >= self.overall.n
 
     @property
     def has_sets(self) -> bool:
@@ -87,9 +105,9 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, with scores as fractions."""
         content = asdict(replace(self, subsets=None))
-        del content["subsets"]
-        if not self.faithfulness:
-            del content["faithfulness"]
+        for name in ("subsets", "small_subsets", "faithfulness"):
+            if not content[name]:
+                del content[name]
         return content if self.subsets is None else {**content, "subsets": self.subsets.to_json()}
 
 
@@ -99,18 +117,18 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
     for sample, prediction in runs[0].predictions.items():
         groups.setdefault(group_of(prediction), []).append(sample)
     without = [without_context(run) for run in runs]
-    members = {key: [samples] for key, samples in groups.items()}
+    members = {ALL: [list(runs[0].predictions)]} if len(groups) > 1 else {}
     for relation, keys in by_relation(groups).items():
         if len(keys) > 1:
             members[AVERAGE, relation, "–"] = [groups[key] for key in keys]
-    if len(groups) > 1:
-        members[ALL] = [list(runs[0].predictions)]
+    members |= {key: [samples] for key, samples in groups.items()}
     rows = [_row(key, own, runs, without, seed) for key, own in members.items()]
     return Comparison(
         runs[0].scores.bench.name,
         tuple(run.label for run in runs),
         _corrected(rows),
         compare_subsets(runs, seed=seed),
+        small_subsets(runs),
         compare_faithfulness(runs, seed=seed),
     )
 

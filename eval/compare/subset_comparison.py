@@ -19,13 +19,20 @@ from eval.compare.paired import changes_to_first, paired_change
 from eval.compare.runs import ScoredRun
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.statistics import Difference, Interval, bootstrap_average
-from eval.score.subsets import AVERAGE, DatasetSubsets, by_subset, gives, headline, score_subsets, with_both
+from eval.score.subsets import (
+    AVERAGE,
+    ENOUGH_ROWS,
+    DatasetSubsets,
+    by_subset,
+    gives,
+    headline,
+    score_subsets,
+    with_both,
+)
 
 COMPARED: tuple[Subset, ...] = ("conflict", "aligned")  # what a verdict is about
 MORE, LESS = "uses the context more", "uses the context less"
 MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still use the context more
-# If none of n samples changed, the difference's interval is a point, yet 3/n of all samples may change (95 %).
-ENOUGH = round(3 / MARGIN)
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,7 @@ class RunSubsets:
         """What the changes decide: on conflict rows by the corrected p, on aligned ones by the interval."""
         conflict, aligned = self.changes["conflict"], self.changes.get("aligned")
         changes = [self.changes[name] for name in COMPARED if name in self.changes]
-        sizes = [self.scores.subsets[name].n for name in COMPARED if name in self.changes]
-        if min(sizes) >= ENOUGH and all(change.low >= -MARGIN and change.high <= MARGIN for change in changes):
+        if all(change.low >= -MARGIN and change.high <= MARGIN for change in changes):
             return "no difference"
         aligned_lower = aligned is not None and aligned.significant and aligned.mean < 0
         if not conflict.significant:
@@ -92,7 +98,7 @@ class DatasetComparison:
     @property
     def sizes(self) -> dict[Subset, int]:
         """Subset → number of samples."""
-        return {name: scores.n for name, scores in self.runs[0].scores.subsets.items()}
+        return self.runs[0].scores.sizes
 
 
 @dataclass(frozen=True)
@@ -120,14 +126,42 @@ class SubsetComparison:
         return {"untagged": self.untagged, **tags, "datasets": datasets}
 
 
+@dataclass(frozen=True)
+class SmallSubset:
+    """A dataset's subset of fewer than 20 rows, with the number of right answers of each run, by label."""
+
+    dataset: str
+    subset: Subset
+    n: int
+    right: dict[str, int]
+
+
+def small_subsets(runs: Sequence[ScoredRun]) -> tuple[SmallSubset, ...]:
+    """Count the right answers in subsets that are too small to compare."""
+    tagged = by_subset(list(runs[0].predictions.values()))
+    return tuple(
+        SmallSubset(
+            dataset,
+            name,
+            len(rows),
+            {run.label: sum(run.predictions[p.dataset, p.id].right for p in rows) for run in runs},
+        )
+        for dataset, own in tagged.items()
+        for name, rows in own.items()
+        if len(rows) < ENOUGH_ROWS
+    )
+
+
 def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetComparison | None:
-    """Compare runs that `load_runs` read together by subset; None if no row is tagged.
+    """Compare runs that `load_runs` read together by subset; None if no subset has 20 rows.
 
     UserError if a sample has different tags in two runs.
     """
     _check_same_tags(runs)
-    tagged = by_subset(list(runs[0].predictions.values()))
-    scores = [score_subsets(list(run.predictions.values()), seed=seed) for run in runs]
+    small = {(one.dataset, one.subset) for one in small_subsets(runs)}
+    chosen = [key for key, p in runs[0].predictions.items() if p.subset and (p.dataset, p.subset) not in small]
+    tagged = by_subset([runs[0].predictions[key] for key in chosen])
+    scores = [score_subsets([run.predictions[key] for key in chosen], seed=seed) for run in runs]
     without = [without_context(run) for run in runs]
     datasets = []
     for place, first in enumerate(scores[0]):
@@ -146,10 +180,9 @@ def compare_subsets(runs: Sequence[ScoredRun], *, seed: int = 0) -> SubsetCompar
             for run, own, change, answers in zip(runs, scores, changes, without, strict=True)
         ]
         datasets.append(DatasetComparison(first.dataset, tuple(rows)))
-    counted = sum(len(rows) for own in tagged.values() for rows in own.values())
     tagged_by = tuple(dict.fromkeys(name for run in runs for name in run.scores.tagged_by))
     strangers = tuple(run.label for run in runs if other_taggers(tagged_by, run.scores.model))
-    untagged = len(runs[0].predictions) - counted
+    untagged = sum(prediction.subset is None for prediction in runs[0].predictions.values())
     return SubsetComparison(tuple(datasets), untagged, tagged_by, strangers) if datasets else None
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from d2e_sft.data.sample import SUBSETS, Subset
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.figures import corrected_p, mean_of, p_value, points, with_interval
-from eval.compare.subset_comparison import DatasetComparison, RunSubsets, SubsetComparison
+from eval.compare.subset_comparison import DatasetComparison, RunSubsets, SmallSubset, SubsetComparison
 from eval.score.scores import Scores
 from eval.score.statistics import Difference
-from eval.score.subsets import AVERAGE
+from eval.score.subsets import AVERAGE, ENOUGH_ROWS
 
 _ANSWERS = (
     "Answers on conflict rows. How often the answer is the habit; the memorisation ratio M_R (Zhou et al., all rows); "
@@ -38,6 +38,16 @@ def subset_tables(scores: Scores) -> list[Table]:
     )
     columns = ["dataset", "subset", "n", "accuracy", "habit rate", "M_R"]
     return [Table.of(columns, lines, caption, keys=2)] if lines else []
+
+
+def small_note(subsets: Iterable[SmallSubset]) -> str:
+    """The footnote on subsets that have too few rows to compare; empty without any."""
+    told = [
+        f"{one.dataset}, {one.subset}, {one.n} row{'s' * (one.n > 1)}, right: "
+        + ", ".join(f"{label} {count}" for label, count in one.right.items())
+        for one in subsets
+    ]
+    return f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS}): {'; '.join(told)}." if told else ""
 
 
 def subset_comparison_tables(comparison: SubsetComparison, *, detail: bool = False) -> list[Table]:

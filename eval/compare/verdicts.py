@@ -8,62 +8,83 @@ from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import folded
 from eval.compare.compare import Comparison
 from eval.compare.figures import points, verdict_line
-from eval.compare.subset_comparison import COMPARED, ENOUGH, MARGIN, MORE, SubsetComparison
-from eval.compare.subset_tables import subset_comparison_tables
+from eval.compare.subset_comparison import COMPARED, MARGIN, MORE, SubsetComparison
+from eval.compare.subset_tables import small_note, subset_comparison_tables
 from eval.compare.tables import comparison_tables, faithfulness_tables
 from eval.score.subsets import AVERAGE
 
 
 def terminal_text(comparison: Comparison, *, groups: bool = True) -> str:
-    """Tables and verdicts for the terminal; `groups=False` leaves out tables by group if there are some by subset."""
-    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets)
-    parts, tables = [], comparison_tables(comparison)
-    if subsets and not groups:
-        parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"]
-        tables = faithfulness_tables(comparison)
-    parts += [table.terminal() for table in tables + subsets]
-    return "\n\n".join(filter(None, [*parts, folded("\n".join(closing_lines(comparison)))]))
+    """Tables and verdicts for the terminal.
+
+    `groups=False` leaves out the tables by group if the benchmark is about subsets.
+    """
+    hidden = comparison.is_about_subsets and not groups
+    parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
+    parts += [table.terminal() for table in _tables(comparison, groups=not hidden)]
+    return "\n\n".join([*parts, folded("\n".join(closing_lines(comparison)))]).rstrip("\n")
 
 
 def markdown_text(comparison: Comparison) -> str:
     """Tables with all columns, and verdicts, as Markdown."""
-    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=True)
-    tables: list[Table] = [*comparison_tables(comparison, detail=True), *subsets]
-    return "\n\n".join([*(table.markdown() for table in tables), *closing_lines(comparison)])
+    return "\n\n".join([*(table.markdown() for table in _tables(comparison, detail=True)), *closing_lines(comparison)])
+
+
+def _tables(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
+    """The overall tables and those by subset; the latter come first if the benchmark is about subsets."""
+    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=detail)
+    overall = (comparison_tables if groups else faithfulness_tables)(comparison, detail=detail)
+    return [*subsets, *overall] if comparison.is_about_subsets else [*overall, *subsets]
 
 
 def closing_lines(comparison: Comparison) -> list[str]:
-    """Verdicts by subset after a line on their words, or else on the mean over all samples; empty for one run."""
+    """The verdicts, what their words mean, and the footnote on small subsets; for one run only the footnote."""
+    words = verdict_words(comparison)
+    return [*filter(None, [words]), *verdicts(comparison), *filter(None, [small_note(comparison.small_subsets)])]
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """A line for each run after the first: on its mean over all samples, and on subsets if they are compared.
+
+    If the benchmark is about subsets, only on these.
+    """
     by_subset = [] if comparison.subsets is None else subset_verdicts(comparison.subsets)
-    return by_subset or mean_verdicts(comparison)
+    return by_subset if by_subset and comparison.is_about_subsets else [*mean_verdicts(comparison), *by_subset]
 
 
 def mean_verdicts(comparison: Comparison) -> list[str]:
     """For each run after the first: whether its mean over all samples differs, and how sure that is."""
     first, *others = comparison.labels
-    row = comparison.rows[-1]
+    row = comparison.overall
     return [
         verdict_line(f"{label} against {first}: mean", replace(gain.mean, adjusted_p=None), f"{row.n:,} samples")
         for label, gain in zip(others, row.gains, strict=True)
     ]
 
 
-def subset_verdicts(comparison: SubsetComparison) -> list[str]:
-    """What the verdicts' words mean, then a line for each run after the first; empty without conflict rows."""
-    own = comparison.headline
-    reference, *others = own.runs
-    if not others or "conflict" not in own.sizes:
-        return []
+def verdict_words(comparison: Comparison) -> str:
+    """What the words of verdicts on subsets mean; empty without such verdicts."""
+    own = None if comparison.subsets is None else comparison.subsets.headline
+    if own is None or len(own.runs) == 1 or "conflict" not in own.sizes:
+        return ""
     margin = f"{100 * MARGIN:g} points"
     size = " and ".join(f"{own.sizes[name]:,} {name}" for name in COMPARED if name in own.sizes)
     aligned = f" and aligned not {margin} lower (interval)" if "aligned" in own.sizes else ""
-    words = (
+    return (
         f"Verdict with {size} samples{' (average)' if own.dataset == AVERAGE else ''}: {MORE} = conflict higher "
         f"(corrected p below 0.05){aligned}; no difference = {'both intervals' if aligned else 'its interval'} within "
-        f"{margin}, of {ENOUGH} samples or more{' each' if aligned else ''}"
+        f"{margin}"
     )
+
+
+def subset_verdicts(comparison: SubsetComparison) -> list[str]:
+    """A line for each run after the first; empty without conflict rows."""
+    own = comparison.headline
+    reference, *others = own.runs
+    if "conflict" not in own.sizes:
+        return []
     lines = []
     for run in others:
         changes = [f"{name} {points(run.changes[name], star=False)}" for name in COMPARED if name in run.changes]
         lines.append(f"{run.label} against {reference.label}: {', '.join(changes)}: {run.verdict}")
-    return [words, *lines]
+    return lines

@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eval.score.statistics import LEVEL, PERMUTATIONS, RESAMPLES, Difference, Interval
+from eval.score.statistics import (
+    LEVEL,
+    PERMUTATIONS,
+    RESAMPLES,
+    Difference,
+    Interval,
+    bootstrap_average,
+    exact_change,
+    exact_interval,
+)
 
 _Floats = NDArray[np.float64]
 _ELEMENTS = 8_000_000  # random numbers held in memory together
@@ -78,14 +87,18 @@ def score_of(form: str, counts: ArrayLike) -> float | None:
 def bootstrap_counts(form: str, counts: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """Return the score of the items' counts (N, K) with its percentile bootstrap interval over items.
 
-    Resamples that have nothing to divide by are left out.
+    Resamples that have nothing to divide by are left out. A share with a total of 1 for each item is a proportion, and
+    its interval that of `bootstrap_average`. A score of 0 or 1 has the exact interval of a proportion of the items.
 
     Raises:
         ValueError: there is no item, or the score is undefined.
     """
     own = _checked(counts)
+    if form == "share" and bool((own[:, 1] == 1).all()):
+        return bootstrap_average([own[:, 0]], seed=seed, resamples=resamples)
     distinct, times = np.unique(own, axis=0, return_counts=True)
-    return _interval(_defined(form, own), FORMS[form](_drawn_sums(distinct, times, seed, resamples)))
+    score, drawn = _defined(form, own), FORMS[form](_drawn_sums(distinct, times, seed, resamples))
+    return _interval(score, drawn) or exact_interval([(1, score, len(own))])
 
 
 def paired_counts(
@@ -113,7 +126,8 @@ def paired_counts(
     pairs, times = np.unique(np.concatenate([before, after], axis=1), axis=0, return_counts=True)  # (D, 2K), (D,)
     width = before.shape[1]
     sums = _drawn_sums(pairs, times, seed, resamples)  # (R, 2K)
-    interval = _interval(observed, function(sums[:, width:]) - function(sums[:, :width]))
+    drawn = function(sums[:, width:]) - function(sums[:, :width])
+    interval = _interval(observed, drawn) or exact_change([np.full(len(before), observed)])
     moved, totals = pairs[:, width:] - pairs[:, :width], (before.sum(axis=0), after.sum(axis=0))
     rng, as_extreme = np.random.default_rng(seed), 0
     for rows in _parts(permutations, len(pairs)):
@@ -136,9 +150,12 @@ def _parts(rows: int, width: int) -> Iterator[int]:
     yield from (min(most, rows - start) for start in range(0, rows, most))
 
 
-def _interval(observed: float, values: _Floats) -> Interval:
+def _interval(observed: float, values: _Floats) -> Interval | None:
+    """The percentile interval of resampled values; None if they are all equal."""
     defined = values[~np.isnan(values)]
-    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if defined.size else (observed, observed)
+    if not defined.size or defined.min() == defined.max():
+        return None
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(observed, float(low), float(high))
 
 

@@ -5,6 +5,10 @@ scores have few distinct values (exact match has two); then this is the ordinary
 its memory and time. If nearly all values differ, each sample is drawn on its own. An average over groups resamples
 within each group (a stratified bootstrap), since only the samples are drawn, not the groups.
 
+A resample of equal scores is always the same, so the bootstrap gives them an interval of width 0, and too narrow a one
+to proportions of few samples. These have exact intervals instead (Clopper and Pearson 1934); several proportions are
+combined by their distances to their bounds (MOVER, Zou and Donner 2008).
+
 SciPy's `bootstrap` and `permutation_test` hold all resamples in memory and know neither groups nor Holm's correction.
 """
 
@@ -20,6 +24,7 @@ RESAMPLES = 2_000
 PERMUTATIONS = 10_000  # the smallest p is 1 / 10,001: small enough to survive a correction over a table's rows
 LEVEL = 0.95  # probability mass between the bounds of an interval
 SIGNIFICANT = 0.05
+FEW = 40  # proportions of at most so many samples have exact intervals
 _AT_ONCE = 2_000  # permutations held in memory together
 _ELEMENTS = 4_000_000  # so are draws of single samples
 # A multinomial or binomial draw costs as much as this many draws of a single sample.
@@ -56,18 +61,19 @@ class Difference(Interval):
 def bootstrap_average(groups: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """Return the mean of G groups' means with its stratified percentile bootstrap interval (Efron 1979).
 
+    The interval is exact for proportions of few samples and for scores that are all equal.
+
     Args:
-        groups: G arrays, each (n_g,) scores of independent samples.
+        groups: G arrays, each (n_g,) scores in [0, 1] of independent samples.
         seed: the same seed and values give the same bounds.
 
     Raises:
         ValueError: there is no group, or one is empty or not one-dimensional.
     """
     scores = _checked(groups)
-    rng = np.random.default_rng(seed)
-    means = np.mean([_resampled_means(group, rng, resamples) for group in scores], axis=0)  # (R,)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(_average(scores), float(low), float(high))
+    if _need_exact(scores):
+        return exact_interval([(1 / len(scores), float(group.mean()), group.size) for group in scores])
+    return _bootstrapped(scores, seed, resamples)
 
 
 def bootstrap_gap(
@@ -82,8 +88,11 @@ def bootstrap_gap(
         ValueError: the two differ in groups, or something is empty.
     """
     ones, others = _checked(first), _checked(second)
-    rng = np.random.default_rng(seed)
     pairs = list(zip(ones, others, strict=True))
+    if _need_exact([*ones, *others]):
+        signed = [(sign, group) for sign, own in ((1, ones), (-1, others)) for group in own]
+        return exact_interval([(sign / len(pairs), float(group.mean()), group.size) for sign, group in signed])
+    rng = np.random.default_rng(seed)
     gaps = [_resampled_means(one, rng, resamples) - _resampled_means(other, rng, resamples) for one, other in pairs]
     low, high = np.quantile(np.mean(gaps, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(_average(ones) - _average(others), float(low), float(high))
@@ -94,7 +103,8 @@ def bootstrap_ratio(
 ) -> Interval | None:
     """Return `p / (p + r)`, where p and r are the means of G groups' means; None if both are 0.
 
-    Resamples in which both are 0 have no ratio and are left out of its interval.
+    Resamples in which both are 0 have no ratio and are left out of its interval. If one of them is 0, the interval is
+    exact for the samples that have the other.
 
     Args:
         parts: G arrays, each (n_g,); `rests` has the same samples' other value, in the same order.
@@ -112,6 +122,8 @@ def bootstrap_ratio(
     sums = means.sum(axis=1)
     if p + r == 0:
         return None
+    if p == 0 or r == 0:
+        return exact_interval([(1, p / (p + r), sum(int(np.count_nonzero(own)) for own in (*ps, *rs)))])
     low, high = np.quantile(means[sums > 0, 0] / sums[sums > 0], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(p / (p + r), float(low), float(high))
 
@@ -121,7 +133,8 @@ def paired_average(
 ) -> Difference:
     """Return the mean of G groups' means of `second − first`, with its paired bootstrap interval and p-value.
 
-    The p-value is that of the sign-flip permutation test, estimated from random permutations.
+    The p-value is that of the sign-flip permutation test, estimated from random permutations. Resamples never show a
+    fall if no score fell, nor a rise if none rose: then the interval is made of the exact ones of both shares.
 
     Args:
         first: G arrays, each (n_g,) scores of one system; `second` those of the other on the same samples, in order.
@@ -134,7 +147,8 @@ def paired_average(
         if one.size != other.size:
             raise ValueError(f"paired scores of different lengths: {one.size} and {other.size}")
     changes = [other - one for one, other in zip(before, after, strict=True)]
-    interval = bootstrap_average(changes, seed=seed)
+    is_one_sided = all(change.min() >= 0 or change.max() <= 0 for change in changes)
+    interval = exact_change(changes) if is_one_sided else _bootstrapped(changes, seed, RESAMPLES)
     rng = np.random.default_rng(seed)
     observed, as_extreme = abs(_average(changes)), 0
     for start in range(0, permutations, _AT_ONCE):
@@ -155,6 +169,49 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
         largest = max(largest, min(1.0, (len(differences) - rank) * differences[index].p_value))
         adjusted[index] = largest
     return [replace(difference, adjusted_p=p) for difference, p in zip(differences, adjusted, strict=True)]
+
+
+def exact_interval(terms: Sequence[tuple[float, float, int]]) -> Interval:
+    """Return a weighted sum of independent proportions with an interval made of their exact ones.
+
+    Args:
+        terms: weight, proportion and number of samples of each. The proportion may also be a mean of scores in [0, 1].
+    """
+    from scipy.special import betaincinv  # a quarter of a second
+
+    weights, shares, sizes = (np.array(column, dtype=np.float64) for column in zip(*terms, strict=True))
+    hits, tail = shares * sizes, (1 - LEVEL) / 2
+    below = shares - np.where(shares > 0, betaincinv(hits, sizes - hits + 1, tail), 0)
+    above = np.where(shares < 1, betaincinv(hits + 1, sizes - hits, 1 - tail), 1) - shares
+    down, up = np.where(weights > 0, (below, above), (above, below))
+    mean = float(weights @ shares)
+    return Interval(mean, mean - float(np.linalg.norm(weights * down)), mean + float(np.linalg.norm(weights * up)))
+
+
+def exact_change(changes: Sequence[ArrayLike]) -> Interval:
+    """Return the mean of G groups' mean changes in [−1, 1] with an interval from the shares that rose and fell."""
+    sides = [(sign, np.maximum(sign * np.asarray(own), 0)) for own in changes for sign in (1, -1)]
+    return exact_interval([(sign / len(changes), float(own.mean()), own.size) for sign, own in sides])
+
+
+def _need_exact(groups: Sequence[_Floats]) -> bool:
+    """Whether all groups have equal scores, or all are proportions and one has equal scores or few."""
+    constant = [_constant(group) for group in groups]
+    if all(constant):
+        return True
+    is_small = any(constant) or any(group.size <= FEW for group in groups)
+    return is_small and all(np.isin(group, (0, 1)).all() for group in groups)
+
+
+def _constant(scores: _Floats) -> bool:
+    return bool(scores.min() == scores.max())
+
+
+def _bootstrapped(scores: Sequence[_Floats], seed: int, resamples: int) -> Interval:
+    rng = np.random.default_rng(seed)
+    means = np.mean([_resampled_means(group, rng, resamples) for group in scores], axis=0)  # (R,)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(_average(scores), float(low), float(high))
 
 
 def _resampled_means(scores: _Floats, rng: np.random.Generator, resamples: int) -> _Floats:

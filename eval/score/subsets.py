@@ -9,7 +9,7 @@ Definitions and sources: docs/reference/scores.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
@@ -19,6 +19,7 @@ from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average, bootstrap_gap, bootstrap_ratio
 
 AVERAGE = "average"  # the dataset's place in what averages datasets
+ENOUGH_ROWS = 20  # a subset of fewer rows is reported in a footnote, and no average or headline is about it
 
 
 class AnswerCells(BaseModel):
@@ -55,7 +56,7 @@ class SubsetScores(BaseModel):
 
 
 class DatasetSubsets(BaseModel):
-    """A dataset's subsets, or the plain average of the datasets that have aligned and conflict rows.
+    """A dataset's subsets, or the plain average of several datasets; see `with_both`.
 
     Attributes:
         gap: the habit gap, accuracy on aligned rows − accuracy on conflict rows, if there are both.
@@ -66,6 +67,11 @@ class DatasetSubsets(BaseModel):
     subsets: dict[Subset, SubsetScores]
     gap: Interval | None = None
     balanced: Interval | None = None
+
+    @property
+    def sizes(self) -> dict[Subset, int]:
+        """Return subset → number of rows."""
+        return {name: scores.n for name, scores in self.subsets.items()}
 
 
 _COMPARED: tuple[Subset, ...] = ("aligned", "conflict")
@@ -82,12 +88,17 @@ def by_subset(predictions: Sequence[Prediction]) -> Tagged:
 
 
 def with_both(tagged: Tagged) -> list[str]:
-    """Return the datasets with a gap: those with aligned and conflict rows."""
-    return [dataset for dataset, own in tagged.items() if "aligned" in own and "conflict" in own]
+    """Return the datasets that an average is over: those with 20 aligned and 20 conflict rows or more.
+
+    If no dataset has so many, it is over all that have both.
+    """
+    fewest = {dataset: min(len(own.get(name, [])) for name in _COMPARED) for dataset, own in tagged.items()}
+    found = [dataset for dataset, n in fewest.items() if n >= ENOUGH_ROWS]
+    return found or [dataset for dataset, n in fewest.items() if n]
 
 
 def score_subsets(predictions: Sequence[Prediction], *, seed: int = 0) -> list[DatasetSubsets]:
-    """Score the subsets of each dataset and, last, the average if several have aligned and conflict rows.
+    """Score the subsets of each dataset and, last, the average if it is over several datasets; see `with_both`.
 
     Rows without a tag are left out.
     """
@@ -100,17 +111,18 @@ def score_subsets(predictions: Sequence[Prediction], *, seed: int = 0) -> list[D
     return scored
 
 
-def headline(parts: Sequence[Collection[Subset]]) -> int:
-    """Return which of several parts, given by their subsets, is reported first.
+def headline(parts: Sequence[Mapping[Subset, int]]) -> int:
+    """Return which of several parts, given by the sizes of their subsets, is reported first.
 
     This is the last part with aligned and conflict rows (the average, if there is one), else the last one with
-    conflict rows, else the last one.
+    conflict rows, else the last one. Subsets of 20 rows or more come first.
     """
-    for wanted in (set(_COMPARED), {"conflict"}, set()):
-        fitting = [place for place, names in enumerate(parts) if wanted <= set(names)]
-        if fitting:
-            return fitting[-1]
-    raise ValueError("no part; expected at least one")
+    for least in (ENOUGH_ROWS, 1):
+        for wanted in (_COMPARED, _COMPARED[1:]):
+            fitting = [place for place, own in enumerate(parts) if all(own.get(name, 0) >= least for name in wanted)]
+            if fitting:
+                return fitting[-1]
+    return len(parts) - 1
 
 
 def gives(prediction: Prediction, answers: Sequence[str]) -> bool:

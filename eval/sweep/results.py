@@ -43,7 +43,7 @@ class PointResult:
     def subsets(self) -> DatasetSubsets | None:
         """Return the measures by subset of the average or the one dataset; None if no row is tagged."""
         scored = [] if self.scores is None else self.scores.subsets
-        return scored[headline([own.subsets for own in scored])] if scored else None
+        return scored[headline([own.sizes for own in scored])] if scored else None
 
     def accuracy(self, subset: Subset) -> Interval | None:
         """Return the accuracy on a subset of the rows."""

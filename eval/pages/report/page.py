@@ -22,9 +22,9 @@ from eval.compare.measures.measure import MeasureComparison
 from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
 from eval.compare.measures.tables import measure_table, measure_verdicts
 from eval.compare.runs import ScoredRun
-from eval.compare.subset_tables import subset_comparison_tables
+from eval.compare.subset_tables import small_note, subset_comparison_tables
 from eval.compare.tables import context_table, faithfulness_tables, gain_table, label_table, score_table
-from eval.compare.verdicts import closing_lines
+from eval.compare.verdicts import verdict_words, verdicts
 from eval.pages.report.browser import browser_data, change_table, packed
 from eval.pages.report.facts import instructions, run_facts
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
@@ -73,7 +73,6 @@ def render_page(
     told = instructions(runs)
     readable = without_texts(runs, options.no_texts_of)
     subsets = comparison.subsets
-    verdicts = closing_lines(comparison)
     browser = None
     if options.browse != 0:
         data = browser_data(readable, patterns, told, options.browse)
@@ -84,8 +83,9 @@ def render_page(
         "comparison": comparison,
         "tables": _tables(comparison),
         "subset_chart": None if subsets is None else subset_chart(subsets),
-        "verdicts": verdicts if subsets is None else verdicts[1:],
-        "verdict_words": verdicts[0] if subsets is not None and verdicts else "",
+        "verdicts": verdicts(comparison),
+        "verdict_words": verdict_words(comparison),
+        "small_note": small_note(comparison.small_subsets),
         "bars": score_bars(comparison),
         "shares": label_shares(comparison),
         "patterns": patterns,
@@ -118,7 +118,7 @@ def _tables(comparison: Comparison) -> dict[str, Any]:
 
 def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
     """Anchor and name of each part of the page."""
-    by_subset = comparison.subsets is not None  # folds the parts by group
+    by_subset = comparison.is_about_subsets  # folds the parts by group
     parts = [
         ("reading", "Use of the context", by_subset),
         ("groups", "Picture", not by_subset),
@@ -131,6 +131,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("context", "Context", not by_subset and context["tables"]["context"] is not None),
         ("labels", "Labels", not by_subset and context["shares"] is not None),
         ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
+        ("subsets", "Scores by subset", not by_subset and comparison.subsets is not None),
         ("errors", "Errors", bool(context["patterns"])),
         ("curves", "Training", bool(context["curves"])),
         ("runs", "Recipes", True),

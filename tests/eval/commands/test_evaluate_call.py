@@ -24,7 +24,7 @@ def test_finished_results_are_judged_without_decoding(tmp_path: Path, world: Pat
     output_of("eval", world / "model", *common)
     printed = call("eval", world / "model", *common, *GIVEN, "--judge-url", server.url)
     assert "decoded before, and only scored again" in printed.err
-    assert "chats (3) run 0.0 [0.0, 0.0] 100.0 [100.0, 100.0]" in " ".join(printed.out.split())
+    assert "chats (3) run 0.0 [0.0, 70.8] 100.0 [29.2, 100.0]" in " ".join(printed.out.split())
     (file,) = (tmp_path / "run" / "eval").glob("*/judged_answers.json")
     assert str(file) in printed.out
     judged = json.loads(file.read_text())

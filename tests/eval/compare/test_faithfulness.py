@@ -85,14 +85,15 @@ def test_d2e_compare_and_the_report_show_them(tmp_path: Path) -> None:
 def test_they_stand_beside_the_habit_gap_of_swapped_contexts(tmp_path: Path) -> None:
     rows = [
         reply(n, "Within 30 days.", subset=subset, habit=["60"])
-        for n, subset in enumerate(["aligned", "conflict"] * 4)
+        for n, subset in enumerate(["aligned", "conflict"] * 20)
     ]
     runs = [make_run(tmp_path / name, rows) for name in ("one", "two")]
     printed = output_of("compare", *runs)
-    assert printed.index("in context") < printed.index("gap")
+    assert printed.index("gap") < printed.index("in context"), "a benchmark about subsets"
     page = render_page(load_runs(runs))
     assert page.index("Scores by subset</h2>") < page.index('<section id="faithfulness">')
-    tagged = render_page(load_runs([make_run(tmp_path / "stories", [story(1, "conflict", "garage")])]))
+    tagged = story(1, "conflict", "garage", format="scq", options=["garage", "kitchen"])
+    tagged = render_page(load_runs([make_run(tmp_path / "stories", [tagged])]))
     assert "faithfulness" not in tagged
 
 
@@ -107,7 +108,7 @@ def test_a_judges_verdicts_are_shown_of_the_runs_that_have_them(
     assert (row.runs[1].scores["supported"].mean, row.runs[1].scores["correct"].mean) == (1, 1)
     assert "supported" not in row.runs[1].changes, "the first run was not judged"
     (table,) = faithfulness_tables(compare_runs(runs), words=False)
-    assert "100.0 [100.0, 100.0]" in table.markdown()
+    assert "100.0 [83.2, 100.0]" in table.markdown()
     assert (runs[1].folder / JUDGED_FILE).is_file()
     assert "says what the gold answer says" in render_page(runs)
 

@@ -64,12 +64,20 @@ def test_of_a_share_it_is_the_sign_flip_test_and_the_bootstrap_of_a_mean() -> No
 def test_equal_results_do_not_differ() -> None:
     counts = np.random.default_rng(3).integers(0, 4, size=(30, 9))
     found = paired_counts("macro_f1", counts, counts)
-    assert (found.mean, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+    most = 1 - 0.025 ** (1 / 30)
+    assert (found.mean, found.low, found.high, found.p_value) == pytest.approx((0, -most, most, 1))
 
 
 def test_resamples_with_nothing_to_divide_by_are_left_out() -> None:
-    found = bootstrap_counts("share", [(1, 1), (0, 0), (0, 0)])  # most resamples miss the one that counts
-    assert (found.mean, found.low, found.high) == (1, 1, 1)
+    found = bootstrap_counts("share", [(1, 2), (2, 2), (0, 0), (0, 0)])  # some resamples miss both that count
+    assert (found.mean, found.low, found.high) == (0.75, 0.5, 1)
+
+
+def test_a_perfect_score_has_the_exact_interval_of_its_items() -> None:
+    low = 0.025 ** (1 / 12)
+    for form, counts in {"share": (1, 1), "f1": (2, 2, 3, 3), "macro_f1": (1, 0, 0, 2)}.items():
+        found = bootstrap_counts(form, [counts] * 12)
+        assert (found.mean, found.low, found.high) == pytest.approx((1, low, 1)), form
 
 
 @pytest.mark.parametrize("counts", [[], [1.0, 2.0]])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from eval.score import statistics
 from eval.score.statistics import bootstrap_average, bootstrap_gap, bootstrap_ratio, paired_average
@@ -59,10 +60,40 @@ def test_scores_that_repeat_are_resampled_as_those_that_do_not() -> None:
     assert gains[0].p_value == pytest.approx(gains[1].p_value, abs=0.03)
 
 
-def test_two_samples_can_only_resample_to_three_means_and_equal_ones_to_one() -> None:
-    interval = bootstrap_average([[0.0, 1.0]])  # means 0, ½, 1 with probability ¼, ½, ¼
-    assert (interval.mean, interval.low, interval.high) == (0.5, 0.0, 1.0)
-    assert bootstrap_average([[1.0, 1.0, 1.0]]) == bootstrap_average([[1.0]])
+def test_two_samples_can_only_resample_to_three_means() -> None:
+    interval = bootstrap_average([[0.0, 0.5]])  # means 0, ¼, ½ with probability ¼, ½, ¼
+    assert (interval.mean, interval.low, interval.high) == (0.25, 0.0, 0.5)
+
+
+@pytest.mark.parametrize(("right", "of"), [(1, 1), (0, 1), (3, 3), (7, 24), (40, 40), (0, 300), (300, 300)])
+def test_proportions_of_few_samples_and_of_none_or_all_have_exact_intervals(right: int, of: int) -> None:
+    found, known = bootstrap_average([share(right, of)]), binomtest(right, of).proportion_ci()
+    assert (found.mean, found.low, found.high) == pytest.approx((right / of, known.low, known.high))
+
+
+def test_equal_scores_between_0_and_1_have_an_interval_too() -> None:
+    one, many = bootstrap_average([[0.335]]), bootstrap_average([[0.335] * 90])
+    assert 0 <= one.low < many.low < 0.335 < many.high < one.high <= 1
+
+
+def test_several_proportions_combine_by_the_distances_to_their_bounds() -> None:
+    one, other = (binomtest(right, of).proportion_ci() for right, of in ((10, 10), (3, 20)))
+    below, above = (1 - one.low, 0.15 - other.low), (0.0, other.high - 0.15)
+    average = bootstrap_average([share(10, 10), share(3, 20)])
+    assert (average.mean, average.low) == pytest.approx((0.575, 0.575 - math.hypot(*below) / 2))
+    assert average.high == pytest.approx(0.575 + math.hypot(*above) / 2)
+    gap = bootstrap_gap([share(10, 10)], [share(3, 20)])
+    assert (gap.mean, gap.low) == pytest.approx((0.85, 0.85 - math.hypot(below[0], above[1])))
+    assert gap.high == pytest.approx(0.85 + math.hypot(above[0], below[1]))
+
+
+@pytest.mark.parametrize("of", [1, 60, 122])
+def test_equal_answers_may_differ_as_often_as_the_exact_bound_of_none_says(of: int) -> None:
+    most = 1 - 0.025 ** (1 / of)  # none of n samples changed
+    same = paired_average([share(1, of)], [share(1, of)])
+    assert (same.mean, same.low, same.high, same.p_value) == pytest.approx((0, -most, most, 1))
+    all_fixed = paired_average([share(0, of)], [share(of, of)])
+    assert (all_fixed.mean, all_fixed.low, all_fixed.high) == pytest.approx((1, 1 - math.sqrt(2) * most, 1))
 
 
 def test_the_same_seed_gives_the_same_bounds() -> None:
@@ -78,14 +109,16 @@ def test_pairing_finds_a_small_gain_that_separate_intervals_hide() -> None:
     gain = paired_average([first], [second])
     assert gain.mean == pytest.approx(0.08)
     assert gain.significant
+    assert gain.low > 0
+    rise, none = binomtest(8, 100).proportion_ci(), binomtest(0, 100).proportion_ci()
+    assert gain.low == pytest.approx(0.08 - math.hypot(0.08 - rise.low, none.high)), "some may have been broken"
+    assert gain.high == pytest.approx(rise.high)
     assert bootstrap_average([first]).high > bootstrap_average([second]).low
 
 
 def test_a_loss_has_the_sign_of_second_minus_first_and_no_change_is_not_significant() -> None:
     assert paired_average([[1.0, 1.0]], [[0.0, 0.0]]).mean == -1.0
-    same = paired_average([[1.0, 0.0, 1.0]], [[1.0, 0.0, 1.0]])
-    assert (same.mean, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
-    assert not same.significant
+    assert not paired_average([[1.0, 0.0, 1.0]], [[1.0, 0.0, 1.0]]).significant
 
 
 @pytest.mark.parametrize(
@@ -143,4 +176,4 @@ def test_a_gap_of_groups_is_the_plain_mean_of_their_gaps() -> None:
 def test_a_ratio_of_nothing_is_none_and_resamples_without_either_are_left_out() -> None:
     assert bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
     ratio = bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
-    assert (ratio.mean, ratio.low, ratio.high) == (1.0, 1.0, 1.0)
+    assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((1.0, 0.025, 1.0)), "one sample has either"

@@ -89,11 +89,27 @@ def test_the_average_weighs_datasets_alike_and_is_over_those_with_both_subsets()
 
 
 def test_what_is_told_first_has_both_subsets_if_any_has() -> None:
-    both, conflict, gold = ("aligned", "conflict"), ("conflict",), ("gold",)
+    both, conflict, gold = {"aligned": 30, "conflict": 20}, {"conflict": 30}, {"gold": 30}
+    few = {"aligned": 19, "conflict": 20}
     assert headline([both, conflict, both, gold]) == 2
     assert headline([gold, both, conflict]) == 1
+    assert headline([both, few]) == 0
+    assert headline([few, gold]) == 0
     assert headline([conflict, gold]) == 0
     assert headline([gold, gold]) == 1
+
+
+def test_an_average_leaves_out_datasets_with_few_rows() -> None:
+    def rows(dataset: str, each: int, right: bool) -> list[Prediction]:
+        said = "garage" if right else "attic"
+        return [story(n, name, said, dataset=dataset) for name in ("aligned", "conflict") for n in range(each)]
+
+    three = [*rows("one", 20, True), *rows("two", 30, True), *rows("three", 1, False)]
+    assert score_subsets(three)[-1].subsets["conflict"].accuracy.mean == 1
+    assert [own.dataset for own in score_subsets([*rows("one", 20, True), *rows("three", 1, False)])] == [
+        "one",
+        "three",
+    ]
 
 
 def says(answer: list[str], **changes: Any) -> Prediction:

@@ -52,7 +52,7 @@ def test_the_results_are_a_run_that_can_be_compared(bench: Path, tmp_path: Path)
         assert "By subset" in printed
         assert f"scores and predictions: {tmp_path / name / 'eval' / 'bench'}" in printed
     compared = output_of("compare", tmp_path / "theirs", tmp_path / "perfect")
-    assert "perfect against theirs: conflict +100.0" in compared
+    assert "keys, conflict, 2 rows, right: theirs 0, perfect 2" in compared
     found = json.loads(score(tmp_path / "perfect", "--json", "-"))  # a run's folder will do
     assert found["overall"]["exact_match"]["mean"] == 1
     score(tmp_path / "theirs" / "eval" / "bench" / "predictions.jsonl", "--out", tmp_path / "again")

@@ -77,8 +77,6 @@ def test_the_model_of_the_tags_is_no_news_and_another_is_told_in_one_line(world:
         assert called.status == 0, called.err
         assert ("tagged with the habit of" in called.err) == (name == "other")
         assert scores_of(world / f"run-{name}", "tagged")["tagged_by"] == [str(world / "model")]
-    printed = output_of("compare", world / "run-model", world / "run-other")
-    assert f"Subsets by the habit of {world / 'model'}; run-other is of another model." in printed
 
 
 def test_a_run_of_the_model_may_use_its_tags(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

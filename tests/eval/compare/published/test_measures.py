@@ -10,11 +10,11 @@ from tests.eval.paper_runs import cells, printed
 
 
 def test_the_measures_of_a_system_stand_beside_the_values_of_their_options(tmp_path: Path) -> None:
-    for name, right, options in (("a", [1, 1, 1, 1], {}), ("b", [1, 0, 0, 0], {"paragraph": "no"})):
+    for name, right, options in (("a", [1] * 16, {}), ("b", [1] * 10 + [0] * 6, {"paragraph": "no"})):
         save_result(tmp_path / name, accuracy(right), options=options)
     text = printed(tmp_path / "a", tmp_path / "b", "--published")
     line = next(row for row in cells(text) if row[1] == "BERT")
-    assert line[2:] == ["Total", "73.80", "100.0 (+26.2‡)", "25.0 (-48.8)"]
+    assert line[2:] == ["Total", "73.80", "100.0 (+26.2‡)", "62.5 (-11.3)"]
     assert "WIQA, published values" in text
     save_result(tmp_path / "c", accuracy([1, 0], name="macro-F1"), "crepe", options={"split": "dev", "prompt": "code"})
     named = [row[1] for row in cells(printed(tmp_path / "c", "--published")) if row[-1].endswith((")", "‡)"))]

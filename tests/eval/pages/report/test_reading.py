@@ -66,7 +66,7 @@ def test_the_picture_is_read_out_with_its_numbers() -> None:
 @pytest.fixture(scope="module")
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tagged")
-    rights = {"sft": (39, 16), "d2e": (40, 0), "teacher": (39, 30)}
+    rights = {"sft": (34, 16), "d2e": (40, 0), "teacher": (39, 30)}
     runs = [make_run(folder / name, [*habit_rows(*right), prediction(1, True)]) for name, right in rights.items()]
     return render_page(load_runs(runs))
 
@@ -88,7 +88,7 @@ def test_the_section_says_the_verdicts_and_what_is_left_out(tagged: str) -> None
 
 
 def test_conflict_rows_alone_have_a_table_and_no_picture(tmp_path: Path) -> None:
-    rows = [story(n, "conflict", "garage", habit=[]) for n in range(4)]
+    rows = [story(n, "conflict", "garage", habit=[]) for n in range(20)]
     page = render_page(load_runs([make_run(tmp_path / "run", rows)]))
     assert '<section id="reading">' in page
     assert "Conflict accuracy against" not in page
