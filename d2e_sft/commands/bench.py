@@ -221,10 +221,10 @@ def bench_all(
     training    a step of plain SFT (TRL's SFTTrainer) and of D²E-SFT (a forward per view)
     preference  a step of DPO (TRL's DPOTrainer)
     decoding    an answer, plain and debiased (transformers' generate, with guidance)
-    suite       an evaluated suite, generated (a loop over generate) and by likelihood (lm-evaluation-harness)
+    suite       an evaluated suite, generated (a loop over generate), by likelihood (lm-eval)
     build       a built suite (datasets)
     refined     a refined context (a language model that is asked)
-    start       from the call to one trained step (a script with TRL), and to one answer (with transformers)
+    start       a process to one trained step (a script with TRL), one to an answer (transformers)
 
     Both sides take turns in one process. Rows are generated, so nothing is downloaded. OUT/bench.json is written after
     each part: the same command resumes, and a complete table is measured anew. The ratio is of processor time, since
