@@ -71,6 +71,7 @@ REFUSALS: dict[tuple[str, ...], str] = {
     (*TRAIN, "data.probe={file}"): "no sample's subset is 'aligned'",
     (*TRAIN, "data.prompt_set=nope"): "prompt set 'nope': not found",
     (*TRAIN, "model.name=./nowhere"): "no such folder",
+    (*TRAIN, "model.name=me/unknown"): "HF_HUB_OFFLINE is set",
     (*TRAIN, "d2e.objective=json:nope"): "'nope' of",
     (*TRAIN, "model.dtype=float16"): "gradients of float16 weights underflow",
     (*TRAIN, "train.optim=grokadamw"): "needs the package grokadamw",
@@ -94,6 +95,7 @@ REFUSALS: dict[tuple[str, ...], str] = {
     ("inspect", "./nowhere", "--bench", "{file}", "--out", "page.html"): "no such folder",
     ("demo", "./nowhere"): "no such folder",
     ("chat", "./nowhere"): "no such folder",
+    ("chat", "me/unknown"): "HF_HUB_OFFLINE is set",
     ("chat", "{model}", "--context", "nowhere"): "does not exist",
     (*PUSHED, "--dry-run"): "others cannot load from the Hub",
     ("push", "{run}", "a/b/c"): "a/b/c",
@@ -103,6 +105,7 @@ REFUSALS: dict[tuple[str, ...], str] = {
     ("sweep", "{recipe}", "d2e.aplha=1,2"): "unknown key 'd2e.aplha'",
     ("data", "stats", "nowhere"): "no such file",
     ("data", "build", "--datasets", "nope", "--out", "data"): "unknown dataset 'nope'",
+    ("data", "build", "--suite", "piper-10k", "--raw", ".", "--out", "data"): "raw files are missing",
 }  # fmt: skip
 
 

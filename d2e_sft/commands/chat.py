@@ -45,10 +45,10 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
       printf '/context It rained, so the road was wet.\\nWhy was it wet?\\n' | d2e chat runs/d2e-mini
     """
     from d2e_sft.chat.repl import Repl, read_context
-    from d2e_sft.model.storage.folder import check_model_name
+    from d2e_sft.model.storage.hub import check_model
 
     about = "" if context is None else read_context(context)
-    check_model_name(model)
+    check_model(model)
     with collector_paused():
         import_transformers()
         from d2e_sft.chat.conversation import ChatOptions, open_conversation

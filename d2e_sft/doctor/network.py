@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import httpx
-
 from d2e_sft.doctor.finding import Finding
+from d2e_sft.util.network import why_silent
 from d2e_sft.util.secrets import public_address
 
 _SECONDS = 2.0
@@ -60,31 +57,11 @@ def services(environment: Mapping[str, str]) -> list[Service]:
 
 def ask(wanted: list[Service], seconds: float = _SECONDS) -> Iterator[Finding]:
     """Ask all services at the same time; those that are silent after `seconds` get a warning."""
-    answers: dict[str, str] = {}
-    asked = [service for service in wanted if not service.offline]
-    # Daemons: a name that is never resolved must not block the end of the command.
-    threads = [threading.Thread(target=_head, args=(item, answers, seconds), daemon=True) for item in asked]
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0))
+    silent = why_silent((service.url for service in wanted if not service.offline), seconds)
     for service in wanted:
-        answer = answers.get(service.name, f"no answer in {seconds:g} s")
         if service.offline:
             yield Finding(service.name, "ok", f"not asked: {service.offline}")
-        elif answer:
-            yield Finding(service.name, "warn", f"{public_address(service.url)}: {answer}", service.remedy)
+        elif problem := silent[service.url]:
+            yield Finding(service.name, "warn", f"{public_address(service.url)}: {problem}", service.remedy)
         else:
             yield Finding(service.name, "ok", f"{public_address(service.url)} answers")
-
-
-def _head(service: Service, answers: dict[str, str], seconds: float) -> None:
-    """Write "" if the service answers with any status, since a page that is refused was reached."""
-    try:
-        response = httpx.head(service.url, timeout=seconds)
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        answers[service.name] = f"{type(error).__name__}: {error}".strip(": ")
-    else:
-        # These statuses are those of a gateway in front of the service.
-        answers[service.name] = f"HTTP {response.status_code}" if response.status_code in (407, 502, 503, 504) else ""

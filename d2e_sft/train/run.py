@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import Recipe
+from d2e_sft.model.storage.hub import check_model
 from d2e_sft.train.checks import check_recipe, trackers
 from d2e_sft.train.run_folder import check_folder, keep_precision
 from d2e_sft.train.samples import RunSamples
@@ -58,10 +60,13 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
 def check_run(
     recipe: Recipe, processes: int, *, resume: bool, overwrite: bool, decided: Decided = lambda decide: decide()
 ) -> None:
-    """Check the recipe and its files, and in the main process its folder; UserError if one does not fit."""
+    """Check the recipe, its files and models, and in the main process its folder; UserError if one does not fit."""
     if resume:
         keep_precision(recipe)
     check_recipe(recipe, processes)
+    if recipe.d2e.other_model not in (None, BASE):
+        check_model(str(recipe.d2e.other_model))
+    check_model(recipe.model.name)
     decided(lambda: check_folder(recipe, resume=resume, overwrite=overwrite))
 
 

@@ -16,7 +16,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.quality.judged import KEPT, Verdict
 
-_REMEDY = (
+HOW_TO_FILL = (
     "add the missing raw files, widen the filters, draw fewer (--size), or pass --allow-shortfall: "
     "missing rows are then drawn from the other datasets in proportion to their ratios, and recorded"
 )
@@ -82,12 +82,12 @@ def draw(
             for name, found in short.items():
                 counts = f"wanted {asked[name]:>5,}, found {found:>5,}, short {asked[name] - found:>5,}"
                 rows.append(f"  {name:{max(map(len, short))}}  {counts}: {pools[name].why_small()}")
-            raise UserError("\n".join(rows), remedy=_REMEDY)
+            raise UserError("\n".join(rows), remedy=HOW_TO_FILL)
         limits.update(short)
         quotas = allot(size, ratios, limits)
     samples = [sample for name, pool in pools.items() for sample in pool.kept[: quotas[name]]]
     if not samples:
-        raise UserError("no dataset has a usable training sample; expected at least one", remedy=_REMEDY)
+        raise UserError("no dataset has a usable training sample; expected at least one", remedy=HOW_TO_FILL)
     random.Random(f"{seed}/mixture").shuffle(samples)
     return samples, _describe(pools, ratios, asked, quotas)
 

@@ -12,12 +12,15 @@ from tqdm import tqdm
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.terminal import warn
+from data_builders.build.mixture import HOW_TO_FILL, allot
 from data_builders.build.options import REFINE, SWAP, BuildOptions, Settings, parse_settings
+from data_builders.build.suites import SUITES
 from data_builders.dataset import manifest
 from data_builders.own_data.source import how_to_describe, own_source
-from data_builders.raw.files import MissingRawFileError, find_files
+from data_builders.raw.files import MissingRawFileError, describe_substitutes, find_files, locate_files
 from data_builders.raw.reader import BadRows
-from data_builders.raw.source import FoundFile, Job, RawFile, Samples, Source
+from data_builders.raw.source import FoundFile, Job, Samples, Source
 from data_builders.sources import SOURCES
 from data_builders.sources.filters import read_source
 
@@ -38,18 +41,7 @@ class ReadDataset:
 
     def substitutes(self, split: Split) -> list[str]:
         """Return a line for each file that replaces official ones of the split, with how it differs."""
-        missing: dict[RawFile, list[str]] = {}
-        for item in self.source.inputs:
-            found = self.files.get(item.key)
-            if split in item.splits and found is not None and found.file.substitute:
-                official = item.candidates[0]
-                missing.setdefault(found.file, []).extend([official.name] if official is not found.file else [])
-        lines = []
-        for file, names in missing.items():
-            more = f"{names[0]} and {len(names) - 1} more are not here; " if len(names) > 1 else ""
-            absent = more or "".join(f"{name} is not here; " for name in names)
-            lines.append(f"{absent}{file.name} is read: {file.substitute}")
-        return lines
+        return describe_substitutes(self.source, self.files, split)
 
 
 @dataclass
@@ -128,6 +120,39 @@ def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
     if reading.failures and not reading.datasets:
         raise next(iter(reading.failures.values()))
     return reading
+
+
+def report_missing_files(options: BuildOptions, splits: Collection[Split]) -> None:
+    """Report the raw files that are missing or replaced, also those of benchmarks, before any is read or downloaded.
+
+    Raises:
+        UserError: as for `read_datasets`; or a set in fixed ratios lacks a dataset, and `allow_shortfall` is off.
+    """
+    sources, suite = pick_sources(options.datasets), options.suite
+    chosen = parse_settings(options.settings, sources).files
+    located = {
+        source.name: locate_files(source, set(splits) & set(source.splits), options.raw, chosen.get(source.name))
+        for source in sources
+    }
+    benchmarks = [name for other in (suite.disjoint_from if suite else ()) for name in SUITES[other].datasets]
+    tests = [locate_files(SOURCES[name], ["test"], options.raw) for name in dict.fromkeys(benchmarks)]
+    errors = [error for found in (*located.values(), *tests) for error in found.missing]
+    count = "1 raw file is missing" if len(errors) == 1 else f"{len(errors)} raw files are missing"
+    replaced = [
+        f"{source.name}: {line}"
+        for source in sources
+        if suite
+        for line in describe_substitutes(source, located[source.name].files, suite.split)
+    ]
+    if suite and suite.ratios and not options.allow_shortfall:
+        quotas = allot(options.size or suite.size or 0, suite.ratios, {})
+        if needed := [name for name, found in located.items() if found.missing and quotas[name]]:
+            wanted = ", ".join(f"{quotas[name]:,} rows of {name}" for name in needed)
+            lines = [f"{count}, and {suite.name} wants {wanted}:", *map(str, errors), *replaced]
+            raise UserError("\n".join(lines), HOW_TO_FILL)
+    if len(sources) > 1 and (lines := [*(error.message for error in errors), *replaced]):
+        head = f"{count}; the other rows are built" if errors else "official raw files are replaced"
+        warn("\n".join([head, *(f"  {line}" for line in lines)]))
 
 
 def pick_sources(names: Iterable[str]) -> list[Source]:

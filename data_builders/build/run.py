@@ -17,7 +17,7 @@ from data_builders.build.benchmark import Benchmark, read_benchmark
 from data_builders.build.compose import Composition, compose, first_judged
 from data_builders.build.coverage import compare
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
-from data_builders.build.reading import Reading, pick_sources, read_datasets
+from data_builders.build.reading import Reading, pick_sources, read_datasets, report_missing_files
 from data_builders.build.swapping import incomplete, shares, swap_rows
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
@@ -73,7 +73,9 @@ def build(options: BuildOptions) -> Result:
     """
     check_target(options.out)
     _check_models(options)
-    reading = read_datasets(options, [options.suite.split] if options.suite else SPLITS)
+    splits = [options.suite.split] if options.suite else SPLITS
+    report_missing_files(options, splits)
+    reading = read_datasets(options, splits)
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
     _refine(options, reading.settings.refiner, composition)
@@ -116,6 +118,7 @@ def estimate_models(options: BuildOptions) -> str:
     if options.judge is None and not by_likelihood:
         remedy = "name one, for example --judge openai, or give --refine likelihood"
         raise UserError("--estimate without a judge; rules cost nothing", remedy)
+    report_missing_files(options, ["train"])
     reading = read_datasets(options, ["train"])
     samples = first_judged(options, reading, read_benchmark(options))
     prompts = {"quality": quality_prompts, "refine": refine_prompts}

@@ -38,7 +38,8 @@ def stats(
 
     DATA are .parquet or .jsonl files of EventSample rows, or folders of `d2e data build`. Lengths are those of the
     prompts of the three views. For nli data, "hypothesis alone" is the accuracy of a classifier without the context.
-    Rows with the same premise are never in both its training and its test part.
+    Rows with the same premise are never in both its training and its test part. It needs scikit-learn, and is left out
+    without.
 
     Example: d2e data stats data/piper-10k --html piper-10k.html
     """
@@ -75,8 +76,12 @@ def _print(found: Stats) -> None:
     print_table((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths)
     print_refinement(head, [(name(group), group.rows, group.refinement) for group in found.groups])
     if nli := [group for group in found.groups if group.context_free]:
-        header = (*head, "n", "contexts", "positive", "majority label", "hypothesis alone")
-        print_table(header, [(*name(g), *_nli_cells(g)) for g in nli])
+        header = (*head, "n", "contexts", "positive", "majority label")
+        if found.left_out:
+            print_table(header, [(*name(g), *_nli_cells(g)[:-1]) for g in nli])
+            click.echo(found.left_out)
+            return
+        print_table((*header, "hypothesis alone"), [(*name(g), *_nli_cells(g)) for g in nli])
         click.echo("hypothesis alone: accuracy of a classifier without the context, 5-fold by context")
         views: tuple[View, ...] = ("original", "refined")
         cells = [(*name(g), *(_accuracy(g.by_places.get(view)) for view in views)) for g in nli]

@@ -23,6 +23,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 
 FOLDS = 5
+INSTALL_SKLEARN = "pip install 'd2e-sft[stats]'"
 _PARTS = 3
 _WORD = re.compile(r"\w+")
 # With words of one letter and stop words: "not", "before" and "a" predict labels.
@@ -49,20 +50,26 @@ class ContextFree:
     standard_error: float | None
 
 
-def require_sklearn(what: str = "nli rows: the accuracy of the hypothesis alone") -> None:
-    """Raise UserError, with what to install, if scikit-learn is missing; only the classifier needs it."""
-    if importlib.util.find_spec("sklearn") is None:
-        raise UserError(
-            f"{what} needs scikit-learn, which is not installed",
-            remedy="pip install 'd2e-sft[stats]'",
-        )
+def has_sklearn() -> bool:
+    """Return whether scikit-learn is installed; only the classifiers need it."""
+    return importlib.util.find_spec("sklearn") is not None
+
+
+def require_sklearn(what: str) -> None:
+    """Raise UserError, with what to install, if scikit-learn is missing."""
+    if not has_sklearn():
+        raise UserError(f"{what} needs scikit-learn, which is not installed", remedy=INSTALL_SKLEARN)
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
-    """Return both baselines for the rows of one nli dataset; `seed` is that of the folds."""
+    """Return both baselines for the rows of one nli dataset, without scikit-learn only the first.
+
+    `seed` is that of the folds.
+    """
     labels, contexts = _counted(samples)
     majority = round(max(labels.values()) / len(samples), 4)
-    accuracy = held_out_accuracy(samples, [sample.question for sample in samples], seed)
+    questions = [sample.question for sample in samples]
+    accuracy = held_out_accuracy(samples, questions, seed) if has_sklearn() else None
     if accuracy is None:
         return ContextFree(len(samples), contexts, majority, None, None)
     error = sqrt(accuracy * (1 - accuracy) / len(samples))

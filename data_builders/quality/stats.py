@@ -17,14 +17,23 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from data_builders.dataset.manifest import describe_refinement
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.context_free import ContextFree, accuracy_by_places, hypothesis_alone, require_sklearn
+from data_builders.quality.context_free import (
+    INSTALL_SKLEARN,
+    ContextFree,
+    accuracy_by_places,
+    has_sklearn,
+    hypothesis_alone,
+)
 from data_builders.raw.source import SPLITS
 
 WORDS = "words"
 _BATCH = 1_000
+_CLASSIFIERS = 3  # of nli rows: the hypothesis alone, and with its places in the original and the refined context
+_BY_CLASSIFIERS = "hypothesis alone and places"
 
 # Samples of one view → the length of each one's prompt.
 Measure = Callable[[Sequence[EventSample], View], list[int]]
+_Update = Callable[[int], object]  # is called with the number of rows that were measured once more
 
 
 class Group(NamedTuple):
@@ -58,7 +67,7 @@ class GroupStats:
         refinement: Share of words kept and rows unchanged, as in the manifest (`describe_refinement`).
         context_free: Baselines from the hypothesis, for nli rows.
         by_places: View → accuracy of a classifier for nli rows; None for too few rows. It sees the places of the
-            hypothesis' words in that view's context.
+            hypothesis' words in that view's context. Empty without scikit-learn.
     """
 
     group: Group
@@ -88,11 +97,15 @@ class GroupStats:
 
 @dataclass
 class Stats:
-    """All groups, by set, split and dataset; lengths are in `unit`, `tokens` of the tokenizer or `words`."""
+    """All groups, by set, split and dataset; lengths are in `unit`, `tokens` of the tokenizer or `words`.
+
+    `left_out` says which measures of nli rows are missing, why and what to do; it is empty if none are.
+    """
 
     tokenizer: str
     unit: str
     groups: list[GroupStats]
+    left_out: str = ""
 
     @property
     def rows(self) -> int:
@@ -103,6 +116,7 @@ class Stats:
             "tokenizer": self.tokenizer,
             "unit": self.unit,
             "rows": self.rows,
+            **({"left_out": self.left_out} if self.left_out else {}),
             "groups": [group.to_json() for group in self.groups],
         }
 
@@ -116,10 +130,8 @@ def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str 
         seed: of the folds of the hypothesis-only baseline.
 
     Raises:
-        UserError: no such tokenizer or prompt set, or nli rows without scikit-learn.
+        UserError: no such tokenizer or prompt set.
     """
-    if any(sample.format == "nli" for data in sets for sample in data.samples):
-        require_sklearn()
     measure = _measure(tokenizer, prompt_set)
     members: dict[Group, list[EventSample]] = defaultdict(list)
     for data in sets:
@@ -128,11 +140,17 @@ def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str 
     names = [data.name for data in sets]
     # Sorted, since the rows of a drawn set are shuffled.
     order = sorted(members, key=lambda one: (names.index(one.data), SPLITS.index(one.split), one.dataset))
-    groups = [
-        _describe(group, members[group], measure, seed)
-        for group in tqdm(order, desc="statistics", unit="dataset", disable=None, leave=False)
-    ]
-    return Stats(tokenizer, "words" if tokenizer == WORDS else "tokens", groups)
+    rows = [sample for group in order for sample in members[group]]
+    nli = sum(sample.format == "nli" for sample in rows)
+    with tqdm(
+        total=len(VIEWS) * len(rows) + _CLASSIFIERS * nli, desc="statistics", unit="row", disable=None, leave=False
+    ) as bar:
+        groups = list[GroupStats]()
+        for group in order:
+            bar.set_postfix_str(" ".join(group[1:]))
+            groups.append(_describe(group, members[group], measure, seed, bar.update))
+    left_out = "" if has_sklearn() or not nli else f"{_BY_CLASSIFIERS}: need scikit-learn ({INSTALL_SKLEARN})"
+    return Stats(tokenizer, "words" if tokenizer == WORDS else "tokens", groups, left_out)
 
 
 def _measure(tokenizer: str, prompt_set: str) -> Measure:
@@ -146,25 +164,40 @@ def _measure(tokenizer: str, prompt_set: str) -> Measure:
     return lambda samples, view: [len(ids) for ids in encoder.all_prompt_ids(samples, view)]
 
 
-def _describe(group: Group, samples: Sequence[EventSample], measure: Measure, seed: int) -> GroupStats:
+def _describe(
+    group: Group, samples: Sequence[EventSample], measure: Measure, seed: int, update: _Update
+) -> GroupStats:
     counts = Counter[tuple[str, str]]((sample.relation, sample.format) for sample in samples)
     kinds = [(relation, fmt) for relation in RELATIONS for fmt in FORMATS if counts[relation, fmt]]
     stats = GroupStats(group, {kind: counts[kind] for kind in kinds})
     for view in VIEWS:
         shown = [sample for sample in samples if view != "refined" or sample.refined_context is not None]
-        if shown:
-            batches = (shown[start : start + _BATCH] for start in range(0, len(shown), _BATCH))
-            found = np.array([length for batch in batches for length in measure(batch, view)])
+        lengths = list[int]()
+        for start in range(0, len(shown), _BATCH):
+            lengths += measure(shown[start : start + _BATCH], view)
+            update(len(lengths) - start)
+        update(len(samples) - len(shown))
+        if lengths:
+            found = np.array(lengths)
             p5, median, p95 = map(float, np.percentile(found, [5, 50, 95]))
             mean = round(float(found.mean()), 1)
             stats.lengths[view] = Lengths(len(found), mean, p5, median, p95, int(found.max()))
     stats.refinement = describe_refinement(samples)
     if nli := [sample for sample in samples if sample.format == "nli"]:
-        labels = Counter(sample.answers[0] for sample in nli)
-        stats.labels = {label: labels[label] for label in NLI_LABELS}
-        stats.context_free = hypothesis_alone(nli, seed)
-        stats.by_places = {"original": accuracy_by_places(nli, [sample.context for sample in nli], seed)}
-        refined = [sample.refined_context for sample in nli if sample.refined_context is not None]
-        if len(refined) == len(nli):
-            stats.by_places["refined"] = accuracy_by_places(nli, refined, seed)
+        _describe_nli(stats, nli, seed, update)
     return stats
+
+
+def _describe_nli(stats: GroupStats, nli: Sequence[EventSample], seed: int, update: _Update) -> None:
+    """Add the labels and what classifiers get right; without scikit-learn the labels."""
+    labels = Counter(sample.answers[0] for sample in nli)
+    stats.labels = {label: labels[label] for label in NLI_LABELS}
+    stats.context_free = hypothesis_alone(nli, seed)
+    update(len(nli))
+    contexts: dict[View, list[str]] = {"original": [sample.context for sample in nli]}
+    refined = [sample.refined_context for sample in nli if sample.refined_context is not None]
+    if len(refined) == len(nli):
+        contexts["refined"] = refined
+    for view, texts in contexts.items() if has_sklearn() else ():
+        stats.by_places[view] = accuracy_by_places(nli, texts, seed)
+        update(len(nli))

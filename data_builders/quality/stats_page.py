@@ -45,7 +45,7 @@ def render_page(stats: Stats) -> str:
         rows=rows,
         nli=nli,
         refined=refined,
-        plots=_plots(stats.unit, rows, refined) | (_plot_nli(nli) if nli else {}),
+        plots=_plots(stats.unit, rows, refined) | (_plot_nli(nli, measured=not stats.left_out) if nli else {}),
     )
 
 
@@ -65,14 +65,13 @@ def _plots(unit: str, rows: Sequence[_Row], refined: Sequence[_Row]) -> dict[str
     return plots
 
 
-def _plot_nli(rows: Sequence[_Row]) -> dict[str, Markup]:
+def _plot_nli(rows: Sequence[_Row], *, measured: bool) -> dict[str, Markup]:
     counts = [row.stats.labels for row in rows]
     shares = {label: [100 * own[label] / sum(own.values()) for own in counts] for label in NLI_LABELS}
     found = [row.stats.context_free for row in rows if row.stats.context_free]
-    series = {
-        "more frequent label": [100 * one.majority_share for one in found],
-        "hypothesis alone": [100 * (one.accuracy or 0) for one in found],
-    }
+    series = {"more frequent label": [100 * one.majority_share for one in found]}
+    if measured:
+        series["hypothesis alone"] = [100 * (one.accuracy or 0) for one in found]
     return {
         "labels": _stacked_bars("nli labels", "percent", rows, shares, most=100),
         "context_free": _grouped_bars("accuracy without the context", "accuracy, percent", rows, series, chance=50),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.raw.download import fetch, how_to_get
-from data_builders.raw.source import FoundFile, Input, Source
+from data_builders.raw.download import cached_path, fetch, how_to_get
+from data_builders.raw.source import FoundFile, Input, RawFile, Source
 
 
 class MissingRawFileError(UserError):
@@ -28,10 +29,62 @@ def find_files(
         MissingRawFileError: the folder lacks a file, or a download fails.
         UserError: no candidate has the chosen name.
     """
+    return {item.key: _find(source, item, raw, name) for item, name in _wanted(source, splits, raw, chosen)}
+
+
+@dataclass(frozen=True)
+class Located:
+    """What is known of the files that a source needs for some splits before any is downloaded.
+
+    Attributes:
+        files: By the input's key; a file that will be downloaded has its path in the cache.
+        missing: An error for each file that is missing for certain: without `--raw`, those that have no address.
+    """
+
+    files: dict[str, FoundFile]
+    missing: list[MissingRawFileError]
+
+
+def locate_files(
+    source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None = None
+) -> Located:
+    """Look for files without downloading any; arguments and errors, except for missing files, as for `find_files`."""
+    found = Located({}, [])
+    for item, name in _wanted(source, splits, raw, chosen):
+        offered = next((file for file in item.candidates if file.url and name in (None, file.name)), None)
+        if raw is None and offered is not None:
+            found.files[item.key] = FoundFile(offered, cached_path(source.raw_folder, offered))
+            continue
+        try:
+            found.files[item.key] = _find(source, item, raw, name)
+        except MissingRawFileError as error:
+            found.missing.append(error)
+    return found
+
+
+def describe_substitutes(source: Source, files: Mapping[str, FoundFile], split: Split) -> list[str]:
+    """Return a line for each file that replaces official ones of the split, with how it differs."""
+    replaced: dict[RawFile, list[str]] = {}
+    for item in source.inputs:
+        found = files.get(item.key)
+        if split in item.splits and found is not None and found.file.substitute:
+            official = item.candidates[0]
+            replaced.setdefault(found.file, []).extend([official.name] if official is not found.file else [])
+    lines = []
+    for file, names in replaced.items():
+        more = f"{names[0]} and {len(names) - 1} more are not here; " if len(names) > 1 else ""
+        absent = more or "".join(f"{name} is not here; " for name in names)
+        lines.append(f"{absent}{file.name} is read: {file.substitute}")
+    return lines
+
+
+def _wanted(
+    source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None
+) -> list[tuple[Input, str | None]]:
+    """Return the inputs that the splits need, each with the user's choice of a file."""
     if raw is not None and source.own is None and not raw.is_dir():
         raise UserError(f"--raw {raw}: no such folder; expected a folder with raw files as DATASET/FILE")
-    wanted = [item for item in source.inputs if set(item.splits) & set(splits)]
-    return {item.key: _find(source, item, raw, (chosen or {}).get(item.key)) for item in wanted}
+    return [(item, (chosen or {}).get(item.key)) for item in source.inputs if set(item.splits) & set(splits)]
 
 
 def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> FoundFile:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from d2e_sft.model.storage.folder import resolve_name
+from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError
 from data_builders.text.stems import stems
 
@@ -88,7 +88,7 @@ def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:
             )
         # Only its files are used: importing it would need sentence-transformers.
         model = str(Path(spec.submodule_search_locations[0]) / "model")
-    embed = _embedder(resolve_name(model), pooling)
+    embed = _embedder(find_model(model), pooling)
 
     def score(contexts: Sequence[Sequence[str]], queries: Sequence[str]) -> list[list[float]]:
         vectors = embed([sentence for context in contexts for sentence in context] + list(queries))

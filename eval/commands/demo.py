@@ -8,7 +8,7 @@ import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
-from d2e_sft.model.storage.folder import check_model_name
+from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.startup import collector_paused, import_transformers
 from eval.run.benchmark import locate_benchmark
 from eval.run.options import EvalOptions
@@ -46,7 +46,7 @@ def demo(
 
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861
     """
-    check_model_name(model)
+    check_model(model)
     if served["bench"] is not None:
         locate_benchmark(served["bench"])
     with collector_paused():

@@ -10,7 +10,7 @@ import click
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
 from d2e_sft.data.sample import read_samples
-from d2e_sft.model.storage.folder import check_model_name
+from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import collector_paused, import_transformers
 from eval.commands.engine_options import overlong_option
@@ -67,7 +67,7 @@ def inspect(
     """
     if (bench is None) == (context is None and question is None):
         raise UserError("expected either --bench, or --context and --question", "name rows, or ask your own question")
-    check_model_name(model)
+    check_model(model)
     if bench is None:
         if not (context and context.strip() and question and question.strip()):
             raise UserError("--context and --question: expected both, with text")

@@ -28,7 +28,6 @@ ARCHITECTURES = {
     "Qwen/Qwen1.5-7B-Chat": "qwen2",
     "meta-llama/Llama-2-7b-chat-hf": "llama",
     "deepseek-ai/deepseek-llm-7b-chat": "llama",
-    "HuggingFaceTB/SmolLM2-135M-Instruct": "llama",
     "HuggingFaceTB/SmolLM2-360M-Instruct": "llama",
     "HuggingFaceTB/SmolLM2-1.7B-Instruct": "llama",
     "Qwen/Qwen3-0.6B": "qwen3",

@@ -22,19 +22,33 @@ _COPY = Path("models") / "smollm2-135m-instruct-q4_1"  # in the cache folder
 
 def builtin_folder() -> Path | None:
     """Return the embedded model as a folder in the cache, converted on first use; None without its package."""
-    target = cache_dir() / _COPY
+    target, package = cache_dir() / _COPY, _package_folder()
     if (target / "config.json").is_file():
         return target
-    spec = importlib.util.find_spec(_GGUF_PACKAGE)
-    if spec is None or spec.origin is None:
+    if package is None:
         return None
     try:
         with replacing_folder(target) as aside:
-            _convert_gguf(Path(spec.origin).parent, aside)
+            _convert_gguf(package, aside)
     except OSError:
         if not (target / "config.json").is_file():  # else another process has converted it meanwhile
             raise
     return target
+
+
+def offer_builtin() -> str:
+    """Return what a remedy says of the embedded model: its name, and how to install it if it is not here."""
+    return f"{BUILTIN}, which is here" if is_builtin_here() else f"{BUILTIN} ({INSTALL_BUILTIN})"
+
+
+def is_builtin_here() -> bool:
+    """Return whether the embedded model is on this machine."""
+    return (cache_dir() / _COPY / "config.json").is_file() or _package_folder() is not None
+
+
+def _package_folder() -> Path | None:
+    spec = importlib.util.find_spec(_GGUF_PACKAGE)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 def portable_name(base: str) -> str:

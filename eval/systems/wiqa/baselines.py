@@ -90,10 +90,11 @@ def _load(name: str, training: Training, *, trained: bool) -> tuple[Any, Any]:
     from transformers import MODEL_FOR_MULTIPLE_CHOICE_MAPPING, AutoConfig, AutoModelForMultipleChoice, AutoTokenizer
 
     from d2e_sft.model.loading import loading
-    from d2e_sft.model.storage.folder import pickles_allowed, resolve_name
+    from d2e_sft.model.storage.folder import pickles_allowed
+    from d2e_sft.model.storage.hub import find_model
 
     with loading(name):
-        source = resolve_name(name)
+        source = find_model(name)
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         if type(config) not in MODEL_FOR_MULTIPLE_CHOICE_MAPPING:
             raise UserError(f"model {name!r}: is a {config.model_type}; expected an encoder such as BERT", _OTHERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -88,11 +89,27 @@ def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Pa
 
 
 def test_the_instruction_set_is_an_error_where_datasets_are_short(raw: Path, tmp_path: Path) -> None:
-    (raw / "tempreason/train_l3.json").unlink()
     message = _build(raw, tmp_path, "piper-10k").err
     assert "10 of 10 datasets have too few training samples for 10,000" in message
-    assert "tempreason  wanted   700, found     0, short   700: tempreason/train_l3.json: no such file" in message
+    [counts] = re.findall(r"tempreason +wanted +(\d+), found +(\d+), short +(\d+): \2 candidates after", message)
+    wanted, found, short = map(int, counts)
+    assert (wanted, found + short) == (700, 700)
     assert not (tmp_path / "out").exists()
+
+
+def test_files_that_the_instruction_set_lacks_are_named_before_any_is_read(raw: Path, tmp_path: Path) -> None:
+    (raw / "ecare/train.jsonl").write_text("damaged\n")
+    (raw / "ood/socialiqa/dev.jsonl").unlink()
+    for dataset, file in (("tempreason", "train_l3.json"), ("wiqa", "train.jsonl")):
+        (raw / dataset / file).unlink()
+    message = " ".join(_build(raw, tmp_path, "piper-10k").err.split())
+    assert "3 raw files are missing, and piper-10k wants 700 rows of tempreason, 1,280 rows of wiqa:" in message
+    for file in ("tempreason/train_l3.json", "wiqa/train.jsonl", "ood/socialiqa/dev.jsonl"):
+        assert f"{raw / file}: no such file" in message
+        assert f"save it as DIR/{file}" in message
+    assert "--allow-shortfall" in message
+    allowed = " ".join(_build(raw, tmp_path, "piper-10k", "--allow-shortfall").err.split())
+    assert allowed.index("3 raw files are missing; the other rows are built") < allowed.index("not a JSON object")
 
 
 def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: P
     [
         ("--tokenizer", "builtin:other", "model 'builtin:other': no such builtin"),
         ("--tokenizer", "./nowhere", "model './nowhere': no such folder"),
-        ("--tokenizer", "nobody/nothing", "model 'nobody/nothing': cannot be loaded"),
+        ("--tokenizer", "nobody/nothing", "model 'nobody/nothing': HF_HUB_OFFLINE is set"),
         ("--prompt-set", "other", "prompt set 'other': not found"),
     ],
 )

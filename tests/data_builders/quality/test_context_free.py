@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from pathlib import Path
 
 import pytest
 
-from d2e_sft.data.sample import EventSample
-from d2e_sft.util.errors import UserError
+from d2e_sft.data.sample import EventSample, write_samples
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.context_free import accuracy_by_places, hypothesis_alone
 from data_builders.quality.stats import compute_stats
+from tests.command import output_of
 from tests.data_builders.nli_rows import nli
 
 
@@ -54,14 +55,27 @@ def test_too_few_rows_give_no_accuracy() -> None:
     assert hypothesis_alone(rows).majority_share == round(max(len(positive), 200 - len(positive)) / 200, 4)
 
 
-def test_without_scikit_learn_nli_rows_name_the_extra_and_others_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scikit_learn_only_the_measures_of_classifiers_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = _hypotheses("nothing")
+    write_samples(rows, tmp_path / "rows.jsonl")
+    whole = compute_stats([SampleSet("data", rows)], tokenizer="words").to_json()
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else find_spec(name))
-    rows = _hypotheses("nothing")[:4]
-    with pytest.raises(UserError, match=r"scikit-learn, which is not installed(.|\n)*pip install 'd2e-sft\[stats\]'"):
-        compute_stats([SampleSet("data", rows)], tokenizer="words")
-    free = [row.model_copy(update={"format": "qa"}) for row in rows]
-    assert compute_stats([SampleSet("data", free)], tokenizer="words").rows == 4
+    found = compute_stats([SampleSet("data", rows)], tokenizer="words").to_json()
+    assert "pip install 'd2e-sft[stats]'" in found.pop("left_out")
+    [group], [expected] = found["groups"], whole["groups"]
+    assert expected["hypothesis_alone"]["accuracy"] is not None
+    expected["hypothesis_alone"] |= {"accuracy": None, "standard_error": None}
+    assert group == {**expected, "hypothesis_and_places_of_its_words": {}}
+    printed = output_of(
+        "data", "stats", tmp_path / "rows.jsonl", "--tokenizer", "words", "--html", tmp_path / "page.html"
+    )
+    assert "majority label" in printed
+    assert "pip install 'd2e-sft[stats]'" in printed
+    assert "5-fold" not in printed
+    assert "not measured" in (tmp_path / "page.html").read_text("utf-8")
 
 
 FILLER = "They walked on and said little while the day went by."

@@ -1,0 +1,69 @@
+"""Models on the Hub: it is asked once whether it answers, and if not, only its cache on this machine is read.
+
+Its client asks for each file again, up to five times: a machine without a network would wait a minute for the error.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, is_builtin_here, offer_builtin
+from d2e_sft.model.storage.folder import ADAPTER_CONFIG, resolve_name
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.network import why_silent
+from d2e_sft.util.secrets import public_address
+from d2e_sft.util.terminal import warn
+
+_SECONDS = 10.0
+_OFFLINE = "HF_HUB_OFFLINE"
+_SILENT: dict[str, str] = {}  # the Hub's address → why it does not answer, "" if it does, as this process found
+
+
+def find_model(name: str) -> str:
+    """Return what transformers should load for a name: a folder's path, or a Hub name that can be loaded.
+
+    If the Hub does not answer, `HF_HUB_OFFLINE` is set for this process and those that it starts.
+
+    Raises:
+        UserError: as `resolve_name`; or the Hub does not answer or is not asked, and its cache lacks the model.
+    """
+    source = resolve_name(name)
+    if Path(source).is_dir():
+        return source
+    from huggingface_hub import constants
+
+    address = constants.ENDPOINT
+    if address not in _SILENT and not constants.is_offline_mode():
+        _SILENT.update(why_silent([address], _SECONDS))
+        if _SILENT[address]:
+            os.environ[_OFFLINE], constants.HF_HUB_OFFLINE = "1", True
+            if _is_cached(source):
+                shown = f"{public_address(address)} does not answer ({_SILENT[address]})"
+                warn(f"{shown}; models are read from its cache ({_OFFLINE}=1 leaves the question out)")
+    if constants.is_offline_mode() and not _is_cached(source):
+        raise _not_here(name, public_address(address), _SILENT.get(address, ""))
+    return source
+
+
+def check_model(name: str) -> None:
+    """Check, without torch, that a model is here or can be asked for; UserError as `find_model`."""
+    if name != BUILTIN or not is_builtin_here():  # which is converted on its first use
+        find_model(name)
+
+
+def _is_cached(source: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return any(isinstance(try_to_load_from_cache(source, file), str) for file in ("config.json", ADAPTER_CONFIG))
+    except ValueError:  # not the name of a repository
+        return False
+
+
+def _not_here(name: str, address: str, problem: str) -> UserError:
+    why = f"{address} does not answer ({problem})" if problem else f"{_OFFLINE} is set, so the Hub is not asked"
+    connect = f"check the network, or set HF_ENDPOINT to a mirror ({_OFFLINE}=1 leaves the question out)"
+    connect = connect if problem else f"unset {_OFFLINE}"
+    other = f"install the package ({INSTALL_BUILTIN})" if name == BUILTIN else f"use a folder or {offer_builtin()}"
+    return UserError(f"model {name!r}: {why}, and its cache here lacks the model", f"{connect}; or {other}")
