@@ -49,7 +49,7 @@ test: setup-dev  ## run the tests, on a process per core, four at most (WORKERS=
 	$(if $(filter-out 0,$(WORKERS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # ONLY=word chooses attacks by name, TRIES=n sets the number of tries. `make test` has a short form of each.
-attack: setup-dev  ## attack what the project promises (kills, damage, full disks, hostile input); table in docs/explanation/reliability.md
+attack: setup-dev  ## attack what the project promises (kills, damage, full disks, hostile input); table in docs/explanation/attacks.md
 	OMP_NUM_THREADS=1 D2E_TRIES=$(or $(TRIES),all) $(BIN)/python -m pytest -rs --timeout=0 tests/attack $(if $(ONLY),-k '$(ONLY)')
 
 # Of every file of every pinned version, on every platform, as the index lists them: nothing is downloaded but metadata.

@@ -1,7 +1,7 @@
 """Three scorers of the relevance of each sentence of a context to a query.
 
 `overlap` needs no further package and is the default. At the same number of words it keeps known answers as often as
-BM25, and more often than sentence embeddings (docs/reference/data.md has the numbers).
+BM25, and more often than sentence embeddings (docs/explanation/evidence-refiners.md has the numbers).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results" / "attack.json"
-PAGE = ROOT / "docs" / "explanation" / "reliability.md"
+PAGE = ROOT / "docs" / "explanation" / "attacks.md"
 _BEGIN, _END = "<!-- attacks: written by make attack -->", "<!-- end of attacks -->"
 
 
