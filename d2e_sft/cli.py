@@ -28,7 +28,7 @@ _FULL = (
     "(d2e train with --resume)"
 )
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
-_GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
+GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Start": {
         "quickstart": ("d2e_sft.commands.quickstart", "quickstart", "Train in three ways, see which use the context."),
         "doctor": ("d2e_sft.commands.doctor", "doctor", "Check this machine and installation."),
@@ -70,7 +70,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "pull": ("d2e_sft.commands.hub", "pull", "Download a model from the Hub."),
     },
 }
-_VERBS = {verb: entry for verbs in _GROUPS.values() for verb, entry in verbs.items()}
+_VERBS = {verb: entry for verbs in GROUPS.values() for verb, entry in verbs.items()}
 _REMEDY = "pip install d2e-sft with its dependencies: pip install -e . in its clone"
 # Verb → its subcommands that live in a package which the verb's own may not import.
 _ADDED = {
@@ -121,9 +121,9 @@ class _LazyVerbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        group_width, width = max(map(len, _GROUPS)), max(map(len, _VERBS))
+        group_width, width = max(map(len, GROUPS)), max(map(len, _VERBS))
         formatter.write_paragraph()
-        for group, verbs in _GROUPS.items():
+        for group, verbs in GROUPS.items():
             for index, (verb, (_, _, text)) in enumerate(verbs.items()):
                 name = "" if index else group
                 formatter.write(f"{name:<{group_width}}  {verb:<{width}}  {text}\n")

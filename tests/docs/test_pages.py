@@ -11,10 +11,12 @@ import yaml
 from markdown.extensions.toc import slugify
 
 from tests.docs.commands import KEYS, OWN_FOLDERS, ROOT, commands, expect, fences, inline_codes, problem_of, text_of
+from tests.docs.test_pictures import script
 
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "examples").glob("*.ipynb"),
+    *(ROOT / "skills").rglob("*.md"),
     *(page for page in sorted(DOCS.rglob("*.md")) if "results" not in page.parts),
 ]  # fmt: skip
 FILES = (".parquet", ".jsonl", ".json", ".csv", ".yaml", ".md", ".py", ".safetensors")
@@ -85,3 +87,15 @@ def test_every_link_and_anchor_resolves(page: Path) -> None:
 )  # fmt: skip
 def test_a_wrong_command_is_found(wrong: str) -> None:
     assert problem_of(wrong)
+
+
+@pytest.mark.parametrize(("name", "made"), [("cli_pages", "pages"), ("assistants", "files")])
+def test_pages_made_from_the_program_and_the_docs_are_current(name: str, made: str) -> None:
+    for file, text in getattr(script(name), made)().items():
+        assert file.read_text(encoding="utf-8") == text, f"run python docs/{name}.py"
+
+
+def test_the_list_of_pages_has_every_page() -> None:
+    listed = set(re.findall(r"\]\(([^)]+)\)", (DOCS / "llms.txt").read_text(encoding="utf-8")))
+    there = {str(page.relative_to(DOCS)) for page in PAGES if page.is_relative_to(DOCS)}
+    assert listed == there - {"index.md"}
