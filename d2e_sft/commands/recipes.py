@@ -9,11 +9,23 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from d2e_sft.config.lookup import RecipeSource, bundled_parts, bundled_recipes, require_recipe
+from d2e_sft.config.lookup import (
+    RecipeSource,
+    bundled_methods,
+    bundled_models,
+    bundled_parts,
+    bundled_recipes,
+    require_recipe,
+)
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
+from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import filled
 
+_USE = (
+    "Each model goes with each method, except random weights with LoRA: `d2e train --model MODEL --method METHOD`. "
+    "`d2e recipes list WORD…` lists recipes by name, `d2e recipes show MODEL/METHOD` prints one."
+)
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -42,23 +54,26 @@ def recipes() -> None:
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option("--parts", is_flag=True, help="Also list the files they consist of, for `extends`.")
 def list_recipes(*, words: tuple[str, ...], parts: bool) -> None:
-    """List the bundled recipes, or those whose name or title holds each WORD.
+    """List the bundled models and methods; a recipe is one of each: MODEL/METHOD.
 
-    Each is a model and a method: MODEL/METHOD.
+    With WORDs, list the recipes whose name or title holds each of them.
 
     Example: d2e recipes list gemma lora
     """
+    if not words and not parts:
+        for name, found in (("model", bundled_models()), ("method", bundled_methods())):
+            click.echo(Table.of((name, "title"), [(one, _part_title(name, one)) for one in found]).terminal() + "\n")
+        click.echo(filled(_USE))
+        return
     names = [*bundled_recipes(), *(bundled_parts() if parts else [])]
     rows = [(name, _title(require_recipe(name))) for name in names]
     shown = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words)]
     if not shown:
         raise UserError(
             f"no bundled recipe has {' and '.join(map(repr, words))} in its name or title.",
-            remedy="`d2e recipes list` shows all of them",
+            remedy="`d2e recipes list` shows all models and methods",
         )
-    width = max(len(name) for name, _ in shown)
-    for name, line in shown:
-        click.echo(filled(line, lead=f"{name:<{width}}  "))
+    click.echo(Table.of(("recipe", "title"), shown).terminal())
 
 
 @recipes.command()
@@ -149,6 +164,10 @@ def _title(source: RecipeSource) -> str:
     """`Qwen3-0.6B: D²E-SFT by LoRA`, from the first lines of the files."""
     lines = [next(iter(_comment(file)), "") for file in source.files]
     return ": ".join(line.removeprefix("#").strip() for line in lines)
+
+
+def _part_title(kind: str, name: str) -> str:
+    return _title(require_recipe(f"recipes/{kind}s/{name}.yaml"))
 
 
 def _comment(file: Path) -> list[str]:

@@ -18,6 +18,7 @@ from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, offer_builti
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed
 from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError, path_error
+from d2e_sft.util.startup import without_notes
 
 _SHOWN_KEYS = 3
 
@@ -169,8 +170,9 @@ def adapter_on(model: Any, folder: Path) -> Any:
     """
     from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(model, str(folder))
-    result = adapted.load_adapter(str(folder), "default")  # again, since the first call only warns of other keys
+    with without_notes():
+        adapted = PeftModel.from_pretrained(model, str(folder))
+        result = adapted.load_adapter(str(folder), "default")  # again, since the first call only warns of other keys
     _refuse_other_keys(str(folder), {"missing": result.missing_keys, "unexpected": result.unexpected_keys})
     return adapted
 

@@ -100,3 +100,15 @@ def checkpointing_argument() -> str:
 
     known = TrainingArguments.__dataclass_fields__
     return "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+
+
+def may_leave_parameters_out(model: nn.Module) -> bool:
+    """Whether some trained weights may have no part in a forward pass on text, so that DDP must look for them.
+
+    Such are experts, layers that are skipped at random, and parts for images or sound.
+    """
+    config: Any = getattr(model, "config", None)
+    if config is None or config.get_text_config() is not config:
+        return True
+    skips = any(getattr(config, name, 0) for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"))
+    return skips or any("expert" in name for name, one in model.named_parameters() if one.requires_grad)

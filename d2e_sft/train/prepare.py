@@ -23,6 +23,7 @@ from d2e_sft.objective.bias_model import check_other_model
 from d2e_sft.objective.own import function_of
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.startup import without_notes
 
 
 def settle_recipe(recipe: Recipe) -> None:
@@ -120,7 +121,8 @@ def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) ->
     config.task_type = config.task_type or ("SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM")
     quantized = bool(getattr(model, "is_quantized", False))
     try:
-        wrapped = get_peft_model(prepare_for_adapter(model) if quantized else model, config)
+        with without_notes():
+            wrapped = get_peft_model(prepare_for_adapter(model) if quantized else model, config)
     except ValueError as error:
         raise UserError(
             f"model.lora: does not fit {name!r} ({error})", "correct target_modules or modules_to_save"

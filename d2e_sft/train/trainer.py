@@ -22,7 +22,7 @@ from transformers import Trainer
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.model.collation import counts_of
 from d2e_sft.model.device import LapTimer
-from d2e_sft.model.micro_batch import model_inputs
+from d2e_sft.model.micro_batch import may_leave_parameters_out, model_inputs
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
@@ -93,6 +93,8 @@ class D2ETrainer(EvaluatingTrainer):
         name = name_of(model) if recipe is None else recipe.model.name
         loaded = load_inputs(model, args, processing_class, name, peft_config)
         self.inputs = given = UserInputs(loaded, args, name, train_dataset, eval_dataset, refiner)
+        if args.ddp_find_unused_parameters is None:
+            args.ddp_find_unused_parameters = may_leave_parameters_out(loaded.model)
         evaluated = given.evaluation_strategy(probe_dataset)
         checkpoints = WholeCheckpoints(self, args.save_total_limit)
         args.save_total_limit = None
@@ -206,6 +208,12 @@ class D2ETrainer(EvaluatingTrainer):
             self._metrics_start = None
             logs |= setup.logged_values(self, values, tokens / seconds)
         super().log(logs, start_time)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A head that is tied to the embeddings is stored once, as them.
+        tied = getattr(self.model, "all_tied_weights_keys", {})
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.

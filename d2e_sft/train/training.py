@@ -53,6 +53,8 @@ def train(recipe: Recipe, samples: RunSamples, termination: Termination, *, resu
             clear_run(run)
         remove_leftovers(run)
         write_bad_rows([*training.bad_rows, *(held_out.bad_rows if held_out is not None else [])], run / BAD_ROWS_FILE)
+        if resume and checkpoint is None:
+            print(f"{run} has no complete checkpoint: training starts from the beginning", flush=True)
     state.wait_for_everyone()
     trainer.guard.termination, termination.deferred = termination, True
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

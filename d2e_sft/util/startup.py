@@ -15,10 +15,10 @@ from typing import Any
 
 _MANY = 100  # modules, of a large library
 _RETRIES = ("Retrying in ", "thrown while requesting")
-# Category and message of warnings about calls that a user of the command line did not write.
+# Category and message of warnings about calls that users did not write.
 _WARNINGS: tuple[tuple[type[Warning], str], ...] = (
     (UserWarning, "Could not find a config file"),  # peft, for a base model that is not on the Hub
-    (FutureWarning, ".*gradient_checkpointing.* is deprecated"),  # transformers, about its own trainer
+    (FutureWarning, ".*gradient_checkpointing.* is deprecated"),  # transformers, about its own trainer and peft
 )
 
 
@@ -27,6 +27,18 @@ def quieten() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to CPU" not in record.getMessage())
     logging.getLogger("huggingface_hub.utils._http").addFilter(_FirstRetry())
+    _ignore_warnings()
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Call another library without its warnings about its own calls, for users who call this package from Python."""
+    with warnings.catch_warnings():
+        _ignore_warnings()
+        yield
+
+
+def _ignore_warnings() -> None:
     for category, message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message, category=category)
 

@@ -105,7 +105,7 @@ class PaperTable:
     def ranks(self) -> dict[tuple[int, int], int]:
         """(row, column) → 1 for the best values, 2 for the second best; ties share a rank.
 
-        A block of one row has no best, one of two rows no second, and times have neither.
+        A block of one row has no best, one of two rows no second, and times and zeros have neither.
         """
         found: dict[tuple[int, int], int] = {}
         values = self._values()
@@ -113,7 +113,7 @@ class PaperTable:
             rows = list(block)
             for column in range(len(LAYOUTS[self.layout])):
                 rivals = {} if self.layout == "cost" else _rivals({row: values[row][column] for row in rows})
-                order = sorted(set(rivals.values()), reverse=True)[: min(2, len(rivals) - 1)]
+                order = sorted({*rivals.values()} - {0.0}, reverse=True)[: min(2, len(rivals) - 1)]
                 found |= {(row, column): 1 + order.index(value) for row, value in rivals.items() if value in order}
         return found
 

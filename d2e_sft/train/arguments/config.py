@@ -185,6 +185,7 @@ class D2EConfig(_Keys):
         # TrainingArguments accepts bfloat16 on a CPU only with use_cpu, which DeepSpeed must not see (process_state).
         self.use_cpu = self.use_cpu or (on_cpu and not deepspeed)
         if on_cpu:
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed, if imported, guesses it too, with a warning
             self.dataloader_pin_memory = False
             self.ddp_backend = self.ddp_backend or ("gloo" if deepspeed else None)
 

@@ -171,6 +171,8 @@ class StepActions(TrainerCallback):
             chosen = self.trainer.d2e.objective
             others = ", ".join(name for name in OBJECTIVES if name != chosen)
             print(filled(f"objective: {chosen}; others: {others} (d2e.objective=NAME)"), flush=True)
+            if state.global_step:
+                print(f"resumed after step {state.global_step:,} of {state.max_steps:,}", flush=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         ends = state.global_step >= state.max_steps

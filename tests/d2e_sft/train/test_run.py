@@ -113,7 +113,11 @@ def test_a_killed_run_continues_as_if_it_had_not_been(
     kill_in_turn(tmp_path, path, *kills)
     found = checkpoints_of(tmp_path / "run")
     assert (found[0].name if found else None) == checkpoint
-    assert "passed over" not in resume(tmp_path, path).printed, "a kill leaves whole checkpoints only"
+    printed = resume(tmp_path, path).printed
+    assert "passed over" not in printed, "a kill leaves whole checkpoints only"
+    step = checkpoint and checkpoint.removeprefix("checkpoint-")
+    told = f"resumed after step {step} of 6" if step else "no complete checkpoint: training starts from the beginning"
+    assert told in printed
     assert_same_run(tmp_path / "run", whole)
     assert not (tmp_path / "run" / ".saving").exists()
 

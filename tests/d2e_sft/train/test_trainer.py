@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import left_pad
+from d2e_sft.model.micro_batch import may_leave_parameters_out
 from d2e_sft.objective.bias_model import numbered
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.steps.setup import keep_sums_in_float32
@@ -258,3 +260,27 @@ def test_rows_per_context_that_shares_no_tokens_is_told(tmp_path: Path, capsys: 
 def test_tokens_beside_accumulation_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"micro_batch_tokens=300 with gradient_accumulation_steps=2"):
         _trainer(tmp_path, D2ESection(), micro=4, accumulation=2, micro_batch_tokens=300)
+
+
+def test_ddp_looks_for_weights_without_a_gradient_only_where_there_may_be_some(tmp_path: Path) -> None:
+    made = _trainer(tmp_path, D2ESection(), micro=2)
+    assert made.args.ddp_find_unused_parameters is False
+    asked = _trainer(tmp_path, D2ESection(), micro=2, ddp_find_unused_parameters=True)
+    assert asked.args.ddp_find_unused_parameters is True
+    assert not any(may_leave_parameters_out(tiny_model(kind)) for kind in ("t5", "gpt2", "gemma3", "mamba"))
+    with_experts: Any = torch.nn.Module()
+    with_experts.config, with_experts.experts = made.model.config, torch.nn.Linear(1, 1)
+    assert may_leave_parameters_out(with_experts)
+
+
+def test_a_tied_head_is_not_missing_in_a_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = tiny_model("qwen2")
+    trainer = _trainer(tmp_path, D2ESection(objective="sft"), micro=4, model=model, max_steps=1, save_steps=1)
+    trainer.train()
+    trainer.args.max_steps = 2
+    logging.getLogger("transformers").addHandler(caplog.handler)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    logging.getLogger("transformers").removeHandler(caplog.handler)
+    assert trainer.state.global_step == 2
+    assert "missing keys" not in caplog.text
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight

@@ -35,6 +35,16 @@ def test_the_second_best_is_underlined_in_blocks_of_three(tmp_path: Path) -> Non
     assert "<ins>" not in printed(*runs[1:]), "the worse of two is no second best"
 
 
+def test_zeros_are_not_the_best(tmp_path: Path) -> None:
+    zeros = dict.fromkeys(PAPER, 0.0)
+    latex = printed(run(tmp_path / "one", zeros), run(tmp_path / "two", zeros), "--format", "latex")
+    assert "0.0 & 0.0" in latex
+    assert "textbf{0.0}" not in latex
+    some = {**zeros, ("tracie", "temporal"): 50.0}
+    runs = [run(tmp_path / name, scores) for name, scores in (("a", some), ("b", zeros), ("c", zeros))]
+    assert [row[3] for row in cells(printed(*runs))[3:]] == ["**50.0**", "0.0", "0.0"]
+
+
 def test_costs_are_minutes_of_training_and_milliseconds_by_relation(tmp_path: Path) -> None:
     timed = {"temporal": {"samples": 4, "seconds": 0.6}, "causal": {"samples": 1, "seconds": 0.11}}
     history = [{"step": 1, "loss": 2.0}, {"step": 2, "train_runtime": 5160.0}]
