@@ -21,7 +21,9 @@ from eval.compare.verdicts import markdown_text, terminal_text
 @click.option("--bench", metavar="NAME", help="Benchmark to compare on. [default: the only one all runs share]")
 @click.option("--reference", metavar="RUN", help="Run that the others are compared with. [default: the first]")
 @click.option("--subset", metavar="NAME", help="Only the samples of one subset, such as conflict. [default: all]")
-@click.option("--groups", is_flag=True, help="Also print the tables by dataset and format if samples have subsets.")
+@click.option(
+    "--groups", is_flag=True, help="Also print the tables by dataset and format if the benchmark is about subsets."
+)
 @click.option("--wide", is_flag=True, help="Print Markdown tables with the intervals and differences of every metric.")
 @click.option(
     "--json",
@@ -48,8 +50,11 @@ def compare(
     --without-context), and a verdict on each RUN against the first.
 
     If samples have subsets (aligned, conflict, …): accuracy by subset, the gap between aligned and conflict, how often
-    the answer is the habit, and verdicts on these. For free answers to a context (format chat): how faithful they are,
-    by words and by the verdicts of a --judge of d2e eval.
+    the answer is the habit, and verdicts on these. They replace the tables by dataset if at least half of the samples
+    are in such subsets. Subsets of fewer than 20 rows are a footnote.
+
+    For free answers to a context (formats qa and chat): how faithful they are, by words and by the verdicts of a
+    --judge of d2e eval.
 
     Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over
     questions, states or procedures. A RUN may also be the folder of such a result, RUN/eval/BENCH, or one that

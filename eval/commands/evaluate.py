@@ -142,8 +142,8 @@ def evaluate(
     Several --decoder run one after another with the model loaded once, each into its own run folder (RUN-DECODER).
     With --answer likelihood the model reads each prompt once for all of them.
 
-    With --judge a language model then judges the free answers (format chat): are they supported by the context, and
-    do they agree with the gold answer? Finished results are not decoded again.
+    With --judge a language model then judges the free answers (formats qa and chat): are they supported by the
+    context, and do they agree with the gold answer? Finished results are not decoded again.
 
     \b
     Examples:

@@ -142,7 +142,8 @@ def check_judge_call(bench: str | None, launcher: str | None, options: dict[str,
     """
     if bench in SYSTEM_NAMES:
         raise UserError(
-            f"--judge with --bench {bench}: its paper's scorer scores it; expected rows of format chat", "drop it"
+            f"--judge with --bench {bench}: its paper's scorer scores it; expected rows of format qa or chat",
+            "drop it",
         )
     if options["without_context"] or options["answer"] == "likelihood":
         flag = "--without-context" if options["without_context"] else "--answer likelihood"
@@ -162,8 +163,11 @@ def check_free_answers(file: Path, judge: JudgeOptions) -> None:
     Raises:
         UserError: it has none.
     """
-    if not any(sample.format == "chat" and sample.context.strip() for sample in read_samples(file, bad_rows=[])):
+    if not any(
+        sample.format in ("qa", "chat") and sample.context.strip() for sample in read_samples(file, bad_rows=[])
+    ):
         raise UserError(
-            f"--judge {judge.backend}: {file} has no row of format chat with a context; a judge reads free answers",
+            f"--judge {judge.backend}: {file} has no row of format qa or chat with a context, and a judge reads free "
+            "answers",
             "drop --judge; other answers are scored by EM and F1, and `d2e errors --judge` sorts the wrong ones",
         )

@@ -21,7 +21,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
 from eval.compare.paired import ComparedRun, changes_to_first, paired_change
 from eval.compare.runs import ScoredRun
-from eval.score.faithfulness import has_free_answer, word_shares
+from eval.score.faithfulness import MEASURES, has_free_answer, lacks_answer, measures_of
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.statistics import bootstrap_average
 
@@ -102,16 +102,20 @@ def _digest(prediction: Prediction) -> str:
     return hashlib.sha256(prediction.output.encode()).hexdigest()
 
 
-WORDS = ("in context", "context recall")
+WORDS = tuple(MEASURES.values())
 JUDGED = ("supported", "correct")
 
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """All runs on one dataset's free answers, or on those of `all` datasets."""
+    """All runs on one dataset's free answers, or on those of `all` datasets.
+
+    `lacking` is the number of rows whose context lacks the answer, which a refusal is about.
+    """
 
     dataset: str
     n: int
+    lacking: int
     runs: tuple[ComparedRun, ...]
 
     def has(self, measures: Sequence[str]) -> bool:
@@ -140,7 +144,8 @@ def compare_faithfulness(runs: Sequence[ScoredRun], *, seed: int = 0) -> tuple[F
         ]
         changes = changes_to_first(chosen, partial(paired_change, seed=seed))
         compared = map(ComparedRun, [run.label for run in runs], scores, changes)
-        rows.append(Faithfulness(dataset, len(keys), tuple(compared)))
+        lacking = sum(lacks_answer(runs[0].predictions[key]) for key in keys)
+        rows.append(Faithfulness(dataset, len(keys), lacking, tuple(compared)))
     return tuple(rows)
 
 
@@ -150,10 +155,9 @@ def _values(run: ScoredRun) -> dict[str, dict[SampleKey, float]]:
     values: dict[str, dict[SampleKey, float]] = {name: {} for name in (*WORDS, *JUDGED)}
     for key, prediction in run.predictions.items():
         if has_free_answer(prediction):
-            found = dict(zip(WORDS, word_shares(prediction), strict=True))
+            found = {MEASURES[name]: value for name, value in measures_of(prediction).items()}
             if verdict := judged.get(key):
                 found |= {"supported": float(verdict.supported), "correct": float(verdict.correct)}
             for name, value in found.items():
-                if value is not None:
-                    values[name][key] = value
+                values[name][key] = value
     return values

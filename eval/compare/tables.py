@@ -22,7 +22,9 @@ from eval.compare.figures import (
     shares_in_percent,
     with_interval,
 )
+from eval.score.faithfulness import MEASURES
 from eval.score.scores import GroupScores, Scores
+from eval.score.statistics import Difference
 
 _LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
 _EVENTS = "ESTER's own scores: all events of an answer are asked for, separated by ';'"
@@ -32,8 +34,10 @@ _CONTEXT = (
     "stay the same"
 )
 _ABOUT = {
-    WORDS: "Faithfulness, percent of words: the answer's words that are in the context (in context); the gold "
-    "answer's words in the context that the answer has too (context recall)",
+    WORDS: "Faithfulness of free answers by words, percent. Contained: the answer contains an accepted one. Context "
+    "recall: the accepted answer's words in the context that the answer has too. In context: the answer's words that "
+    "the context has. Claim overlap: the words of each of its sentences that one sentence of the context has. "
+    "Refusal: where the context lacks the answer, the model says so",
     JUDGED: "By a judge, percent of answers: the context supports everything in the answer; it says what the gold "
     "answer says",
 }
@@ -61,11 +65,11 @@ def score_tables(scores: Scores) -> list[Table]:
     ]
     tables.append(Table.of(["samples", "n", "token F1", "event F1", "HIT@1", "EM"], events, _EVENTS))
     kept = [
-        [_name(g), words.n, with_interval(words.answer_in_context), with_interval(words.context_recall)]
+        [_name(g), words.n, *(mean_of(getattr(words, name)) for name in MEASURES), words.lacking]
         for g in groups
         if (words := g.faithfulness)
     ]
-    tables.append(Table.of(["samples", "n", *WORDS], kept, _ABOUT[WORDS]))
+    tables.append(Table.of(["samples", "n", *WORDS, "of"], kept, _ABOUT[WORDS]))
     return [table for table in tables if len(table.frame)]
 
 
@@ -162,21 +166,27 @@ def context_table(comparison: Comparison) -> Table:
 def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: bool = False) -> list[Table]:
     """How far free answers keep to their contexts: by `words`, and by a judge's verdicts if there are any.
 
-    `detail` shows both p-values, not only the corrected one.
+    A star marks a difference to the first run; `detail` shows the differences too.
     """
-    tables, p = [], p_value if detail else corrected_p
+    tables, several = [], len(comparison.labels) > 1
     for measures in (WORDS, JUDGED)[0 if words else 1 :]:
-        compared = measures if len(comparison.labels) > 1 else ()
+        compared = measures if detail and several else ()
         lines = []
         for row in (row for row in comparison.faithfulness if row.has(measures)):
+            lacking = f", {row.lacking:,} lack the answer" * bool(row.lacking and measures is WORDS)
             for place, run in enumerate(row.runs):
+                scores = [with_interval(run.scores.get(name)) + _star(run.changes.get(name)) for name in measures]
                 changes = [run.changes.get(name) for name in compared]
-                tested = [text for one in changes for text in ((points(one), p(one)) if place else ("", ""))]
-                scores = [with_interval(run.scores.get(name)) for name in measures]
-                lines.append((f"{row.dataset} ({row.n:,})", [run.label, *scores, *tested]))
+                tested = [text for one in changes for text in ((points(one), p_value(one)) if place else ("", ""))]
+                lines.append((f"{row.dataset} ({row.n:,}{lacking})", [run.label, *scores, *tested]))
         columns = ["run", *measures, *(title for name in compared for title in (f"Δ {name}", "p"))]
-        tables += [Table.in_blocks("samples", columns, lines, _ABOUT[measures])] if lines else []
+        told = f"; * differs from {comparison.labels[0]} (corrected p below 0.05)" * several
+        tables += [Table.in_blocks("samples", columns, lines, _ABOUT[measures] + told)] if lines else []
     return tables
+
+
+def _star(change: Difference | None) -> str:
+    return " *" if change is not None and change.significant else ""
 
 
 def _by_run(

@@ -1,84 +1,156 @@
-"""Is a free answer faithful to its context? Shares of words, for answers without a short gold answer.
+"""Is a free answer faithful to its context? Measures by words, for answers of format qa and chat.
 
-- **answer in context**: share of the answer's words that are in the context (K-Precision of Adlakha et al., 2024,
-  "Evaluating Correctness and Faithfulness of Instruction-Following Models for Question Answering").
-- **context recall**: share of the gold answer's words in the context that the answer has too.
+- **contained**: whether the answer contains an accepted one as whole words ("It is the Turing machine" does).
+- **context recall**: share of the accepted answer's words in the context that the answer has too.
+- **in context**: share of the answer's words that are in the context (K-Precision of Adlakha et al., 2024, "Evaluating
+  Correctness and Faithfulness of Instruction-Following Models for Question Answering").
+- **claim overlap**: the same for each sentence of the answer and one sentence of the context, the one that has most of
+  its words; the mean over the answer's sentences. Words from many places make no supported claim.
+- **refusal**: of rows whose context lacks the answer, whether the model says so.
 
 Words are those of SQuAD's normalisation, without function words, which every text has.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any
 
 from pydantic import BaseModel
+from sentencex import segment
 
-from eval.score.metrics import normalise
+from d2e_sft.util.answers import contains
+from eval.score.metrics import exact_match, normalise
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average
 
+# Field of `FaithfulnessScores` → its name in tables.
+MEASURES = {
+    "contained": "contained",
+    "context_recall": "context recall",
+    "answer_in_context": "in context",
+    "claim_overlap": "claim overlap",
+    "refusal": "refusal",
+}
 _FUNCTION_WORDS = """
 about after all also am and any are as at be been before by but can could did do does for from had has have he her his
 how i if in into is it its may me must my no not of on or our out she should so some than that their them then there
 these they this those to was we were what when where which who why will with would yes you your
 """
 _IDLE = frozenset(_FUNCTION_WORDS.split())
+_TELLS = "say|tell|state|mention|contain|specify|give|know|answer|provide|include|determine"
+_REFUSALS = re.compile(  # in normalised text, which has no apostrophes and articles
+    rf"\b(?:unknown|unanswerable"
+    rf"|(?:not|never|isnt) (?:be )?(?:known|given|stated|mentioned|said|specified|provided|clear)"
+    rf"|(?:do|does|did) not (?:{_TELLS})|(?:dont|doesnt|didnt|cannot|cant|can not|unable to) (?:{_TELLS})"
+    rf"|(?:cannot|cant|can not) be (?:known|said|told|answered|determined)"
+    rf"|no (?:answer|information|mention)|(?:not enough|insufficient) (?:information|context))\b"
+)
 
 
 class FaithfulnessScores(BaseModel):
-    """Means over the answers of a group; fractions with 95 % bootstrap intervals.
+    """Means over the answers of a group; fractions with 95 % intervals.
 
     Attributes:
         n: answers to rows with a context.
-        answer_in_context: None if all answers are empty.
-        context_recall: over the rows whose gold answer has words of the context; None without such a row.
+        lacking: rows whose context lacks the answer.
+        contained, context_recall, answer_in_context, claim_overlap, refusal: None if no row has the measure.
     """
 
     n: int
-    answer_in_context: Interval | None = None
+    lacking: int = 0
+    contained: Interval | None = None
     context_recall: Interval | None = None
+    answer_in_context: Interval | None = None
+    claim_overlap: Interval | None = None
+    refusal: Interval | None = None
 
 
 def answer_in_context(answer: str, context: str) -> float | None:
     """Return the share of the answer's words that are in the context; None for an answer without words."""
-    return _share(_words(answer), Counter(_words(context)))
+    return _share(_words(answer), frozenset(_words(context)))
 
 
-def context_recall(answer: str, gold: str, context: str) -> float | None:
-    """Return the share of the gold answer's words in the context that the answer has; None without such words."""
-    known = set(_words(context))
-    return _share([word for word in _words(gold) if word in known], Counter(_words(answer)))
+def context_recall(answer: str, gold: Sequence[str], context: str) -> float | None:
+    """Return the share of an accepted answer's words in the context that the answer has, for the nearest one.
+
+    None if no accepted answer has words of the context.
+    """
+    said, known = frozenset(_words(answer)), frozenset(_words(context))
+    shares = (_share([word for word in _words(one) if word in known], said) for one in gold)
+    return max((share for share in shares if share is not None), default=None)
 
 
-def word_shares(prediction: Prediction) -> tuple[float | None, float | None]:
-    """Return one prediction's answer in context and its context recall."""
-    said = " ".join(prediction.answer)
-    context = prediction.context
-    return answer_in_context(said, context), context_recall(said, prediction.gold[0], context)
+def claim_overlap(answer: str, context: str) -> float | None:
+    """Return the mean over the answer's sentences of the share of words that one sentence of the context has.
+
+    None for an answer without words.
+    """
+    places = [frozenset(words) for words in _sentences(context)]
+    shares = [max(_share(claim, place) or 0.0 for place in places) for claim in _sentences(answer)] if places else []
+    return sum(shares) / len(shares) if shares else None
+
+
+def lacks_answer(prediction: Prediction) -> bool:
+    """Return whether the context lacks the answer: the row is tagged so, or has no word of an accepted answer.
+
+    Rows tagged as irrelevant expect an answer from elsewhere, and an answer without words cannot be looked for.
+    """
+    if prediction.subset in ("unanswerable", "irrelevant"):
+        return prediction.subset == "unanswerable"
+    known = frozenset(_words(prediction.context))
+    return all(words and known.isdisjoint(words) for words in map(_words, prediction.gold))
+
+
+def refuses(answer: str) -> bool:
+    """Return whether an answer says that there is none."""
+    return _REFUSALS.search(normalise(answer)) is not None
+
+
+def measures_of(prediction: Prediction) -> dict[str, float]:
+    """Return field of `FaithfulnessScores` → one prediction's value, without the undefined ones."""
+    said, context, gold = " ".join(prediction.answer), prediction.context, prediction.gold
+    found: dict[str, float | None] = {
+        "contained": float(any(contains(said, one) for one in gold)),
+        "context_recall": context_recall(said, gold, context),
+        "answer_in_context": answer_in_context(said, context),
+        "claim_overlap": claim_overlap(said, context),
+    }
+    if lacks_answer(prediction):
+        is_accepted = prediction.subset == "unanswerable" and exact_match(said, gold) == 1
+        found["refusal"] = float(is_accepted or refuses(said))
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def has_free_answer(prediction: Prediction) -> bool:
-    """Return whether a prediction has format chat and a context."""
-    return prediction.format == "chat" and bool(prediction.context.strip())
+    """Return whether a prediction has a context and is free text, of format qa or chat."""
+    return prediction.format in ("qa", "chat") and bool(prediction.context.strip())
 
 
 def score_faithfulness(predictions: Sequence[Prediction], *, seed: int = 0) -> FaithfulnessScores | None:
-    """Score predictions of format chat; None if none has a context."""
-    shares = [word_shares(prediction) for prediction in predictions if has_free_answer(prediction)]
-    if not shares:
+    """Score free answers to contexts; None if there is none."""
+    found = [measures_of(prediction) for prediction in predictions if has_free_answer(prediction)]
+    if not found:
         return None
-    grounded, recalled = ([share for share in of_all if share is not None] for of_all in zip(*shares, strict=True))
-    return FaithfulnessScores(
-        n=len(shares),
-        answer_in_context=bootstrap_average([grounded], seed=seed) if grounded else None,
-        context_recall=bootstrap_average([recalled], seed=seed) if recalled else None,
-    )
+    columns = {name: [own[name] for own in found if name in own] for name in MEASURES}
+    means: dict[str, Any] = {
+        name: bootstrap_average([column], seed=seed) for name, column in columns.items() if column
+    }
+    return FaithfulnessScores(n=len(found), lacking=len(columns["refusal"]), **means)
 
 
-def _words(text: str) -> list[str]:
-    return [word for word in normalise(text).split() if word not in _IDLE]
+@lru_cache(maxsize=1 << 14)  # samples share contexts, and several runs answer them
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in normalise(text).split() if word not in _IDLE)
 
 
-def _share(words: Sequence[str], among: Counter[str]) -> float | None:
+@lru_cache(maxsize=1 << 14)
+def _sentences(text: str) -> tuple[tuple[str, ...], ...]:
+    """The words of each sentence that has any."""
+    return tuple(words for sentence in segment("en", text) if (words := _words(sentence)))
+
+
+def _share(words: Collection[str], among: Collection[str]) -> float | None:
     return sum(word in among for word in words) / len(words) if words else None

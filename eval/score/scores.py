@@ -55,7 +55,7 @@ class GroupScores(BaseModel):
         extraction: shares of strict, lenient and no extraction.
         label_shares, gold_shares: nli only: how often each label is predicted and gold; `other` is no label.
         events: scores of answers of several events (ESTER).
-        faithfulness: chat only: whether answers keep to their contexts.
+        faithfulness: qa and chat only: whether answers keep to their contexts.
     """
 
     dataset: str

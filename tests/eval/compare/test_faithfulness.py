@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -44,13 +45,14 @@ def test_measures_and_their_paired_differences_counted_by_hand(tmp_path: Path) -
     (row,) = compare_faithfulness(load_runs(runs_of(tmp_path)))
     base, tuned = row.runs
     assert (row.dataset, row.n) == ("returns", 20), "choices are no free answers"
+    names = ("contained", "in context", "context recall", "claim overlap")
     assert {name: score.mean for name, score in base.scores.items()} == pytest.approx(
-        {"in context": 1 / 3, "context recall": 1 / 3}
+        dict(zip(names, (0, 1 / 3, 1 / 3, 1 / 3), strict=True))
     )
-    assert {name: score.mean for name, score in tuned.scores.items()} == {"in context": 1, "context recall": 1}
+    assert {name: score.mean for name, score in tuned.scores.items()} == dict.fromkeys(names, 1)
     assert not base.changes
-    for change in tuned.changes.values():
-        assert change.mean == pytest.approx(2 / 3)
+    for name, change in tuned.changes.items():
+        assert change.mean == pytest.approx(1 if name == "contained" else 2 / 3)
         assert change.adjusted_p >= change.p_value
 
 
@@ -74,9 +76,11 @@ def test_d2e_compare_and_the_report_show_them(tmp_path: Path) -> None:
     runs = runs_of(tmp_path)
     printed = output_of("compare", *runs, "--json", tmp_path / "c.json")
     assert "in context" in printed
-    assert "+66.7 [" in printed
+    assert re.search(r"tuned +100\.0 \[83\.2, 100\.0\] \*", printed), "a star marks a difference"
     assert json.loads((tmp_path / "c.json").read_text())["faithfulness"][0]["runs"][1]["changes"]["in context"]
-    assert "Δ context recall |" in output_of("compare", *runs, "--wide")
+    wide = output_of("compare", *runs, "--wide")
+    assert "Δ context recall |" in wide
+    assert "+66.7 [" in wide
     page = render_page(load_runs(runs))
     assert page.index('href="#faithfulness"') < page.index('<section id="faithfulness">')
     assert "Δ context recall" in page

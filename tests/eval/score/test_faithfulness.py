@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from eval.score.faithfulness import answer_in_context, context_recall, score_faithfulness
+from eval.score.faithfulness import (
+    answer_in_context,
+    claim_overlap,
+    context_recall,
+    lacks_answer,
+    measures_of,
+    refuses,
+    score_faithfulness,
+)
 from eval.score.scores import score_predictions
 from eval.score.scoring import score_output
 from tests.chat_samples import chat_sample
+from tests.factories import choice, prediction, story
 
 CONTEXT = "Goods may be returned within 30 days. A receipt is needed."
 
@@ -26,10 +35,83 @@ def test_answer_in_context(answer: str, share: float | None) -> None:
 
 
 def test_context_recall_asks_for_the_gold_words_of_the_context_alone() -> None:
-    gold = "Gladly: 30 days, with a receipt."  # 30, days, receipt are the context's; gladly is not
+    gold = ["Gladly: 30 days, with a receipt."]  # 30, days, receipt are the context's; gladly is not
     assert context_recall("30 days it is", gold, CONTEXT) == pytest.approx(2 / 3)
     assert context_recall("Gladly!", gold, CONTEXT) == 0
-    assert context_recall("30", "Gladly!", CONTEXT) is None
+    assert context_recall("30", ["Gladly!"], CONTEXT) is None
+    assert context_recall("a receipt", ["30 days", "receipt"], CONTEXT) == 1, "the nearest accepted answer counts"
+
+
+@pytest.mark.parametrize(
+    ("answer", "share"),
+    [
+        ("Within 30 days.", 1.0),
+        ("A receipt is returned.", 1 / 2),  # both words are in the context, in two sentences
+        ("Within 30 days. Ask my aunt.", (1 + 0) / 2),
+        ("That is it.", None),
+    ],
+)
+def test_claim_overlap_wants_the_words_of_a_sentence_in_one_place(answer: str, share: float | None) -> None:
+    assert claim_overlap(answer, CONTEXT) == share
+
+
+def test_a_long_qa_answer_is_shown_as_containing_the_accepted_one() -> None:
+    context = "Many models of computation exist. The most commonly used model is the Turing machine."
+    said = "The most common model of a computer is the Turing machine."
+    answer = story(1, None, said, gold=["Turing machine", "the Turing machine"], context=context, habit=[])
+    assert answer.exact_match == 0
+    found = measures_of(answer)
+    assert (found["contained"], found["context_recall"]) == (1, 1)
+    assert found["answer_in_context"] == 4 / 6, "most, model, turing, machine; not common, computer"
+    assert found["claim_overlap"] == 4 / 6
+    assert "refusal" not in found
+    assert measures_of(answer.model_copy(update={"answer": ["a machineTuring machines"]}))["contained"] == 0
+    (group,) = score_predictions([answer]).groups
+    assert (group.faithfulness.n, group.faithfulness.contained.mean) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("gold", "subset", "lacks"),
+    [
+        (["the garage"], None, False),
+        (["the attic"], None, True),
+        (["the attic", "barn"], None, False),
+        (["yes"], None, False),  # has no words to look for
+        (["unknown"], "unanswerable", True),
+        (["garage"], "unanswerable", True),
+        (["the attic"], "irrelevant", False),
+    ],
+)
+def test_a_context_lacks_the_answer_if_it_is_tagged_so_or_has_none_of_its_words(
+    gold: list[str], subset: str | None, lacks: bool
+) -> None:
+    assert lacks_answer(story(1, subset, "kitchen", gold=gold)) == lacks
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("The context does not say.", True),
+        ("It isn't mentioned in the text.", True),
+        ("I don't know", True),
+        ("This cannot be determined from the passage.", True),
+        ("Unknown", True),
+        ("There is not enough information.", True),
+        ("the attic", False),
+        ("It is no longer in the barn", False),
+        ("He did not come", False),
+        ("", False),
+    ],
+)
+def test_refusals(answer: str, said: bool) -> None:
+    assert refuses(answer) == said
+
+
+def test_refusals_count_only_where_the_context_lacks_the_answer() -> None:
+    rows = [story(n, None, said, gold=["attic"]) for n, said in enumerate(["Not known.", "kitchen", "garage", "barn"])]
+    rows += [story(9, None, "not known"), story(10, "unanswerable", "nobody can tell", gold=["nobody can tell"])]
+    scores = score_faithfulness(rows)
+    assert (scores.n, scores.lacking, scores.refusal.mean) == (6, 5, 2 / 5)
 
 
 def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one() -> None:
@@ -45,4 +127,5 @@ def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one()
 
 
 def test_rows_of_other_formats_and_without_context_have_none() -> None:
+    assert score_faithfulness([choice(1, True), prediction(2, True)]) is None
     assert score_faithfulness([score_output(chat_sample(context=""), "At nine.", "")]) is None

@@ -73,12 +73,12 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> None:
     sections = re.findall(r'<(?:section|details) id="([a-z-]+)"', tagged)
-    assert sections[:5] == ["reading", "samples", "subsets", "by-group", "scores"]
+    assert sections[:6] == ["reading", "samples", "subsets", "faithfulness", "by-group", "scores"]
     assert tagged.index("uses the context more") < tagged.index("<nav"), "the verdict comes before everything"
     assert "Conflict accuracy against aligned accuracy of sft, d2e, teacher" in tagged
     assert "Bar chart" not in tagged
     anchors = re.findall(r'<a href="#([a-z-]+)">', tagged)
-    assert anchors[:4] == ["reading", "samples", "subsets", "by-group"]
+    assert anchors[:5] == ["reading", "samples", "subsets", "faithfulness", "by-group"]
 
 
 def test_the_section_says_the_verdicts_and_what_is_left_out(tagged: str) -> None:
