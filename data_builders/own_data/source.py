@@ -122,7 +122,7 @@ def _draw(parser: RowParser, job: Job, rows: Samples) -> dict[Split, Samples]:
         taken = {row.meta["line"] for row in drawn}
         rows.keep(f"not drawn for {split}", reason, [row for row in rows.rows if row.meta["line"] not in taken])
     if spec.shares and not all(part.rows for part in parts.values()):
-        contexts = len({row.context for row in everything})
+        contexts = len({_kept_together(row) for row in everything})
         sizes = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
         raise UserError(
             f"{job.files['train'].path}: {len(everything):,} rows with {contexts:,} different contexts cannot be "
@@ -138,13 +138,18 @@ def _moved(row: EventSample, split: Split, *, made_id: bool) -> EventSample:
     return row.model_copy(update={"split": split, "id": f"{row.dataset}-{split}{end}" if made_id else row.id})
 
 
+def _kept_together(row: EventSample) -> str:
+    """Return what rows of one split share: the context, or without one the row's line."""
+    return row.context or f"line {row.meta['line']}"
+
+
 def _of_whole_contexts(rows: Sequence[EventSample], wanted: int, job: Job, split: Split) -> list[EventSample]:
     """Return about the wanted number of rows, in file order: all rows of contexts that are drawn at random."""
-    contexts = list(dict.fromkeys(row.context for row in rows))
+    contexts = list(dict.fromkeys(map(_kept_together, rows)))
     job.random(f"share/{split}").shuffle(contexts)
     size = dict.fromkeys(contexts, 0)
     for row in rows:
-        size[row.context] += 1
+        size[_kept_together(row)] += 1
     taken: set[str] = set()
     count = 0
     for context in contexts:
@@ -152,4 +157,4 @@ def _of_whole_contexts(rows: Sequence[EventSample], wanted: int, job: Job, split
         if count < wanted and len(taken) < len(contexts) - 1 and count + size[context] - wanted <= wanted - count:
             taken.add(context)
             count += size[context]
-    return [row for row in rows if row.context in taken]
+    return [row for row in rows if _kept_together(row) in taken]

@@ -146,6 +146,13 @@ def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: P
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_a_share_of_conversations_without_contexts_is_drawn_by_conversation(tmp_path: Path) -> None:
+    talks = [json.dumps({"messages": [{"role": "user", "content": f"{n}?"}, *TURNS[-1:]]}) for n in range(10)]
+    described = "train: talks.jsonl\ntest: 0.2\nformat: chat\ncontext_in: none\n"
+    build(BuildOptions([str(write(tmp_path, mine_yaml=described, talks_jsonl="\n".join(talks)))], tmp_path / "out"))
+    assert [len(read_samples(tmp_path / f"out/{split}.parquet")) for split in ("train", "test")] == [8, 2]
+
+
 def test_own_data_goes_the_way_of_the_others(tmp_path: Path) -> None:
     """Bounds, other data sets beside it, benchmark rows left out, refined contexts, manifest and card."""
     spec = write(
