@@ -21,13 +21,14 @@ import torch
 from d2e_sft.bench.decode import measure_decoding
 from d2e_sft.bench.engines import ENGINES, PREFIX, QUESTION, synthetic_rows
 from d2e_sft.bench.gpu_report import Report
-from d2e_sft.bench.shapes import SHAPES, Peaks, Work, measure_peaks, random_model, work_of
+from d2e_sft.bench.shapes import Peaks, measure_peaks, work_of
 from d2e_sft.bench.step_rows import compare
 from d2e_sft.bench.train import Run, cases_of, measure
 from d2e_sft.bench.trl_peer import trl_engines, trl_is_missing
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.device import PeakMemory, usable_device
 from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.model.shapes import SHAPES, Work, random_model
 from d2e_sft.util.errors import UserError
 
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "triton")

@@ -17,10 +17,23 @@ from d2e_sft.config.lookup import (
     compose,
     require_recipe,
 )
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.startup import collector_paused, import_transformers
 
 _COUNT = click.IntRange(min=1)
+_PLACE = ("processes", "machines", "machine_rank", "main_address")
+
+
+def _cards() -> list[str]:
+    from d2e_sft.train.dry_run.cards import CARDS
+
+    return list(CARDS)
+
+
+def _shapes() -> list[str]:
+    from d2e_sft.model.shapes import SHAPES
+
+    return list(SHAPES)
 
 
 @click.command()
@@ -55,6 +68,31 @@ _COUNT = click.IntRange(min=1)
     help="With --dry-run: read only configuration and tokenizer, estimate the memory, and measure no time.",
 )
 @click.option(
+    "--gpu",
+    metavar="CARD",
+    shell_complete=completing(_cards),
+    help="With --dry-run: memory, fit and time on --processes cards: a100-40, a100-80, h100, h200, l40s, l4 or "
+    "rtx4090. Without --launch under ddp, fsdp2, zero2 and zero3.",
+)
+@click.option(
+    "--like",
+    metavar="SHAPE",
+    shell_complete=completing(_shapes),
+    help="With --dry-run: the shape of a published model, such as qwen3-4b, instead of the recipe's; no network.",
+)
+@click.option(
+    "--tokenizer",
+    metavar="NAME",
+    help="With --like: the model whose tokenizer counts the tokens; without it they are estimated by word lengths.",
+)
+@click.option(
+    "--utilisation",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="SHARE",
+    help="With --gpu: share of the card's operations per second that training reaches; by default 0.3, and "
+    "less for models under 2,048 wide.",
+)
+@click.option(
     "--launch",
     "launcher",
     metavar="NAME",
@@ -76,7 +114,7 @@ def train(
     dry_run: bool,
     without_weights: bool,
     launcher: str | None,
-    **place: Any,
+    **options: Any,
 ) -> None:
     """Train a model from RECIPE, a YAML file or the name of a bundled recipe, or from --model and --method.
 
@@ -88,31 +126,27 @@ def train(
     Example: d2e train --model qwen3-0.6b --launch zero3 --processes 8
 
     Example: d2e train mine.yaml --dry-run
+
+    Example: d2e train mine.yaml --dry-run --like qwen3-4b --gpu a100-40 --processes 4
     """
     from d2e_sft.config.recipe import is_begun, load_recipe
-    from d2e_sft.train.checks import check_recipe
     from d2e_sft.train.run import check_run, train_recipe
 
     source, overrides = _source(recipe, overrides, model, method)
     loaded = load_recipe(source, overrides)
-    _check_launch_options(launcher, place)
+    place = {name: options.pop(name) for name in _PLACE}
+    _check_launch_options(launcher or options["gpu"], place)
     processes, machines = place["processes"], place["machines"]
     # Decided before the processes start, so that all see the same folder.
     resume = resume or (auto_resume and is_begun(loaded))
     if dry_run:
-        from d2e_sft.train.launch import planned_processes
-
-        everywhere = 1 if launcher is None else planned_processes(launcher, processes, machines)
-        check_recipe(loaded, everywhere)
-        with collector_paused():
-            import_transformers()
-            from d2e_sft.train.dry_run.report import Where
-            from d2e_sft.train.dry_run.report import dry_run as show
-        where = Where(launcher, everywhere, weights=not without_weights)
-        show(loaded, click.echo, where, resume=resume, overwrite=overwrite)
+        where = _where(launcher, place, {**options, "weights": not without_weights})
+        _show(loaded, where, resume=resume, overwrite=overwrite)
         return
-    if without_weights:
-        raise UserError("--without-weights: training needs the weights", remedy="add --dry-run, or leave it out")
+    for name, value in {"without-weights": without_weights, **options}.items():
+        if value:
+            reason = "training needs the weights" if name == "without-weights" else "nothing is trained with it"
+            raise UserError(f"--{name}: {reason}", remedy="add --dry-run, or leave it out")
     if launcher is not None:
         from d2e_sft.train.launch import Machines, check_launcher, launch, launch_command
 
@@ -148,8 +182,43 @@ def _source(
     return compose(model, method or DEFAULT_METHOD), words
 
 
+def _where(launcher: str | None, place: dict[str, Any], options: dict[str, Any]) -> Any:
+    """The `Where` of a dry run; UserError for a card, a shape or a combination that does not exist."""
+    from d2e_sft.train.dry_run.cards import Where, check_card
+    from d2e_sft.train.launch import check_launcher, planned_processes
+
+    gpu, like, shapes = options["gpu"], options["like"], _shapes()
+    if gpu is not None:
+        check_card(gpu)
+    if like is not None and like not in shapes:
+        raise UserError(
+            f"--like {like}: no such shape.{did_you_mean(like, shapes)}", f"choose one of {', '.join(shapes)}"
+        )
+    for name, needed in (("tokenizer", "like"), ("utilisation", "gpu")):
+        if options[name] is not None and options[needed] is None:
+            raise UserError(f"--{name} {options[name]}: needs --{needed}", f"add --{needed}, or leave it out")
+    if gpu is not None:
+        if launcher is not None:
+            check_launcher(launcher)
+        everywhere = (place["processes"] or 1) * (place["machines"] or 1)
+    else:
+        everywhere = 1 if launcher is None else planned_processes(launcher, place["processes"], place["machines"])
+    given = {name: value for name, value in options.items() if value is not None}
+    return Where(launcher, everywhere, **given)
+
+
+def _show(recipe: Any, where: Any, *, resume: bool, overwrite: bool) -> None:
+    from d2e_sft.train.checks import check_recipe
+
+    check_recipe(recipe, where.processes)
+    with collector_paused():
+        import_transformers()
+        from d2e_sft.train.dry_run.report import dry_run
+    dry_run(recipe, click.echo, where, resume=resume, overwrite=overwrite)
+
+
 def _check_launch_options(launcher: str | None, place: dict[str, Any]) -> None:
-    for name in ("processes", "machines", "machine_rank", "main_address"):
+    for name in _PLACE:
         if place[name] is None:
             continue
         option = f"--{name.replace('_', '-')} {place[name]}"

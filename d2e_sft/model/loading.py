@@ -69,7 +69,7 @@ def load_model(
                 remedy="name its base model, or a folder with the merged model",
             )
         if not weights:
-            return LoadedModel(_without_weights(load_config(name), dtype, attention), _tokenizer(source))
+            return LoadedModel(without_weights(load_config(name), dtype, attention), _tokenizer(source))
         if seed is None:
             check_model_files(Path(source))
         kept = None if base is not None or quantization is not None or seed is not None else _KEPT.get()
@@ -149,7 +149,8 @@ def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: 
     return model
 
 
-def _without_weights(config: Any, dtype: str, attention: str | None) -> Any:
+def without_weights(config: Any, dtype: str, attention: str | None) -> Any:
+    """Make a model of a configuration whose weights are tensors without data."""
     import torch
 
     with torch.device("meta"):

@@ -26,15 +26,18 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import without_notes
 
 
-def settle_recipe(recipe: Recipe) -> None:
-    """Check what only torch can tell, and resolve `train.bf16`.
+def settle_recipe(recipe: Recipe, *, elsewhere: bool = False) -> None:
+    """Check what only torch can tell, and resolve `train.bf16`: for this device, or for a CUDA card `elsewhere`.
 
     UserError as `function_of`, `check_other_model` and `precision_for`.
     """
     function_of(recipe.d2e)
     if recipe.d2e.other_model not in (None, BASE):
         check_other_model(recipe)
-    recipe.train.bf16 = precision_for(recipe) == "bfloat16"
+    if elsewhere:
+        recipe.train.bf16 = recipe.train.precision in ("auto", "bfloat16")
+    else:
+        recipe.train.bf16 = precision_for(recipe) == "bfloat16"
 
 
 def precision_for(recipe: Recipe) -> Precision:
@@ -74,17 +77,12 @@ def _only_float32() -> bool:
 def load_on_all(recipe: Recipe, state: PartialState, *, weights: bool = True) -> LoadedModel:
     """Load the recipe's model in all processes; one downloads or converts it first. Errors as in `load_model`.
 
-    Without `weights` the model has tensors without data; UserError if it is to be quantised.
+    Without `weights` the model has tensors without data.
     """
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
     attention = None if model.attention in IMPLEMENTATIONS else model.attention
     options: dict[str, Any] = {"dtype": model.dtype, "attention": attention, "weights": weights}
-    if model.quantization is not None and not weights:
-        raise UserError(
-            f"--without-weights: the memory of model.quantization={model.quantization} cannot be estimated",
-            remedy="leave --without-weights out, and --dry-run measures it on a machine that has the model",
-        )
     if model.weights == "random":
         options["seed"] = recipe.train.seed
     if model.quantization is not None:

@@ -63,7 +63,7 @@ def _model(name: str) -> Any:
     """Return a model of the shape without data; None if the name begins like no shape's."""
     import torch
 
-    from d2e_sft.bench.shapes import SHAPES, random_model
+    from d2e_sft.model.shapes import SHAPES, random_model
 
     short = name.rpartition("/")[2].removeprefix("builtin:").lower()
     shape = next((shape for shape in SHAPES if short.startswith(shape)), None)
@@ -71,7 +71,7 @@ def _model(name: str) -> Any:
 
 
 def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> Cost:
-    from d2e_sft.bench.shapes import Work
+    from d2e_sft.model.shapes import Work
     from d2e_sft.train.checks import count_steps
 
     recipe, train = point.recipe, point.recipe.train
@@ -90,7 +90,7 @@ def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> 
 
 
 def _evaluation(expected: Expected, point: Point, model: Any, words: Sequence[str]) -> Cost | None:
-    from d2e_sft.bench.shapes import Work
+    from d2e_sft.model.shapes import Work
 
     suite = expected.suites.get(words[words.index("--suite") + 1]) if "--suite" in words else None
     if suite is None:

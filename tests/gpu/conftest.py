@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.bench.shapes import random_model
 from d2e_sft.model.device import usable_device
+from d2e_sft.model.shapes import random_model
 
 RESULTS = "D2E_GPU_RESULTS"  # a file of JSON lines
 

@@ -3,62 +3,24 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 
-from d2e_sft.config.recipe import Recipe
-from d2e_sft.model.collation import Row
 from d2e_sft.model.device import PeakMemory, timed, usable_device
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
-from d2e_sft.model.packing_support import Layout, has_no_data
-from d2e_sft.model.token_budget import TokenCosts
+from d2e_sft.model.packing_support import has_no_data
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.train.checks import Steps, loads_whole_steps
+from d2e_sft.train.checks import Steps
 from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
-from d2e_sft.train.steps.loader import Draws, TokenBudgetSteps, problems
+from d2e_sft.train.dry_run.plan import Plan, heaviest_line
 from d2e_sft.util.errors import UserError
 
 _ENOUGH_S = 10.0  # no further micro-batch is timed after this
-DRAWS = 32  # micro-batches whose tokens are averaged
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run that is shown.
-
-    Attributes:
-        batches: Micro-batches from the start of the run.
-        heaviest: The micro-batch with the most tokens as laid out.
-        of_a_step: Average micro-batches per optimiser step and process.
-    """
-
-    recipe: Recipe
-    model: Any
-    layout: Layout
-    steps: Steps
-    batches: list[dict[str, Any]]
-    heaviest: dict[str, Any]
-    of_a_step: float
-    launcher: str | None
-
-    @property
-    def average_tokens(self) -> tuple[float, float]:
-        """Tokens of a micro-batch, as laid out and as separate views."""
-        laid_out = sum(batch["input_ids"].numel() for batch in self.batches)
-        return laid_out / len(self.batches), sum(batch["view_tokens"] for batch in self.batches) / len(self.batches)
-
-    @property
-    def device_name(self) -> str:
-        device = usable_device()
-        return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 @dataclass(frozen=True)
@@ -69,39 +31,6 @@ class Speed:
     per_step: float  # the optimiser's own part
     micro_batches: int  # timed
     peak: int | None = None  # on a CPU the growth of the process, with its weights; None if not measurable
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """The micro-batches of the first epoch, shuffled, as row indices.
-
-    Attributes:
-        heaviest: The micro-batch with the most tokens.
-        of_a_step: Average micro-batches per optimiser step and process.
-        notes: What training would warn of.
-    """
-
-    micro_batches: list[list[int]]
-    heaviest: list[int]
-    of_a_step: float
-    notes: list[str]
-
-
-def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> Drawn:
-    """Draw the micro-batches of an epoch as training does."""
-    train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e)
-    if not loads_whole_steps(train):
-        size, order = train.per_device_train_batch_size, list(range(len(rows)))
-        longest = sorted(order, key=lambda i: costs.of_micro_batch([i]), reverse=True)
-        random.Random(0).shuffle(order)
-        found = [order[start : start + size] for start in range(0, len(rows), size)]
-        return Drawn(found, longest[:size], steps.accumulation, [])
-    draws = Draws(train.batch_size, train.seed, train.rows_per_context)
-    counted, budget = costs.budgeted(train.micro_batch_tokens, train.per_device_train_batch_size)
-    epoch = list(TokenBudgetSteps(counted, draws, budget, processes=steps.processes))
-    found = [part for step in epoch for part in step if part]
-    notes = list(problems(costs, train, layout))
-    return Drawn(found, max(found, key=costs.of_micro_batch), len(found) / len(epoch), notes)
 
 
 def measure_speed(plan: Plan) -> Speed | None:
@@ -153,33 +82,34 @@ def _measured(plan: Plan) -> Speed:
 
 def memory_lines(plan: Plan, speed: Speed | None) -> list[str]:
     """The measured peak, if the run fits this machine and is meant for it; otherwise an estimate."""
-    batch, samples = plan.heaviest, f"{len(plan.heaviest['labels'])} samples"
-    if not loads_whole_steps(plan.recipe.train):
-        samples = f"the {len(batch['labels'])} longest samples"
-    heaviest = (
-        f"for the heaviest micro-batch, {samples}: {batch['input_ids'].numel()} tokens laid out, "
-        f"{batch['view_tokens']} as separate views"
-    )
     if plan.launcher is not None or speed is None or speed.peak is None:
-        return _estimated_lines(plan, heaviest)
+        return _estimated_lines(plan)
     optim, on_cpu = plan.recipe.train.optim, usable_device().type == "cpu"
     of = "growth of this process, with its weights" if on_cpu else "of torch's allocator"
     moments = "" if "adamw_torch" in optim else f"; with AdamW's moments, not those of {optim}"
     return [
         f"{'at the peak':<16}{gibibytes(speed.peak):>12}  measured: {of}, on {plan.device_name}, 1 process",
         f"over some micro-batches, an optimiser step and the heaviest micro-batch{moments}",
-        heaviest,
+        heaviest_line(plan),
     ]
 
 
-def _estimated_lines(plan: Plan, heaviest: str) -> list[str]:
+def not_estimated(plan: Plan, error: Exception) -> str:
+    """Say why the memory of a model cannot be estimated."""
+    name, reason = type(plan.model).__name__, str(error).splitlines()[0]
+    return f"not estimated: {name} cannot be run without data ({reason})"
+
+
+def _estimated_lines(plan: Plan) -> list[str]:
     accumulation = math.ceil(plan.of_a_step)
     try:
         one = estimate_memory(plan.model, plan.recipe.d2e, plan.layout, plan.heaviest, plan.recipe.train, accumulation)
     except (RuntimeError, NotImplementedError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        return [f"not estimated: {type(plan.model).__name__} cannot be run without data ({reason})"]
-    memory, on_host = (one, 0) if plan.launcher is None else on_each_device(one, plan.launcher, plan.steps.processes)
+        return [not_estimated(plan, error)]
+    memory, on_host = one, 0
+    if plan.launcher is not None:
+        processes = plan.steps.processes
+        memory, on_host = on_each_device(one, plan.launcher, processes, accumulates=accumulation > 1)
     parts = {
         "weights": memory.weights,
         "gradients": memory.gradients,
@@ -190,7 +120,7 @@ def _estimated_lines(plan: Plan, heaviest: str) -> list[str]:
     lines.append(f"{'at the peak':<16}{gibibytes(memory.total):>12}  estimated, on {plan.device_name}")
     if on_host:
         lines.append(f"{'in host memory':<16}{gibibytes(on_host):>12}  per process")
-    lines += [heaviest, "plus Python and its libraries, about 0.5 GiB, and on a GPU its context"]
+    lines += [heaviest_line(plan), "plus Python and its libraries, about 0.5 GiB, and on a GPU its context"]
     if usable_device().type == "cpu":
         lines.append(
             "glibc keeps freed blocks, so a process grows further, most with an adapter; "
@@ -211,10 +141,8 @@ def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
         return ["not measured: --without-weights reads no weights"]
     if speed is None:
         return [f"not measured: a micro-batch does not fit {plan.device_name}"]
-    # `steps` counts the share of a step as one micro-batch if it is loaded at once.
-    cut = plan.of_a_step if loads_whole_steps(plan.recipe.train) else 1.0
     lines = [
-        f"{hours(seconds_in_all(speed, steps, cut))} in all, without loading and saving",
+        f"{hours(seconds_in_all(speed, steps, plan.cut))} in all, without loading and saving",
         f"a micro-batch {speed.per_micro_batch:.2f} s, the optimiser's step {speed.per_step:.2f} s",
         f"measured on this machine ({plan.device_name}), 1 process, over {speed.micro_batches} micro-batches",
     ]
@@ -225,9 +153,13 @@ def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
 
 def seconds_in_all(speed: Speed, steps: Steps, cut: float = 1.0) -> float:
     """Seconds of a run whose processes are equally fast; a micro-batch of `steps` is split into `cut` on average."""
+    return micro_batches_in_all(steps, cut) * speed.per_micro_batch + steps.total * speed.per_step
+
+
+def micro_batches_in_all(steps: Steps, cut: float = 1.0) -> float:
+    """Micro-batches of a run and process, each of `steps` split into `cut` on average."""
     epochs, rest = divmod(steps.total, steps.per_epoch)  # the last step of an epoch may have fewer micro-batches
-    micro_batches = epochs * steps.micro_batches + min(rest * steps.accumulation, steps.micro_batches)
-    return micro_batches * cut * speed.per_micro_batch + steps.total * speed.per_step
+    return cut * (epochs * steps.micro_batches + min(rest * steps.accumulation, steps.micro_batches))
 
 
 def hours(seconds: float) -> str:

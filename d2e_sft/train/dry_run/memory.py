@@ -143,24 +143,41 @@ def estimate_memory(
     return MemoryEstimate(weights, gradients, optimizer, activations, _largest_layer(shadow))
 
 
-def on_each_device(whole: MemoryEstimate, launcher: str, processes: int) -> tuple[MemoryEstimate, int]:
+def on_each_device(
+    whole: MemoryEstimate,
+    launcher: str,
+    processes: int,
+    half: MemoryEstimate | None = None,
+    *,
+    accumulates: bool = False,
+) -> tuple[MemoryEstimate, int]:
     """One process's share under `launcher`, a key of `SHARDED`, and its bytes in host memory.
 
     Computed from the sizes. It includes DDP's communication buffers, which are as large as the gradients, and leaves
-    out other engines' buffers and their copies of weights in another precision.
+    out other engines' buffers. `half` is the estimate with weights in 16 bits, as sharded engines compute with them:
+    FSDP2 gathers them so, DeepSpeed keeps them so beside the float32 weights, which its optimiser shards. FSDP2
+    `accumulates` gradients in full, and shards them with a step's last micro-batch.
     """
     if processes == 1:
         return whole, 0
     sizes = {"weights": whole.weights, "gradients": whole.gradients, "optimizer": whole.optimizer}
+    gathered, activations = whole.largest_layer, whole.activations
+    if half is not None and launcher != "ddp":
+        gathered, activations = half.largest_layer, half.activations
+        if launcher != "fsdp2":
+            sizes["weights"] = half.weights
+            sizes["optimizer"] += whole.gradients  # of as many float32 weights
     sizes |= {part: -(-sizes[part] // processes) for part in SHARDED[launcher]}
     if launcher == "ddp":
         sizes["gradients"] *= 2
+    if launcher == "fsdp2" and accumulates:
+        sizes["gradients"] += (half or whole).gradients
     on_host = ON_HOST.get(launcher, ())
     host = sum(sizes[part] for part in on_host)
     sizes |= dict.fromkeys(on_host, 0)
     if "weights" in SHARDED[launcher]:
-        sizes["weights"] += whole.largest_layer  # gathered while it is computed
-    return replace(whole, **sizes), host
+        sizes["weights"] += gathered  # while it is computed
+    return replace(whole, **sizes, activations=activations), host
 
 
 def optimizer_bytes(name: str, parameter: Tensor) -> int:

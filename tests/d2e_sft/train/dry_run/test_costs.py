@@ -10,7 +10,8 @@ import pytest
 from d2e_sft.config.recipe import TrainSection, load_recipe
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.train.checks import count_steps
-from d2e_sft.train.dry_run.costs import Speed, draw, hours, seconds_in_all
+from d2e_sft.train.dry_run.costs import Speed, hours, seconds_in_all
+from d2e_sft.train.dry_run.plan import draw
 
 
 def test_time_is_micro_batches_and_optimiser_steps() -> None:

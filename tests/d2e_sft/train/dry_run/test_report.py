@@ -13,7 +13,8 @@ import torch
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.data.views import EncodedSample
-from d2e_sft.train.dry_run.report import Where, dry_run, length_table, render_example
+from d2e_sft.train.dry_run.examples import length_table, render_example
+from d2e_sft.train.dry_run.report import Where, dry_run
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.command import output_of, refusal_of

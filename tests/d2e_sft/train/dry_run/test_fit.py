@@ -1,0 +1,149 @@
+"""Fit and time on cards that are not here, by hand-worked numbers; and the command that shows them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from d2e_sft.config.recipe import load_recipe
+from d2e_sft.model.shapes import random_model
+from d2e_sft.train.dry_run.cards import CARDS, Card
+from d2e_sft.train.dry_run.fit import Load, fits_on, utilisation_of
+from d2e_sft.train.dry_run.memory import MemoryEstimate
+from d2e_sft.train.dry_run.tokens import estimating_tokenizer, per_word
+from tests.command import output_of, refusal_of
+from tests.tiny import make_samples
+
+# Adam on 100 float32 weights; in 16 bits they are half as large.
+WHOLE = MemoryEstimate(weights=400, gradients=400, optimizer=800, activations=1000, largest_layer=40)
+HALF = MemoryEstimate(weights=200, gradients=200, optimizer=400, activations=700, largest_layer=20)
+LOAD = Load(WHOLE, HALF, flops=6e12, micro_batches=20, steps=5, accumulates=False)
+# At 30 % of its operations, 70 % of its memory's rate and 50 % of its link's: 3e13 a second, 700 and 500 bytes.
+CARD = Card("made-up", gib=1900 / 0.9 / 2**30, tflops=100, memory=1e-6, link=1e-6)
+MOVED = 5 * (4 * 400 + 2 * 800)  # of the optimiser in five steps
+
+
+@pytest.mark.parametrize(
+    ("launcher", "memory", "fits", "optimizer", "sent"),
+    [
+        ("ddp", 400 + 2 * 400 + 800 + 1000, False, MOVED, 5 * 2 * 400),
+        ("zero2", 200 + 100 + (800 + 400) / 4 + 700, True, MOVED / 4, 20 * 200 + 5 * 200),
+        ("fsdp2", 100 + 20 + 100 + 200 + 700, True, MOVED / 4, 20 * 2 * 200 + 5 * 200),
+        ("zero3", 50 + 20 + 100 + (800 + 400) / 4 + 700, True, MOVED / 4, 20 * (2 * 200 + 200)),
+    ],
+)
+def test_four_cards_hold_and_send_what_each_launcher_leaves_to_them(
+    launcher: str, memory: float, fits: bool, optimizer: float, sent: float
+) -> None:
+    (found,) = fits_on(CARD, LOAD, [launcher], 4, 0.3)
+    assert (found.launcher, found.memory.total, found.fits, found.on_host) == (launcher, memory, fits, 0)
+    assert found.times is not None
+    assert found.times.computing == pytest.approx(20 * 6e12 / 3e13)
+    assert found.times.optimizer == pytest.approx(optimizer / 700)
+    assert found.times.between == pytest.approx(sent * 3 / 4 / 500)
+    assert found.times.total == pytest.approx(4 + optimizer / 700 + sent * 3 / 4 / 500)
+
+
+def test_fsdp2_holds_whole_gradients_while_it_accumulates_them() -> None:
+    (once,), (several,) = (fits_on(CARD, replace(LOAD, accumulates=one), ["fsdp2"], 4, 0.3) for one in (False, True))
+    assert several.memory.gradients == once.memory.gradients + HALF.gradients
+
+
+def test_one_process_needs_no_launcher_and_sends_nothing() -> None:
+    (found,) = fits_on(CARD, LOAD, ["ddp", "zero3"], 1, 0.6)
+    assert (found.launcher, found.memory) == ("1 process", WHOLE)
+    assert found.times is not None
+    assert (found.times.computing, found.times.between) == (pytest.approx(2), 0)
+
+
+def test_the_time_of_offloading_is_left_open() -> None:
+    (found,) = fits_on(CARD, LOAD, ["zero2-offload"], 4, 0.3)
+    assert found.times is None
+    assert found.on_host == (800 + 400) / 4
+
+
+def test_wider_models_are_assumed_to_use_more_of_a_card() -> None:
+    models = (
+        random_model(shape, torch.device("meta")) for shape in ("tiny", "smollm2-360m", "qwen3-0.6b", "gemma-3-4b")
+    )
+    narrowest = 0.065 + (960 - 576) / (1024 - 576) * (0.145 - 0.065)
+    assert [utilisation_of(model) for model in models] == pytest.approx([0.065, narrowest, 0.145, 0.3])
+
+
+def row(text: str, name: str) -> list[str]:
+    """The cells of a line of a table, which lie at least two blanks apart."""
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return re.split(r" {2,}", line)[1:]
+
+
+def test_the_command_shows_a_shape_on_cards_without_its_weights(recipe_file: Path) -> None:
+    where = ("--dry-run", "--like", "tiny", "--gpu", "l40s", "--processes", 2)
+    printed = output_of("train", recipe_file, "train.batch_size=16", "train.bf16=null", *where)
+    assert "the shape of tiny: 25,120 parameters" in printed
+    assert "estimated by word lengths" in printed
+    memory, time = printed.split("== memory per device (2 × l40s)")[1].split("== time (2 × l40s)")
+    assert row(memory, " ") == ["ddp", "fsdp2", "zero2", "zero3"]
+    whole = 4 * 25_120 / 2**20  # of the weights in float32, in MiB
+    shown = [float(cell.split()[0]) for cell in row(memory, "gradients")]
+    assert shown == pytest.approx([2 * whole, whole / 2 + whole / 2, whole / 2, whole / 2], abs=0.06)
+    assert row(memory, "fits") == ["yes"] * 4
+    assert row(time, "in all") == ["0 s"] * 4
+    assert "assumed, not measured: 6.5 % of 362 TFLOP/s" in time
+    assert "this run computes in float32" in output_of("train", recipe_file, "train.batch_size=16", *where)
+
+
+def test_one_launcher_is_shown_where_it_is_named_and_a_share_is_taken(recipe_file: Path) -> None:
+    sizes = ("train.batch_size=16", "train.bf16=true")
+    where = ("--gpu", "rtx4090", "--launch", "zero3-offload", "--processes", 4, "--utilisation", 0.5)
+    printed = output_of("train", recipe_file, *sizes, "--dry-run", "--like", "tiny-qwen3", *where)
+    assert row(printed.split("(4 × rtx4090)\n")[1], " ") == ["zero3-offload"]
+    assert row(printed, "in all") == ["–"]
+    assert "50 % of 165 TFLOP/s" in printed
+
+
+def test_a_tokenizer_that_is_given_counts(recipe_file: Path) -> None:
+    model = load_recipe(recipe_file).model.name
+    printed = output_of("train", recipe_file, "--dry-run", "--like", "tiny", "--tokenizer", model)
+    assert f"counted by the tokenizer of {model}" in printed
+    own = output_of("train", recipe_file, "--dry-run", "--without-weights")
+    lengths = [text.split("== lengths")[1].split("==")[0] for text in (printed, own)]
+    assert lengths[0] == lengths[1]
+
+
+def test_tokens_are_estimated_by_word_lengths(recipe_file: Path) -> None:
+    samples = make_samples(4)
+    tokenizer = estimating_tokenizer(load_recipe(recipe_file), samples)
+    found = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("The understanding, of 305 水色 Zeit")
+    assert "|".join(piece for piece, _ in found) == "The| underst|anding|,| of| |3|0|5| |水|色| Zeit"
+    text = f" {samples[0].context}"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text, "ids of the samples' own pieces are distinct"
+    one = samples[0].model_copy(update={"context": "It rained heavily.", "question": "Why?"})
+    assert per_word(tokenizer, [one]) == 6 / 4, "It, rained, heavily, ., Why, ?"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--dry-run", "--gpu", "a100"], "--gpu a100: no such card. Did you mean 'a100-80'?"),
+        (["--dry-run", "--like", "qwen3-4"], "--like qwen3-4: no such shape. Did you mean 'qwen3-4b'?"),
+        (["--dry-run", "--tokenizer", "x"], "--tokenizer x: needs --like"),
+        (["--dry-run", "--utilisation", "0.4"], "--utilisation 0.4: needs --gpu"),
+        (["--like", "qwen3-4b"], "--like: nothing is trained with it"),
+        (["--gpu", "h100"], "--gpu: nothing is trained with it"),
+        (["--dry-run", "--gpu", "h100", "--launch", "zero9"], "--launch zero9: no such launcher"),
+        (["--dry-run", "--gpu", "h100", "model.quantization=4bit", "model.lora={}"], "quantization=4bit cannot be"),
+    ],
+)
+def test_what_does_not_exist_or_fit_together_is_refused(recipe_file: Path, options: list[str], said: str) -> None:
+    assert said in refusal_of("train", recipe_file, *options)
+
+
+def test_cards_are_found_by_the_names_that_torch_reports() -> None:
+    names = {"NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-40GB": "a100-40", "NVIDIA A100-SXM4-80GB": "a100-80"}
+    names |= {"NVIDIA L40S": "l40s", "NVIDIA L4": "l4", "NVIDIA GeForce RTX 4090": "rtx4090", "NVIDIA H200": "h200"}
+    for reported, name in names.items():
+        assert next(card for card, facts in CARDS.items() if facts.named in reported) == name
