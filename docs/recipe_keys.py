@@ -4,7 +4,7 @@ from pathlib import Path
 
 from d2e_sft.config.reference import as_markdown
 
-PAGE = Path(__file__).with_name("recipe-keys.md")
+PAGE = Path(__file__).parent / "reference" / "recipe-keys.md"
 
 if __name__ == "__main__":
     PAGE.write_text(as_markdown(), encoding="utf-8")

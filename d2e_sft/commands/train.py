@@ -71,8 +71,8 @@ def _shapes() -> list[str]:
     "--gpu",
     metavar="CARD",
     shell_complete=completing(_cards),
-    help="With --dry-run: memory, fit and time on --processes cards: a100-40, a100-80, h100, h200, l40s, l4 or "
-    "rtx4090. Without --launch under ddp, fsdp2, zero2 and zero3.",
+    help="With --dry-run: memory, fit and time on --processes cards (1): a100-40, a100-80, h100, h200, l40s, l4 "
+    "or rtx4090. Without --launch under ddp, fsdp2, zero2 and zero3.",
 )
 @click.option(
     "--like",

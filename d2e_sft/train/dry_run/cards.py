@@ -46,9 +46,9 @@ class Where:
     Attributes:
         processes: Over all machines.
         weights: False reads no weights here: memory is estimated, and nothing is timed.
-        like: A key of `SHAPES` in place of the recipe's model; no weights are read then.
+        like: A key of `SHAPES` instead of the recipe's model; no weights are read then.
         tokenizer: The model whose tokenizer `like` takes; None estimates the tokens.
-        gpu: A key of `CARDS` in place of this machine; no weights are read then.
+        gpu: A key of `CARDS` instead of this machine; no weights are read then.
         utilisation: The share of the card's operations per second that training reaches; None follows `UTILISATION`.
     """
 

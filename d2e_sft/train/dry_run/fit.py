@@ -34,8 +34,8 @@ class Load:
     Attributes:
         whole: Memory of one process that holds everything.
         half: The same with weights in the precision of training, in which sharded engines gather them.
-        flops: Of a micro-batch.
-        micro_batches, steps: In all, of one process.
+        flops: Operations per micro-batch.
+        micro_batches, steps: The run's, for one process.
         accumulates: A step has several micro-batches.
     """
 
@@ -86,9 +86,9 @@ def times_of(card: Card, load: Load, launcher: str, processes: int, utilisation:
     """Return the seconds of a run on a card.
 
     The optimiser reads gradients twice (for clipping and for the step), and reads and writes weights and state. Each
-    of `n` cards sends (n − 1)/n of: under DDP twice the gradients per step; under ZeRO-2 the gradients per
-    micro-batch and the weights per step; under ZeRO-3 and FSDP2 twice the weights per micro-batch, and the gradients
-    per micro-batch or, under FSDP2, per step.
+    of `n` cards sends (n − 1)/n of what its launcher moves. DDP moves the gradients twice per step. ZeRO-2 moves the
+    gradients per micro-batch and the weights per step. ZeRO-3 and FSDP2 move the weights twice per micro-batch; ZeRO-3
+    the gradients per micro-batch too, FSDP2 per step.
     """
     whole, half = load.whole, load.half
     moved = 4 * whole.gradients + 2 * whole.optimizer  # trained weights have as many bytes as their gradients

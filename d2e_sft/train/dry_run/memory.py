@@ -155,8 +155,8 @@ def on_each_device(
 
     Computed from the sizes. It includes DDP's communication buffers, which are as large as the gradients, and leaves
     out other engines' buffers. `half` is the estimate with weights in 16 bits, as sharded engines compute with them:
-    FSDP2 gathers them so, DeepSpeed keeps them so beside the float32 weights, which its optimiser shards. FSDP2
-    `accumulates` gradients in full, and shards them with a step's last micro-batch.
+    FSDP2 gathers them so. DeepSpeed keeps them so, and its optimiser shards the float32 weights. FSDP2 `accumulates`
+    gradients in full, and shards them with a step's last micro-batch.
     """
     if processes == 1:
         return whole, 0

@@ -110,7 +110,7 @@ def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> D
 
 
 def heaviest_line(plan: Plan) -> str:
-    """Describe the micro-batch whose memory is told."""
+    """Describe the micro-batch whose memory is shown."""
     batch, samples = plan.heaviest, f"{len(plan.heaviest['labels'])} samples"
     if not loads_whole_steps(plan.recipe.train):
         samples = f"the {len(batch['labels'])} longest samples"

@@ -84,7 +84,21 @@ def _lines_of_a_card(plan: Plan, where: Where) -> tuple[list[str], list[str]]:
     time = time_table(fits, card, share)
     if plan.recipe.train.precision == "float32":
         time = ["not estimated: the rates of cards are for 16 bits, and this run computes in float32"]
-    return [*memory_table(fits, card), heaviest_line(plan)], time
+    remedies = [] if any(fit.fits for fit in fits) else [_remedy_line(plan)]
+    return [*memory_table(fits, card), *remedies, heaviest_line(plan)], time
+
+
+def _remedy_line(plan: Plan) -> str:
+    train, model = plan.recipe.train, plan.recipe.model
+    untried = {
+        "train.gradient_checkpointing=true": not train.gradient_checkpointing,
+        "a smaller train.micro_batch_tokens": train.micro_batch_tokens is not None,
+        "train.per_device_train_batch_size=1": len(plan.heaviest["labels"]) > 1 and train.micro_batch_tokens is None,
+        "an adapter (model.lora={})": model.lora is None,
+        "model.dtype=bfloat16": model.lora is not None and model.dtype == "float32",
+    }
+    listed = ", ".join(what for what, applies in untried.items() if applies)
+    return f"to make it fit, try {listed}, or more --processes"
 
 
 def _layout_lines(plan: Plan, where: Where) -> list[str]:

@@ -105,6 +105,15 @@ def test_one_launcher_is_shown_where_it_is_named_and_a_share_is_taken(recipe_fil
     assert "50 % of 165 TFLOP/s" in printed
 
 
+def test_a_run_that_fits_nowhere_says_what_to_try(recipe_file: Path) -> None:
+    options = ("train.bf16=true", "--dry-run", "--like", "qwen3-1.7b", "--gpu", "l4")
+    printed = output_of("train", recipe_file, *options)
+    assert row(printed, "fits") == ["no"]
+    tried = "train.gradient_checkpointing=true, train.per_device_train_batch_size=1, an adapter (model.lora={})"
+    assert f"to make it fit, try {tried}, or more --processes" in printed
+    assert row(printed, "in all") == ["–"]
+
+
 def test_a_tokenizer_that_is_given_counts(recipe_file: Path) -> None:
     model = load_recipe(recipe_file).model.name
     printed = output_of("train", recipe_file, "--dry-run", "--like", "tiny", "--tokenizer", model)
