@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 # An operation has the first kind with a part of its lower-case name.
 _PARTS: dict[str, tuple[str, ...]] = {
-    "attention": ("attention", "flash", "flex"),
+    "attention": ("attention", "flash"),
     "matrix products": ("::mm", "::addmm", "::bmm", "::matmul", "::linear", "gemm"),
     "copies and fills": (
         "::copy_", "::fill_", "::zero_", "::cat", "::index", "::gather", "::scatter", "::repeat", "::embedding",

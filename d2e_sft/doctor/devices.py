@@ -13,7 +13,9 @@ from torch import Tensor
 
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.versions import installed_version
-from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX
+from d2e_sft.model.attention.cuda import cuda_kernel_takes
+from d2e_sft.model.attention.registry import BY_BRANCH, DENSE
+from d2e_sft.model.attention.segments import LayerOptions
 from d2e_sft.model.device import automatic_dtype, usable_device
 
 # Allowed error of a product of random matrices, relative to its norm; half precision rounds each factor.
@@ -100,13 +102,11 @@ def _half(name: str, left: Tensor, right: Tensor, device: torch.device) -> Findi
 
 
 def check_attentions() -> Iterator[Finding]:
-    """Report the attention for packed rows, whether flex_attention is available, and transformers' implementations."""
+    """Report the attention for packed rows, by which kernel, and transformers' implementations."""
     from transformers.utils import is_torch_flex_attn_available
 
-    cuda, flex = torch.cuda.is_available(), _flex()
-    chosen = FLEX if cuda and flex.status == "ok" else BY_BRANCH
-    yield Finding("packed rows", "ok", f"this device uses {chosen}; {', '.join(DENSE)} use a dense mask")
-    yield flex
+    cuda = torch.cuda.is_available()
+    yield Finding("packed rows", "ok", f"{BY_BRANCH}, {_kernel(cuda)}; {', '.join(DENSE)} use a dense mask")
     others = {
         "flash_attention_2": cuda and installed_version("flash-attn") is not None,
         "flex_attention": is_torch_flex_attn_available(),
@@ -115,15 +115,13 @@ def check_attentions() -> Iterator[Finding]:
     yield Finding("transformers", "ok", ", ".join(names))
 
 
-def _flex() -> Finding:
-    if not torch.cuda.is_available():
-        return Finding(FLEX, "ok", f"not used: it needs CUDA; {BY_BRANCH} runs everywhere")
-    from d2e_sft.model.attention.flex import flex_agrees
-
-    if flex_agrees(torch.device("cuda"), heads=4, key_heads=2, width=64):
-        return Finding(FLEX, "ok", "compiles; its outputs and gradients equal attention by segments")
-    problem = f"does not compile or disagrees; {BY_BRANCH} is used"
-    return Finding(FLEX, "warn", problem, "install triton and a C compiler")
+def _kernel(cuda: bool) -> str:
+    if not cuda:
+        return "by the CPU's flash kernel"
+    rows = torch.zeros(1, 1, 1, 64, dtype=torch.float16, device="cuda")
+    if cuda_kernel_takes(rows, rows, LayerOptions(1.0)):
+        return "by CUDA's flash kernel in 16 bits, segment by segment in float32"
+    return "segment by segment: the flash kernel needs a card of Ampere or newer"
 
 
 def seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:

@@ -97,7 +97,6 @@ class AttentionPlan:
         self.forest = forest
         self.start = start
         self.end = end
-        self.block_masks: dict[int | None, Any] = {}  # flex_attention's masks, by window
         self.sequences: Any = None  # the same pattern in the form of CUDA's flash kernel
 
     @property

@@ -17,10 +17,8 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection, Packing
-from d2e_sft.model.attention.flex import flex_agrees
-from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, FLEX, IMPLEMENTATIONS, register
+from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, register
 from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator, PairCollator
-from d2e_sft.model.device import usable_device
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_states
 from d2e_sft.model.packing import pack
 from d2e_sft.util.errors import UserError
@@ -60,7 +58,7 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
     Args:
         model: a transformers model, possibly with an adapter, on the device and in the precision of training.
         packing: `auto` chooses `shared_batch` if it is exact for the model.
-        attention: transformers' name of an implementation, one of `IMPLEMENTATIONS`, or None to choose.
+        attention: `BY_BRANCH` or one of `DENSE`; None for `BY_BRANCH`.
 
     Raises:
         UserError: the requested packing is not exact for the model or the attention implementation.
@@ -82,7 +80,7 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
         else _structural_reason(causal) or _attention_reason(attention, d2e)
     )
     if reason is None:
-        chosen = attention or _best_attention(causal)
+        chosen = attention or BY_BRANCH
         reason = _measured_reason(causal, chosen)
         if reason is None:
             return Layout("shared_batch" if packing == "auto" else packing, chosen)
@@ -147,22 +145,10 @@ def _structural_reason(model: Any) -> str | None:
 def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
     if attention in DENSE and d2e.view_gradients == "original" and len(d2e.step_views) > 1:
         return f"attention {attention!r} cannot reuse a prefix without gradient (d2e.view_gradients=original)"
-    if attention is None or attention in (*IMPLEMENTATIONS, *DENSE):
+    if attention is None or attention in (BY_BRANCH, *DENSE):
         return None
     why = " (flash-attention has no mask for a tree of branches)" if "flash" in attention else ""
-    return f"attention {attention!r} does not support packed rows{why}; {', '.join((*IMPLEMENTATIONS, *DENSE))} do"
-
-
-def _best_attention(model: Any) -> str:
-    """Choose flex_attention if it compiles and is correct, else attention by branch."""
-    device = usable_device()
-    if device.type != "cuda":
-        return BY_BRANCH
-    config = model.config.get_text_config()
-    heads = config.num_attention_heads
-    key_heads = getattr(config, "num_key_value_heads", None) or heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return FLEX if flex_agrees(device, heads=heads, key_heads=key_heads, width=width) else BY_BRANCH
+    return f"attention {attention!r} does not support packed rows{why}; {', '.join((BY_BRANCH, *DENSE))} do"
 
 
 def _inexact(packing: str, reason: str) -> UserError:
@@ -183,7 +169,7 @@ def _measured_reason(model: Any, implementation: str) -> str | None:
         with torch.no_grad(), _evaluating(model):
             separate = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
             # In one pass, and in two as with `view_gradients: original`, which a dense mask does not support.
-            parts = (None, 1) if model.config._attn_implementation in IMPLEMENTATIONS else (None,)
+            parts = (None, 1) if model.config._attn_implementation == BY_BRANCH else (None,)
             differences: list[float] = []
             for leading in parts:
                 row = pack([sequences], leading=leading)

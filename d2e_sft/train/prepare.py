@@ -13,7 +13,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import Precision, Recipe
-from d2e_sft.model.attention.registry import IMPLEMENTATIONS
+from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.device import automatic_dtype, has_bfloat16
 from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
@@ -81,7 +81,7 @@ def load_on_all(recipe: Recipe, state: PartialState, *, weights: bool = True) ->
     """
     model = recipe.model
     # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
-    attention = None if model.attention in IMPLEMENTATIONS else model.attention
+    attention = None if model.attention == BY_BRANCH else model.attention
     options: dict[str, Any] = {"dtype": model.dtype, "attention": attention, "weights": weights}
     if model.weights == "random":
         options["seed"] = recipe.train.seed

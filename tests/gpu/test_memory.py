@@ -22,16 +22,21 @@ from tests.gpu.conftest import Machine
 VOCABULARY = 262_144
 
 
-def peak_of(machine: Machine, known: Any, act: Any) -> int:
-    """Bytes that an act holds at most: of the allocator on CUDA, else of the living tensors."""
+def held(machine: Machine) -> int:
+    """Bytes that the allocator has given out; what earlier tests have left is freed first."""
+    gc.collect()
+    return torch.cuda.memory_allocated() if machine.on_cuda else 0
+
+
+def peak_of(machine: Machine, known: Any, act: Any, before: int) -> int:
+    """Bytes that an act holds at most: of the allocator on CUDA, beyond those held `before`, else of living tensors."""
     if machine.on_cuda:
-        gc.collect()  # what earlier tests have left is not to be counted
+        gc.collect()
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
         act()
         torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before + TensorBytes(known).now
+        return torch.cuda.max_memory_allocated() - before
     with TensorBytes(known) as tensors:
         act()
     return tensors.peak
@@ -40,6 +45,7 @@ def peak_of(machine: Machine, known: Any, act: Any) -> int:
 def test_the_chunked_loss_is_the_whole_one_at_262k_words_in_less_memory(
     machine: Machine, record_property: pytest.RecordProperty
 ) -> None:
+    before = held(machine)
     rows, width = machine.size(1024, 12), machine.size(1152, 16)
     generator = torch.Generator().manual_seed(0)
 
@@ -71,7 +77,9 @@ def test_the_chunked_loss_is_the_whole_one_at_262k_words_in_less_memory(
 
     known = [head, targets, *start]
     chunk_rows = max(1, CHUNK_ELEMENTS // VOCABULARY) if machine.on_cuda else 2
-    peaks = {name: peak_of(machine, known, lambda n=name: run(n, chunk_rows)) for name in ("chunked", "whole")}
+    peaks = {
+        name: peak_of(machine, known, lambda n=name: run(n, chunk_rows), before) for name in ("chunked", "whole")
+    }
     for ours, theirs in zip(results["chunked"], results["whole"], strict=True):
         assert (ours - theirs).norm() <= 1e-4 * theirs.norm()
     record_property("peak_mib", {name: round(peak / 2**20) for name, peak in peaks.items()})
@@ -84,6 +92,7 @@ def test_the_chunked_loss_is_the_whole_one_at_262k_words_in_less_memory(
 def test_the_estimate_is_within_a_fifth_of_what_a_step_allocates(
     machine: Machine, record_property: pytest.RecordProperty, gradients: Any, checkpointing: bool
 ) -> None:
+    before = held(machine)
     model, d2e = machine.model("qwen3-0.6b", layers=8), D2ESection(view_gradients=gradients)
     layout = choose_layout(model, d2e)
     rows = synthetic_rows(machine.size(8, 2), machine.size(400, 40), model.config.vocab_size)
@@ -101,6 +110,7 @@ def test_the_estimate_is_within_a_fifth_of_what_a_step_allocates(
         machine,
         [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters() if p.grad is not None)],
         lambda: forward_backward(model, inputs, precision, machine.device),
+        before,
     )
     expected = estimate.total - estimate.optimizer
     record_property("estimated_mib", round(expected / 2**20, 1))

@@ -139,7 +139,7 @@ def test_float16_trains_as_float32_does_and_skips_a_step_that_overflows(
         # Each step takes all rows, so a step has the loss of as many steps in float32 as were not skipped before it.
         expected = [exact[step - sum(skips[:step])] for step in range(len(exact))]
         assert history[0]["loss"] == pytest.approx(expected[0], rel=5e-3)
-        assert [entry["loss"] for entry in history] == pytest.approx(expected, rel=5e-2, abs=1e-4)
+        assert [entry["loss"] for entry in history] == pytest.approx(expected, rel=5e-2, abs=2e-3)
         assert history[-1]["loss"] < 0.9 * history[0]["loss"]
     assert skips[1] == 1
     assert "step 2: a gradient overflowed in float16" in capsys.readouterr().err

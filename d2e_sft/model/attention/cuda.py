@@ -7,15 +7,19 @@ gradients of a key that several branches read in float32.
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
-from d2e_sft.model.attention.segments import LayerOptions
-from d2e_sft.model.packing import AttentionPlan
+from d2e_sft.model.attention.segments import LayerOptions, segment_attention
+from d2e_sft.model.packing import AttentionPlan, pack
 
+logger = logging.getLogger(__name__)
 _WIDEST = 256
 _forward = torch.ops.aten._flash_attention_forward
 _backward = torch.ops.aten._flash_attention_backward
@@ -32,7 +36,7 @@ class Sequences(NamedTuple):
 
 
 def cuda_kernel_takes(query: Tensor, value: Tensor, options: LayerOptions) -> bool:
-    """Whether the kernel exists for these tensors: 16 bits, Ampere or newer, and heads of at most 256."""
+    """Whether the kernel computes these tensors: 16 bits, Ampere or newer, heads of at most 256, and right here."""
     width = query.shape[-1]
     return (
         query.device.type == "cuda"
@@ -43,15 +47,40 @@ def cuda_kernel_takes(query: Tensor, value: Tensor, options: LayerOptions) -> bo
         and not options.dropout
         and torch.version.hip is None
         and torch.cuda.get_device_capability(query.device) >= (8, 0)
+        and (isinstance(query, FakeTensor) or kernel_agrees(query.device, query.dtype, width))
     )
+
+
+@cache
+def kernel_agrees(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether the kernel runs on this device and agrees with attention by segments, gradients included."""
+    prefix = list(range(50))
+    forest = pack([[[*prefix, *range(100, 140)], [*prefix, *range(200, 230)]]]).forest
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((1, 4, forest.length, width), *2 * ((1, 2, forest.length, width),))
+    tensors = [torch.randn(s, generator=generator).to(device, dtype).requires_grad_() for s in shapes]
+    results = []
+    with torch.enable_grad():
+        for attention in (cuda_attention, segment_attention):
+            try:
+                output = attention(*tensors, forest.plan(0, forest.length), LayerOptions(width**-0.5))
+                results.append([output, *torch.autograd.grad(output.float().square().sum(), tensors)])
+            except (RuntimeError, TypeError, NotImplementedError) as error:  # not built for this card, or another form
+                logger.warning("packed rows attend segment by segment: %s", str(error).partition("\n")[0])
+                return False
+    if all(torch.allclose(one, other, rtol=5e-2, atol=5e-2) for one, other in zip(*results, strict=True)):
+        return True
+    logger.warning("packed rows attend segment by segment: the flash kernel differs on %s", device)
+    return False
 
 
 def cuda_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
     """Compute the same as `segment_attention`; (1, H, Q, D) stored as (1, Q, H, D)."""
-    if plan.sequences is None:
-        plan.sequences = sequences_of(plan, query.device)
+    sequences = plan.sequences or sequences_of(plan, query.device)
+    if not isinstance(query, FakeTensor):
+        plan.sequences = sequences  # for the other layers
     rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    output: Tensor = _Flash.apply(*rows, plan.sequences, options)
+    output: Tensor = _Flash.apply(*rows, sequences, options)
     return output.transpose(0, 1)[None]
 
 

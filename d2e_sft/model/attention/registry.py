@@ -1,8 +1,7 @@
 """Attention over packed rows, registered with transformers under its own names.
 
 With `packed=PackedAttention(...)` in a model's forward, each layer follows that plan; with `row_cache=RowCache(...)`,
-each attends one new token per row (decoding). `d2e_by_branch` computes only the (ancestor, branch) pairs that exist;
-`d2e_flex` passes the same pattern to torch's compiled flex_attention (CUDA).
+each attends one new token per row (decoding). `d2e_by_branch` computes only the (ancestor, branch) pairs that exist.
 """
 
 from __future__ import annotations
@@ -17,13 +16,10 @@ from torch import Tensor, nn
 
 from d2e_sft.model.attention.cpu import branch_flash_attention
 from d2e_sft.model.attention.cuda import cuda_attention, cuda_kernel_takes
-from d2e_sft.model.attention.flex import flex_attention
 from d2e_sft.model.attention.segments import LayerOptions, segment_attention
 from d2e_sft.model.packing import AttentionPlan
 
 BY_BRANCH = "d2e_by_branch"
-FLEX = "d2e_flex"
-IMPLEMENTATIONS = (BY_BRANCH, FLEX)
 DENSE = ("sdpa", "eager")  # transformers' own, which take the pattern as a 4-D mask and compute masked pairs too
 
 KeysAndValues = dict[int, tuple[Tensor, Tensor]]  # by layer
@@ -42,7 +38,7 @@ class PackedAttention:
 
 
 def register(*, beside_compiled: bool = False) -> None:
-    """Register `IMPLEMENTATIONS` with transformers; safe to call again.
+    """Register `BY_BRANCH` with transformers; safe to call again.
 
     With `beside_compiled` torch.compile leaves attention over packed rows as it is in compiled layers: its pattern
     changes with every batch, so it would be compiled again for each. Only then is the compiler imported.
@@ -53,10 +49,9 @@ def register(*, beside_compiled: bool = False) -> None:
     if not beside_compiled and BY_BRANCH in AttentionInterface():
         return
     attending = torch.compiler.disable(attend) if beside_compiled else attend
-    for name, function in ((BY_BRANCH, partial(_by_branch, attending)), (FLEX, partial(attending, flex_attention))):
-        AttentionInterface.register(name, function)
-        # Outside packed rows they attend like sdpa, so they need its masks.
-        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    AttentionInterface.register(BY_BRANCH, partial(_by_branch, attending))
+    # Outside packed rows it attends like sdpa, so it needs its masks.
+    AttentionMaskInterface.register(BY_BRANCH, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 def placeholder_mask(device: torch.device) -> Tensor:

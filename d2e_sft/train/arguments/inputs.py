@@ -12,7 +12,7 @@ from transformers.trainer_utils import IntervalStrategy
 from d2e_sft.data.conversation import Loss
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
-from d2e_sft.model.attention.registry import IMPLEMENTATIONS
+from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
 from d2e_sft.objective.own import function_of
 from d2e_sft.train.arguments.config import D2EConfig
@@ -132,7 +132,7 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         )
     if isinstance(model, str):
         # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
-        attention = None if args.attention in IMPLEMENTATIONS else args.attention
+        attention = None if args.attention == BY_BRANCH else args.attention
         options = {"attention": attention, **{_LOADING[name]: value for name, value in given.items()}}
         if "dtype" in options:
             options["dtype"] = str(options["dtype"]).removeprefix("torch.")

@@ -11,25 +11,20 @@ import copy
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
-from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from d2e_sft.config.recipe import D2ESection, TrainSection
-from d2e_sft.model.attention.registry import FLEX, attend
 from d2e_sft.model.device import usable_device
-from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import Pairs, enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.attach import attach_objective
 
-_FLEX_SHAPES = "d2e_flex_shapes"
 # Part of an optimiser's name → number of state tensors per parameter; all others have two.
 _MOMENTS = {"schedule_free_sgd": 1, "sgd": 0, "adagrad": 1, "rmsprop": 1, "lion": 1, "ademamix": 3, "grokadamw": 3}
 
@@ -122,7 +117,6 @@ def estimate_memory(
         shadow = copy.deepcopy(model)
     with fake:
         _move(shadow, device)
-        _without_compilation(shadow)
         attach_objective(shadow, d2e, through_logits=layout.through_logits)
         if train.gradient_checkpointing:
             enable_checkpointing(shadow)
@@ -215,35 +209,3 @@ def _largest_layer(model: nn.Module) -> int:
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _without_compilation(model: Any) -> None:
-    """Replace compiled flex_attention by a stand-in that makes the same tensors."""
-    causal = bare_model(model)
-    if causal.config._attn_implementation != FLEX:
-        return
-    from transformers import AttentionInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
-
-    AttentionInterface.register(
-        _FLEX_SHAPES, partial(attend, lambda query, key, value, *_: _FlexShapes.apply(query, key, value))
-    )
-    AttentionMaskInterface.register(_FLEX_SHAPES, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-    causal.set_attn_implementation(_FLEX_SHAPES)
-
-
-class _FlexShapes(torch.autograd.Function):
-    """Keeps what flex_attention keeps: its inputs, its output and a log-sum-exp for each query."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        output = query.new_empty((*query.shape[:-1], value.shape[-1]))
-        normaliser = query.new_empty(query.shape[:-1], dtype=torch.float32)
-        ctx.save_for_backward(query, key, value, output, normaliser)
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value, _, _ = ctx.saved_tensors
-        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d2e_sft.model.attention.cpu import branch_flash_attention
-from d2e_sft.model.attention.cuda import cuda_attention
-from d2e_sft.model.attention.flex import flex_agrees, flex_attention
+from d2e_sft.model.attention.cuda import cuda_attention, kernel_agrees
 from d2e_sft.model.attention.registry import branch_attention
 from d2e_sft.model.attention.segments import LayerOptions, segment_attention
 from d2e_sft.model.packing import TokenForest, pack
@@ -103,14 +102,22 @@ def test_the_kernel_of_cuda_is_given_each_segment_with_its_path(
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("window", [None, 25])
-def test_flex_attention_follows_the_same_plan(forest: TokenForest, window: int | None) -> None:
-    # Forward only: torch has no backward of flex_attention on CPU, so it is not chosen there.
-    plan, options = forest.plan(0, forest.length), LayerOptions(0.3, window=window)
-    tensors = [tensor.detach() for tensor in qkv(plan.length, plan.end, torch.float32)]
-    expected = segment_attention(*tensors, plan, options)
-    torch.testing.assert_close(flex_attention(*tensors, plan, options), expected, rtol=1e-5, atol=1e-5)
-    assert not flex_agrees(torch.device("cpu"), heads=4, key_heads=2, width=16)
+@pytest.mark.parametrize("kernel", ["right", "wrong", "missing"])
+def test_a_kernel_of_cuda_that_is_wrong_or_missing_is_told_and_not_used(
+    kernel: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def other(query: Tensor, *tensors: Tensor, **form: Any) -> Any:
+        if kernel == "missing":
+            raise RuntimeError("no kernel image is available for execution on the device")
+        return flash_forward(query * (0.5 if kernel == "wrong" else 1), *tensors, **form)
+
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._forward", other)
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._backward", flash_backward)
+    kernel_agrees.cache_clear()
+    assert kernel_agrees(torch.device("cpu"), torch.float32, 16) == (kernel == "right")
+    expected = {"right": "", "wrong": "differs on cpu", "missing": "no kernel image"}[kernel]
+    assert expected in caplog.text
+    assert bool(caplog.text) == (kernel != "right")
 
 
 def test_the_flash_kernel_ignores_keys_outside_its_blocks(forest: TokenForest) -> None:

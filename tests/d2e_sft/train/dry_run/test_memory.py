@@ -16,7 +16,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 from d2e_sft.config.recipe import D2ESection, TrainSection, load_recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.model.attention.registry import FLEX, register
 from d2e_sft.model.device import PeakMemory
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
@@ -141,17 +140,6 @@ def test_what_saves_activations_shows(
 )
 def test_every_layout_is_estimated(kind: str, packing: str) -> None:
     assert estimate(tiny_model(kind), packing=packing).activations > 0
-
-
-def test_flex_attention_is_estimated_without_compiling_it(plain: MemoryEstimate) -> None:
-    model, d2e = tiny_model(), D2ESection()
-    register()
-    bare_model(model).set_attn_implementation(FLEX)
-    layout = Layout("shared_batch", FLEX)
-    batch = collator_for(layout, d2e, model.config)(encoded_rows(d2e, 2))
-    flex = estimate_memory(model, d2e, layout, batch, TrainSection(output_dir="x", bf16=False))
-    assert flex.activations == pytest.approx(plain.activations, rel=0.25)
-    assert model.config._attn_implementation == FLEX
 
 
 WHOLE = MemoryEstimate(weights=800, gradients=400, optimizer=1600, activations=1000, largest_layer=50)
