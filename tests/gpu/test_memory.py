@@ -29,7 +29,7 @@ def held(machine: Machine) -> int:
 
 
 def peak_of(machine: Machine, known: Any, act: Any, before: int) -> int:
-    """Bytes that an act holds at most: of the allocator on CUDA, beyond those held `before`, else of living tensors."""
+    """Bytes that an act holds at most: of the allocator on CUDA, beyond `before`, else of living tensors."""
     if machine.on_cuda:
         gc.collect()
         torch.cuda.synchronize()
@@ -77,9 +77,7 @@ def test_the_chunked_loss_is_the_whole_one_at_262k_words_in_less_memory(
 
     known = [head, targets, *start]
     chunk_rows = max(1, CHUNK_ELEMENTS // VOCABULARY) if machine.on_cuda else 2
-    peaks = {
-        name: peak_of(machine, known, lambda n=name: run(n, chunk_rows), before) for name in ("chunked", "whole")
-    }
+    peaks = {name: peak_of(machine, known, lambda n=name: run(n, chunk_rows), before) for name in ("chunked", "whole")}
     for ours, theirs in zip(results["chunked"], results["whole"], strict=True):
         assert (ours - theirs).norm() <= 1e-4 * theirs.norm()
     record_property("peak_mib", {name: round(peak / 2**20) for name, peak in peaks.items()})

@@ -1,7 +1,7 @@
 """Attention over a packed row in one call of torch's flash kernel for CUDA: one sequence for each segment.
 
 A segment's keys are those of its path, gathered; the kernel aligns the last query with the last key, so its causal
-form is a segment's pattern. Nothing is compiled. The backward gathers again in place of keeping the keys, and sums the
+form is a segment's pattern. Nothing is compiled. The backward gathers again instead of keeping the keys, and sums the
 gradients of a key that several branches read in float32.
 """
 

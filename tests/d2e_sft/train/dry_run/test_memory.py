@@ -17,8 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 from d2e_sft.config.recipe import D2ESection, TrainSection, load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.model.device import PeakMemory
-from d2e_sft.model.forward import bare_model
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
 from d2e_sft.train.dry_run.costs import Speed
 from d2e_sft.train.dry_run.memory import (
