@@ -58,13 +58,13 @@ def kernel_agrees(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     forest = pack([[[*prefix, *range(100, 140)], [*prefix, *range(200, 230)]]]).forest
     generator = torch.Generator().manual_seed(0)
     shapes = ((1, 4, forest.length, width), *2 * ((1, 2, forest.length, width),))
-    tensors = [torch.randn(s, generator=generator).to(device, dtype).requires_grad_() for s in shapes]
+    query, key, value = (torch.randn(s, generator=generator).to(device, dtype).requires_grad_() for s in shapes)
     results = []
     with torch.enable_grad():
         for attention in (cuda_attention, segment_attention):
             try:
-                output = attention(*tensors, forest.plan(0, forest.length), LayerOptions(width**-0.5))
-                results.append([output, *torch.autograd.grad(output.float().square().sum(), tensors)])
+                output = attention(query, key, value, forest.plan(0, forest.length), LayerOptions(width**-0.5))
+                results.append([output, *torch.autograd.grad(output.float().square().sum(), (query, key, value))])
             except (RuntimeError, TypeError, NotImplementedError) as error:  # not built for this card, or another form
                 logger.warning("packed rows attend segment by segment: %s", str(error).partition("\n")[0])
                 return False

@@ -12,7 +12,6 @@ import torch
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.sample import EventSample
-from d2e_sft.model.attention.registry import FLEX
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel, load_tokenizer, without_weights
@@ -143,8 +142,7 @@ def planned(recipe: Recipe, where: Where) -> Planned:
     if adapter is not None and not where.reads_weights:
         adapter.init_lora_weights = True  # other initial values are computed from the weights
     model = wrapped_in_adapter(loaded.model, adapter, recipe.model.name)
-    attention = recipe.model.attention or (FLEX if where.gpu is not None else None)
-    layout = choose_layout(model, recipe.d2e, recipe.train.packing, attention)
+    layout = choose_layout(model, recipe.d2e, recipe.train.packing, recipe.model.attention)
     collate = collator_for(layout, recipe.d2e, model.config, pad_id(loaded.tokenizer))
     rows = training.dataset
     if recipe.d2e.prefers:

@@ -1,0 +1,72 @@
+"""CUDA's flash kernel is given the pattern of a packed row; a stand-in takes the kernel's place on a CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from d2e_sft.model.attention.cuda import cuda_attention, kernel_agrees
+from d2e_sft.model.attention.segments import LayerOptions, segment_attention
+from d2e_sft.model.packing import TokenForest
+from tests.d2e_sft.model.attention.cases import qkv, with_gradients
+
+
+def flash_forward(query: Tensor, key: Tensor, value: Tensor, *options: Any, **form: Any) -> tuple[Tensor, ...]:
+    """What CUDA's flash kernel promises, sequence by sequence: the last query of each sees its last key."""
+    q_starts, k_starts, longest_q, longest_k, dropout, causal, _ = options
+    assert (dropout, causal, form["window_size_right"]) == (0.0, True, None)
+    assert (longest_q, longest_k) == (q_starts.diff().max(), k_starts.diff().max())
+    parts = []
+    for i in range(len(q_starts) - 1):
+        q, k = query[q_starts[i] : q_starts[i + 1]], slice(k_starts[i], k_starts[i + 1])
+        keys, values = (tensor[k].repeat_interleave(query.shape[1] // key.shape[1], dim=1) for tensor in (key, value))
+        distance = torch.arange(len(keys) - len(q), len(keys))[:, None] - torch.arange(len(keys))
+        seen = (distance >= 0) & (distance <= (len(keys) if (left := form["window_size_left"]) is None else left))
+        scores = torch.einsum("qhd,khd->hqk", q, keys) * form["scale"]
+        parts.append(torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -torch.inf).softmax(-1), values))
+    return (torch.cat(parts), *4 * (torch.zeros(0),))
+
+
+def flash_backward(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *options: Any, **form: Any) -> Any:
+    tensors = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
+    with torch.enable_grad():
+        output = flash_forward(*tensors, *options[2:8], False, **form)[0]
+    return torch.autograd.grad(output, tensors, gradient)
+
+
+@pytest.mark.parametrize("window", [None, 25])
+def test_the_kernel_of_cuda_is_given_each_segment_with_its_path(
+    forest: TokenForest, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel itself runs on a GPU alone (tests/gpu); here is what it is given, and what becomes of its gradients.
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._forward", flash_forward)
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._backward", flash_backward)
+    for start, end in ((0, forest.length), (0, forest.lead), (forest.lead, forest.length)):
+        plan, options = forest.plan(start, end), LayerOptions(0.3, window=window)
+        tensors = qkv(plan.length, end, torch.float32)
+        ours, expected = (
+            with_gradients(attention(*tensors, plan, options), tensors)
+            for attention in (cuda_attention, segment_attention)
+        )
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["right", "wrong", "missing"])
+def test_a_kernel_of_cuda_that_is_wrong_or_missing_is_told_and_not_used(
+    kernel: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def other(query: Tensor, *tensors: Tensor, **form: Any) -> Any:
+        if kernel == "missing":
+            raise RuntimeError("no kernel image is available for execution on the device")
+        return flash_forward(query * (0.5 if kernel == "wrong" else 1), *tensors, **form)
+
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._forward", other)
+    monkeypatch.setattr("d2e_sft.model.attention.cuda._backward", flash_backward)
+    kernel_agrees.cache_clear()
+    assert kernel_agrees(torch.device("cpu"), torch.float32, 16) == (kernel == "right")
+    expected = {"right": "", "wrong": "differs on cpu", "missing": "no kernel image"}[kernel]
+    assert expected in caplog.text
+    assert bool(caplog.text) == (kernel != "right")
