@@ -68,7 +68,8 @@ def kernel_agrees(device: torch.device, dtype: torch.dtype, width: int) -> bool:
             except (RuntimeError, TypeError, NotImplementedError) as error:  # not built for this card, or another form
                 logger.warning("packed rows attend segment by segment: %s", str(error).partition("\n")[0])
                 return False
-    if all(torch.allclose(one, other, rtol=5e-2, atol=5e-2) for one, other in zip(*results, strict=True)):
+    # Rounding in 16 bits moves the whole by less than a hundredth; a wrong pattern moves it by its own size.
+    if all((one - other).norm() <= 0.05 * other.norm() for one, other in zip(*results, strict=True)):
         return True
     logger.warning("packed rows attend segment by segment: the flash kernel differs on %s", device)
     return False
