@@ -1,4 +1,4 @@
-"""Draw the pictures of the studies on the habit task from the rows in docs/results.
+"""Draw the pictures of the studies on habits from the rows in docs/results.
 
 `python docs/habit_pictures.py`; a test compares the pictures with the rows.
 """
@@ -23,7 +23,6 @@ from eval.sweep.rows import WITHOUT_CONTEXT, read_rows
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"
-AXES = ["seed", "strength", "data", "objective"]
 STRENGTH, DEBIASED = 0.95, "d2e:alpha=0.5"
 NAMES = {
     "sft": "SFT",
@@ -34,7 +33,9 @@ NAMES = {
     "teacher": "teacher",
     "product": "product",
     "prefer": "prefer (DPO)",
+    "no-debias": "KL term, nothing subtracted",
 }
+DATA = {"swapped": ", swapped data", "likelihood": ", refined by likelihood"}
 Found = dict[Way, list[Curve]]
 
 
@@ -44,6 +45,12 @@ class Study(NamedTuple):
     rows: str
     shown: tuple[tuple[str, str, str], ...]
     title: str = ""
+    strength: float | None = STRENGTH  # of the habit; None for rows without this axis
+    subsets: tuple[str, str] = ("aligned (the habit is right)", "conflict (the habit is wrong)")
+
+    def way(self, data: str, objective: str, decoder: str) -> Way:
+        strength = [] if self.strength is None else [("strength", self.strength)]
+        return Way((*strength, ("data", data), ("objective", objective)), decoder)
 
 
 HABIT = Study(
@@ -72,6 +79,23 @@ CHOOSING = Study(
     ),
 )
 
+REVISED = Study(
+    "revised.json",
+    (
+        ("swapped", "sft", PLAIN),
+        ("as-is", "teacher", PLAIN),
+        ("as-is", "d2e", DEBIASED),
+        ("as-is", "no-distill", DEBIASED),
+        ("swapped", "teacher", PLAIN),
+        ("likelihood", "d2e", DEBIASED),
+        ("as-is", "sft", PLAIN),
+        ("swapped", "prefer", PLAIN),
+        ("as-is", "no-debias", PLAIN),
+    ),
+    strength=None,
+    subsets=("passages as trained", "revised passages"),
+)
+
 FRONT = Study(
     "choosing-habit.json",
     (("as-is", "sft", PLAIN), ("as-is", "d2e", DEBIASED), ("swapped", "sft", PLAIN)),
@@ -81,33 +105,29 @@ The habit says garage. The context says barn.""",
 )
 
 
-def way(data: str, objective: str, decoder: str) -> Way:
-    """A way of the studies at the drawn strength."""
-    return Way((("strength", STRENGTH), ("data", data), ("objective", objective)), decoder)
-
-
 def found_in(study: Study) -> Found:
-    return ways(read_rows(RESULTS / study.rows), AXES)
+    axes = ["seed", *([] if study.strength is None else ["strength"]), "data", "objective"]
+    return ways(read_rows(RESULTS / study.rows), axes)
 
 
 def ways_picture(study: Study) -> Figure:
     """Aligned and conflict accuracy at the end of training: mean, 95 % interval and seeds."""
     found = found_in(study)
-    shown = [(one, found[way(*one)]) for one in study.shown if way(*one) in found]
+    shown = [(one, found[study.way(*one)]) for one in study.shown if study.way(*one) in found]
     figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1 + 0.2 * len(study.title.splitlines())), layout="constrained")
     panel = figure.add_subplot()
     for place, (_, curves) in enumerate(reversed(shown)):
-        for key, colour, shift in (("aligned", COLOURS[1], 0.14), ("conflict", COLOURS[0], -0.14)):
+        for (key, colour, shift), subset in zip(
+            (("aligned", COLOURS[1], 0.14), ("conflict", COLOURS[0], -0.14)), study.subsets, strict=True
+        ):
             ends = [100 * curve.last[key] for curve in curves]
             mean = over_seeds(ends)
-            label = f"{key} (the habit is {'right' if key == 'aligned' else 'wrong'})" if place == 0 else None
+            label = subset if place == 0 else None
             panel.barh(place + shift, mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
             panel.plot(ends, [place + shift] * len(ends), "o", color=colour, markersize=3.5)
             panel.plot([max(mean.low, 0), min(mean.high, 100)], [place + shift] * 2, color="#444444", linewidth=1)
     called = NAMES | ({"d2e": "D²E-SFT"} if study.title else {})
-    names = [
-        f"{called[objective]}{', swapped data' if data == 'swapped' else ''}" for (data, objective, _), _ in shown
-    ]
+    names = [called[objective] + DATA.get(data, "") for (data, objective, _), _ in shown]
     seeds = [f"{name} ({len(curves)})" for name, (_, curves) in zip(names, shown, strict=True)]
     panel.set_yticks(range(len(shown)), list(reversed(seeds)), fontsize=9)
     panel.set(xlim=(0, 101))
@@ -122,7 +142,7 @@ def ways_picture(study: Study) -> Figure:
 def mechanism_picture(study: Study) -> Figure:
     """Answers during training: the habit without the context, and both kinds of rows with it."""
     found = found_in(study)
-    objectives = [name for name in ("sft", "d2e", "d2e-original") if way("as-is", name, PLAIN) in found]
+    objectives = [name for name in ("sft", "d2e", "d2e-original") if study.way("as-is", name, PLAIN) in found]
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     panels = figure.subplots(1, len(objectives), sharey=True, squeeze=False)[0]
     for panel, objective in zip(panels, objectives, strict=True):
@@ -134,7 +154,7 @@ def mechanism_picture(study: Study) -> Figure:
             (decoder, "conflict", COLOURS[0], "-", "answers as decoded: conflict"),
         )
         for answered, key, colour, style, label in lines:
-            _draw(panel, found.get(way("as-is", objective, answered), []), key, colour, style, label)
+            _draw(panel, found.get(study.way("as-is", objective, answered), []), key, colour, style, label)
         panel.set_title(f"{NAMES[objective].replace(', gradient', chr(10) + 'gradient')}", fontsize=9)
         panel.set(ylim=(-3, 103), xlabel=f"training steps ({told})")
         panel.xaxis.label.set_fontsize(8)
@@ -208,6 +228,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "habit-mechanism": partial(mechanism_picture, HABIT),
     "front": partial(ways_picture, FRONT),
     "choosing-ways": partial(ways_picture, CHOOSING),
+    "revised-ways": partial(ways_picture, REVISED),
     "choosing-alpha": partial(alpha_picture, "choosing-alpha.json"),
 }
 
