@@ -126,13 +126,13 @@ def ways_picture(study: Study) -> Figure:
             panel.barh(place + shift, mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
             panel.plot(ends, [place + shift] * len(ends), "o", color=colour, markersize=3.5)
             panel.plot([max(mean.low, 0), min(mean.high, 100)], [place + shift] * 2, color="#444444", linewidth=1)
-    called = NAMES | ({"d2e": "D²E-SFT"} if study.title else {})
+    called = NAMES | ({"d2e": "D²E-SFT"} if study.title or study.strength is None else {})
     names = [called[objective] + DATA.get(data, "") for (data, objective, _), _ in shown]
     seeds = [f"{name} ({len(curves)})" for name, (_, curves) in zip(names, shown, strict=True)]
     panel.set_yticks(range(len(shown)), list(reversed(seeds)), fontsize=9)
     panel.set(xlim=(0, 101))
     figure.suptitle(study.title, fontsize=10, x=0.01, horizontalalignment="left")
-    panel.set_xlabel("accuracy, percent (bars: mean; lines: 95 % interval; points: seeds)", fontsize=9)
+    panel.set_xlabel("accuracy, percent\n(bars: mean; lines: 95 % interval; points: seeds)", fontsize=9)
     figure.legend(
         loc="outside lower right" if study.title else "outside upper right", frameon=False, ncols=2, fontsize=9
     )
