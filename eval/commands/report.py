@@ -37,7 +37,7 @@ _WRITTEN = "wrote {} ({:.1f} MB)"
 @click.option(
     "--samples",
     type=click.IntRange(min=0),
-    default=6,
+    default=5,
     show_default=True,
     help="Number of samples that can be read without scripts.",
 )
@@ -60,11 +60,12 @@ def report(
 ) -> None:
     """Write an HTML report of one or more runs, and print its verdicts.
 
-    The page is one file for screen, phone and print. It has a verdict on each RUN against the first, one picture,
-    scores with intervals and differences, error patterns from `d2e errors`, training curves, recipes and environments.
-    Its browser shows every sample with all answers, searchable and filtered by changes between runs.
+    The page is one file for screen, phone and print. It opens with the result of the last RUN against the first: a
+    sentence, large numbers and one picture. Then come a verdict on each RUN, scores with intervals and differences,
+    samples, error patterns from `d2e errors`, training curves, recipes and environments. Its browser shows every
+    sample with all answers, the changed ones first, searchable and filtered.
 
-    For crepe, openpi2, boxes, wiqa and lm-eval: verdicts, a picture, the paper's measures, and changed items.
+    For crepe, openpi2, boxes, wiqa and lm-eval: the same opening, the paper's measures, and changed items.
 
     Example: d2e report runs/base runs/sft runs/d2e --out report.html
 

@@ -25,6 +25,11 @@ class RunResult:
     label: str
     folder: Path
 
+    @property
+    def home(self) -> Path:
+        """The run's folder, which for a checkpoint is the one above it."""
+        return self.path.parent if _is_checkpoint(self.path.name) else self.path
+
 
 Run = TypeVar("Run", bound=RunResult)
 
@@ -134,17 +139,24 @@ def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
 
 
 def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """The runs' names, with enough of their paths to be distinct; UserError if a folder is given twice."""
+    """The runs' names, with enough of their paths to be distinct; a checkpoint's has its run's (`d2e/checkpoint-30`).
+
+    UserError if a folder is given twice.
+    """
     parts = [path.resolve().parts for path in paths]
     labels = []
     for path, own in zip(paths, parts, strict=True):
         if parts.count(own) > 1:
             raise UserError(f"{path}: the same run folder is given twice", remedy="name each run once")
-        depth = 1
+        depth = 2 if _is_checkpoint(own[-1]) else 1
         while depth < len(own) and sum(other[-depth:] == own[-depth:] for other in parts) > 1:
             depth += 1
         labels.append("/".join(own[-depth:]))
     return labels
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name.startswith("checkpoint-")
 
 
 def _load_run(path: Path, label: str, bench: str) -> ScoredRun:

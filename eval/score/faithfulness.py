@@ -113,7 +113,7 @@ def measures_of(prediction: Prediction) -> dict[str, float]:
     """Return field of `FaithfulnessScores` → one prediction's value, without the undefined ones."""
     said, context, gold = " ".join(prediction.answer), prediction.context, prediction.gold
     found: dict[str, float | None] = {
-        "contained": float(any(contains(said, one) for one in gold)),
+        "contained": float(contains_answer(prediction)),
         "context_recall": context_recall(said, gold, context),
         "answer_in_context": answer_in_context(said, context),
         "claim_overlap": claim_overlap(said, context),
@@ -122,6 +122,12 @@ def measures_of(prediction: Prediction) -> dict[str, float]:
         is_accepted = prediction.subset == "unanswerable" and exact_match(said, gold) == 1
         found["refusal"] = float(is_accepted or refuses(said))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def contains_answer(prediction: Prediction) -> bool:
+    """Return whether a free answer contains an accepted one as whole words."""
+    said = " ".join(prediction.answer)
+    return has_free_answer(prediction) and any(contains(said, gold) for gold in prediction.gold)
 
 
 def has_free_answer(prediction: Prediction) -> bool:

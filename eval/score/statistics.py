@@ -5,9 +5,8 @@ scores have few distinct values (exact match has two); then this is the ordinary
 its memory and time. If nearly all values differ, each sample is drawn on its own. An average over groups resamples
 within each group (a stratified bootstrap), since only the samples are drawn, not the groups.
 
-A resample of equal scores is always the same, so the bootstrap gives them an interval of width 0, and too narrow a one
-to proportions of few samples. These have exact intervals instead (Clopper and Pearson 1934); several proportions are
-combined by their distances to their bounds (MOVER, Zou and Donner 2008).
+Resamples of equal scores are all the same, so their interval would have width 0. They and proportions of few samples
+have exact intervals (Clopper and Pearson 1934), combined by distances to their bounds (MOVER, Zou and Donner 2008).
 
 SciPy's `bootstrap` and `permutation_test` hold all resamples in memory and know neither groups nor Holm's correction.
 """
@@ -84,14 +83,13 @@ def bootstrap_gap(
     Args:
         first: G arrays, each (n_g,) scores; `second` has G arrays (m_g,) of other samples. Both are resampled.
 
-    Raises:
-        ValueError: the two differ in groups, or something is empty.
+    ValueError if the two differ in groups, or something is empty.
     """
     ones, others = _checked(first), _checked(second)
     pairs = list(zip(ones, others, strict=True))
     if _need_exact([*ones, *others]):
-        signed = [(sign, group) for sign, own in ((1, ones), (-1, others)) for group in own]
-        return exact_interval([(sign / len(pairs), float(group.mean()), group.size) for sign, group in signed])
+        signed = [(sign / len(pairs), group) for sign, own in ((1, ones), (-1, others)) for group in own]
+        return exact_interval([(weight, float(group.mean()), group.size) for weight, group in signed])
     rng = np.random.default_rng(seed)
     gaps = [_resampled_means(one, rng, resamples) - _resampled_means(other, rng, resamples) for one, other in pairs]
     low, high = np.quantile(np.mean(gaps, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -109,8 +107,7 @@ def bootstrap_ratio(
     Args:
         parts: G arrays, each (n_g,); `rests` has the same samples' other value, in the same order.
 
-    Raises:
-        ValueError: the two differ in groups or in a group's length, or something is empty.
+    ValueError if the two differ in groups or in a group's length, or something is empty.
     """
     ps, rs = _checked(parts), _checked(rests)
     p, r = _average(ps), _average(rs)
@@ -139,8 +136,7 @@ def paired_average(
     Args:
         first: G arrays, each (n_g,) scores of one system; `second` those of the other on the same samples, in order.
 
-    Raises:
-        ValueError: the two differ in groups or in a group's length, or something is empty.
+    ValueError if the two differ in groups or in a group's length, or something is empty.
     """
     before, after = _checked(first), _checked(second)
     for one, other in zip(before, after, strict=True):
@@ -190,21 +186,15 @@ def exact_interval(terms: Sequence[tuple[float, float, int]]) -> Interval:
 
 def exact_change(changes: Sequence[ArrayLike]) -> Interval:
     """Return the mean of G groups' mean changes in [−1, 1] with an interval from the shares that rose and fell."""
-    sides = [(sign, np.maximum(sign * np.asarray(own), 0)) for own in changes for sign in (1, -1)]
-    return exact_interval([(sign / len(changes), float(own.mean()), own.size) for sign, own in sides])
+    parts = [(sign, np.maximum(sign * np.asarray(own), 0)) for own in changes for sign in (1, -1)]
+    return exact_interval([(sign / len(changes), float(own.mean()), own.size) for sign, own in parts])
 
 
 def _need_exact(groups: Sequence[_Floats]) -> bool:
     """Whether all groups have equal scores, or all are proportions and one has equal scores or few."""
-    constant = [_constant(group) for group in groups]
-    if all(constant):
-        return True
+    constant = [bool(group.min() == group.max()) for group in groups]
     is_small = any(constant) or any(group.size <= FEW for group in groups)
-    return is_small and all(np.isin(group, (0, 1)).all() for group in groups)
-
-
-def _constant(scores: _Floats) -> bool:
-    return bool(scores.min() == scores.max())
+    return all(constant) or (is_small and all(np.isin(group, (0, 1)).all() for group in groups))
 
 
 def _bootstrapped(scores: Sequence[_Floats], seed: int, resamples: int) -> Interval:

@@ -1,7 +1,7 @@
 """Matplotlib figures as inline SVG, in one style.
 
 There is no pyplot and no global state. Series differ by colour (Okabe and Ito's palette, safe for colour-blind
-readers) and, for print, by hatch or line style.
+readers) and, for print, by hatch, marker or line style.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from d2e_sft.util.files import replacing
 INK = "#222222"  # not black, SVG's default: matplotlib omits that, so a page could not change it
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", INK)
 HATCHES = ("", "///", "...", "xxx", "---")
+MARKERS = "os^DvPX"
 LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 WIDTH = 5.0  # inches: fits a phone unshrunk
 STYLE = {

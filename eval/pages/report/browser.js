@@ -2,8 +2,10 @@
 //
 // A sample is [group, id, context, question, options, gold, answers], and of each run's answer there is
 // [right, F1 in percent, answers or null, output, pattern or -1, reason or -1]. Texts are places in `data.texts`.
-// Where samples have subsets, their habits stand behind the answers, and 1 behind an answer that is wrong and the habit.
+// A wrong answer that is the habit (1) or contains an accepted answer (2) has the sum of these at its end. Where samples
+// have subsets, their habits stand behind the answers.
 
+const FIRST = 5;
 const PAGE = 20;
 const PAIR = [["fixed", "Fixed"], ["broken", "Broken"], ["right", "Both right"], ["wrong", "Both wrong"]];
 const SINGLE = [["right", "Right"], ["wrong", "Wrong"]];
@@ -54,13 +56,15 @@ function update() {
   browser.terms = now.search.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = samplesWith(browser.terms);
   const counts = {};
-  browser.found = data.samples.filter((sample) => {
+  const found = data.samples.filter((sample) => {
     const group = data.groups[sample[0]];
     if (FACETS.some((facet, i) => now[facet] && group[i] !== now[facet]) || !matches(sample)) return false;
     const kind = kindOf(sample, now.from, now.to);
     counts[kind] = (counts[kind] || 0) + 1;
     return !now.change || kind === now.change;
   });
+  const changed = (sample) => sample[6][now.from][0] !== sample[6][now.to][0];
+  browser.found = [...found.filter(changed), ...found.filter((sample) => !changed(sample))];
   const all = Object.values(counts).reduce((sum, count) => sum + count, 0);
   document.querySelectorAll("#filters [name=change]").forEach((radio) => {
     radio.nextElementSibling.lastElementChild.textContent = (radio.value ? counts[radio.value] || 0 : all).toLocaleString("en");
@@ -72,7 +76,7 @@ function update() {
 }
 
 function showMore() {
-  const next = browser.found.slice(browser.shown, browser.shown + PAGE), now = state();
+  const now = state(), next = browser.found.slice(browser.shown, browser.shown + (browser.shown ? PAGE : FIRST));
   const cards = next.map((sample) => card(sample, now));
   by("cards").append(...cards);
   browser.shown += next.length;
@@ -147,11 +151,12 @@ function card(sample, now) {
     element("div", { className: "runs" }, ...answers.map((one, run) => answer(one, data.runs[run], left))));
 }
 
-function answer([right, f1, said, output, pattern, reason, habitual], label, left) {
+function answer([right, f1, said, output, pattern, reason, note = 0], label, left) {
   const { data } = browser;
   const aside = [];
   if (!right) aside.push(`F1 ${f1.toFixed(1)}`);
-  if (habitual) aside.push("the habit");
+  if (note & 1) aside.push("the habit");
+  if (note & 2) aside.push("contains the answer");
   if (pattern >= 0) aside.push(data.patterns[pattern]);
   const box = element("div", { className: `said ${right ? "right" : "wrong"}` },
     element("div", {}, element("span", { className: "verdict" }, right ? "✓ right" : "✗ wrong"), ` · ${label}`,

@@ -19,6 +19,7 @@ from eval.compare.runs import ScoredRun
 from eval.pages.report.facts import Instruction
 from eval.pages.report.patterns import PATTERN_PARTS
 from eval.pages.report.samples import OUTCOMES, choose_samples, in_turns, shown
+from eval.score.faithfulness import contains_answer
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import group_of
 from eval.score.subsets import gives
@@ -90,7 +91,7 @@ def _in_order(runs: Sequence[ScoredRun], limit: int | None) -> list[SampleKey]:
     keys = list(in_turns(list(members.values())))
     if limit is None or limit >= len(keys):
         return keys
-    chosen = {(one.sample.dataset, one.sample.id) for one in choose_samples(runs, limit)}
+    chosen = {(one.sample.dataset, one.sample.id) for one in choose_samples(runs, limit, changed_first=False)}
     return [key for key in keys if key in chosen]
 
 
@@ -108,7 +109,10 @@ def packed(data: Mapping[str, Any]) -> tuple[str, str]:
 def _answer(
     prediction: Prediction, key: SampleKey, patterns: RunPatterns | None, number: Callable[[str], int]
 ) -> list[Any]:
-    """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1, and 1 if wrong with the habit]."""
+    """[right, F1 in percent, answers or null, output, pattern or -1, reason or -1, and a note on a wrong answer].
+
+    The note is the sum of 1 if the answer is the habit and 2 if it contains an accepted answer; 0 is left out.
+    """
     pattern = reason = -1
     error = None if patterns is None else patterns.errors.get(key)
     if error is not None and patterns is not None:
@@ -116,6 +120,7 @@ def _answer(
         # A reason may quote a sample whose texts are left out.
         hidden = not prediction.question or patterns.method == "by rule"
         reason = -1 if hidden else number(shown(error.reason))
+    note = 0 if prediction.right else gives(prediction, prediction.habit) + 2 * contains_answer(prediction)
     return [
         int(prediction.right),
         round(100 * prediction.f1, 1),
@@ -123,5 +128,5 @@ def _answer(
         number(shown(prediction.output)) if prediction.question else -1,
         pattern,
         reason,
-        *([1] if not prediction.right and gives(prediction, prediction.habit) else []),
+        *([note] if note else []),
     ]

@@ -105,7 +105,7 @@ def _training(run: ScoredRun, training: Training | None) -> dict[str, Any]:
             "training steps": training.steps,
             "training tokens/s": None if speed is None else f"{speed:,.0f} (median)",
         }
-    if (path := run.path / DATA_FILE).is_file():  # a base model has none
+    if (path := run.home / DATA_FILE).is_file():  # a base model has none
         remedy = "copy it again from where the run was trained, or remove it"
         record = read_json_as(DataRecord, path, "the record of a training", remedy)
         source = record.source

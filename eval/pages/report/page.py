@@ -27,12 +27,14 @@ from eval.compare.tables import context_table, faithfulness_tables, gain_table, 
 from eval.compare.verdicts import verdict_words, verdicts
 from eval.pages.report.browser import browser_data, change_table, packed
 from eval.pages.report.facts import instructions, run_facts
+from eval.pages.report.headline import headline_of, headline_of_measures
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
-from eval.pages.report.plots import MOST_MEASURES, label_shares, measures_figure, score_bars
+from eval.pages.report.plots import MOST_MEASURES, label_shares, measures_figure, score_dots
 from eval.pages.report.reading import subset_chart
 from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
 from eval.pages.report.training import curves, read_training
 from eval.score.counts import score_of
+from eval.score.faithfulness import contains_answer
 
 _MOST_ITEMS = 200  # listed for each run
 _FACTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", "max_samples", "seed", "date")
@@ -42,7 +44,7 @@ _FACTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", 
 class ReportOptions:
     """Options of the page, like those of `d2e report`; None means all samples, and the benchmark's name as title."""
 
-    samples: int = 6
+    samples: int = 5
     browse: int | None = None
     no_texts_of: Collection[str] = ()
     title: str | None = None
@@ -81,12 +83,13 @@ def render_page(
     context: dict[str, Any] = {
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
+        "headline": headline_of(comparison),
         "tables": _tables(comparison),
         "subset_chart": None if subsets is None else subset_chart(subsets),
         "verdicts": verdicts(comparison),
         "verdict_words": verdict_words(comparison),
         "small_note": small_note(comparison.small_subsets),
-        "bars": score_bars(comparison),
+        "dots": score_dots(comparison),
         "shares": label_shares(comparison),
         "patterns": patterns,
         "pattern_table": pattern_table(runs, patterns),
@@ -98,10 +101,12 @@ def render_page(
         "left_out": sorted(options.no_texts_of),
         "facts": run_facts(runs, trainings),
         "instructions": told,
-        "details": [(run.label, _recipe(run.path)) for run in runs],
+        "details": [(run.label, _recipe(run.home)) for run in runs],
     }
     context["contents"] = _contents(comparison, context)
-    return pages.render_page(Path(__file__).with_name("page.html"), {"shown": shown}, **context)
+    return pages.render_page(
+        Path(__file__).with_name("page.html"), {"shown": shown, "contains_answer": contains_answer}, **context
+    )
 
 
 def _tables(comparison: Comparison) -> dict[str, Any]:
@@ -122,7 +127,6 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
     parts = [
         ("reading", "Use of the context", by_subset),
         ("groups", "Picture", not by_subset),
-        ("samples", "Samples", True),
         ("subsets", "Scores by subset", by_subset),
         ("faithfulness", "Faithfulness", by_subset and bool(comparison.faithfulness)),
         ("by-group", "Scores by group", by_subset),
@@ -132,6 +136,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("labels", "Labels", not by_subset and context["shares"] is not None),
         ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
         ("subsets", "Scores by subset", not by_subset and comparison.subsets is not None),
+        ("samples", "Samples", True),
         ("errors", "Errors", bool(context["patterns"])),
         ("curves", "Training", bool(context["curves"])),
         ("runs", "Recipes", True),
@@ -168,6 +173,7 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
         Path(__file__).with_name("measures.html"),
         title=title or f"Results on {comparison.bench}",
         comparison=comparison,
+        headline=headline_of_measures(comparison),
         table=measure_table(comparison),
         verdicts=measure_verdicts(comparison),
         picture=inline_svg(measures_figure(comparison), f"{comparison.bench}: scores of {labels}"),

@@ -1,4 +1,4 @@
-"""Plots: bars with intervals, stacked shares, lines over training steps."""
+"""Plots: dots with intervals, stacked shares, lines over training steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.html.figures import COLOURS, HATCHES, LINES, WIDTH, inline_svg, legend_name, styled, write_figure
+from d2e_sft.util.html.figures import (
+    COLOURS,
+    HATCHES,
+    LINES,
+    MARKERS,
+    WIDTH,
+    inline_svg,
+    legend_name,
+    styled,
+    write_figure,
+)
 from eval.compare.compare import Comparison
 from eval.compare.figures import LABELS
 from eval.compare.measures.measure import MeasureComparison
@@ -21,6 +31,7 @@ from eval.score.subsets import AVERAGE
 
 MOST_MEASURES = 6  # the first measures are the main ones
 _ENDINGS = (".svg", ".png", ".pdf")
+_LINE = 0.36  # inches: the least height of a group, whose name has two lines
 _TITLE = 52  # characters of a title's line at most
 _MAX_POINTS = 200  # per curve; more are invisible at this width and cost bytes
 
@@ -46,17 +57,17 @@ def write_plot(comparison: MeasureComparison, file: Path) -> None:
 
 
 def measures_figure(comparison: MeasureComparison) -> Figure:
-    """Draw the first six measures, a bar for each result."""
+    """Draw the first six measures, a dot for each result."""
     rows = comparison.rows[:MOST_MEASURES]
     names = [f"{textwrap.fill(row.name, 20)}\n{row.n:,} {row.unit}" for row in rows]
-    return bar_figure("Score", names, comparison.labels, [row.scores for row in rows])
+    return dot_figure("Score", names, comparison.labels, [row.scores for row in rows])
 
 
 @styled
-def bar_figure(
+def dot_figure(
     title: str, groups: Sequence[str], labels: Sequence[str], scores: Sequence[Sequence[Interval]]
 ) -> Figure:
-    """Draw horizontal bars in percent with 95 % intervals, one block for each group.
+    """Draw scores in percent on one axis: a line for each group, and in it a dot with its 95 % interval for each run.
 
     Args:
         title: name of the metric.
@@ -64,27 +75,30 @@ def bar_figure(
         labels: R names of runs.
         scores: G × R scores as fractions.
     """
-    rows = len(groups) * (len(labels) + 0.6)
-    figure = Figure(figsize=(WIDTH, 0.9 + 0.19 * rows + 0.22 * len(labels)), layout="constrained")
+    line = max(_LINE, 0.14 * len(labels) + 0.16)
+    figure = Figure(figsize=(WIDTH, 0.7 + line * len(groups) + 0.22 * len(labels)), layout="constrained")
     axes = figure.add_subplot()
-    height = 1 / (len(labels) + 0.6)
     for index, label in enumerate(labels):
         column = [row[index] for row in scores]
-        axes.barh(
-            [place + (index - (len(labels) - 1) / 2) * height for place in range(len(groups))],
+        axes.errorbar(
             [100 * score.mean for score in column],
-            height=0.9 * height,
+            [place + (index - (len(labels) - 1) / 2) * 0.14 / line for place in range(len(groups))],
             xerr=error_lengths(column),
             label=legend_name(label),
+            fmt=MARKERS[index % len(MARKERS)],
             color=COLOURS[index % len(COLOURS)],
-            hatch=HATCHES[index % len(HATCHES)],
-            edgecolor="white",
-            linewidth=0,
-            error_kw={"elinewidth": 1.1, "ecolor": "#222222", "capsize": 2},
+            markersize=6,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            elinewidth=1.4,
+            clip_on=False,
         )
+    for place in range(1, len(groups)):
+        axes.axhline(place - 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
     axes.set_yticks(range(len(groups)), groups)
     axes.set_ylim(len(groups) - 0.5, -0.5)
-    axes.set_xlim(0, 100)
+    highest = max((100 * score.high for row in scores for score in row), default=100)
+    axes.set_xlim(0, min(100, 10 * (highest // 10 + 1)))
     axes.set_xlabel(f"{title}, percent")
     axes.grid(axis="x", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -182,16 +196,16 @@ _LABEL_PARTS = [
 ]
 
 
-def score_bars(comparison: Comparison) -> Markup:
-    """The mean of EM and F1 of each row with its interval."""
+def score_dots(comparison: Comparison) -> Markup:
+    """The mean of EM and F1 of each row with its interval; all samples first."""
     names = []
     for row in comparison.rows:
         name = f"{row.dataset}\n{row.relation}" + ("" if row.dataset == AVERAGE else f" · {row.format}")
         names.append("all" if row.dataset == "all" else name)
     scores = [[cell.mean for cell in row.cells] for row in comparison.rows]
-    figure = bar_figure("Mean of EM and F1", names, comparison.labels, scores)
+    figure = dot_figure("Mean of EM and F1", names, comparison.labels, scores)
     labels = ", ".join(comparison.labels)
-    return inline_svg(figure, f"Bar chart: Mean of EM and F1 of {labels}, with 95 % intervals")
+    return inline_svg(figure, f"Dots on one axis: Mean of EM and F1 of {labels}, with 95 % intervals")
 
 
 def label_shares(comparison: Comparison) -> Markup | None:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from d2e_sft.util.html.figures import COLOURS, inline_svg, styled
+from d2e_sft.util.html.figures import COLOURS, MARKERS, inline_svg, styled
 from eval.compare.subset_comparison import SubsetComparison
 from eval.pages.report.plots import error_lengths
 from eval.score.statistics import Interval
@@ -20,7 +20,6 @@ from eval.score.statistics import Interval
 _SIDE = 6.4  # inches
 _SPACE = 4.6  # percentage points between two names
 _LEGIBLE = 20  # with more points, names are smaller
-_MARKERS = "os^DvPX"
 _NOTE_PLACES = ((45.0, 7.0), (72.0, 24.0), (55.0, 32.0), (80.0, 60.0))  # below the diagonal
 
 
@@ -72,7 +71,7 @@ def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure
             [y],
             xerr=error_lengths([point.aligned]),
             yerr=error_lengths([point.conflict]),
-            fmt=_MARKERS[index % len(_MARKERS)],
+            fmt=MARKERS[index % len(MARKERS)],
             color=colour,
             markersize=11 if marked else 8,
             markeredgecolor="#222222" if marked else "white",

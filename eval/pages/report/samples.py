@@ -1,7 +1,8 @@
 """Choose the samples that the page shows in full, and remove texts that must not be passed on.
 
-Outcomes take turns (fixed, broken, both right, both wrong), and groups within an outcome, in the order of the file.
-The page is therefore reproducible and shows failures as readily as successes.
+Samples that changed come first. Outcomes take turns (fixed and broken, then both right and both wrong), and so do
+groups within an outcome, in the order of the file. The page is therefore reproducible and shows failures as readily
+as successes.
 
 Some datasets must not be passed on. The page can leave out their texts and outputs; scores, nli labels and ids stay.
 """
@@ -47,16 +48,21 @@ class ShownSample:
         return self.predictions[0]
 
 
-def choose_samples(runs: Sequence[ScoredRun], count: int) -> list[ShownSample]:
-    """Choose up to `count` samples, taking outcomes of the first and last run in turns."""
+def choose_samples(runs: Sequence[ScoredRun], count: int, *, changed_first: bool = True) -> list[ShownSample]:
+    """Choose up to `count` samples, taking outcomes of the first and last run in turns.
+
+    `changed_first` chooses others only after all samples that changed between these runs.
+    """
     outcomes = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
     by_outcome: dict[str, dict[GroupKey, list[SampleKey]]] = {name: {} for name in outcomes.values()}
     for key, first in runs[0].predictions.items():
         last = runs[-1].predictions[key]
         groups = by_outcome[outcomes[first.right, last.right]]
         groups.setdefault(group_of(first), []).append(key)
-    turns = [[(name, key) for key in in_turns(list(groups.values()))] for name, groups in by_outcome.items()]
-    chosen = list(in_turns(turns))[:count]
+    turns = {name: [(name, key) for key in in_turns(list(groups.values()))] for name, groups in by_outcome.items()}
+    changed = [name for (before, after), name in outcomes.items() if changed_first and before != after]
+    kinds = (changed, [name for name in turns if name not in changed])
+    chosen = [one for names in kinds for one in in_turns([turns[name] for name in names])][:count]
     return [ShownSample(name, tuple(run.predictions[key] for run in runs)) for name, key in chosen]
 
 

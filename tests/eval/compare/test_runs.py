@@ -64,6 +64,14 @@ def test_damaged_or_stale_scores_are_refused(tmp_path: Path) -> None:
         load_runs([one(tmp_path, "third", model=None)])
 
 
+def test_a_checkpoint_is_named_by_its_run(tmp_path: Path) -> None:
+    paths = [tmp_path / "d2e" / "checkpoint-30", tmp_path / "d2e" / "checkpoint-60", tmp_path / "sft"]
+    runs = load_runs([make_run(path, [prediction(1, True)]) for path in paths])
+    assert [run.label for run in runs] == ["d2e/checkpoint-30", "d2e/checkpoint-60", "sft"]
+    assert [run.home.name for run in runs] == ["d2e", "d2e", "sft"], "where recipe and data are recorded"
+    assert reference_first(runs, "sft")[0].label == "sft"
+
+
 def test_the_reference_is_named_by_label_or_path_and_stands_first(tmp_path: Path) -> None:
     runs = load_runs([make_run(tmp_path / name, [prediction(1, True)]) for name in ("base", "sft", "d2e")])
     for name in ("sft", str(tmp_path / "sft")):

@@ -85,12 +85,34 @@ def test_plots_are_well_formed_and_described(page: str) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_the_verdict_comes_first_then_a_picture_then_samples(page: str) -> None:
-    order = ["sft_$x$ against base: mean", "How to read this page", "Bar chart: Mean", 'id="samples"', 'id="scores"']
-    places = [page.index(part) for part in [*order, 'id="differences"', 'id="curves"', 'id="runs"']]
+def test_the_result_comes_first_then_a_picture_then_scores_then_samples(page: str) -> None:
+    order = ['<p class="headline">', '<div class="numbers">', "Dots on one axis: Mean", '<ul class="verdicts">']
+    parts = [
+        "How to read this page",
+        *(f'id="{name}"' for name in ("scores", "differences", "samples", "curves", "runs")),
+    ]
+    places = [page.index(part) for part in [*order, *parts]]
     assert places == sorted(places)
+    assert "_d2e scores 20.0 points higher than base; not decided with 5 samples." in page
+    numbers = re.findall(r'<span class="large">(.*?)</span>', page)
+    assert numbers == ["60.0 %", "60.0 %", "+20.0", "5"], "exact match, F1, the difference and the samples"
+    assert "points against base, paired: mean of EM and F1" in page
     [verdicts] = re.findall(r'<ul class="verdicts">(.*?)</ul>', page, flags=re.DOTALL)
     assert verdicts.count("not decided with 5 samples") == 2
+
+
+def test_the_headline_says_how_sure_a_difference_is(tmp_path: Path) -> None:
+    def opened(*rights: int) -> str:
+        runs = [
+            make_run(tmp_path / str(rights) / name, [choice(n, n < right) for n in range(60)])
+            for name, right in zip(("sft", "d2e"), rights, strict=False)
+        ]
+        return re.findall(r'<p class="headline">(.*?)</p>', render_page(load_runs(runs)))[0]
+
+    assert opened(20, 40) == "d2e scores 33.3 points higher than sft (p\u00a0&lt;0.001)."
+    assert opened(40, 38) == "d2e scores 3.3 points lower than sft; not decided with 60 samples."
+    assert opened(40, 40) == "d2e scores the same as sft; not decided with 60 samples."
+    assert opened(45) == "sft scores 75.0 % on 60 samples."
 
 
 def test_samples_show_each_outcome_with_colour_and_symbol(page: str) -> None:
@@ -135,7 +157,7 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     assert page.count('<p class="quiet">stories') == 1
 
 
-def test_a_phone_shows_the_page_without_sideways_scrolling_in_its_own_colours(page: str, tmp_path: Path) -> None:
+def test_a_phone_scrolls_tables_and_not_the_page_in_its_own_colours(page: str, tmp_path: Path) -> None:
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     with browser_tab(tmp_path) as tab:
         tab.open((tmp_path / "report.html").as_uri(), width=420)
@@ -145,7 +167,9 @@ def test_a_phone_shows_the_page_without_sideways_scrolling_in_its_own_colours(pa
         wide = (
             "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
         )
-        assert tab.evaluate(wide) == 0, "tables fit, too"
+        assert tab.evaluate(wide) > 0, "a wide table scrolls in its box"
+        sizes = "[...document.querySelectorAll('.scroll td')].map((one) => parseFloat(getComputedStyle(one).fontSize))"
+        assert tab.evaluate(f"Math.min(...{sizes})") >= 14, "in letters that can be read"
         colours = "['figure', 'svg text'].map((one) => getComputedStyle(document.querySelector(one)))"
         look = f"{colours}.map((style, i) => i ? style.fill : style.backgroundColor)"
         assert tab.evaluate(look) == ["rgb(255, 255, 255)", "rgb(28, 32, 36)"]
@@ -165,7 +189,9 @@ def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
     write_measures_page(runs, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;d2e against sft: accuracy +25.0 [" in page
-    assert page.index("not decided with 4 questions") < page.index("<h2>Scores</h2>")
+    assert "&lt;b&gt;d2e scores 25.0 points higher in accuracy than sft; not decided with 4 questions." in page
+    assert re.findall(r'<span class="large">(.*?)</span>', page) == ["75.0 %", "+25.0", "4"]
+    assert page.index('<p class="headline">') < page.index("<svg") < page.index("<h2>Scores</h2>")
     assert "2 better, 1 worse, 1 as before" in page
     assert "<b>d2e" not in page
     assert "<dt>alpha</dt>" in page

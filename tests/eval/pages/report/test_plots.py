@@ -11,27 +11,30 @@ from matplotlib.figure import Figure
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.figures import INK, inline_svg
 from eval.compare.measures.measure import compare_measures
-from eval.pages.report.plots import Curve, bar_figure, check_plot, line_chart, measures_figure, write_plot
+from eval.pages.report.plots import Curve, check_plot, dot_figure, line_chart, measures_figure, write_plot
 from eval.score.statistics import Interval
 from tests.eval.compare.measures.results import accuracy
 
 FOUND = compare_measures("wiqa", {"A": accuracy([1, 1, 0, 1]), "B": accuracy([1, 0, 0, 0])})
 
 
-def bars() -> str:
-    half = Interval(mean=0.5, low=0.4, high=0.6)
-    return str(inline_svg(bar_figure("F1", ["all"], ["one", "two"], [[half, half]]), "F1"))
+HALF = Interval(mean=0.5, low=0.4, high=0.6)
+
+
+def dots() -> str:
+    return str(inline_svg(dot_figure("F1", ["all"], ["one", "two"], [[HALF, HALF]]), "F1"))
 
 
 def test_runs_differ_by_more_than_colour() -> None:
     svg = str(line_chart("Loss", [Curve(n, name, [(1, 2.0), (2, 1.0)]) for n, name in enumerate(("one", "two"))]))
     dashes = re.findall(r"stroke-dasharray: ([^;\"]*)[^\"]*stroke-width: 1.6|stroke-width: 1.6", svg)
     assert len(set(dashes)) > 1
-    assert "url(#" in bars(), "the second run's bars are hatched"
+    markers = {line.get_marker() for line in dot_figure("F1", ["all"], ["a", "b"], [[HALF, HALF]]).axes[0].lines}
+    assert {"o", "s"} <= markers
 
 
 def test_what_is_black_or_white_on_paper_takes_the_colours_of_the_page() -> None:
-    svg = bars()
+    svg = dots()
     assert "stroke: var(--ink, #000000)" in svg
     assert "fill: var(--ground, #ffffff)" in svg
     assert "fill: var(--blue, #0072b2)" in svg, "lighter on a dark page"
@@ -44,9 +47,12 @@ def test_what_is_black_or_white_on_paper_takes_the_colours_of_the_page() -> None
     assert not fixed & {"#000000", "#222222", "#dddddd", "#ffffff"}
 
 
-def test_bars_of_measures_are_as_long_as_the_scores() -> None:
+def test_dots_of_measures_stand_at_the_scores_with_their_intervals() -> None:
     [axes] = measures_figure(FOUND).axes
-    assert [patch.get_width() for patch in axes.patches] == [75, 25]
+    assert [list(container[0].get_xdata()) for container in axes.containers] == [[75], [25]]
+    (bar,) = axes.containers[0][2]
+    known = FOUND.rows[0].scores[0]
+    assert bar.get_segments()[0][:, 0].tolist() == pytest.approx([100 * known.low, 100 * known.high])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["accuracy\n4 questions"]
 
 

@@ -73,12 +73,21 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> None:
     sections = re.findall(r'<(?:section|details) id="([a-z-]+)"', tagged)
-    assert sections[:6] == ["reading", "samples", "subsets", "faithfulness", "by-group", "scores"]
+    assert sections[:5] == ["reading", "subsets", "faithfulness", "by-group", "scores"]
+    assert sections.index("by-group") < sections.index("samples")
     assert tagged.index("uses the context more") < tagged.index("<nav"), "the verdict comes before everything"
     assert "Conflict accuracy against aligned accuracy of sft, d2e, teacher" in tagged
-    assert "Bar chart" not in tagged
+    assert tagged.index('<details id="by-group">') < tagged.index("Dots on one axis")
     anchors = re.findall(r'<a href="#([a-z-]+)">', tagged)
-    assert anchors[:5] == ["reading", "samples", "subsets", "faithfulness", "by-group"]
+    assert anchors[:5] == ["reading", "subsets", "faithfulness", "by-group", "samples"]
+
+
+def test_the_page_opens_with_the_last_run_on_conflict_rows_in_words_and_numbers(tagged: str) -> None:
+    sentence = "teacher answers 35.0 points more of the conflict rows right than sft; it uses the context more."
+    assert f'<p class="headline">{sentence}</p>' in tagged
+    assert re.findall(r'<span class="large">(.*?)</span>', tagged) == ["75.0 %", "22.5", "+35.0", "80"]
+    assert "habit gap in points, aligned − conflict (sft: 45.0)" in tagged
+    assert "rows: 40 aligned + 40 conflict" in tagged
 
 
 def test_the_section_says_the_verdicts_and_what_is_left_out(tagged: str) -> None:

@@ -13,13 +13,15 @@ from tests.eval.pages.report.test_page import without_scripts
 from tests.factories import choice, make_run, prediction
 
 
-def test_outcomes_take_turns_and_groups_take_turns_within_them(tmp_path: Path) -> None:
+def test_changed_samples_come_first_and_outcomes_and_groups_take_turns(tmp_path: Path) -> None:
     before = [prediction(n, right) for n, right in enumerate([False, False, True, True, True])]
     after = [prediction(n, right) for n, right in enumerate([True, True, True, False, True])]
     rows = {"before": [*before, choice(9, False)], "after": [*after, choice(9, True)]}
     runs = load_runs([make_run(tmp_path / name, own) for name, own in rows.items()])
     chosen = [(shown.outcome.split()[0], shown.sample.id) for shown in choose_samples(runs, 5)]
-    assert chosen == [("fixed", "s0"), ("broken", "s3"), ("right", "s2"), ("fixed", "s9"), ("right", "s4")]
+    assert chosen == [("fixed", "s0"), ("broken", "s3"), ("fixed", "s9"), ("fixed", "s1"), ("right", "s2")]
+    in_turn = [shown.outcome.split()[0] for shown in choose_samples(runs, 4, changed_first=False)]
+    assert in_turn == ["fixed", "broken", "right", "fixed"]
     assert choose_samples(runs, 99) == choose_samples(runs, 6)
     assert choose_samples(runs, 0) == []
 

@@ -11,7 +11,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
-from eval.pages.report.plots import score_bars
+from eval.pages.report.plots import score_dots
 from eval.pages.report.training import Training, curves, read_training
 from tests.factories import choice, make_run
 
@@ -32,8 +32,8 @@ def trained(folder: Path, d2e: str, **changes: float) -> Training:
 
 def test_scores_have_one_chart_with_a_row_a_group(tmp_path: Path) -> None:
     rows = [choice(n, n % 2 == 0, dataset=name) for n, name in enumerate("aabb")]
-    chart = score_bars(compare_runs(load_runs([make_run(tmp_path / "run", rows)])))
-    assert "Bar chart: Mean of EM and F1 of run, with 95 % intervals" in chart
+    chart = score_dots(compare_runs(load_runs([make_run(tmp_path / "run", rows)])))
+    assert "Dots on one axis: Mean of EM and F1 of run, with 95 % intervals" in chart
 
 
 def test_losses_of_other_terms_are_drawn_apart(tmp_path: Path) -> None:
