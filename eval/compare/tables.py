@@ -169,11 +169,12 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
     A star marks a difference to the first run; `detail` shows the differences too.
     """
     tables, several = [], len(comparison.labels) > 1
-    for measures in (WORDS, JUDGED)[0 if words else 1 :]:
+    for known in (WORDS, JUDGED)[0 if words else 1 :]:
+        measures = [name for name in known if any(row.has([name]) for row in comparison.faithfulness)]
         compared = measures if detail and several else ()
         lines = []
         for row in (row for row in comparison.faithfulness if row.has(measures)):
-            lacking = f", {row.lacking:,} lack the answer" * bool(row.lacking and measures is WORDS)
+            lacking = f", {row.lacking:,} lack the answer" * bool(row.lacking and known is WORDS)
             for place, run in enumerate(row.runs):
                 scores = [with_interval(run.scores.get(name)) + _star(run.changes.get(name)) for name in measures]
                 changes = [run.changes.get(name) for name in compared]
@@ -181,7 +182,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
                 lines.append((f"{row.dataset} ({row.n:,}{lacking})", [run.label, *scores, *tested]))
         columns = ["run", *measures, *(title for name in compared for title in (f"Δ {name}", "p"))]
         told = f"; * differs from {comparison.labels[0]} (corrected p below 0.05)" * several
-        tables += [Table.in_blocks("samples", columns, lines, _ABOUT[measures] + told)] if lines else []
+        tables += [Table.in_blocks("samples", columns, lines, _ABOUT[known] + told)] if lines else []
     return tables
 
 

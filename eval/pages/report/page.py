@@ -84,6 +84,7 @@ def render_page(
         "title": options.title or f"Event reasoning on {comparison.bench}",
         "comparison": comparison,
         "headline": headline_of(comparison),
+        "contains_answer": contains_answer,
         "tables": _tables(comparison),
         "subset_chart": None if subsets is None else subset_chart(subsets),
         "verdicts": verdicts(comparison),
@@ -104,9 +105,7 @@ def render_page(
         "details": [(run.label, _recipe(run.home)) for run in runs],
     }
     context["contents"] = _contents(comparison, context)
-    return pages.render_page(
-        Path(__file__).with_name("page.html"), {"shown": shown, "contains_answer": contains_answer}, **context
-    )
+    return pages.render_page(Path(__file__).with_name("page.html"), {"shown": shown}, **context)
 
 
 def _tables(comparison: Comparison) -> dict[str, Any]:
