@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 TAG = "tag"  # key of a row's meta: model, confidence, threshold and probability
+SWAPPED = "swapped"  # the same: the answer before a swap (`from`), the one after it (`to`), and its pool
 _ROWS = ("train.parquet", "dev.parquet", "test.parquet")
 
 

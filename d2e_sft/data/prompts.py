@@ -31,6 +31,9 @@ Demonstrate = Callable[[EventSample], Sequence[EventSample]]
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
 MCQ_SEPARATOR, DEFAULT, NEUTRAL = "; ", "default", "neutral"
 _REASONING = "Reasoning:"  # the cue of a chain of thought
+_NOT_OF_EVENTS = ("none", "factual")  # relations
+# Published rows about facts keep the words in which they were measured.
+_MEASURED_AS_EVENTS = frozenset({"kre_squad", "nq_swap", "faitheval", "memotrap", "cpi_facts"})
 
 
 class FormatPrompt(BaseModel):
@@ -59,7 +62,8 @@ class FormatPrompt(BaseModel):
 class PromptSet(BaseModel):
     """A named wording for all formats except chat, in a setting and a form (zero-shot and chat if not chosen).
 
-    The bundled set `default` mentions events; for rows whose relation is `none` it uses `neutral`.
+    The bundled set `default` mentions events. For rows whose relation is `none` or `factual` it uses `neutral`, except
+    for the published datasets about facts.
 
     Attributes:
         zero_shot: also the wording of training.
@@ -164,7 +168,7 @@ class PromptSet(BaseModel):
         return {"few_shot": self.few_shot, "cot": self.cot}.get(self._setting) or self.zero_shot
 
     def _prompt(self, fmt: Format, sample: EventSample | None = None) -> FormatPrompt:
-        if sample is not None and sample.relation == "none" and vars(self) == vars(load_prompt_set(DEFAULT)):
+        if sample is not None and _is_not_of_events(sample) and vars(self) == vars(load_prompt_set(DEFAULT)):
             return load_prompt_set(NEUTRAL).in_setting(self._setting)._prompt(fmt)
         if fmt not in self._prompts:
             raise UserError(f"prompt set {self.name!r}: has no {self._setting} prompt for format {fmt!r}")
@@ -178,6 +182,10 @@ class PromptSet(BaseModel):
             "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
         }
         return _turn("user", _fill(prompt.user, fields))
+
+
+def _is_not_of_events(sample: EventSample) -> bool:
+    return sample.relation in _NOT_OF_EVENTS and sample.dataset not in _MEASURED_AS_EVENTS
 
 
 def _answer(sample: EventSample) -> str:

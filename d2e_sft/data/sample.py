@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from d2e_sft.data.bad_rows import BadRow
-from d2e_sft.data.built import manifest_of
+from d2e_sft.data.built import SWAPPED, manifest_of
 from d2e_sft.data.conversation import Conversation
 from d2e_sft.data.row_files import MOST_CHARACTERS, jsonl_rows, parquet_rows, write_rows
-from d2e_sft.util.answers import contains, normalise
+from d2e_sft.util.answers import contains, is_same_answer, normalise
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]
@@ -116,6 +116,13 @@ class EventSample(BaseModel):
             raise ValueError(f"rejected: {given} not among {shortened(list(self.candidates))}")
         if set(self.rejected) == set(self.answers) if self.format == "mcq" else set(self.rejected) & set(self.answers):
             raise ValueError(f"rejected: {given} is a right answer; expected another one, or nothing")
+        pairs = () if self.candidates else ((one, right) for one in self.rejected for right in self.answers)
+        for one, right in pairs:
+            if is_same_answer(one, right):
+                raise ValueError(
+                    f"rejected: {shortened(one)} is the right answer {shortened(right)} up to letter case, "
+                    "punctuation and articles; expected another one, or nothing"
+                )
         return self
 
     @property
@@ -131,7 +138,7 @@ class EventSample(BaseModel):
         no option of a sample with options, are passed over. So is free text that contains an accepted answer or is a
         part of one (`Lee` of `Ann Lee`), unless the row's subset is `conflict`.
         """
-        swapped = self.meta.get("swapped")
+        swapped = self.meta.get(SWAPPED)
         former = swapped.get("from") if isinstance(swapped, dict) else None
         found: dict[RejectedFrom, list[str]] = {
             "rejected": self.rejected,

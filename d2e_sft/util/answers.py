@@ -9,11 +9,17 @@ from collections.abc import Iterable
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers as they are written, and signs with a meaning
 
 
 def normalise(text: str) -> str:
     """Lower-case the text, drop ASCII punctuation and English articles, collapse spaces (SQuAD 1.1's script)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def is_same_answer(one: str, other: str) -> bool:
+    """Whether two answers are equal up to letter case, punctuation and articles; `-5` is not `5`, nor `C++` `C#`."""
+    return normalise(one) == normalise(other) and _SIGNS.findall(one) == _SIGNS.findall(other)
 
 
 def contains(text: str, words: str) -> bool:

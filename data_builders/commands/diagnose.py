@@ -73,7 +73,7 @@ def diagnose(
     """
     # Imported here, since transformers takes seconds.
     from data_builders.quality.context_free import require_sklearn
-    from data_builders.quality.diagnosis import Diagnosis, tagged_rows
+    from data_builders.quality.diagnosis import Diagnosis, is_swapped, tagged_rows
     from data_builders.quality.diagnosis import diagnose as describe
     from data_builders.quality.diagnosis_page import tables, write_page
     from data_builders.quality.stats import compute_stats
@@ -84,6 +84,7 @@ def diagnose(
     require_sklearn("the accuracy of the question alone")
     found = _read(data)
     samples = [one for one in found.samples if one.split == "train"] or found.samples
+    tests = [is_swapped(one) for one in found.samples if one.split == "test"]
     lengths = compute_stats([SampleSet(found.name, samples)], tokenizer=tokenizer, seed=seed)
     habits = tagged_rows(samples)
     if model is not None:
@@ -91,7 +92,8 @@ def diagnose(
         habits = lent("closed_book")(model, dtype).tagged([samples[place] for place in drawn])
     by_view = {(one.group.dataset, str(view)): n for one in lengths.groups for view, n in one.lengths.items()}
     groups = describe(samples, habits, seed)
-    result = Diagnosis(found.name, groups, lengths.unit, by_view, taggers(habits))
+    swapped_tests = sum(tests) / len(tests) if tests else 0.0
+    result = Diagnosis(found.name, groups, lengths.unit, by_view, taggers(habits), swapped_tests)
     places = _places(data, model)
     advice = result.advice(places)
     if is_own(str(data)):

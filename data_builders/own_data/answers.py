@@ -49,13 +49,12 @@ def last_turn(name: str, value: object) -> object:
     return last.content
 
 
-def read_choice(row: Row, name: str, known: Sequence[str], *, required: bool = False) -> str:
-    """Return the known word in a column; "" without one, unless it is required; BadRowError for another word."""
+def read_choice(row: Row, name: str, known: Sequence[str]) -> str:
+    """Return the known word in a column; "" without one; BadRowError for another word."""
     text = as_text(name, row.fields.get(name))
-    if text in known or not (text or required):
+    if text in known or not text:
         return text
-    nothing = "" if required else ", or nothing"
-    raise BadRowError.at(name, row.get(name), f"one of {', '.join(known)}{nothing}.{did_you_mean(text, known)}")
+    raise BadRowError.at(name, row.get(name), f"one of {', '.join(known)}, or nothing.{did_you_mean(text, known)}")
 
 
 def read_options(spec: OwnSpec, spec_name: str, row: Mapping[str, Any]) -> list[str]:

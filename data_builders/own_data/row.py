@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
-from d2e_sft.data.built import TAG
+from d2e_sft.data.built import SWAPPED, TAG
 from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import RELATIONS, SUBSETS, EventSample, Relation, Subset
@@ -24,7 +24,7 @@ from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Row, cut
 
-_META = "meta"  # column of rows that `d2e data tag` wrote
+_META = "meta"  # column of rows that this project wrote
 
 
 class RowParser:
@@ -65,20 +65,20 @@ class RowParser:
         else:
             options = columns.options if spec.format in ("scq", "mcq") else []
             own = [columns.context, columns.question, *options, columns.answer]
-        relation = [columns.relation] if spec.fixed_relation is None else []
         given = [name for part, name in self._optional().items() if part in named]
         optional = (columns.subset, columns.habit, columns.rejected, *(columns.choices or ()))
         tags = [name for name in optional if name is not None]
-        return list(dict.fromkeys([*own, *relation, *given, *tags]))
+        return list(dict.fromkeys([*own, *given, *tags]))
 
     @property
     def optional(self) -> list[str]:
         """The columns that are read if present."""
-        tag = [_META] if self.spec.columns.habit else []
-        return [name for name in (*self._optional().values(), *tag) if name not in self.columns]
+        return [name for name in (*self._optional().values(), _META) if name not in self.columns]
 
     def _optional(self) -> dict[str, str]:
-        return {"id": self.spec.columns.id, "refined_context": self.spec.columns.refined_context}
+        columns, relation = self.spec.columns, self.spec.fixed_relation is None
+        found = {"id": columns.id, "refined_context": columns.refined_context}
+        return found | ({"relation": columns.relation} if relation else {})
 
     def __call__(self, row: Row) -> EventSample:
         """Return the sample of a row; BadRowError if a part is missing, empty or does not fit the format."""
@@ -105,7 +105,6 @@ class RowParser:
         fields, spec, columns = row.fields, self.spec, self.spec.columns
         choices = {"choices": found} if (found := read_choices(spec, fields)) else {}
         meta = {"source": self.raw.name, "line": row.number, "licence": self.raw.licence}
-        habit = fields[columns.habit] if columns.habit else None
         answers = dict[str, list[str]]()
         for part, name in (("habit", columns.habit), ("rejected", columns.rejected)):
             value = last_turn(name, fields[name]) if name and spec.by_turns else fields[name] if name else None
@@ -115,12 +114,11 @@ class RowParser:
             id=self._id(row) + (f"-{turn}" if turn else ""),
             dataset=self.raw.dataset,
             split=self.raw.split,
-            relation=spec.fixed_relation
-            or cast(Relation, read_choice(row, columns.relation, RELATIONS, required=True)),
+            relation=spec.fixed_relation or cast(Relation, read_choice(row, columns.relation, RELATIONS) or "none"),
             format=spec.format,
             refined_context=as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
             subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
-            meta=meta | choices | _tag(habit, fields),
+            meta=meta | choices | _earlier_meta(fields, tagged=columns.habit is not None),
             **answers,
             **parts,
         )
@@ -155,10 +153,16 @@ class RowParser:
         return text
 
 
-def _tag(habit: object, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The tag of a habit that a model gave, which names the model."""
+def _earlier_meta(fields: Mapping[str, Any], *, tagged: bool) -> dict[str, Any]:
+    """The entries of a row's own meta that stay true: its swap, and if habits are read the tag of their model."""
     meta = fields.get(_META)
-    if habit and isinstance(meta, str):
-        with suppress(ValueError):  # somebody else's column
+    if isinstance(meta, str):
+        with suppress(ValueError, RecursionError):  # somebody else's column
             meta = json.loads(meta)
-    return {TAG: meta[TAG]} if habit and isinstance(meta, Mapping) and TAG in meta else {}
+    if not isinstance(meta, Mapping):
+        return {}
+    kept = {TAG: meta[TAG]} if tagged and TAG in meta else {}
+    swapped = meta.get(SWAPPED)
+    if isinstance(swapped, Mapping) and all(isinstance(swapped.get(key), str) for key in ("from", "to")):
+        kept[SWAPPED] = dict(swapped)
+    return kept

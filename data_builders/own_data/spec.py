@@ -41,7 +41,7 @@ class Columns(BaseModel):
             context is then only in a column if `context` names one.
         choices: One column with wrong answers of qa or chat rows, or one column per wrong answer. They are not asked;
             `d2e data build --swap` takes other answers from them.
-        relation: Read only if the description does not set one relation for all rows.
+        relation: Read only if the description does not set one relation for all rows. Rows without one have `none`.
         id: Optional column; without it, split and line are the id.
         refined_context: Optional column; the refiner fills empty cells.
         subset, habit, rejected: Columns of these fields of `EventSample`. They must be named here, since a column may
@@ -71,7 +71,7 @@ class OwnSpec(BaseModel):
         train, dev, test: A file, relative to the description. dev and test may instead be a share of train (`0.1`). It
             is drawn with the seed and shares no context with the rest.
         format: Format of all rows.
-        relation: Relation of all rows; None reads it from its column.
+        relation: Relation of all rows; None reads it from its column, and is `none` without one.
         columns: Columns of the parts of a sample.
         labels: The nli label of each value of the answer column.
         answer_as: How scq and mcq name the correct option: by its text, its letter (A, B, …) or its number.
@@ -118,7 +118,7 @@ class OwnSpec(BaseModel):
 
     @property
     def fixed_relation(self) -> Relation | None:
-        """The relation of all rows; None reads it from its column. Chat rows need none."""
+        """The relation of all rows; None reads it from its column, if there is one. Chat rows have none."""
         if self.relation is None and self.format == "chat" and "relation" not in self.columns.model_fields_set:
             return "none"
         return self.relation

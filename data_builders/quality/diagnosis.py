@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from d2e_sft.data.built import taggers
+from d2e_sft.data.built import SWAPPED, taggers
 from d2e_sft.data.sample import FORMATS, EventSample
 from data_builders.dataset.manifest import describe_refinement
 from data_builders.quality.context_free import ContextFree, question_alone
@@ -74,6 +74,11 @@ class Group:
         return sum(sample.refined_context is not None for sample in self.samples)
 
     @property
+    def swapped(self) -> int:
+        """Rows that are swapped already."""
+        return sum(map(is_swapped, self.samples))
+
+    @property
     def differing(self) -> int:
         """Rows whose refined context differs from the context."""
         return self.refined - (self.refinement["rows_refined_unchanged"] or 0)
@@ -88,13 +93,17 @@ class Group:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All groups, prompt lengths by view, and the models whose habits are shown, with their numbers of rows."""
+    """All groups, prompt lengths by view, and the models whose habits are shown, with their numbers of rows.
+
+    `swapped_tests` is the share of test rows that are swapped.
+    """
 
     data: str
     groups: list[Group]
     unit: str
     lengths: Mapping[tuple[str, str], Lengths]
     habits_of: Mapping[str, int] = field(default_factory=dict)
+    swapped_tests: float = 0.0
 
     @cached_property
     def measures(self) -> dict[str, float]:
@@ -119,6 +128,8 @@ class Diagnosis:
             "labels": share(rows - sum(group.rows for group in texts), rows),
             "guessed": max((guess for guess in guesses if guess is not None), default=None),
             "firm_conflict": share(sum(group.by_subset["conflict"] for group in self.groups), asked),
+            "swapped": share(sum(group.swapped for group in self.groups), rows),
+            "swapped_tests": self.swapped_tests,
             "revisable": share(sum(group.swaps.swapped for group in self.groups), rows),
             "refined_differ": share(sum(group.differing for group in self.groups), refined),
         }
@@ -180,6 +191,11 @@ def diagnose(samples: Sequence[EventSample], habits: Sequence[EventSample], seed
             alone, refinement = question_alone(own, seed), describe_refinement(own)
             groups.append(Group(dataset, fmt, own, alone, asked or None, swaps, refinement))
     return groups
+
+
+def is_swapped(sample: EventSample) -> bool:
+    """Return whether another entity has become the sample's answer (`d2e data build --swap`)."""
+    return SWAPPED in sample.meta
 
 
 def tagged_rows(samples: Sequence[EventSample]) -> list[EventSample]:

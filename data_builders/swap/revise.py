@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import normalise
 from data_builders.swap.entities import NATIONS, TITLES
@@ -44,11 +45,14 @@ class Refusal(Enum):
     REPEATED_NUMBER = "the context has the number more than once"
     TRACES = "the context names a part or inflection of the answer"
     NO_OTHER = "no other answer of its kind fits"
+    SWAPPED = "the row is swapped already"
 
 
 def refusal_of(sample: EventSample) -> Refusal | None:
     """Return the reason why a sample cannot be swapped with any entity; None if it may be."""
     answer, texts = sample.answers[0], texts_of(sample)
+    if SWAPPED in sample.meta:
+        return Refusal.SWAPPED
     if sample.format == "nli":
         return Refusal.LABEL
     if sample.options and len(sample.answers) > 1:
@@ -106,7 +110,7 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
             "refined_context": None if refined is None else exchanged(refined, others),
             "answers": [chosen],
             "subset": "conflict" if sample.habit and sample.subset != "unknown" else sample.subset,
-            "meta": {**sample.meta, "swapped": swapped},
+            "meta": {**sample.meta, SWAPPED: swapped},
         }
     )
 

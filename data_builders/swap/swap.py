@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from d2e_sft.data.built import SWAPPED, TAG
 from d2e_sft.data.sample import EventSample
 from data_builders.swap.options import Pool, SwapOptions
 from data_builders.swap.pools import Candidates
@@ -71,7 +72,7 @@ def swap_samples(
         outcome = refusal or _first_that_fits(sample, candidates.of(place))
         if isinstance(outcome, EventSample):
             result[place] = outcome
-            swaps.pools[Pool(outcome.meta["swapped"]["pool"])] += 1
+            swaps.pools[Pool(outcome.meta[SWAPPED]["pool"])] += 1
             continue
         if outcome is Refusal.NO_OTHER and candidates.kinds[place] is None:
             outcome = Refusal.NO_ENTITY
@@ -89,12 +90,13 @@ def with_twins(
     """Return the samples of one dataset, with a share of them followed by their swapped form.
 
     The original of such a pair is `aligned`, the other `conflict`, and the original's answers are the habit of both.
-    Samples that already have a subset get no twin.
+    A sample that a model has tagged stays as it is. Its twin has the model's habit, and is in `conflict` with it,
+    unless the sample is `unknown`. Samples with another subset get no twin.
 
     Returns:
-        the samples in order; and the numbers, which count samples without a subset.
+        the samples in order; and the numbers, which count samples that may get a twin.
     """
-    free = [place for place, sample in enumerate(samples) if sample.subset is None]
+    free = [place for place, sample in enumerate(samples) if sample.subset is None or TAG in sample.meta]
     rows, swaps = swap_samples([samples[place] for place in free], share, rng, options)
     twins = {place: row for place, row in zip(free, rows, strict=True) if row is not samples[place]}
     found = []
@@ -102,9 +104,11 @@ def with_twins(
         twin = twins.get(place)
         if twin is None:
             found.append(sample)
-            continue
-        found.append(sample.model_copy(update={"subset": "aligned", "habit": sample.answers}))
-        found.append(twin.model_copy(update={"subset": "conflict", "habit": sample.answers}))
+        elif sample.subset is None:
+            found.append(sample.model_copy(update={"subset": "aligned", "habit": sample.answers}))
+            found.append(twin.model_copy(update={"subset": "conflict", "habit": sample.answers}))
+        else:
+            found += [sample, twin]
     return found, swaps
 
 

@@ -37,7 +37,7 @@ def write(folder: Path, **files: str | Sequence[dict[str, object]]) -> Path:
 def rows_of(spec: Path, *, split: str = "train", skip_bad: bool = False) -> list[EventSample]:
     """The rows of one split of a build of nothing but the described data."""
     out = spec.parent / "out"
-    build(BuildOptions([str(spec)], out, skip_bad=skip_bad))
+    build(BuildOptions([str(spec)], out, skip_bad=skip_bad, overwrite=True))
     return read_samples(out / f"{split}.parquet")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from d2e_sft.data.prompts import PromptSet, Setting, load_prompt_set
-from d2e_sft.data.sample import WORDED, EventSample, Format
+from d2e_sft.data.sample import WORDED, EventSample, Format, Relation
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
@@ -143,8 +143,11 @@ def test_prompts_encoded_together_equal_those_encoded_separately(prompts: Prompt
 
 
 @pytest.mark.parametrize("setting", ["zero_shot", "cot"])
-def test_prompts_of_rows_without_a_relation_do_not_mention_events(prompts: PromptSet, setting: Setting) -> None:
-    sample = make_sample(1, relation="none")
+@pytest.mark.parametrize("relation", ["none", "factual"])
+def test_prompts_of_rows_of_no_relation_of_events_do_not_mention_events(
+    prompts: PromptSet, setting: Setting, relation: Relation
+) -> None:
+    sample = make_sample(1, relation=relation)
     asked = prompts.in_setting(setting)
     system, user = asked.messages(sample, "original")
     assert "event" not in system["content"]

@@ -87,6 +87,8 @@ def _write_rows(path: Path, *changes: dict[str, Any]) -> Path:
         ({"format": "mcq", "options": ["a", "a"], "answers": ["a"]}, "same candidate twice"),
         ({"options": ["a"]}, "for a sample of format qa; expected none"),
         ({"rejected": ["the river!"]}, r"rejected: \['the river!'\] is a right answer; expected another"),
+        ({"rejected": ["a fish", "River."]}, r"'River\.' is the right answer 'the river!' up to letter case"),
+        ({"answers": ["It's 5 km."], "rejected": ["its 5 KM"]}, "rejected: 'its 5 KM' is the right answer"),
         ({"format": "scq", "options": ["a", "b"], "answers": ["a"], "rejected": ["c"]}, r"rejected: \['c'\] not amo"),
         ({"relation": "spatial"}, "relation: got 'spatial'; Input should be 'temporal'"),
         ({"subset": "aligne"}, "subset: got 'aligne'; Input should be 'aligned', 'conflict'"),
@@ -187,6 +189,10 @@ SWAPPED = {"meta": {"swapped": {"from": "the hill", "to": "the river"}}}
     [
         ({}, None),
         ({"rejected": ["a fish", "fishes"], "habit": ["a stone"]}, ("rejected", ["a fish"])),
+        ({"answers": ["5"], "rejected": ["-5"]}, ("rejected", ["-5"])),
+        ({"answers": ["15 %"], "rejected": ["1.5 %"]}, ("rejected", ["1.5 %"])),
+        ({"answers": ["C++"], "rejected": ["C#"]}, ("rejected", ["C#"])),
+        ({**CHOICE, "options": ["cat", "Cat"], "rejected": ["Cat"]}, ("rejected", ["Cat"])),
         ({"habit": ["a stone", "stones"], **SWAPPED}, ("habit", ["a stone"])),
         ({"habit": ["River"]}, None),  # an accepted answer, but for case and article
         ({"habit": ["The river"], **SWAPPED}, ("swap", ["the hill"])),

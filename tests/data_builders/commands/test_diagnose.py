@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from d2e_sft.data.sample import read_samples
 from tests.command import output_of, refusal_of
 from tests.data_builders.own_rows import write
 from tests.tiny import save_tiny_model
@@ -49,6 +51,26 @@ def test_a_model_is_asked_as_by_tag_and_tags_are_used_as_they_are(
         results.append((found["habits_of"], found["groups"][0]["closed_book"]))
     assert results[0] == results[1]
     assert results[0][0] == {str(model): 16}
+
+
+def test_swapped_rows_stay_marked_as_own_data_and_are_not_to_be_swapped_again(tmp_path: Path) -> None:
+    spec, swapped = write(tmp_path, mine_csv=ROWS, mine_yaml=SPEC), tmp_path / "swapped"
+    output_of("data", "build", "--datasets", spec, "--out", swapped, "--swap", 0.5, "--swap-test", 1)
+    again = tmp_path / "again.yaml"
+    again.write_text(
+        "train: swapped/train.parquet\ntest: swapped/test.parquet\nformat: qa\ncolumns: {answer: answers}\n"
+    )
+    for data in (swapped, again):
+        printed = output_of("data", "diagnose", data)
+        assert "recommended: SFT on these rows, which are swapped" in printed
+        assert re.search(r"no: the row is swapped already +8 ", printed)
+        assert "--swap" not in printed.partition("recommended")[2]
+    output_of("data", "build", "--datasets", again, "--out", tmp_path / "built")
+    for split in ("train", "test"):
+        before, after = (read_samples(folder / f"{split}.parquet") for folder in (swapped, tmp_path / "built"))
+        marks = [row.meta.get("swapped") for row in before]
+        assert any(marks)
+        assert [row.meta.get("swapped") for row in after] == marks
 
 
 def test_rows_without_a_description_are_told_how_to_get_one(tmp_path: Path) -> None:

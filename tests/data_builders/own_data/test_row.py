@@ -41,7 +41,7 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending:
         (QA, QA_ROWS + '"It rained.,Why?,so\n', "line 4: the CSV row that begins here breaks"),
         (QA.replace("relation: causal\n", ""), "context,question,answer,relation\nA b.,Why?,a,casual\n",
          "line 2: relation: got 'casual'; expected one of temporal, causal, counterfactual, subevent_conditional, "
-         "factual, none. "
+         "factual, none, or nothing. "
          "Did you mean 'causal'?"),
         (QA, "id,context,question,answer\n1,A b.,Why?,a\n1,C d.,Why?,c\n",
          "line 3: id: got '1'; expected a unique id (the row at 2 has this one, too)"),

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from d2e_sft.data.built import read_manifest
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import read_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
@@ -123,12 +124,23 @@ def test_relation_id_and_refined_context_are_read_from_columns(tmp_path: Path) -
         "id,context,question,answer,relation,refined_context\n"
         "x,Ann ran. Bo slept.,Who ran?,Ann,temporal,Ann ran.\n"
         "y,Ann ran. Bo slept.,Who slept?,Bo,causal,\n"
+        "z,Ann ran. Bo slept.,Who rested?,Bo,,Bo slept.\n"
     )
     found = rows_of(write(tmp_path, mine_yaml=QA.replace("relation: causal\n", ""), mine_csv=rows))
     assert [(row.id, row.relation, row.refined_context) for row in found] == [
         ("x", "temporal", "Ann ran."),
         ("y", "causal", "Bo slept."),
+        ("z", "none", "Bo slept."),
     ]
+
+
+@pytest.mark.parametrize(("line", "of_events"), [("", False), ("relation: factual\n", False), ("relation: causal\n", True)])
+def test_prompts_mention_events_where_the_description_names_a_relation_of_events(
+    tmp_path: Path, line: str, *, of_events: bool
+) -> None:
+    found = rows_of(write(tmp_path, mine_yaml=QA.replace("relation: causal\n", line), mine_csv=QA_ROWS))
+    prompts = load_prompt_set("default")
+    assert all(("event" in prompts.messages(row, "original")[0]["content"]) == of_events for row in found)
 
 
 def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: Path) -> None:

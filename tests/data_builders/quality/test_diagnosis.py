@@ -58,6 +58,8 @@ def test_measures_are_the_shares_of_the_rows() -> None:
             "labels": 0,
             "guessed": 0.5,  # two of the four that the model was asked
             "firm_conflict": 0.25,
+            "swapped": 0,
+            "swapped_tests": 0,
             "revisable": group.swaps.swapped / 10,
             "refined_differ": 8 / 9,
         }
@@ -102,7 +104,7 @@ def test_the_method_follows_from_what_the_rows_allow(samples: list[EventSample],
 def test_every_rule_has_words_for_the_measures_it_asks_for() -> None:
     rules = yaml.safe_load(_ADVICE.read_text())
     values = dict.fromkeys(("rows", "with_context", "in_context", "labels", "guessed", "firm_conflict"), 0.5)
-    values |= {"revisable": 0.5, "refined_differ": 0.5}
+    values |= {"swapped": 0.5, "swapped_tests": 0.0, "revisable": 0.5, "refined_differ": 0.5}
     for rule in (*rules["methods"], *rules["notes"]):
         assert rule["when"].keys() <= values.keys()
         assert rule.get("reason", rule.get("note", "")).format(**values)

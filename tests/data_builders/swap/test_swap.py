@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.conversation import prompt_turns
-from d2e_sft.data.sample import EventSample, read_samples
+from d2e_sft.data.sample import EventSample, Subset, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
@@ -210,6 +210,21 @@ def test_the_originals_answer_is_the_habit_of_its_twin() -> None:
     assert (swaps.wanted, swaps.swapped) == (3, 2)
     tagged = TOWN.model_copy(update={"subset": "gold"})
     assert with_twins([tagged, OTHER], 1.0, random.Random(0), dataset)[0][0] == tagged
+
+
+@pytest.mark.parametrize(
+    ("subset", "habit", "of_twin"),
+    [("aligned", TOWN.answers, "conflict"), ("conflict", ["Ulm"], "conflict"), ("unknown", [], "unknown")],
+)
+def test_a_tagged_row_stays_and_its_twin_has_the_models_habit(subset: Subset, habit: list[str], of_twin: str) -> None:
+    meta = {**TOWN.meta, "tag": {"model": "m", "probability": 0.9}}
+    tagged = TOWN.model_copy(update={"subset": subset, "habit": habit, "meta": meta})
+    options = SwapOptions.model_validate({"pools": "dataset"})
+    (row, twin, *_), swaps = with_twins([tagged, OTHER], 1.0, random.Random(0), options)
+    assert row == tagged
+    assert (twin.id, twin.subset, twin.habit, twin.answers) == ("hand-0-swapped", of_twin, habit, OTHER.answers)
+    assert twin.meta["tag"] == meta["tag"]
+    assert swaps.rows == 2
 
 
 def test_a_chat_row_is_swapped_unless_another_turn_names_the_answer() -> None:
