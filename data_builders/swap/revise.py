@@ -14,9 +14,9 @@ from data_builders.swap.options import Pool
 from data_builders.swap.parts import renaming
 from data_builders.text.mentions import (
     exchanged,
+    is_named,
     is_part_of_a_name,
     is_replaceable,
-    leaves_traces,
     mentions,
     needs_other_article,
     neighbours,
@@ -51,19 +51,16 @@ class Refusal(Enum):
 def refusal_of(sample: EventSample) -> Refusal | None:
     """Return the reason why a sample cannot be swapped with any entity; None if it may be."""
     answer, texts = sample.answers[0], texts_of(sample)
-    if SWAPPED in sample.meta:
-        return Refusal.SWAPPED
-    if sample.format == "nli":
-        return Refusal.LABEL
-    if sample.options and len(sample.answers) > 1:
-        return Refusal.SEVERAL
-    if not mentions(answer, sample.context):
-        return Refusal.ABSENT
-    if not is_entity(answer):
-        return Refusal.NO_ENTITY
+    kinds = {
+        Refusal.SWAPPED: SWAPPED in sample.meta,
+        Refusal.LABEL: sample.format == "nli",
+        Refusal.SEVERAL: bool(sample.options) and len(sample.answers) > 1,
+        Refusal.ABSENT: not mentions(answer, sample.context),
+        Refusal.NO_ENTITY: not is_entity(answer),
+    }
     written = spelling(answer, texts)
-    if written is None:
-        return Refusal.OTHER_CASE
+    if written is None or any(kinds.values()):
+        return next((refusal for refusal, holds in kinds.items() if holds), Refusal.OTHER_CASE)
     checks = {
         Refusal.IN_QUESTION: is_asked(written, asked_in(sample)),
         Refusal.OTHER_ANSWER: _has_other_answer(sample, written, texts),
@@ -129,7 +126,7 @@ def asked_in(sample: EventSample) -> str:
 def is_asked(entity: str, asked: str) -> bool:
     """Return whether a question has the entity, or all words of its name."""
     content = _content(entity)
-    if mentions(entity, asked) or (len(content) == 1 and leaves_traces(entity, asked)):
+    if is_named(entity, asked) if len(content) == 1 else mentions(entity, asked):
         return True
     found = {word.casefold() for word in WORD.findall(asked)}
     return bool(content) and all(word.casefold() in found for word in content)

@@ -73,6 +73,11 @@ def leaves_traces(entity: str, rest: str) -> bool:
     return False
 
 
+def is_named(entity: str, text: str) -> bool:
+    """Return whether a text mentions the entity or may refer to it otherwise; see `leaves_traces`."""
+    return bool(mentions(entity, text)) or leaves_traces(entity, text)
+
+
 def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:
     """Yield each mention with the words that a blank or a hyphen joins to it, before and after; "" for none."""
     for found in _pattern(entity).finditer(text):

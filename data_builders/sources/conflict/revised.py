@@ -27,9 +27,9 @@ from data_builders.sources.rows import Form
 from data_builders.text.excerpts import excerpt
 from data_builders.text.mentions import (
     exchanged,
+    is_named,
     is_part_of_a_name,
     is_replaceable,
-    leaves_traces,
     mention_spans,
     mentions,
     needs_other_article,
@@ -118,8 +118,8 @@ def _is_replaceable(draft: Draft) -> bool:
     return (
         is_replaceable(answer, context)
         and not is_part_of_a_name(answer, context)
-        and not leaves_traces(answer, without(answer, context))
-        and not _names(draft.question, answer)
+        and not is_named(answer, without(answer, context))
+        and not is_named(answer, draft.question)
     )
 
 
@@ -129,7 +129,7 @@ def _can_replace(answer: str, other: str, context: str, question: str) -> bool:
     return (
         _has_digit(answer) == _has_digit(other)
         and max(word_count(answer), word_count(other)) <= _MOST_WORDS
-        and not _names(without(answer, texts), other)
+        and not is_named(other, without(answer, texts))
         and not mentions(answer, other)
         and not mentions(other, answer)
         and not needs_other_article(answer, other, context)
@@ -138,10 +138,6 @@ def _can_replace(answer: str, other: str, context: str, question: str) -> bool:
 
 def _has_digit(text: str) -> bool:
     return any(map(str.isdigit, text))
-
-
-def _names(text: str, entity: str) -> bool:
-    return bool(mentions(entity, text)) or leaves_traces(entity, text)
 
 
 EXCERPT = keep_if(
