@@ -2,7 +2,8 @@
 
 `trl` has the columns `prompt` and `completion`; `llamafactory` and `axolotl` have `messages`, which end in the answer.
 `jsonl` has `prompt`, `answer` and what else a trainer may need. A row that a format cannot hold is an error,
-since its trainer would skip it or compute another loss.
+since its trainer would skip it or compute another loss. Rejected answers are in a file of their own (`trl`) or in a
+column (`jsonl`), or are left out and counted.
 """
 
 from __future__ import annotations
@@ -30,20 +31,8 @@ from data_builders.dataset.sample_sets import files_of
 ExportFormat = Literal["trl", "llamafactory", "axolotl", "jsonl"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _ABOUT = load_package_yaml(Path(__file__).with_suffix(".yaml"))
+_PREFERENCE = "-preference"  # ends the names of files with pairs of answers
 _ANOTHER = "choose --format jsonl, which has the weight and the loss of each row, or leave the row out"
-# The roles' names for LLaMA-Factory, which calls the turn of a tool an observation.
-_SHAREGPT = {
-    "formatting": "sharegpt",
-    "columns": {"messages": "messages"},
-    "tags": {
-        "role_tag": "role",
-        "content_tag": "content",
-        "user_tag": "user",
-        "assistant_tag": "assistant",
-        "observation_tag": "tool",
-        "system_tag": "system",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -67,14 +56,18 @@ class ExportOptions:
 
 @dataclass
 class _Pairs:
-    """The rows of each output file, and for each loss the first row with earlier assistant turns."""
+    """The rows of each output file, and for each loss the first row with earlier assistant turns.
+
+    `left_out` counts samples whose rejected answer the format cannot hold.
+    """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     earlier_turns: dict[str, str] = field(default_factory=dict)
+    left_out: int = 0
 
 
-def export(options: ExportOptions) -> dict[str, int]:
-    """Write the pairs with a manifest and a card, and return the number of rows of each file.
+def export(options: ExportOptions) -> tuple[dict[str, int], int]:
+    """Write the pairs with a manifest and a card; return the rows of each file, and the rejected answers left out.
 
     Raises:
         UserError: `out` exists, the data cannot be read, a refined view is missing, or the format cannot hold a row.
@@ -100,7 +93,7 @@ def export(options: ExportOptions) -> dict[str, int]:
     }
     card = partial(_card, options)
     write_outputs(options.out, partial(_fill, options.format, pairs.rows), described, card, EXPORTED)
-    return rows
+    return rows, pairs.left_out
 
 
 def _check_out(options: ExportOptions) -> None:
@@ -111,7 +104,7 @@ def _check_out(options: ExportOptions) -> None:
         if not is_ours(out, exported=True):
             raise UserError(f"{out}: is no export, so --overwrite would not replace it", "name another folder")
     else:
-        check_target(out)
+        check_target(out, overwrite=options.overwrite)
 
 
 def _add(pairs: _Pairs, sample: EventSample, where: str, options: ExportOptions, wording: PromptSet) -> None:
@@ -126,12 +119,26 @@ def _add(pairs: _Pairs, sample: EventSample, where: str, options: ExportOptions,
         turns = [*wording.messages(sample, view), {"role": "assistant", "content": wording.response(sample)}]
         if problem := _problem(options.format, sample, turns):
             raise UserError(f"{where}: {options.format} cannot hold the {view} view: {problem}", _ANOTHER)
-        row = _row(options.format, sample, view, turns)
+        row, rejected = _row(options.format, sample, view, turns), _rejected(sample, wording)
         pairs.rows.setdefault(f"{sample.split}-{view}.jsonl", []).append(row)
+        if options.format == "jsonl":
+            row["rejected"] = rejected
+        elif rejected and options.format == "trl":
+            pair = {"chosen": turns[-1:], "rejected": [{"role": "assistant", "content": rejected}]}
+            preferences = pairs.rows.setdefault(f"{sample.split}-{view}{_PREFERENCE}.jsonl", [])
+            preferences.append({"id": sample.id, "prompt": turns[:-1], **pair})
+        elif rejected and view == options.views[0]:
+            pairs.left_out += 1
     if options.format == "llamafactory" and len(pairs.earlier_turns) > 1:
         first, second = (f"{place} trains on {loss}" for loss, place in pairs.earlier_turns.items())
         problem = "llamafactory trains on all assistant turns of a dataset, or on the last one of each row"
         raise UserError(f"{problem}; but {first} and {second}", "choose --format axolotl, or export two files")
+
+
+def _rejected(sample: EventSample, wording: PromptSet) -> str:
+    """Return the rejected answer that `d2e.objective=prefer` would train on, as a response; "" without one."""
+    found = sample.rejected_answers
+    return "" if found is None else wording.response(sample.model_copy(update={"answers": found[1]}))
 
 
 def _problem(fmt: ExportFormat, sample: EventSample, turns: Sequence[Mapping[str, str]]) -> str:
@@ -180,7 +187,10 @@ def _fill(fmt: ExportFormat, rows: Mapping[str, list[dict[str, Any]]], folder: P
         with (folder / name).open("w", encoding="utf-8") as out:
             out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
     if fmt == "llamafactory":
-        write_json(folder / DATASET_INFO, {Path(name).stem: {"file_name": name, **_SHAREGPT} for name in rows})
+        write_json(
+            folder / DATASET_INFO,
+            {Path(name).stem: {"file_name": name, **_ABOUT[fmt]["dataset_info"]} for name in rows},
+        )
 
 
 def _description(files: Mapping[Path, Sequence[EventSample]]) -> dict[str, Any]:
@@ -211,6 +221,10 @@ def _card(options: ExportOptions, manifest: Mapping[str, Any]) -> str:
     view, found = next(iter(configs.items()))
     split, name = next(iter(found.items()))
     usage = about["usage"].format(folder=options.out.name, view=view, split=split, name=Path(name).stem)
+    if preference := next((view for view in configs if view.endswith(_PREFERENCE)), None):
+        usage += about["preference"].format(
+            folder=options.out.name, view=preference, split=next(iter(configs[preference]))
+        )
     if options.format == "llamafactory" and made["last_turn_only"]:
         usage += "mask_history: true  # train on the last turn only, as these conversations do\n"
     closed = [f"> - **{name}**: {reason}\n" for name, reason in restricted(manifest).items()]

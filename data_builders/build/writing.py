@@ -19,29 +19,33 @@ from d2e_sft.data.sample import EventSample, Split, write_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.locks import temporary_folder
+from d2e_sft.util.paths import refuse_no_place
 from data_builders.build.card import CARD_NAME, render_card
 from data_builders.dataset import manifest
 from data_builders.raw.source import SPLITS
 
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
 DATASET_INFO = "dataset_info.json"
-EXPORTED = (*(f"{split}-{view}.jsonl" for split in SPLITS for view in VIEWS), DATASET_INFO)
+_PAIRS = tuple(f"{split}-{view}{kind}.jsonl" for split in SPLITS for view in VIEWS for kind in ("", "-preference"))
+EXPORTED = (*_PAIRS, DATASET_INFO)
 _FILES = (*_ROWS, MANIFEST, CARD_NAME)
 
 
-def check_target(out: Path) -> None:
-    """Raise UserError, before any work, for a folder that cannot be written or has files that no build wrote."""
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """Raise UserError, before any work, for a folder that cannot be written or has files that no build wrote.
+
+    Also for a build in it, unless `overwrite` replaces that.
+    """
     remedy = "name another folder with --out"
-    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        problem = "cannot be written" if nearest.is_dir() else "is a file"
-        raise UserError(f"{out}: {nearest} {problem}; expected a folder for the results", remedy)
+    refuse_no_place(out, str(out), "the results", remedy)
     others = [name for name in _FILES if (out / name).exists()]
     if others and not manifest.is_ours(out):
         raise UserError(
             f"{out}: contains {', '.join(others)}, which no build of this project wrote and this one would overwrite",
             remedy=f"{remedy}, or move the files away",
         )
+    if others and not overwrite:
+        raise UserError(f"{out}: already contains a build", f"{remedy}, or add --overwrite to replace it")
 
 
 def write_build(

@@ -9,6 +9,7 @@ import click
 
 from d2e_sft.config.objectives import VIEWS, View
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.terminal import filled
 from data_builders.build.export import FORMATS, ExportOptions
 from data_builders.build.export import export as export_pairs
 from data_builders.commands.shared import PATH, print_table
@@ -28,7 +29,8 @@ def _read_views(_: click.Context, __: click.Parameter, text: str) -> tuple[View,
     "--format",
     type=click.Choice(FORMATS),
     required=True,
-    help="trl: columns prompt and completion. llamafactory: messages, with dataset_info.json. axolotl: messages, "
+    help="trl: columns prompt and completion, and where samples have a rejected answer a file with prompt, chosen and "
+    "rejected. llamafactory: messages, with dataset_info.json. axolotl: messages, "
     "with a mark on each turn that is trained on. jsonl: prompt, answer, weight, loss and accepted answers.",
 )
 @click.option(
@@ -55,6 +57,9 @@ def export(*, data: Path, out: Path | None, **given: Any) -> None:
     """
     place = data.absolute()
     target = out or place.with_name(f"{place.name if data.is_dir() else place.stem}-{given['format']}")
-    rows = export_pairs(ExportOptions(data, target, **given))
+    rows, left_out = export_pairs(ExportOptions(data, target, **given))
     print_table(("file", "rows"), list(rows.items()))
+    if left_out:
+        answers = f"the rejected answers of {left_out:,} samples, which rows of {given['format']} do not have"
+        click.echo(filled(f"left out: {answers}; --format trl and jsonl write them"))
     click.echo(f"wrote {target}; its README.md says how to use it")

@@ -65,6 +65,30 @@ def test_each_export_opens_with_datasets_and_has_the_pairs_of_the_views(tmp_path
     assert chat[1] == "The receipt."
 
 
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_rejected_answers_are_written_as_training_has_them_or_reported_as_left_out(tmp_path: Path, fmt: str) -> None:
+    choice: dict[str, Any] = {"format": "scq", "options": ["sun", "sea"], "answers": ["sea"], "id": "s3"}
+    samples = [make_sample(1, rejected=["the hill"]), make_sample(2), make_sample(3, **choice, habit=["sun"])]
+    printed = output_of("data", "export", _file(tmp_path, *samples), "--format", fmt, "--views", ALL_VIEWS)
+    out, expected = tmp_path / f"rows-{fmt}", ["The answer is: the hill", "", "The correct option is: (A) sun"]
+    assert ("left out: the rejected answers of 2 samples" in " ".join(printed.split())) == (
+        fmt in ("llamafactory", "axolotl")
+    )
+    if fmt == "jsonl":
+        assert [row["rejected"] for row in _rows(out, "train-original.jsonl")] == expected
+    assert bool(list(out.glob("*-preference.jsonl"))) == (fmt == "trl")
+    if fmt != "trl":
+        return
+    assert "DPOTrainer" in (out / "README.md").read_text("utf-8")
+    for view in VIEWS:
+        found = datasets.load_dataset(str(out), f"{view}-preference", split="train", cache_dir=str(tmp_path / "cache"))
+        pairs = {row["id"]: row for row in _rows(out, f"train-{view}.jsonl")}
+        assert [row["id"] for row in found] == [samples[0].id, "s3"]
+        for row, text in zip(found, filter(None, expected), strict=True):
+            assert (row["prompt"], row["chosen"]) == (pairs[row["id"]]["prompt"], pairs[row["id"]]["completion"])
+            assert row["rejected"] == [{"role": "assistant", "content": text}]
+
+
 def test_the_tokens_of_trl_are_those_of_the_views(tmp_path: Path) -> None:
     """TRL's mask is what the template writes behind the prompt with its generation prompt."""
     output_of("data", "export", _file(tmp_path, *SAMPLES[:3]), "--format", "trl", "--views", ALL_VIEWS)
