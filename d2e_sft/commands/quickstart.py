@@ -34,7 +34,19 @@ def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
     bench, base = str(folder / "habit"), str(folder / "base")
     runs = [str(folder / name) for name in _RUNS]
     builds = [
-        ["data", "build", "--datasets", "habit", "--out", str(folder / name), *swap, *drawn, *_WORLD, *_DRAW]
+        [
+            "data",
+            "build",
+            "--datasets",
+            "habit",
+            "--out",
+            str(folder / name),
+            "--overwrite",
+            *swap,
+            *drawn,
+            *_WORLD,
+            *_DRAW,
+        ]
         for name, swap in _DATA.items()
     ]
     trainings = [

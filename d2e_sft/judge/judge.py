@@ -18,7 +18,7 @@ from d2e_sft.judge.cache import ReplyCache
 from d2e_sft.judge.messages import Backend, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.usage import Usage
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, shortened
 
 T = TypeVar("T")
 _Read = Callable[[Prompt, Reply], None]
@@ -55,6 +55,7 @@ class Judge:
         self.usage = Usage(options)
         self.cache = ReplyCache(options.cache_folder, backend.identity)
         self._backend = backend
+        self._unusable = ""  # the last reply without the required form
 
     def ask(
         self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], *, what: str, reminder: str
@@ -81,6 +82,19 @@ class Judge:
                 readings[i] = reading
         self.usage.undecided += sum(reading is None for reading in readings)
         return readings
+
+    def require_usable(self, what: str, usable: int, asked: int) -> None:
+        """Raise UserError if no reply about the samples of a job was usable: another model is needed.
+
+        Args:
+            usable: Samples that got a usable reply, of `asked`.
+        """
+        if asked and not usable:
+            shown = f", such as {shortened(self._unusable)}" if self._unusable else ""
+            raise UserError(
+                f"{what}: none of the replies of {self._backend.model} about {asked:,} samples is usable{shown}",
+                remedy="name a larger model (--judge-model), or let replies be longer (--judge-max-tokens)",
+            )
 
     def estimate(self, prompts: Sequence[Prompt]) -> str:
         """Return the requests, tokens and highest cost that the prompts would take; asks nothing."""
@@ -110,6 +124,8 @@ class Judge:
 
         def read(prompt: Prompt, reply: Reply) -> None:
             readings[prompt] = parse(reply.text)  # the replies themselves may not fit in memory
+            if readings[prompt] is None:
+                self._unusable = reply.text
 
         self._get_replies(list(dict.fromkeys(prompts)), asking, what, read)
         return [readings.get(prompt) for prompt in prompts]

@@ -21,6 +21,7 @@ from d2e_sft.data.sample import check_readable
 from d2e_sft.model.storage.folder import check_model_name
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.functions import load_function
+from d2e_sft.util.paths import refuse_no_place
 
 # Names of optimisers → the module that transformers imports for them, and its package.
 _OPTIMIZER_PACKAGES = {
@@ -84,7 +85,8 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
     """Check all that needs neither a model nor torch.
 
     Raises UserError if a file, a model's folder, the prompt set or an own objective is missing, or a file holds other
-    rows. Also for random weights with an adapter, float16 weights, and as `check_optimizer` and `accumulation_steps`.
+    rows. Also if the run's folder cannot be written, for random weights with an adapter, float16 weights, and as
+    `check_optimizer` and `accumulation_steps`.
     """
     model, data = recipe.model, recipe.data
     if model.weights == "random" and model.lora is not None:
@@ -98,6 +100,8 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
             "model.dtype=float16: gradients of float16 weights underflow; expected float32 or bfloat16 weights",
             remedy="keep model.dtype=float32 and set train.fp16=true for mixed precision",
         )
+    run = Path(recipe.train.output_dir)
+    refuse_no_place(run, f"train.output_dir={str(run)!r}", "the run", "choose another train.output_dir")
     files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else [])]
     for file in [*files, *([Path(data.probe)] if data.probe else [])]:
         check_readable(file)

@@ -80,8 +80,6 @@ def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     run = Path(recipe.train.output_dir)
     if resume and overwrite:
         raise UserError("--resume and --overwrite exclude each other", "give one of them")
-    if run.exists() and not run.is_dir():
-        raise UserError(f"train.output_dir={str(run)!r}: is a file; expected a folder for the run")
     if resume:
         _check_resumable(recipe, run)
     elif overwrite:

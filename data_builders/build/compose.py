@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +13,12 @@ from data_builders.build.mixture import Pool, allot, draw
 from data_builders.build.options import BuildOptions
 from data_builders.build.reading import Reading
 from data_builders.build.suites import ContextBounds, Suite
-from data_builders.quality.judged import KEPT, Verdict, judge_quality
+from data_builders.quality.judged import KEPT, Verdict, judge_quality, require_verdicts
 from data_builders.raw.source import Samples
 from data_builders.sources.filters import first_of_each
 from data_builders.swap.swap import Swaps
+
+_ENOUGH = 20  # samples without a verdict, after which a judge that gave none is given up
 
 
 @dataclass
@@ -51,11 +54,14 @@ def compose(options: BuildOptions, reading: Reading, benchmark: Benchmark) -> Co
     rows: dict[Split, list[EventSample]] = {}
     if judge := options.judge_for("quality"):
         # Without a judge, the rule is only used for a drawn set.
+        every = Counter[Verdict]()
         for train in _trains(reading):
             verdicts = judge_quality(train.rows, judge)
+            every.update(verdicts)
             kept = [sample for sample, verdict in zip(train.rows, verdicts, strict=True) if verdict in KEPT]
             reason = f"the judge found that the context does not support the answer ({_describe(Counter(verdicts))})"
             train.keep("quality", reason, kept)
+        require_verdicts(judge, every)
     _weigh(options, reading)
     for dataset in reading.datasets.values():
         for split, found in dataset.splits.items():
@@ -123,11 +129,20 @@ def _drawn(options: BuildOptions, suite: Suite, reading: Reading) -> Composition
     assert suite.size is not None
     judge = options.judge_for("quality")
     pools = {name: _pool(options, suite, reading, name) for name in suite.ratios}
+    every = Counter[Verdict]()
+
+    def judged(samples: Sequence[EventSample]) -> list[Verdict]:
+        verdicts = judge_quality(samples, judge)
+        every.update(verdicts)
+        if every.total() >= _ENOUGH:
+            require_verdicts(judge, every)
+        return verdicts
+
     samples, mixture = draw(
         pools,
         suite.ratios,
         options.size or suite.size,
-        lambda samples: judge_quality(samples, judge),
+        judged,
         seed=options.seed,
         allow_shortfall=options.allow_shortfall,
     )

@@ -40,6 +40,7 @@ class BuildOptions:
         swap: Share of each dataset's training rows whose entity is swapped.
         swap_test: Share of each dataset's test rows that get a twin with another entity.
         against: Benchmark files or build folders whose rows must not be trained on.
+        overwrite: Replace a build in `out`.
         judge: Language model that filters and refines training samples; None for rules.
         judge_jobs: Tasks of the judge.
     """
@@ -57,6 +58,7 @@ class BuildOptions:
     swap: float = 0.0
     swap_test: float = 0.0
     against: Sequence[Path] = ()
+    overwrite: bool = False
     judge: Judge | None = None
     judge_jobs: frozenset[JudgeJob] = frozenset(JUDGE_JOBS)
 

@@ -45,17 +45,17 @@ class Rewriting:
         return write_build(self.out, by_split, [], description)
 
 
-def open_rewriting(data: Path, out: Path) -> Rewriting:
+def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
     """Read the rows of a build folder or a file, to be written to `out`.
 
     UserError, before anything is read, if `data` is missing, or if `out` is of another kind, is `data` itself, or
-    cannot be written.
+    cannot be written. Also if it exists, unless `overwrite` replaces it.
     """
     if out.resolve() == data.resolve():
         raise UserError(f"--out {out}: is also the input; expected another place", "name another one")
     files, is_build = files_of(data), data.is_dir()
     if is_build:
-        check_target(out)
+        check_target(out, overwrite=overwrite)
         manifest = read_manifest(data)
     else:
         manifest = None
@@ -63,6 +63,8 @@ def open_rewriting(data: Path, out: Path) -> Rewriting:
         check_ending(out)
         if out.is_dir():
             raise UserError(f"--out {out}: is a folder, and {data} is a file; expected a .parquet or .jsonl file")
+        if out.exists() and not overwrite:
+            raise UserError(f"--out {out}: already exists", "name another file, or add --overwrite to replace it")
     for file in files if is_build else ():
         warn_if_changed(file, sha256_of(file))
     return Rewriting({file.stem: read_samples(file) for file in files}, out, manifest)

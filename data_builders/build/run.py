@@ -26,7 +26,7 @@ from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
 from data_builders.raw.files import MissingRawFileError
 from data_builders.raw.source import SPLITS
-from data_builders.refine.judged import judge_refine, refine_prompts
+from data_builders.refine.judged import ASKED, BY_JUDGE, judge_refine, refine_prompts
 from data_builders.refine.likelihood import check_model, estimate_likelihood, refine_by
 from data_builders.refine.needed import labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine
@@ -56,7 +56,7 @@ class IncompleteBuildError(UserError):
 
     def __init__(self, result: Result) -> None:
         errors = list(result.failures.values())
-        missing = f"the result is incomplete: it lacks {', '.join(result.failures)}"
+        missing = f"the result is incomplete: it lacks {', '.join(result.failures)} (--overwrite builds it again)"
         if len(errors) == 1:
             super().__init__(f"{errors[0].message}\n{missing}", errors[0].remedy)
         else:
@@ -71,7 +71,7 @@ def build(options: BuildOptions) -> Result:
         IncompleteBuildError: a raw file is missing or damaged; everything that does not need it is written.
         UserError: an unknown dataset or setting, no readable dataset, or too few samples for the ratios.
     """
-    check_target(options.out)
+    check_target(options.out, overwrite=options.overwrite)
     _check_models(options)
     splits = [options.suite.split] if options.suite else SPLITS
     report_missing_files(options, splits)
@@ -161,6 +161,7 @@ def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composi
         else:
             by_rules = partial(refine, options=refiner, labelled=labelled)
             composition.rows[split], counts = judge_refine(samples, judge, by_rules)
+            judge.require_usable("refine", sum(counts[how] for how in BY_JUDGE), sum(counts[how] for how in ASKED))
         if counts:
             composition.refining[split] = {how.value: count for how, count in sorted(counts.items())}
 

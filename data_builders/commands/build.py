@@ -45,6 +45,7 @@ def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[Ju
     + "; ".join(f"{suite.name}: {suite.summary}" for suite in SUITES.values()),
 )
 @click.option("--out", type=PATH, required=True, help="Folder for the results.")
+@click.option("--overwrite", is_flag=True, help="Replace a build in OUT.")
 @click.option(
     "--raw",
     type=PATH,

@@ -6,6 +6,7 @@ in our own words). Without a model, only the words of free-text answers are chec
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
@@ -53,6 +54,12 @@ def judge_quality(samples: Sequence[EventSample], judge: Judge | None) -> list[V
         return [_by_rule(sample) for sample in samples]
     verdicts = judge.ask(quality_prompts(samples), read_verdict, what="quality filter", reminder=_templates().reminder)
     return [verdict or Verdict.UNDECIDED for verdict in verdicts]
+
+
+def require_verdicts(judge: Judge | None, verdicts: Counter[Verdict]) -> None:
+    """Raise UserError if a judge was asked and gave no verdict at all."""
+    if judge is not None:
+        judge.require_usable("quality filter", verdicts.total() - verdicts[Verdict.UNDECIDED], verdicts.total())
 
 
 def quality_prompts(samples: Sequence[EventSample]) -> list[Prompt]:

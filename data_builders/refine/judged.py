@@ -44,6 +44,10 @@ class Outcome(StrEnum):
     ALREADY_REFINED = "refined by its source"
 
 
+BY_JUDGE = (Outcome.JUDGE, Outcome.SENTENCES)
+ASKED = tuple(set(Outcome) - {Outcome.RULES_ONLY, Outcome.NOTHING_TO_CHOOSE, Outcome.ALREADY_REFINED})
+
+
 def judge_refine(
     samples: Sequence[EventSample], judge: Judge | None, fallback: Callable[[EventSample], EventSample]
 ) -> tuple[list[EventSample], Counter[Outcome]]:

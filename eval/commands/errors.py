@@ -13,6 +13,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled
 from eval.compare.context_use import read_without_context
 from eval.compare.error_patterns import (
+    ErrorPattern,
     error_prompts,
     find_error_patterns,
     read_patterns,
@@ -67,6 +68,9 @@ def errors(
         found = read_without_context(scored, wrong, without_context, noun="wrong predictions")
         answers = {key: prediction.answer for key, prediction in found.items()}
     judged = find_error_patterns(wrong, asked, without_context=answers)
+    if asked is not None:
+        decided = sum(error.pattern is not ErrorPattern.UNDECIDED for error in judged)
+        asked.require_usable("error patterns", decided, len(judged))
     written = write_patterns(scored, wrong, judged, judge)
     patterns = read_patterns(scored)
     assert patterns is not None

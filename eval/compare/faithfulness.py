@@ -60,6 +60,7 @@ def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[V
     templates = load_templates(Path(__file__).with_name("answer_prompts.yaml"), "free_answer")
     prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
     verdicts = judge.ask(prompts, read_verdict, what="free answers", reminder=templates.reminder)
+    judge.require_usable("free answers", sum(verdict is not None for verdict in verdicts), len(verdicts))
     content = _Content(
         judge={"backend": options.backend, "model": options.model},
         answers=[

@@ -145,7 +145,7 @@ def test_export(given: Attempt) -> None:
 @attack("full disk while building data", "disk", INTACT, tries=20)
 def test_data(given: Attempt) -> None:
     def command(out: Path) -> list[str | Path]:
-        return ["data", "build", "--datasets", "habit", "--seed", "1", "--out", out]
+        return ["data", "build", "--datasets", "habit", "--seed", "1", "--out", out, "--overwrite"]
 
     if not (given.world / "built").is_dir():
         assert d2e("data", "build", "--datasets", "habit", "--out", given.world / "built") == 0

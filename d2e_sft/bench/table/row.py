@@ -119,7 +119,7 @@ def compared(
 
 def build_command(descriptions: Sequence[Path], out: Path) -> list[str]:
     """Return the command that builds own data."""
-    return ["data", "build", "--datasets", ",".join(map(str, descriptions)), "--out", str(out)]
+    return ["data", "build", "--datasets", ",".join(map(str, descriptions)), "--out", str(out), "--overwrite"]
 
 
 def quietly(arguments: Sequence[str]) -> None:

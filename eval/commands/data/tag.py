@@ -52,7 +52,7 @@ _OF_EVAL = ("form", "prompt_set", "max_new_tokens", "engine")
     show_default=True,
     help="Questions and answers of other rows that are shown first; they show the form of an answer.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the subsets and habits that rows have already.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT, and the subsets and habits that rows of DATA have.")
 @engine_options
 @click.pass_obj
 def tag(
@@ -78,7 +78,7 @@ def tag(
       d2e data tag data/mine --model builtin:smollm2-135m-instruct --out data/mine-tagged
       d2e data tag rows.jsonl --model gpt-4o --engine openai --samples 5 --out tagged.jsonl
     """
-    rewriting = lent("open_rewriting")(data, out)
+    rewriting = lent("open_rewriting")(data, out, overwrite=overwrite)
     rows: dict[str, list[EventSample]] = rewriting.rows
     if not overwrite:
         _refuse_tagged(data, rows)

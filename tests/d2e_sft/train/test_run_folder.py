@@ -34,12 +34,6 @@ def test_a_used_folder_is_refused(tmp_path: Path, options: dict[str, bool], said
         starting_point(recipe(tmp_path), **options)
 
 
-def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="is a file; expected a folder for the run"):
-        starting_point(recipe(tmp_path / "file"), resume=False, overwrite=False)
-
-
 def test_a_run_that_holds_its_own_data_is_not_overwritten(tmp_path: Path) -> None:
     train = tmp_path / "train.jsonl"
     train.touch()

@@ -29,8 +29,8 @@ def test_rows_without_the_answer_in_their_context_are_counted_with_the_filter_an
     splits = []
     for setting in ("true", "false"):
         settings = ("tempreason.max_words=none", f"tempreason.answer_in_context={setting}")
-        output_of("data", "build", "--datasets", "tempreason", "--raw", raw, "--out", tmp_path / "out", *settings)
-        splits.append(read_manifest(tmp_path / "out")["datasets"]["tempreason"]["splits"]["test"])
+        output_of("data", "build", "--datasets", "tempreason", "--raw", raw, "--out", tmp_path / setting, *settings)
+        splits.append(read_manifest(tmp_path / setting)["datasets"]["tempreason"]["splits"]["test"])
     (step,) = (step for step in splits[0]["filters"] if step["name"] == "answer in the context")
     assert (step["rows_in"], step["rows_out"], splits[0]["rows_written"]) == (2, 1, 1)
     assert (splits[1]["rows_written"], splits[1]["rows_with_answer_in_context"]) == (2, 1)

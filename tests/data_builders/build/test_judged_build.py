@@ -8,6 +8,8 @@ import re
 import time
 from pathlib import Path
 
+import pytest
+
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.text.sentences import split_sentences
 from tests.command import call, output_of, refusal_of, start
@@ -119,13 +121,27 @@ def test_a_killed_build_resumes_and_pays_for_nothing_twice(raw: Path, tmp_path: 
     assert len(set(server.users[before:]) & set(server.users[: before - 1])) == 0
 
 
-def test_a_judge_that_never_decides_is_no_quiet_success(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+@pytest.mark.parametrize(("jobs", "job"), [("quality", "quality filter"), ("refine", "refine")])
+def test_a_judge_whose_replies_are_all_unusable_is_an_error(
+    raw: Path, tmp_path: Path, server: JudgeServer, jobs: str, job: str
+) -> None:
     _stories(raw, 3)
     server.reply = lambda user: "Who knows."
-    result = call("data", *_arguments(raw, tmp_path / "out", server.url))
-    assert result.status == 0, result.out
-    assert "warning: tracie train: the filter 'quality' left none of 3 rows" in result.err
-    assert "3 prompts re-asked, 3 undecided" in result.err
+    message = refusal_of("data", *_arguments(raw, tmp_path / "out", server.url, "--judge-jobs", jobs))
+    assert f"{job}: none of the replies of" in message
+    assert "about 3 samples is usable, such as 'Who knows.'" in " ".join(message.split())
+    assert re.search(r"[36] undecided; ", message)  # what was paid for is reported
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_judge_of_a_drawn_set_is_given_up_after_some_replies(raw: Path, tmp_path: Path, server: JudgeServer) -> None:
+    _stories(raw, 12)
+    server.reply = lambda user: "Who knows."
+    message = refusal_of(
+        *("data", "build", "--suite", "piper-10k", "--size", "400", "--allow-shortfall", "--raw", raw),
+        *("--out", tmp_path / "out", "--judge", "openai", "--judge-model", "m", "--judge-url", server.url),
+    )
+    assert "quality filter: none of the replies of" in message
 
 
 def test_a_failed_build_writes_nothing_and_reports_its_cost(raw: Path, tmp_path: Path, server: JudgeServer) -> None:

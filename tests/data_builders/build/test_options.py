@@ -52,7 +52,7 @@ def test_the_refiner_can_be_set(raw: Path, tmp_path: Path) -> None:
         ("refine.max_share=1", "refine.threshold=0"),
         ("refine.max_share=0.1", "refine.keep_events=false"),
     ):
-        build(BuildOptions(["tracie"], tmp_path / "out", raw, settings=settings))
+        build(BuildOptions(["tracie"], tmp_path / "out", raw, settings=settings, overwrite=True))
         samples = read_samples(tmp_path / "out/test.parquet")
         words[settings[0]] = sum(len((sample.refined_context or "").split()) for sample in samples)
     assert words["refine.max_share=0.1"] < words["refine.max_share=1"]

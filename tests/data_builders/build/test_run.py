@@ -24,7 +24,10 @@ def test_a_split_without_rows_has_no_file_and_leftovers_go(raw: Path, tmp_path: 
     out = tmp_path / "out"
     build(BuildOptions(["tracie"], out, raw))
     (out / "own.txt").write_text("mine")
-    build(BuildOptions(["cider"], out, raw))
+    with pytest.raises(UserError, match=r"already contains a build(.|\n)*--overwrite"):
+        build(BuildOptions(["cider"], out, raw))
+    assert (out / "train.parquet").is_file()
+    build(BuildOptions(["cider"], out, raw, overwrite=True))
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "manifest.json", "own.txt", "test.parquet"]
 
 

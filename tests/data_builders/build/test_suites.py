@@ -151,7 +151,7 @@ def test_same_inputs_and_seed_give_the_same_bytes(raw: Path, tmp_path: Path, sui
         assert _build(folder / "raw", folder, suite, *extra).status == 0
     assert _tree(tmp_path / "out") == _tree(elsewhere / "out")
     if suite == "piper-10k":
-        _build(raw, tmp_path, suite, *extra, "--seed", 1)
+        _build(raw, tmp_path, suite, *extra, "--seed", 1, "--overwrite")
         assert _tree(tmp_path / "out")["train.parquet"] != _tree(elsewhere / "out")["train.parquet"]
 
 

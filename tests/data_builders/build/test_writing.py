@@ -40,7 +40,9 @@ def test_a_build_that_fails_while_writing_leaves_the_earlier_one_as_it_was(
         raise OSError(28, "No space left on device", "manifest.json")
 
     monkeypatch.setattr("data_builders.build.writing.write_json", disk_full)
-    message = refusal_of("data", "build", "--datasets", "tracie", "--raw", raw, "--out", out, "--seed", "5")
+    message = refusal_of(
+        "data", "build", "--datasets", "tracie", "--raw", raw, "--out", out, "--seed", "5", "--overwrite"
+    )
     assert "manifest.json: cannot be written (No space left on device)" in message
     assert _tree(out) == before
 

@@ -134,7 +134,9 @@ def test_relation_id_and_refined_context_are_read_from_columns(tmp_path: Path) -
     ]
 
 
-@pytest.mark.parametrize(("line", "of_events"), [("", False), ("relation: factual\n", False), ("relation: causal\n", True)])
+@pytest.mark.parametrize(
+    ("line", "of_events"), [("", False), ("relation: factual\n", False), ("relation: causal\n", True)]
+)
 def test_prompts_mention_events_where_the_description_names_a_relation_of_events(
     tmp_path: Path, line: str, *, of_events: bool
 ) -> None:
@@ -148,7 +150,7 @@ def test_a_share_of_train_is_drawn_by_the_seed_and_shares_no_context(tmp_path: P
     spec = write(tmp_path, mine_yaml=QA + "dev: 0.1\ntest: 0.25\n", mine_csv="context,question,answer\n" + stories)
     drawn = []
     for seed in (0, 0, 1):
-        build(BuildOptions([str(spec)], tmp_path / "out", seed=seed))
+        build(BuildOptions([str(spec)], tmp_path / "out", seed=seed, overwrite=True))
         rows = {split: read_samples(tmp_path / f"out/{split}.parquet") for split in ("train", "dev", "test")}
         assert {split: len(found) for split, found in rows.items()} == {"train": 52, "dev": 8, "test": 20}
         contexts = [{row.context for row in found} for found in rows.values()]

@@ -20,8 +20,9 @@ ROWS = "question,answer,context\n" + "".join(
 SPEC = "train: mine.csv\ntest: 0.25\nformat: qa\nrelation: none\nlicence: MIT\n"
 
 
-def tag(data: Path, model: Path, out: Path) -> str:
-    return output_of("data", "tag", data, "--model", model, "--out", out, "--max-new-tokens", 6, "--threshold", 0)
+def tag(data: Path, model: Path, out: Path, *flags: str) -> str:
+    given = ("--model", model, "--out", out, "--max-new-tokens", 6, "--threshold", 0, *flags)
+    return output_of("data", "tag", data, *given)
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +94,10 @@ def test_a_run_of_the_model_may_use_its_tags(world: Path, monkeypatch: pytest.Mo
 
 def test_a_file_of_rows_is_tagged_into_a_file(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
-    write_samples(make_samples(3), tmp_path / "rows.jsonl")
-    tag(tmp_path / "rows.jsonl", world / "model", tmp_path / "out.parquet")
-    assert taggers(read_samples(tmp_path / "out.parquet")) == {str(world / "model"): 3}
+    for number, flags in ((3, ()), (2, ("--overwrite",))):
+        write_samples(make_samples(number), tmp_path / "rows.jsonl")
+        tag(tmp_path / "rows.jsonl", world / "model", tmp_path / "out.parquet", *flags)
+        assert taggers(read_samples(tmp_path / "out.parquet")) == {str(world / "model"): number}
 
 
 def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Pat
     swapped = read_samples(tmp_path / "swapped" / "train.parquet")
     assert all("swapped" in row.meta for row in swapped)
     assert [row.subset for row in swapped] == ["conflict", "unknown", "conflict", "unknown"] * 2
-    assert [row.meta.get("tag", {}).get("model") for row in swapped] == ["m", "m", "m", None] * 2
+    assert [row.meta.get("tag", {}).get("model") for row in swapped] == ["m"] * 8
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,8 @@ def test_tagged_rows_are_own_data_that_can_be_swapped(world: Path, tmp_path: Pat
         ("mine/train.parquet", "rows.csv", "model", "cannot write .csv"),
         ("mine.csv", "out.jsonl", "model", "cannot read .csv"),
         ("nothing", "again", "model", "no such file"),
+        ("mine", "tagged", "model", "tagged: already contains a build"),
+        ("mine/train.parquet", "tagged/train.parquet", "model", "train.parquet: already exists"),
         ("mine", "again", "no-model", "no-model"),
     ],
 )
