@@ -76,6 +76,24 @@ def test_every_link_and_anchor_resolves(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda page: page.name)
+def test_no_page_is_long(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").split()) <= 2500
+
+
+def test_few_sentences_are_long() -> None:
+    counts = [len(sentence.split()) for page in PAGES for sentence in _sentences(text_of(page))]
+    assert len(counts) > 1500
+    assert sum(count > 30 for count in counts) <= 0.02 * len(counts)
+
+
+def _sentences(text: str) -> list[str]:
+    """Sentences of prose, without code, tables and headings."""
+    prose = re.sub(r"^ *(?:```.*?^ *```|[|#].*?$)", "", text, flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "CODE", prose))
+    return re.split(r"(?<=[.!?:;])\s+(?=[A-Z*`\[])|\n\s*\n|\n\s*[-*] ", prose)
+
+
 @pytest.mark.parametrize(
     "wrong",
     ["d2e evall MODEL", "d2e eval MODEL --bensh crepe", "d2e eval MODEL --bench crepe --set prompt=prose",
