@@ -21,7 +21,7 @@ from d2e_sft.util.paths import claim_packages, leave_working_folder
 from d2e_sft.util.secrets import secret_in, without_secrets
 from d2e_sft.util.signals import end_with_parent
 from d2e_sft.util.startup import quieten
-from d2e_sft.util.terminal import folded, folded_usage
+from d2e_sft.util.terminal import folded, folded_usage, quietly
 
 _FULL = (
     "\n  remedy: make room on this disk. Earlier results are unchanged, and the same command resumes "
@@ -139,7 +139,8 @@ def _attribute(module: str, name: str) -> Any:
 def d2e() -> None:
     """Fine-tune and evaluate language models on event reasoning with D²E-SFT.
 
-    `d2e VERB --help` explains a verb. `--debug`, anywhere on the line, shows the traceback of an error.
+    `d2e VERB --help` explains a verb. Anywhere on the line, `--quiet` leaves out progress and notes, and `--debug`
+    shows the traceback of an error.
 
     Example: d2e quickstart
     """
@@ -150,10 +151,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     quieten()
     end_with_parent()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments
+    debug, quiet = "--debug" in arguments, "--quiet" in arguments
     try:
         _refuse_secrets(arguments)
-        run([argument for argument in arguments if argument != "--debug"])
+        with quietly(quiet):
+            run([argument for argument in arguments if argument not in ("--debug", "--quiet")])
     except (click.Abort, KeyboardInterrupt):
         click.echo("d2e: stopped", err=True)
         sys.exit(130)

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig, parse_decoder
+from d2e_sft.config.functions import load_function
 from d2e_sft.model.forward import jensen_shannon
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.functions import load_function
 
 Options = Mapping[str, Any]
 # (original (…, V), imagined (…, V), options) → scores (…, V)

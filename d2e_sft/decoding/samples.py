@@ -14,6 +14,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.generation import generate, stop_token_ids
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
+from d2e_sft.util.progress import Progress
 
 
 def answer_samples(
@@ -47,7 +48,9 @@ def answer_samples(
     decoding = replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops))
     views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
     pairs, stop_ids = sample_pairs(views, asked, max_length), stop_token_ids(model, views.end_of_turn)
-    decoded = generate(model, pairs, decoding, stop_ids=stop_ids, tokenizer=tokenizer)
+    with Progress(total=len(pairs), desc="answering", unit="sample") as bar:
+        how = {"stop_ids": stop_ids, "tokenizer": tokenizer}
+        decoded = generate(model, pairs, decoding, on_batch=lambda batch: bar.update(len(batch)), **how)
     return [cut(text, wording.stops) for text in tokenizer.batch_decode(decoded, skip_special_tokens=True)]
 
 

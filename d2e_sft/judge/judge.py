@@ -19,6 +19,8 @@ from d2e_sft.judge.messages import Backend, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.usage import Usage
 from d2e_sft.util.errors import UserError, shortened
+from d2e_sft.util.progress import Progress
+from d2e_sft.util.terminal import is_quiet
 
 T = TypeVar("T")
 _Read = Callable[[Prompt, Reply], None]
@@ -146,13 +148,12 @@ class Judge:
         if not missing:
             return
         self.cache.prepare()  # before anything is paid for
-        with tqdm(
+        with Progress(
             desc=f"{what} ({self._backend.model})",
             total=len(prompts),
             initial=len(prompts) - len(missing),
             unit="reply",
-            disable=None,
-            leave=False,
+            disable=None,  # the log has lines of its own
         ) as bar:
             keeper = _Keeper(self, missing, read, asking, bar, what)
             try:
@@ -195,7 +196,7 @@ class _Keeper:
             self._show()
             self.bar.update()
             # Without a terminal there is no bar, so the log gets a line now and then.
-            if self.bar.disable and self.done % max(_LOG_EVERY, len(self.prompts) // 20) == 0:
+            if self.bar.disable and not is_quiet() and self.done % max(_LOG_EVERY, len(self.prompts) // 20) == 0:
                 spent = judge.usage.spent()
                 print(f"{self.what}: {self.done:,} of {len(self.prompts):,} replies, {spent}", file=sys.stderr)
 

@@ -24,6 +24,7 @@ from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.terms import Project
 from d2e_sft.objective.views import states_of_views
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.progress import Progress
 from d2e_sft.util.terminal import warn
 
 NUMBER = "row"  # the column with the index of a row's states
@@ -104,7 +105,7 @@ class BiasModel:
             for view in d2e.frozen_views:
                 collate = collator_for(self.layout, d2e, self.model.config, pad_token_id, views=[view])
                 found[view] = []
-                for start in range(0, len(rows), batch_size):
+                for start in Progress(range(0, len(rows), batch_size), desc=f"bias model, {view}", unit="batch"):
                     batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
                     inputs = model_inputs(collate(batch), self.model.device)
                     for name in ("targets", *OF_ANSWERS):

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from d2e_sft.config.functions import load_function
 from d2e_sft.config.objectives import is_own
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.objectives import FUNCTIONS, Logits, ObjectiveFunction
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.functions import load_function
 
 _LOGGED = {
     *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),

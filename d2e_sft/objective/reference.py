@@ -32,6 +32,7 @@ from d2e_sft.util.distributed import decided_by_main
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
 from d2e_sft.util.paths import cache_dir
+from d2e_sft.util.progress import Progress
 
 REFERENCE = "reference"  # the column with the log-probabilities of both answers of a row
 _READ = ("original", "answer", "trained", "rejected", "rejected_trained")  # columns that they depend on
@@ -83,7 +84,7 @@ class Reference:
         collate = collator_for(self.layout, d2e, bare_model(self.model).config, pad_token_id)
         found = dict[int, list[list[float]]]()
         with _ready(self.model, state.device):
-            for start in starts:
+            for start in Progress(starts, desc="reference", unit="batch"):
                 batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
                 found[start] = self._of_batch(d2e, batch, collate)
         shares = gather_object([found]) if state.num_processes > 1 else [found]

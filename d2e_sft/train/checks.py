@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from d2e_sft.config.functions import load_function
 from d2e_sft.config.objectives import BASE, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.foreign import refuse_foreign
@@ -20,7 +21,6 @@ from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.storage.folder import check_model_name
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.functions import load_function
 from d2e_sft.util.paths import refuse_no_place
 
 # Names of optimisers → the module that transformers imports for them, and its package.

@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from d2e_sft.config.objectives import View, is_own
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
@@ -23,6 +21,7 @@ from d2e_sft.model.positions import check_positions
 from d2e_sft.train.encoding import EncodedSamples, encode_samples
 from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.progress import Progress
 from d2e_sft.util.terminal import warn
 
 
@@ -105,7 +104,7 @@ def encode_rows(
             max_length=data.max_length,
             overlong=data.overlong,
             refuse=refuse,
-            progress=lambda given: tqdm(given, desc="tokenising", disable=not progress),
+            progress=lambda given: Progress(given, desc="tokenising", unit="sample", disable=not progress),
         )
     except UserError as error:
         raise UserError(f"{name}: {error.message}", error.remedy) from None

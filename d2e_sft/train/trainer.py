@@ -36,6 +36,7 @@ from d2e_sft.train.evaluation.held_out import HeldOut
 from d2e_sft.train.steps import setup
 from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard
+from d2e_sft.util.terminal import quietly
 
 
 class D2ETrainer(EvaluatingTrainer):
@@ -110,7 +111,8 @@ class D2ETrainer(EvaluatingTrainer):
         self.d2e = args.d2e
         self.laps = LapTimer(args.device)
         self.guard = StepGuard(self)
-        objective = setup.prepare_model(self, options.get("data_collator"))
+        with quietly(args.disable_tqdm):
+            objective = setup.prepare_model(self, options.get("data_collator"))
         self._metrics = ObjectiveMetrics(self.d2e, objective.weights, args.device)
         self.held_out = HeldOut(self.d2e, objective.weights, args.device)
         recorded = given.training is not None

@@ -17,6 +17,7 @@ from d2e_sft.train.samples import RunSamples
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.distributed import decided_by_main, process_state, same_everywhere
 from d2e_sft.util.signals import Termination
+from d2e_sft.util.terminal import say
 
 
 def train(recipe: Recipe, samples: RunSamples, termination: Termination, *, resume: bool, overwrite: bool) -> None:
@@ -54,7 +55,7 @@ def train(recipe: Recipe, samples: RunSamples, termination: Termination, *, resu
         remove_leftovers(run)
         write_bad_rows([*training.bad_rows, *(held_out.bad_rows if held_out is not None else [])], run / BAD_ROWS_FILE)
         if resume and checkpoint is None:
-            print(f"{run} has no complete checkpoint: training starts from the beginning", flush=True)
+            say(f"{run} has no complete checkpoint: training starts from the beginning")
     state.wait_for_everyone()
     trainer.guard.termination, termination.deferred = termination, True
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

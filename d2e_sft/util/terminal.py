@@ -1,16 +1,25 @@
-"""Messages as wide as the terminal: long lines are folded between words, and a folded command can still be pasted."""
+"""Messages as wide as the terminal, and which of them `--quiet` leaves out.
+
+Long lines are folded between words, and a folded command can still be pasted.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
+QUIET = "D2E_QUIET"  # environment variable that processes started by this one inherit
+# Bars of huggingface_hub and transformers, and of datasets.
+_OF_OTHERS = ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS")
 WIDTH = 100  # characters of a line when the output is piped
 _LEAST = 40
 _INDENT = 4  # for the continuation of a folded line
@@ -43,6 +52,33 @@ def folded(message: str) -> str:
     """
     width = terminal_width()
     return "\n".join(_fold(line, width) for line in message.splitlines())
+
+
+def is_quiet() -> bool:
+    """Whether only results, warnings and errors are wanted."""
+    return os.environ.get(QUIET) == "1"
+
+
+@contextmanager
+def quietly(wanted: bool) -> Iterator[None]:
+    """Show only results, warnings and errors inside, if that is wanted, here and in processes that are started."""
+    names = (QUIET, *_OF_OTHERS) if wanted else ()
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def say(message: str) -> None:
+    """Print a note on stdout, unless `--quiet` was given."""
+    if not is_quiet():
+        print(message, flush=True)
 
 
 def warn(message: str) -> None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.progress import Progress
 from d2e_sft.util.terminal import warn
 from data_builders.build.mixture import HOW_TO_FILL, allot
 from data_builders.build.options import REFINE, SWAP, BuildOptions, Settings, parse_settings
@@ -103,7 +102,7 @@ def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
         BadRows(skip=options.skip_bad),
         [options.raw, *folders] if options.raw else folders,
     )
-    progress = tqdm(sources, desc="datasets", unit="dataset", disable=None, leave=False)
+    progress = Progress(sources, desc="datasets", unit="dataset")
     for source in progress:
         progress.set_postfix_str(source.name)
         wanted = [split for split in source.splits if split in splits]

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from d2e_sft.config.objectives import VIEWS, View
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample, Split
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
+from d2e_sft.util.progress import Progress
 from data_builders.dataset.manifest import describe_refinement
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.context_free import (
@@ -142,9 +142,7 @@ def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str 
     order = sorted(members, key=lambda one: (names.index(one.data), SPLITS.index(one.split), one.dataset))
     rows = [sample for group in order for sample in members[group]]
     nli = sum(sample.format == "nli" for sample in rows)
-    with tqdm(
-        total=len(VIEWS) * len(rows) + _CLASSIFIERS * nli, desc="statistics", unit="row", disable=None, leave=False
-    ) as bar:
+    with Progress(total=len(VIEWS) * len(rows) + _CLASSIFIERS * nli, desc="statistics", unit="row") as bar:
         groups = list[GroupStats]()
         for group in order:
             bar.set_postfix_str(" ".join(group[1:]))

@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 import httpx
-from tqdm import tqdm
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.paths import cache_dir
+from d2e_sft.util.progress import Progress
 from data_builders.raw.archives import DamagedArchiveError, extract_member
 from data_builders.raw.decoding import check_is_data
 from data_builders.raw.source import RawFile
@@ -161,14 +161,12 @@ class _Download:
                 self._etag.write_text(etag, encoding="utf-8")
             with (
                 self._partial.open("ab" if resumed else "wb") as out,
-                tqdm(
+                Progress(
                     total=self._size or None,
                     initial=have if resumed else 0,
                     desc=f"{self._folder}/{self._target.name}",
                     unit="B",
                     unit_scale=True,
-                    disable=None,
-                    leave=False,
                 ) as progress,
             ):
                 for chunk in answer.iter_bytes(_CHUNK):

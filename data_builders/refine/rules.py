@@ -16,9 +16,9 @@ from collections.abc import Collection, Sequence
 from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
-from tqdm import tqdm
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.progress import Progress
 from data_builders.refine.clauses import keep_clauses
 from data_builders.refine.needed import (
     holding_answers,
@@ -112,7 +112,7 @@ def refine_samples(
     labelled = labelled_datasets(samples) if labelled is None else labelled
     scorer, refined = make_scorer(options.scorer, options.model, options.pooling), list(samples)
     todo = [i for i, sample in enumerate(samples) if sample.refined_context is None]
-    with tqdm(total=len(todo), desc="refine", unit="row", disable=None, leave=False) as progress:
+    with Progress(total=len(todo), desc="refine", unit="row") as progress:
         for start in range(0, len(todo), _BATCH):
             batch = todo[start : start + _BATCH]
             sentences = [split_sentences(samples[i].context) for i in batch]

@@ -16,7 +16,6 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
-from tqdm import tqdm
 
 from d2e_sft.config.decoding import describe, given_decoder
 from d2e_sft.data.chat_template import end_of_turn_id, rendered
@@ -27,6 +26,7 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.progress import Progress
 from eval.lm_eval.loglikelihood import ContinuationEncoder
 
 _LOG = logging.getLogger(__name__)
@@ -108,7 +108,9 @@ class D2ELM(LM):
         for i, request in enumerate(requests):
             by_options.setdefault(repr(sorted(request.args[1].items(), key=lambda item: item[0])), []).append(i)
         self._warn_of_plain(sum(self._imagined(request) == request.args[0] for request in requests), len(requests))
-        with tqdm(total=len(requests), desc=f"decoding {describe(self.how.record())}", disable=disable_tqdm) as bar:
+        with Progress(
+            total=len(requests), desc=f"decoding {describe(self.how.record())}", disable=disable_tqdm
+        ) as bar:
             for members in by_options.values():
                 self._decode([requests[i] for i in members], members, answers, bar)
         return answers
@@ -123,7 +125,7 @@ class D2ELM(LM):
             replace(
                 self.encoder.encode(request.args[0], self._imagined(request), request.args[1]), name=_name(request)
             )
-            for request in tqdm(requests, desc="tokenising", disable=disable_tqdm)
+            for request in Progress(requests, desc="tokenising", disable=disable_tqdm)
         ]
         self._warn_of_plain(sum(one.original == one.imagined for one in asked), len(asked))
         if cut := sum(one.truncated for one in asked):
@@ -153,7 +155,7 @@ class D2ELM(LM):
             by_prompt.setdefault((tuple(one.original), tuple(one.imagined or ())), []).append(place)
         groups = list(by_prompt.values())
         results: dict[int, OptionScore] = {}
-        with tqdm(total=len(asked), desc=title, disable=disable_tqdm) as bar:
+        with Progress(total=len(asked), desc=title, disable=disable_tqdm) as bar:
 
             def keep(scores: Mapping[int, list[OptionScore]]) -> None:
                 for index, of_prompt in scores.items():

@@ -12,13 +12,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tqdm import tqdm
-
 import d2e_sft
 from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import only_one
+from d2e_sft.util.progress import Progress
 from eval.run.engines.engine import Engine, prompt_length
 from eval.run.journal_files import Answer, Fingerprint, JournalWriter, PassFiles, SessionHeader, read_journal
 from eval.run.processes import Processes, share
@@ -105,7 +104,7 @@ class DecodingPass:
         path = self.files.partial(processes.index)
         started = before = time.perf_counter()
         counted = 0  # tokens so far
-        bar = tqdm(total=len(places), desc=f"decoding ({task.title})", unit="sample", disable=not processes.is_main)
+        bar = Progress(total=len(places), desc=f"decoding ({task.title})", unit="sample", leave=True)
         with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
 
             def on_answers(found: Mapping[int, str | list[OptionScore]], tokens: int = 0) -> None:

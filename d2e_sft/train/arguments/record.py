@@ -23,7 +23,7 @@ from d2e_sft.train.data_record import DATA_FILE, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import describe_rows
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.terminal import warn
+from d2e_sft.util.terminal import say, warn
 
 TRAIN_ROWS, DEV_ROWS, PROBE_ROWS = "train_rows.parquet", "dev_rows.parquet", "probe_rows.parquet"
 # Arguments that follow from recipe keys, or that do not change what is trained.
@@ -75,7 +75,7 @@ class RecordRun(TrainerCallback):
         recipe.save(run)  # last: a folder with a recipe is a run that can be resumed
         self._announce(len(inputs.training.dataset), args.world_size)
         if self.unsaid:
-            print(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}", flush=True)
+            say(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}")
         for tracker in trackers_with_tables(args.report_to):
             tracker.config.update({"recipe": recipe.model_dump()}, allow_val_change=True)
 
@@ -120,7 +120,7 @@ class RecordRun(TrainerCallback):
             f"{named}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} "
             f"on {processes} process{'es' if processes > 1 else ''}; {train.precision}"
         )
-        print("\n".join([*lines, self.trainer.layout.describe()]), flush=True)
+        say("\n".join([*lines, self.trainer.layout.describe()]))
         at_once = train.per_device_train_batch_size * processes
         if processes > 1 and not loads_whole_steps(train) and samples % at_once:
             warn(

@@ -13,6 +13,7 @@ from d2e_sft.data.answer_metrics import exact_match, token_f1
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding import DecodingConfig, answer_samples
+from d2e_sft.util.terminal import quietly
 
 
 def decode(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfig) -> list[str]:
@@ -28,7 +29,7 @@ def decode(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfi
     wording = load_prompt_set(args.prompt_set, args.form)
     training = model.training
     model.eval()
-    with trainer.compute_loss_context_manager():
+    with trainer.compute_loss_context_manager(), quietly(args.disable_tqdm):
         mine = answer_samples(
             model,
             trainer.processing_class,

@@ -24,6 +24,7 @@ from d2e_sft.model.packing_support import collator_for
 from d2e_sft.train.encoding import encode_samples
 from d2e_sft.train.rows import dataset_row
 from d2e_sft.train.samples import DEBIASED, PLAIN, PREFIX, PROBED, probe_groups
+from d2e_sft.util.progress import Progress
 
 
 class ReadingProbe(TrainerCallback):
@@ -87,7 +88,7 @@ class ReadingProbe(TrainerCallback):
         model, found = self.trainer.model_wrapped, dict[str, list[bool]]()
         training = model.training
         model.eval()
-        for start in range(0, len(self.rows), self.batch_size):
+        for start in Progress(range(0, len(self.rows), self.batch_size), desc="probe", unit="batch"):
             batch = self.collate(self.rows[start : start + self.batch_size])
             given = batch["labels"].ne(IGNORE)
             inputs = model_inputs(batch, self.trainer.args.device)

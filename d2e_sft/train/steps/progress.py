@@ -8,7 +8,9 @@ from typing import Any
 from transformers.trainer_callback import ProgressCallback
 
 from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
+from d2e_sft.util.progress import Progress
 from d2e_sft.util.table import percent
+from d2e_sft.util.terminal import is_quiet
 
 _TERMS = ("ce", "refined_ce", "imagined_ce", "kl", "preference")
 _WIDTH = 9
@@ -22,13 +24,33 @@ class LossLines(ProgressCallback):
     the original.
     """
 
+    training_bar: Any
+    prediction_bar: Any
+
     def __init__(self) -> None:
         super().__init__()
         self._columns: list[str] = []
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the bar where the run starts."""
+        if state.is_world_process_zero:
+            self.training_bar = Progress(
+                total=state.max_steps, initial=state.global_step, desc="training", unit="step"
+            )
+        self.current_step = state.global_step
+
+    def on_prediction_step(
+        self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
+    ) -> None:
+        """Count a batch of held-out rows."""
+        if state.is_world_process_zero and self.prediction_bar is None:
+            self.prediction_bar = Progress(total=len(eval_dataloader), desc="evaluating", unit="batch")
+        if self.prediction_bar is not None:
+            self.prediction_bar.update(1)
+
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Write the line, under a header where its columns are new."""
-        if not state.is_world_process_zero or self.training_bar is None or not logs:
+        if not state.is_world_process_zero or self.training_bar is None or not logs or is_quiet():
             return
         for line in self.lines(state.global_step, logs):
             self.training_bar.write(line)

@@ -37,7 +37,7 @@ from d2e_sft.train.rows import check_pairs
 from d2e_sft.train.samples import of_both_subsets
 from d2e_sft.train.steps.progress import LossLines
 from d2e_sft.train.steps.safeguards import NumberedBatches
-from d2e_sft.util.terminal import filled, warn
+from d2e_sft.util.terminal import filled, say, warn
 
 
 def prepare_model(trainer: Any, collator: Any) -> Objective:
@@ -170,9 +170,9 @@ class StepActions(TrainerCallback):
         if state.is_world_process_zero:
             chosen = self.trainer.d2e.objective
             others = ", ".join(name for name in OBJECTIVES if name != chosen)
-            print(filled(f"objective: {chosen}; others: {others} (d2e.objective=NAME)"), flush=True)
+            say(filled(f"objective: {chosen}; others: {others} (d2e.objective=NAME)"))
             if state.global_step:
-                print(f"resumed after step {state.global_step:,} of {state.max_steps:,}", flush=True)
+                say(f"resumed after step {state.global_step:,} of {state.max_steps:,}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         ends = state.global_step >= state.max_steps

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.config.functions import load_function
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.functions import load_function
 
 
 @pytest.fixture

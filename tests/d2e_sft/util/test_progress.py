@@ -1,0 +1,58 @@
+"""Progress of long work: a bar in a terminal, lines in a log, nothing if that is asked for."""
+
+from __future__ import annotations
+
+import io
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from d2e_sft.util import progress
+from d2e_sft.util.progress import Progress
+from d2e_sft.util.terminal import quietly, say
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_gets_a_line_after_five_seconds_and_then_ever_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, log = SimpleNamespace(now=0.0), io.StringIO()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    with Progress(total=100, desc="reading", unit="row", mininterval=0, file=log) as bar:
+        for second in range(1, 101):
+            clock.now = float(second)
+            bar.update()
+    lines = log.getvalue().splitlines()
+    assert [line.split(" [")[0] for line in lines] == [
+        f"reading:   {n}%, {n}/100" if n < 10 else f"reading:  {n}%, {n}/100" for n in (5, 15, 35, 75)
+    ]
+    assert "\r" not in log.getvalue()
+
+
+def test_a_terminal_gets_a_bar_that_goes_away() -> None:
+    terminal = Terminal()
+    for _ in Progress(range(3), desc="reading", file=terminal):
+        time.sleep(0)
+    shown = terminal.getvalue()
+    assert "reading:   0%|" in shown
+    assert shown.endswith("\r")
+    assert "\n" not in shown
+
+
+@pytest.mark.parametrize("kind", ["quiet", "another process", "turned off"])
+def test_nothing_is_shown_where_it_is_not_wanted(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kind == "another process":
+        monkeypatch.setenv("RANK", "1")
+    terminal = Terminal()
+    with quietly(kind == "quiet"):
+        assert list(Progress(range(3), file=terminal, disable=kind == "turned off")) == [0, 1, 2]
+        say("a note")
+    assert terminal.getvalue() == ""
+    assert capsys.readouterr().out == ("" if kind == "quiet" else "a note\n")
