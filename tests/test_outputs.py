@@ -25,6 +25,8 @@ _COMMANDS = [
     "data stats TRAIN --html FILE.html",
     "data stats TRAIN --json FILE.json",
     "data convert TRAIN FILE.jsonl",
+    "data convert TRAIN --out FILE.jsonl",
+    "recipes copy smollm2-135m/sft --out FILE.yaml",
     "data wiqa-questions --graphs GRAPHS --out FILE.jsonl",
     "score wiqa ANSWERS --gold GOLD --json FILE.json",
     "score wiqa ANSWERS --gold GOLD --latex FILE.tex",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from d2e_sft.config.options import Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.table import Table
-from d2e_sft.util.terminal import folded
+from d2e_sft.util.terminal import folded, say
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -98,7 +99,7 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
     from d2e_sft.bench.train import Training, bench_training
 
     asked = Training(only=[name.strip() for name in engines.split(",")] if engines else (), **options)
-    measured = bench_training(model, asked, progress=lambda line: click.echo(line, err=True))
+    measured = bench_training(model, asked, progress=partial(say, err=True))
     if asked.profile:
         click.echo(profile_table(measured).terminal() + "\n")
     _report(as_table(measured), measured, json_file)
@@ -135,7 +136,7 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
         model,
         Decoding(**options),
         in_vllm=vllm,
-        progress=lambda row: click.echo(
+        progress=lambda row: say(
             f"prompt {row.prompt}, batch {row.batch}, {row.new_tokens} new: {row.debiased_to_plain} × plain", err=True
         ),
     )
@@ -170,7 +171,7 @@ def decode_samples(
     rows = read_samples(file)
     rows = rows[:: max(len(rows) // samples, 1)][:samples]
     decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens)
-    measured = bench_samples(model, rows, decoding, repeats, progress=lambda line: click.echo(line, err=True))
+    measured = bench_samples(model, rows, decoding, repeats, progress=partial(say, err=True))
     _report(as_table(measured), measured, json_file)
 
 
@@ -196,7 +197,7 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
         seconds=60 * minutes,
         shapes=[name.strip() for name in shapes.split(",")] if shapes else (),
         rehearse=rehearse or os.environ.get("D2E_DEVICE") == "cpu",
-        progress=lambda line: click.echo(line, err=True),
+        progress=partial(say, err=True),
     )
     write_whole(out / "bench-gpu.md", as_text(report, Table.markdown) + "\n")
     click.echo(folded(as_text(report, Table.terminal)))
@@ -240,7 +241,7 @@ def bench_all(
         row.Bench(model, row.REHEARSAL if rehearse else row.FULL, out, lent),
         minutes,
         [name.strip() for name in parts.split(",")] if parts else (),
-        progress=lambda line: click.echo(line, err=True),
+        progress=partial(say, err=True),
     )
     table = report.as_table(measured)
     write_whole(out / "bench.md", table.markdown() + "\n")

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from d2e_sft.config.options import out_argument
+
 
 def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that `export` and `push` share."""
@@ -26,7 +28,7 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@out_argument()
 @_export_options
 def export(run: Path, out: Path, **options: Any) -> None:
     """Write RUN as the new folder OUT, which works without d2e-sft.
@@ -84,7 +86,7 @@ def push(run: Path, name: str, private: bool, revision: str | None, dry_run: boo
 
 @click.command()
 @click.argument("name", metavar="OWNER/NAME")
-@click.argument("out", type=click.Path(path_type=Path))
+@out_argument()
 @click.option("--revision", help="A branch, a tag or a commit; default: the main branch.")
 def pull(name: str, out: Path, revision: str | None) -> None:
     """Download the model OWNER/NAME from the Hub as the new folder OUT.

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.util.terminal import say
+
 # The habit task of docs/explanation/evidence.md with fewer and shorter stories, for two cores. With this seed the runs
 # differ after 28 steps; with others a model uses the context later.
 _WORLD = ("habit.strength=0.95", "habit.things=4", "habit.things_per_story=2", "habit.moves=2")
@@ -88,7 +90,7 @@ def quickstart(out: Path, seed: int | None) -> None:
     started = time.perf_counter()
     with keeping_models():
         for arguments in steps(out, seed):
-            click.echo(f"\n$ d2e {shlex.join(arguments)}")
+            say(f"\n$ d2e {shlex.join(arguments)}")
             run(arguments)
     minutes = (time.perf_counter() - started) / 60
     click.echo(f"\nquickstart finished in {minutes:.1f} minutes; open {out / 'report.html'}")

@@ -17,6 +17,7 @@ from d2e_sft.config.lookup import (
     bundled_recipes,
     require_recipe,
 )
+from d2e_sft.config.options import out_argument
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.table import Table
@@ -89,7 +90,7 @@ def show(*, name: str, resolved: bool) -> None:
 
 @recipes.command()
 @click.argument("name", shell_complete=complete_recipe)
-@click.argument("to", type=click.Path(path_type=Path), required=False)
+@out_argument("to", metavar="[TO]", required=False)
 @click.option("--resolved", is_flag=True, help="Include everything it extends and all defaults.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def copy(*, name: str, to: Path | None, resolved: bool, overwrite: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,8 @@ from click.core import ParameterSource
 
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.util.errors import UserError, did_you_mean
+
+_OUT = f"{__name__}.out"
 
 
 class Number(click.FloatRange):
@@ -39,6 +42,34 @@ def decoder_option(
     """Return the click option `--decoder`, whose help lists the decoders after `what`."""
     text = f"{what}: {', '.join(DECODERS)}{custom}. [default: d2e]"
     return click.option("--decoder", *names, metavar="NAME[:KEY=VALUE,…]", help=text, **settings)
+
+
+def out_argument(name: str = "out", *, metavar: str = "OUT", required: bool = True) -> Callable[[Any], Any]:
+    """Return a decorator that adds the place to write to: an argument, also accepted as `--out`."""
+
+    def by_option(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+        context.meta[_OUT] = value
+
+    def by_argument(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+        other = context.meta.get(_OUT)
+        if value is not None and other is not None:
+            raise click.UsageError(f"{metavar} {value} and --out {other}: expected one of them.", context)
+        if required and value is None and other is None:
+            raise click.MissingParameter(ctx=context, param=parameter)
+        return other if value is None else value
+
+    kind: Any = click.Path(path_type=Path)
+    option = click.option(
+        "--out",
+        "_out",
+        expose_value=False,
+        is_eager=True,
+        callback=by_option,
+        type=kind,
+        help=f"The same as {metavar.strip('[]')}.",
+    )
+    argument = click.argument(name, metavar=metavar, required=False, callback=by_argument, type=kind)
+    return lambda command: argument(option(command))
 
 
 def given_options(context: click.Context) -> dict[str, str]:

@@ -15,11 +15,13 @@ from jinja2.exceptions import TemplateError
 
 from d2e_sft.data.template_trial import try_template
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.progress import Progress
 
 Messages = list[dict[str, str]]
 Form = Literal["chat", "one_turn", "completion"]
 FORMS: tuple[Form, ...] = get_args(Form)
 CUE = "Answer:"
+_SEVERAL = 100  # prompts, of which progress is shown
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ class ChatEncoder:
     def ids(self, conversations: Sequence[Messages]) -> list[list[int]]:
         """Return the prompt of each conversation, up to where the answer begins; all at once, which is faster."""
         render = plain_text if self.plain else partial(rendered, self._tokenizer, add_generation_prompt=True)
-        texts = [render(turns) for turns in conversations]
+        shown = len(conversations) > _SEVERAL
+        given = Progress(conversations, desc="prompts", unit="prompt") if shown else conversations
+        texts = [render(turns) for turns in given]
         # The template writes the BOS token if the model needs one; adding special tokens would double it.
         return list(self._tokenizer(texts, add_special_tokens=self.plain)["input_ids"]) if texts else []
 

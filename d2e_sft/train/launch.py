@@ -20,6 +20,7 @@ from pathlib import Path
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.paths import bundled, leave_working_folder, safe_environment
 from d2e_sft.util.signals import PARENT, REQUEUE, end_with_parent
+from d2e_sft.util.terminal import say
 
 _OUT_OF_MEMORY = (
     "; most often the machine was out of memory\n"
@@ -101,7 +102,7 @@ def planned_processes(name: str, wanted: int | None, machines: int | None) -> in
 
 def launch(command: Sequence[str]) -> int:
     """Print and run a launch command; return its exit status, 128 + N if signal N ended it."""
-    print(shlex.join(command), flush=True)
+    say(shlex.join(command))
     environment = {**safe_environment(), PARENT: str(os.getpid())}
     if not accelerators():
         environment.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed guesses it too, with a warning per process

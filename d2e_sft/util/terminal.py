@@ -75,10 +75,10 @@ def quietly(wanted: bool) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def say(message: str) -> None:
-    """Print a note on stdout, unless `--quiet` was given."""
+def say(message: str, *, err: bool = False) -> None:
+    """Print a note on stdout, or stderr, unless `--quiet` was given."""
     if not is_quiet():
-        print(message, flush=True)
+        print(message, file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def warn(message: str) -> None:

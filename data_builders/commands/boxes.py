@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.config.options import out_argument
 from d2e_sft.util.encrypted_zip import PASSWORD, write_encrypted
 from d2e_sft.util.files import write_whole
 from data_builders.boxes.official import RowFormat, official_rows
 from data_builders.boxes.scenarios import VARIANTS, Variant
-from data_builders.commands.shared import PATH
 
 
 @click.command()
-@click.argument("out", type=PATH)
+@out_argument()
 @click.option(
     "--variant", type=click.Choice(VARIANTS), default="base", show_default=True, help="What training leaves out."
 )

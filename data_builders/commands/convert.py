@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.config.options import out_argument
 from d2e_sft.data.bad_rows import BadRow, write_bad_rows
 from d2e_sft.data.sample import check_ending, read_samples, write_samples
 from data_builders.commands.shared import PATH
@@ -13,7 +14,7 @@ from data_builders.commands.shared import PATH
 
 @click.command()
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("target", metavar="OUT", type=PATH)
+@out_argument("target")
 @click.option("--skip-bad", is_flag=True, help="Put bad rows aside in OUT.bad.jsonl and count them.")
 def convert(source: Path, target: Path, skip_bad: bool) -> None:
     """Check EventSample rows in IN and write them to OUT; each is .parquet or .jsonl.

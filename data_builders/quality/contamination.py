@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.progress import Progress
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.near_duplicates import Words, near_pairs
 from data_builders.quality.row_keys import LEAST_WORDS, TEMPLATE_CONTEXTS, Key, KeyedRow, MatchIndex
@@ -180,7 +181,7 @@ def _compare(
     cells = {(own, other, key): Cell(own, test_set, other, key) for own in trained for other in tested for key in KEYS}
     concerned: dict[tuple[str, str, Key], set[str]] = defaultdict(set)
     matched: set[tuple[Key, int, str]] = set()
-    for place, row in enumerate(train):
+    for place, row in enumerate(Progress(train, desc=f"compared with {test_set}", unit="row")):
         first: dict[tuple[str, Key], KeyedRow | None] = {}  # None if no match counts
         for key, counts, other in index.matches(row):
             dataset = other.sample.dataset

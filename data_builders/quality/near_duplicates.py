@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import ceil
 
+from d2e_sft.util.progress import Progress
+
 SHORT_TEXT = 40  # words
 SHORT_GRAM, LONG_GRAM = 3, 5
 
@@ -29,7 +31,7 @@ def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) 
         for j, grams in theirs.items():
             for one in grams:
                 index[one].append(j)
-        for i, grams in _texts(left, gram, least, most):
+        for i, grams in Progress(_texts(left, gram, least, most), desc="near-duplicates", unit="text"):
             shared = sorted((one for one in grams if one in index), key=lambda one: len(index[one]))
             needed = ceil(threshold * len(grams) - 1e-9)  # less the rounding of the product
             rarest = shared[: max(0, len(shared) - needed + 1)]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from d2e_sft.data.built import SWAPPED, TAG
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.progress import Progress
 from data_builders.swap.options import Pool, SwapOptions
 from data_builders.swap.pools import Candidates
 from data_builders.swap.revise import Refusal, refusal_of, revised
@@ -64,7 +65,7 @@ def swap_samples(
     swaps, result = Swaps(len(samples), round(share * len(samples))), list(samples)
     candidates = Candidates(samples, options, rng)
     left = []
-    for place in rng.sample(range(len(samples)), len(samples)):
+    for place in Progress(rng.sample(range(len(samples)), len(samples)), desc="swaps", unit="row"):
         if swaps.swapped == swaps.wanted:
             break
         sample = samples[place]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import say
 from eval.sweep.commands import check_inputs, is_done, split_words, steps
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.rows import read_rows, refuse_other_overrides
@@ -137,7 +138,7 @@ def _run(planned: Sweep, jobs: int) -> None:
             click.echo(f"{point.name}: the same as {point.scored_in}, trained and scored once")
     if spec.probe is None and any(point.recipe.train.save_steps is None for point in planned.trainings):
         click.echo("train.save_steps is not set: a training that is killed begins again")
-    failed = run_sweep(planned, click.echo, jobs=jobs)
+    failed = run_sweep(planned, say, jobs=jobs)
     results = [] if planned.bench is None else collect(planned, failed)
     rows = read_rows(planned.results)
     found = [] if spec.probe is None else settings(list(spec.axes), spec.probe.reference, rows)

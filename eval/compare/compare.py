@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from d2e_sft.util.progress import Progress
 from eval.compare.context_use import ContextUse, context_use, without_context
 from eval.compare.faithfulness import Faithfulness, compare_faithfulness
 from eval.compare.paired import corrected
@@ -122,7 +123,8 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
         if len(keys) > 1:
             members[AVERAGE, relation, "–"] = [groups[key] for key in keys]
     members |= {key: [samples] for key, samples in groups.items()}
-    rows = [_row(key, own, runs, without, seed) for key, own in members.items()]
+    shown = Progress(members.items(), desc="comparing", unit="group")
+    rows = [_row(key, own, runs, without, seed) for key, own in shown]
     return Comparison(
         runs[0].scores.bench.name,
         tuple(run.label for run in runs),

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, sync, write_whole
 from d2e_sft.util.paths import cache_dir
+from d2e_sft.util.progress import Progress
 
 SEAL_FILE = "checksums.json"
 # A change of these changes what the model answers.
@@ -155,7 +156,8 @@ def _remedy(folder: Path) -> str:
 
 def _sums(paths: Iterable[Path], *, cached: bool) -> list[FileSum]:
     with ThreadPoolExecutor(_HASHING_THREADS) as pool:
-        return list(pool.map(_cached_sum if cached else _sum, paths))
+        sums = pool.map(_cached_sum if cached else _sum, paths)
+        return list(Progress(sums, desc="checksums", unit="file"))
 
 
 def _sum(path: Path) -> FileSum:

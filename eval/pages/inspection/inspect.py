@@ -21,6 +21,7 @@ from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import render_page
+from d2e_sft.util.progress import Progress
 from eval.pages.inspection.distributions import AnswerPosition, answer_positions
 from eval.run.options import OverlongRule
 from eval.run.task import encode, sample_task
@@ -88,7 +89,8 @@ def inspect_samples(model: str, samples: Sequence[EventSample], file: Path, opti
     seq2seq = network.config.is_encoder_decoder
     encoder = ViewEncoder(loaded.tokenizer, wording, ("original", "imagined"), encoder_decoder=seq2seq)
     pairs = _prompts(network, encoder, samples, options)
-    inspected = [_inspect(network, encoder, *each, options) for each in zip(samples, pairs, strict=True)]
+    shown = Progress(zip(samples, pairs, strict=True), desc="inspecting", unit="sample", total=len(samples))
+    inspected = [_inspect(network, encoder, sample, pair, options) for sample, pair in shown]
     whose = "the gold ones" if options.along == "gold" else f"decoded with α = {alpha:g}"
     alphas = alpha_grid(alpha)
     data = {

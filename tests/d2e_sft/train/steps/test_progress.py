@@ -9,6 +9,7 @@ import pytest
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.steps.progress import LossLines
+from tests.command import call
 from tests.factories import make_world, write_recipe
 from tests.tiny import make_sample
 
@@ -70,3 +71,15 @@ def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.Capt
     lines = [line for line in printed.splitlines() if "step" in line or line[:6].strip().isdigit()]
     assert len(lines) >= 6
     assert max(map(len, lines)) <= 100
+
+
+def test_quiet_leaves_only_results_and_warnings(tmp_path: Path) -> None:
+    make_world(tmp_path, train=4, bench=0)
+    recipe = write_recipe(tmp_path, tmp_path / "run", "train.max_steps=2")
+    called = call("train", recipe, "--quiet", f"data.dev={tmp_path}/train.jsonl", "train.sample_predictions=0")
+    assert called.status == 0, called.err
+    assert called.out == f"trained: {tmp_path / 'run'}\n"
+    assert [
+        line for line in called.err.splitlines() if "warning" not in line and "nothing is held out" not in line
+    ] == []
+    assert "step" in call("train", recipe, "--overwrite").out
