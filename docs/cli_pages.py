@@ -15,8 +15,8 @@ _MADE = "This page is made from the program: `python docs/cli_pages.py`."
 _ABOUT = f"""\
 # Commands
 
-All commands of `d2e`, grouped by purpose. `d2e COMMAND --help` explains one in the terminal, with examples. `--debug`,
-anywhere on the line, shows the traceback of an error. {_MADE}
+All commands of `d2e`, grouped by purpose. `d2e COMMAND --help` explains one in the terminal, with examples. Anywhere
+on the line, `--quiet` leaves out progress and notes, and `--debug` shows the traceback of an error. {_MADE}
 """
 
 

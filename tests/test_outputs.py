@@ -33,6 +33,7 @@ _COMMANDS = [
     "score wiqa ANSWERS --gold GOLD --plot FILE.svg",
     "score wiqa --gold GOLD --template FILE.csv",
     "compare RUN OTHER --json FILE.json",
+    "compare RUN OTHER --out FILE.md",
     "table RUN --out FILE.tex",
     "report RUN --out FILE.html",
     "predict MODEL TRAIN --max-new-tokens 2 --out FILE.csv",

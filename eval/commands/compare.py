@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json
+from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.table import Table
 from eval.compare.compare import compare_runs
 from eval.compare.measures.runs import compare_runs_by_measures, load_measured
@@ -24,7 +25,13 @@ from eval.compare.verdicts import markdown_text, terminal_text
 @click.option(
     "--groups", is_flag=True, help="Also print the tables by dataset and format if the benchmark is about subsets."
 )
-@click.option("--wide", is_flag=True, help="Print Markdown tables with the intervals and differences of every metric.")
+@click.option("--wide", is_flag=True, help="Show all tables, with the intervals and differences of every metric.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to FILE instead of printing: .md has all tables, .json the numbers, other endings the text.",
+)
 @click.option(
     "--json",
     "json_file",
@@ -40,6 +47,7 @@ def compare(
     subset: str | None,
     groups: bool,
     wide: bool,
+    out: Path | None,
     json_file: Path | None,
 ) -> None:
     """Print the scores of several runs side by side.
@@ -66,17 +74,23 @@ def compare(
 
     Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
     """
+    as_page = out is not None and out.suffix == ".md"
     measured = load_measured(runs, bench)
     if measured is not None:
         if subset is not None:
             raise UserError(f"--subset {subset}: {measured[0].bench} has no subsets", remedy="drop it")
         by_measures = compare_runs_by_measures(reference_first(measured, reference))
-        text, content = measures_text(by_measures, Table.markdown if wide else Table.terminal), by_measures.to_json()
+        text = measures_text(by_measures, Table.markdown if as_page else Table.terminal)
+        content = by_measures.to_json()
     else:
         loaded = reference_first(load_runs(runs, bench), reference)
         comparison = compare_runs(loaded if subset is None else only_subset(loaded, subset))
-        text = markdown_text(comparison) if wide else terminal_text(comparison, groups=groups)
-        content = comparison.to_json()
-    click.echo(text)
+        in_terminal = partial(terminal_text, groups=groups or wide, detail=wide)
+        text, content = (markdown_text if as_page else in_terminal)(comparison), comparison.to_json()
+    if out is None:
+        click.echo(text)
+    else:
+        write_json(out, content) if out.suffix == ".json" else write_whole(out, text + "\n")
+        click.echo(f"wrote {out}")
     if json_file is not None:
         write_json(json_file, content)

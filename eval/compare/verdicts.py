@@ -14,14 +14,14 @@ from eval.compare.tables import comparison_tables, faithfulness_tables
 from eval.score.subsets import AVERAGE
 
 
-def terminal_text(comparison: Comparison, *, groups: bool = True) -> str:
-    """Tables and verdicts for the terminal.
+def terminal_text(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> str:
+    """Tables and verdicts for the terminal; with `detail` the tables have all columns.
 
     `groups=False` leaves out the tables by group if the benchmark is about subsets.
     """
     hidden = comparison.is_about_subsets and not groups
     parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
-    parts += [table.terminal() for table in _tables(comparison, groups=not hidden)]
+    parts += [table.terminal() for table in _tables(comparison, groups=not hidden, detail=detail)]
     return "\n\n".join([*parts, folded("\n".join(closing_lines(comparison)))]).rstrip("\n")
 
 

@@ -79,7 +79,7 @@ def test_d2e_compare_and_the_report_show_them(tmp_path: Path) -> None:
     assert re.search(r"tuned +100\.0 \[83\.2, 100\.0\] \*", printed), "a star marks a difference"
     assert json.loads((tmp_path / "c.json").read_text())["faithfulness"][0]["runs"][1]["changes"]["in context"]
     wide = output_of("compare", *runs, "--wide")
-    assert "Δ context recall |" in wide
+    assert "Δ context recall" in wide
     assert "+66.7 [" in wide
     page = render_page(load_runs(runs))
     assert page.index('href="#faithfulness"') < page.index('<section id="faithfulness">')

@@ -32,7 +32,7 @@ def test_a_row_a_run_with_both_accuracies_and_the_gap(runs: list[Path]) -> None:
     assert all(cell in output for cell in (*scores, *answers, *changes))
     assert "habit, temporal, qa (80)" not in output, "tables by group are shown with --groups"
     assert "habit, temporal, qa (80)" in output_of("compare", *runs, "--groups")
-    assert "| habit, temporal, qa (80) | sft " in output_of("compare", *runs, "--wide")
+    assert "habit, temporal, qa (80)" in output_of("compare", *runs, "--wide")
 
 
 def test_the_output_ends_with_a_verdict_a_run(runs: list[Path]) -> None:
