@@ -57,7 +57,7 @@ def test_progress_shows_what_it_has_cost(
     def to_a_terminal(**options: Any) -> Any:
         return tqdm(**{**options, "disable": False, "file": shown, "ncols": 100, "mininterval": 0})
 
-    monkeypatch.setattr("d2e_sft.judge.judge.tqdm", to_a_terminal)
+    monkeypatch.setattr("d2e_sft.judge.judge.Progress", to_a_terminal)
     server.plan = [None, Misbehave(status=503)]
     ask(judge(prices=(1e4, 1e4), concurrency=1), prompts(3))  # 13 tokens each
     assert "echo (m): 100%" in shown.getvalue()

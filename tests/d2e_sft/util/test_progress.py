@@ -23,14 +23,12 @@ class Terminal(io.StringIO):
 def test_a_log_gets_a_line_after_five_seconds_and_then_ever_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, log = SimpleNamespace(now=0.0), io.StringIO()
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    with Progress(total=100, desc="reading", unit="row", mininterval=0, file=log) as bar:
+    with Progress(total=100, desc="reading", unit="row", mininterval=0, miniters=1, file=log) as bar:
         for second in range(1, 101):
             clock.now = float(second)
             bar.update()
     lines = log.getvalue().splitlines()
-    assert [line.split(" [")[0] for line in lines] == [
-        f"reading:   {n}%, {n}/100" if n < 10 else f"reading:  {n}%, {n}/100" for n in (5, 15, 35, 75)
-    ]
+    assert [line.split(" [")[0] for line in lines] == [f"reading: {n:3}% {n}/100" for n in (5, 15, 35, 75)]
     assert "\r" not in log.getvalue()
 
 
