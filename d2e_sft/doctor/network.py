@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from d2e_sft.doctor.finding import Finding
-from d2e_sft.util.network import why_silent
+from d2e_sft.model.storage.network import why_silent
 from d2e_sft.util.secrets import public_address
 
 _SECONDS = 2.0

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, is_builtin_here, offer_builtin
 from d2e_sft.model.storage.folder import ADAPTER_CONFIG, resolve_name
+from d2e_sft.model.storage.network import why_silent
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.network import why_silent
 from d2e_sft.util.secrets import public_address
 from d2e_sft.util.terminal import warn
 
