@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from d2e_sft.data.answer_metrics import contains, is_same_answer, normalise
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.built import SWAPPED, manifest_of
 from d2e_sft.data.conversation import Conversation
 from d2e_sft.data.row_files import MOST_CHARACTERS, jsonl_rows, parquet_rows, write_rows
+from d2e_sft.util.answers import contains, is_same_answer, normalise
 from d2e_sft.util.errors import UserError, describe_validation_error, shortened
 
 Relation = Literal["temporal", "causal", "counterfactual", "subevent_conditional", "factual", "none"]

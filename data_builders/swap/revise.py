@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from d2e_sft.data.answer_metrics import normalise
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import normalise
 from data_builders.swap.entities import NATIONS, TITLES
 from data_builders.swap.kinds import YEAR, is_entity, shape_of
 from data_builders.swap.numbers import number_forms

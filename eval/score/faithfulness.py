@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 from sentencex import segment
 
-from d2e_sft.data.answer_metrics import contains
+from d2e_sft.util.answers import contains
 from eval.score.metrics import exact_match, normalise
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from d2e_sft.data.answer_metrics import exact_match, normalise, token_f1
+from d2e_sft.util.answers import exact_match, normalise, token_f1
 
 __all__ = ["EventScores", "exact_match", "normalise", "option_key", "same_answers", "score_events", "token_f1"]
 

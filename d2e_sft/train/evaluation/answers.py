@@ -9,10 +9,10 @@ from typing import Any, Self
 from accelerate.utils import gather_object
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from d2e_sft.data.answer_metrics import exact_match, token_f1
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding import DecodingConfig, answer_samples
+from d2e_sft.util.answers import exact_match, token_f1
 from d2e_sft.util.terminal import quietly
 
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from d2e_sft.data.answer_metrics import contains
 from d2e_sft.data.built import TAG
 from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Subset
+from d2e_sft.util.answers import contains
 from d2e_sft.util.errors import UserError
 from eval.run.habits.kept_answers import Questioner
 from eval.run.options import EvalOptions, resolve_options
