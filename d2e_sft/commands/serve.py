@@ -75,7 +75,7 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
                 remedy="put options of d2e serve before MODEL; or install vLLM (pip install 'd2e-sft[serve]')",
             )
         check_model_name(model)
-        require_starlette()
+        require_starlette("--engine transformers", "serve-transformers")
         from d2e_sft.server.start import serve as run
     recipe = recipe_of(model)
     warn_if_trained_on_texts(recipe)

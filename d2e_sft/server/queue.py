@@ -54,7 +54,7 @@ class Prompt:
         return self.decoding.decoder, self.decoding.plausibility, self.decoding.temperature, self.stop_ids
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A prompt in the queue. `deliver` gets the pieces of its answer or an error, from the thread that decodes."""
 

@@ -16,7 +16,6 @@ from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
 
-INSTALL = "pip install 'd2e-sft[serve-transformers]'"
 _GRACE = 5  # seconds for open requests after Ctrl-C or SIGTERM
 
 
@@ -44,11 +43,12 @@ class ServeOptions:
     max_queue: int = 256
 
 
-def require_starlette() -> None:
-    """Raise UserError unless Starlette and uvicorn are installed."""
+def require_starlette(what: str, extra: str) -> None:
+    """Raise UserError unless Starlette and uvicorn are installed, which the extra brings."""
     missing = [module for module in ("starlette", "uvicorn") if find_spec(module) is None]
     if missing:
-        raise UserError(f"--engine transformers: needs {' and '.join(missing)}, not installed here", INSTALL)
+        message = f"{what} needs {' and '.join(missing)}; expected to find them installed"
+        raise UserError(message, f"pip install 'd2e-sft[{extra}]'")
 
 
 def warn_if_open(options: ServeOptions) -> None:

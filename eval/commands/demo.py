@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
 from d2e_sft.model.storage.hub import check_model
+from d2e_sft.server.start import ServeOptions, require_starlette, warn_if_open
 from d2e_sft.util.startup import collector_paused, import_transformers
 from eval.run.benchmark import locate_benchmark
 from eval.run.options import EvalOptions
@@ -29,7 +28,6 @@ from eval.run.options import EvalOptions
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draw.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
-@click.option("--share", is_flag=True, help="Ask Gradio for a public address, through its own servers.")
 def demo(
     model: str,
     *,
@@ -37,9 +35,13 @@ def demo(
     prompt_set: str | None,
     max_new_tokens: int | None,
     dtype: str | None,
-    **served: Any,
+    bench: str | None,
+    samples: int,
+    seed: int,
+    host: str,
+    port: int,
 ) -> None:
-    """Open a web page to ask MODEL about a context: plain and debiased answers side by side, with a slider for α.
+    """Serve a web page to ask MODEL about a context: plain and debiased answers side by side, with a slider for α.
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct.
     Without --bench the examples are test rows of the data the run was trained on, if they still exist.
@@ -47,11 +49,15 @@ def demo(
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861
     """
     check_model(model)
-    if served["bench"] is not None:
-        locate_benchmark(served["bench"])
+    require_starlette("d2e demo", "demo")
+    if bench is not None:
+        locate_benchmark(bench)
     with collector_paused():
         import_transformers()
-        from eval.pages.demo.page import ServeOptions, serve_demo
+        from eval.pages.demo.page import serve_demo
+        from eval.pages.demo.question import examples_for
 
+    where = ServeOptions(host=host, port=port)
+    warn_if_open(where)
     options = EvalOptions(alpha=alpha, prompt_set=prompt_set, max_new_tokens=max_new_tokens, dtype=dtype)
-    serve_demo(model, options, ServeOptions(**served), click.echo)
+    serve_demo(model, options, examples_for(model, bench, samples, seed), where)

@@ -13,6 +13,7 @@ import pytest
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
+from d2e_sft.server.start import ServeOptions
 from d2e_sft.util.files import with_checksums, write_json
 from data_builders.build.card import render_card
 from data_builders.dataset.sample_sets import SampleSet
@@ -23,7 +24,7 @@ from eval.compare.error_patterns import ErrorPattern, JudgedError, RunPatterns
 from eval.compare.measures.runs import load_measured
 from eval.compare.runs import load_runs
 from eval.pages.demo.answering import load_demo_model
-from eval.pages.demo.page import build_page, import_gradio, launch_options
+from eval.pages.demo.page import build_page
 from eval.pages.demo.question import Question
 from eval.pages.report.page import write_measures_page, write_report
 from eval.pages.report.patterns import write_error_report
@@ -40,10 +41,10 @@ from tests.browser import browser_tab
 from tests.command import d2e
 from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
 from tests.d2e_sft.hub.runs import make_run as make_trained
+from tests.d2e_sft.server.served import running
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.fake_sweeps import probed_rows
 from tests.factories import choice, make_run, prediction, save_bench, story
-from tests.servers import free_port
 from tests.tiny import tiny_model, tiny_tokenizer
 
 NOTHING = "no element of it is on a page, and no script runs"
@@ -227,26 +228,17 @@ def test_pages(given: Attempt) -> None:
 
 @attack("scripts in questions and answers of the demo", "pages", NOTHING, tries=8)
 def test_demo(given: Attempt) -> None:
-    pytest.importorskip("gradio")
     plant = Planter(given.random)
     asked = [Question("qa", plant(), plant(), expected=plant()) for _ in range(2)]
     asked.append(Question("scq", plant(), plant(), options=f"{plant.line()}\n{plant.line()}", instruction=plant()))
     loaded = load_demo_model(
         str(_model_that_says(plant, given.folder / plant.name(), [])), EvalOptions(max_new_tokens=8)
     )
-    page = build_page(loaded, asked)
-    _, address, _ = page.launch(
-        server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, **launch_options(import_gradio())
-    )
-    try:
-        with browser_tab(given.folder) as tab:
-            tab.open(address)
-            tab.wait_for("document.querySelector('#summary dl') && document.querySelector('#ask')")
-            check(tab, use=False)
-            tab.evaluate("document.querySelectorAll('#summary dl').forEach((one) => { one.dataset.old = 1 })")
-            tab.evaluate("document.querySelector('#ask').click()")
-            tab.wait_for("document.querySelector('#summary dl:not([data-old])')")
-            check(tab, use=False)
-            given.things = max(1, shown(tab, plant.planted))
-    finally:
-        page.close()
+    with running(build_page(loaded, asked, ServeOptions())) as address, browser_tab(given.folder) as tab:
+        tab.open(f"{address}/")
+        tab.wait_for("document.querySelector('#summary dl')")
+        check(tab, use=False)
+        tab.evaluate("document.querySelector('#ask').click()")
+        tab.wait_for("document.querySelector('#summary dl')")
+        check(tab, use=False)
+        given.things = max(1, shown(tab, plant.planted))

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Dependencies of data building, evaluation, trackers and launchers.
 ABSENT = (
     "datasets", "deepspeed", "trl", "bitsandbytes", "wandb", "trackio", "gguf", "sentencex", "datasketch", "sklearn",
-    "scipy", "matplotlib", "gradio", "openai", "lm_eval", "vllm", "pyzipper", "bm25s", "data_builders", "eval",
+    "scipy", "matplotlib", "starlette", "openai", "lm_eval", "vllm", "pyzipper", "bm25s", "data_builders", "eval",
 )  # fmt: skip
 PROGRAM = """
 import sys

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, PromptPair, stop_token_ids, stream
+from d2e_sft.decoding import DecodingConfig, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import LoadedModel, load_to_decode
 from d2e_sft.model.positions import position_limit
+from d2e_sft.server.queue import BatchQueue, Prompt
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.question import Question
 from eval.run.options import EvalOptions, resolve_options
@@ -25,9 +27,9 @@ _DEFAULT_ALPHA = 0.5
 class Answers:
     """The answers so far; `cut` if the end of the context was cut off, `done` if all three are complete."""
 
-    plain: str
-    debiased: str
-    imagined: str
+    plain: str = ""
+    debiased: str = ""
+    imagined: str = ""
     cut: bool = False
     done: bool = False
 
@@ -39,8 +41,17 @@ class DemoModel:
     name: str
     loaded: LoadedModel
     prompt_set: PromptSet
-    alpha: float
-    max_new_tokens: int
+    decoding: DecodingConfig
+
+    @property
+    def alpha(self) -> float:
+        """Where the slider for α starts."""
+        return self.decoding.alpha
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Where the slider for the longest answer starts."""
+        return self.decoding.max_new_tokens
 
 
 def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
@@ -52,47 +63,46 @@ def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
     loaded = load_to_decode(model, config.section, options.dtype)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)
-    return DemoModel(model, loaded, wording, config.decoding.alpha, config.decoding.max_new_tokens)
+    return DemoModel(model, loaded, wording, config.decoding)
 
 
 class Answerer:
-    """Answers questions with one model, one at a time: decoding changes the model's attention for a while."""
+    """Answers questions by the queue of a server."""
 
-    def __init__(self, model: DemoModel) -> None:
-        self._model = model
-        self._lock = threading.Lock()
+    def __init__(self, model: DemoModel, queue: BatchQueue) -> None:
+        self._model, self._queue = model, queue
 
-    def stream(self, question: Question, alpha: float, max_new_tokens: int) -> Iterator[Answers]:
+    async def stream(self, question: Question, alpha: float, max_new_tokens: int) -> AsyncGenerator[Answers, None]:
         """The answers after each new token; decoding ends when the iterator is closed.
 
         UserError if the question is incomplete, or too long for the model even without its context.
         """
-        with self._lock:
-            network, tokenizer = self._model.loaded.model, self._model.loaded.tokenizer
-            pair, end_of_turn = _prompts(self._model, question, max_new_tokens)
-            assert pair.imagined is not None
-            pairs = [
-                PromptPair(pair.original, alpha=0.0, name="the question"),
-                PromptPair(pair.original, pair.imagined, alpha=float(alpha), name="the question"),
-                PromptPair(pair.imagined, alpha=0.0, name="the question without its context"),
-            ]
-            tokens: list[list[int]] = [[], [], []]
-
-            def answers(*, done: bool) -> Answers:
-                plain, debiased, without = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-                return Answers(plain, debiased, without, pair.truncated, done)
-
-            decoding = DecodingConfig(max_new_tokens=max_new_tokens)
-            stop_ids = stop_token_ids(network, end_of_turn)
-            for index, token in stream(network, pairs, decoding, stop_ids=stop_ids):
-                tokens[index].append(token)
-                yield answers(done=False)
-            yield answers(done=True)
+        pair, end_of_turn = _prompts(self._model, question, max_new_tokens)
+        assert pair.imagined is not None
+        pairs = {
+            "plain": replace(pair, imagined=None, alpha=0.0),
+            "debiased": replace(pair, alpha=float(alpha)),
+            "imagined": replace(pair, original=pair.imagined, imagined=None, alpha=0.0),
+        }
+        how = (
+            DecodingConfig(max_new_tokens=max_new_tokens),
+            tuple(stop_token_ids(self._model.loaded.model, end_of_turn)),
+        )
+        names, said = list(pairs), Answers(cut=pair.truncated)
+        async with aclosing(self._queue.answers([Prompt(one, *how) for one in pairs.values()])) as pieces:
+            async for piece in pieces:
+                name = names[piece.index]
+                said = replace(said, **{name: getattr(said, name) + piece.text})
+                yield said
+        yield replace(said, done=True)
 
     def answer(self, question: Question, alpha: float, max_new_tokens: int) -> Answers:
         """The complete answers; raises as `stream`."""
-        *_, last = self.stream(question, alpha, max_new_tokens)
-        return last
+
+        async def last() -> Answers:
+            return [said async for said in self.stream(question, alpha, max_new_tokens)][-1]
+
+        return asyncio.run(last())
 
 
 def _prompts(model: DemoModel, question: Question, max_new_tokens: int) -> tuple[TokenPair, int]:

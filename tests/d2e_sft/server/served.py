@@ -18,40 +18,43 @@ from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server.app import build_app
 from d2e_sft.server.prompts import Prompts
 from d2e_sft.server.queue import BatchQueue
-from d2e_sft.server.start import listening
+from d2e_sft.server.start import address, listening
 
 KEY, LIMIT, NAME = "a-key-of-the-test", 20_000, "tiny"
 
 
 @dataclass(frozen=True)
 class Served:
-    """The address of a server, and its queue."""
+    """The address of a server."""
 
     url: str
-    queue: BatchQueue
 
     def post(self, route: str, **fields: Any) -> httpx.Response:
-        """Send a request; a dictionary is sent with the key."""
+        """Send a request with the key."""
         headers = {"Authorization": f"Bearer {KEY}"}
         return httpx.post(f"{self.url}/v1/{route}", json=fields, headers=headers, timeout=60)
 
 
 @contextmanager
-def serving(
-    loaded: LoadedModel, *, name: str = NAME, key: str | None = KEY, most_waiting: int = 64
-) -> Iterator[Served]:
+def serving(loaded: LoadedModel, *, name: str = NAME, key: str | None = KEY) -> Iterator[Served]:
     """Serve a model while the block lasts; its default is α = 0.5."""
-    queue = BatchQueue(loaded, most_waiting)
+    queue = BatchQueue(loaded, 64)
     prompts = Prompts(loaded, DecodingConfig(alpha=0.5), load_prompt_set("default"))
-    app = build_app(name, prompts, queue, api_key=key, max_body_bytes=LIMIT)
+    with running(build_app(name, prompts, queue, api_key=key, max_body_bytes=LIMIT)) as url:
+        yield Served(url)
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """Serve an app while the block lasts; its address."""
     with listening("127.0.0.1", 0) as sock:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.01)
         try:
-            yield Served(f"http://127.0.0.1:{sock.getsockname()[1]}", queue)
+            yield f"http://{address(sock)}"
         finally:
             server.should_exit = True
             thread.join()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -125,6 +128,30 @@ def test_a_stream_is_the_answer_in_pieces(server: Served, fields: dict[str, Any]
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-2:] == [None, "length"]
     assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 24)
     assert len(chunks) > 5
+
+
+def test_decoding_ends_when_the_client_leaves(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def decode(*_: Any, left: set[int], **__: Any) -> Iterator[tuple[int, int]]:
+        while not left:
+            time.sleep(0.02)
+            yield 0, 70
+        ended.set()
+
+    fields = {"model": NAME, "messages": MESSAGES, "max_tokens": 900}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    for stream in (True, False):
+        with monkeypatch.context() as patched, httpx.Client(headers=headers, timeout=1) as client:
+            patched.setattr("d2e_sft.server.queue.stream_with_ends", decode)
+            with suppress(httpx.ReadTimeout):
+                with client.stream(
+                    "POST", f"{server.url}/v1/chat/completions", json={**fields, "stream": stream}
+                ) as one:
+                    next(one.iter_lines())
+            assert ended.wait(20)
+            ended.clear()
+    assert ask(server).status_code == 200
 
 
 def test_sampling_follows_the_seed(server: Served) -> None:

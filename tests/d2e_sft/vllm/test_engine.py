@@ -66,7 +66,7 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 def test_without_vllm_the_message_says_what_to_install() -> None:
     with pytest.raises(UserError, match=r"d2e-sft\[vllm\]"):
         importlib.import_module("d2e_sft.vllm.offline")
-    result = CliRunner().invoke(serve, ["some/model"])
+    result = CliRunner().invoke(serve, ["--engine", "vllm", "some/model"])
     assert "d2e-sft[vllm]" in str(result.exception)
 
 

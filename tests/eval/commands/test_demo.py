@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from d2e_sft.server import start
 from tests.command import output_of, refusal_of
-from tests.servers import free_port
 from tests.tiny import save_tiny_model
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("gradio")
     save_tiny_model(tmp_path / "tiny")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -25,19 +24,21 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert "choose another --port" in error
 
 
-def test_the_address_is_said_and_the_options_reach_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gradio = pytest.importorskip("gradio")
-    launched: dict[str, Any] = {}
-    real = gradio.Blocks.launch
+def test_the_address_and_the_ratio_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
 
-    def launch(page: Any, **options: Any) -> Any:
-        launched.update(options)
-        return real(page, **options)
+    def run(app: Any, sock: socket.socket, message: str) -> None:
+        said.append(message.replace(start.address(sock), "HERE"))
 
-    monkeypatch.setattr(gradio.Blocks, "launch", launch)
-    monkeypatch.setattr(gradio.Blocks, "block_thread", lambda page: page.close())
+    monkeypatch.setattr("eval.pages.demo.page.run", run)
     save_tiny_model(tmp_path / "tiny")
-    port = free_port()
-    printed = output_of("demo", tmp_path / "tiny", "--port", port, "--alpha", "0.3")
-    assert f"open http://127.0.0.1:{port}/ (α = 0.3; ctrl-C ends it)" in printed
-    assert launched["share"] is False
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    output_of("demo", tmp_path / "tiny", "--port", port, "--alpha", "0.3", "--max-new-tokens", 4)
+    assert said == ["open http://HERE/ (α = 0.3; ctrl-C ends it)"]
+
+
+def test_without_its_packages_the_remedy_is_their_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "find_spec", lambda name: None)
+    assert "pip install 'd2e-sft[demo]'" in refusal_of("demo", "someone/name")

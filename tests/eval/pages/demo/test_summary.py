@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.answering import Answerer, Answers, DemoModel
@@ -57,7 +58,7 @@ def test_what_a_model_or_visitor_writes_is_text_and_no_markup() -> None:
 
 
 EXAMPLES = [Question("qa", "It rained.", f"What {n}?") for n in range(3)]
-MODEL = DemoModel("m", cast(Any, None), load_prompt_set("default"), 0.5, 8)
+MODEL = DemoModel("m", cast(Any, None), load_prompt_set("default"), DecodingConfig(alpha=0.5, max_new_tokens=8))
 
 
 @dataclass
