@@ -20,7 +20,8 @@ _NEEDED = ("torch", "transformers", "accelerate", "peft", "datasets")
 _OPTIONAL = {
     "deepspeed": ("--launch zero2 and zero3", "pip install 'd2e-sft[train-gpu]'"),
     "bitsandbytes": ("QLoRA (model.quantization)", "pip install 'd2e-sft[train-gpu]'"),
-    "vllm": ("d2e serve and --engine vllm", "pip install 'd2e-sft[vllm]' in a separate environment"),
+    "uvicorn": ("d2e demo, d2e serve --engine transformers", "pip install 'd2e-sft[serve-transformers]'"),
+    "vllm": ("--engine vllm", "pip install 'd2e-sft[vllm]' in a separate environment"),
     "flash-attn": ("model.attention=flash_attention_2, without packed rows", ""),
     "wandb": ("train.report_to=wandb", ""),
     "trackio": ("train.report_to=trackio", ""),

@@ -128,8 +128,11 @@ class BatchQueue:
                 unfinished -= piece.finish is not None
                 yield piece
         finally:
-            for job in jobs:
-                job.left = True
+            with self._changed:
+                for job in jobs:
+                    job.left = True
+                    if job in self._waiting:
+                        self._waiting.remove(job)
 
     def check_room(self, more: int) -> None:
         """Raise RequestError with status 429 unless that many prompts may enter; any number enters an empty queue."""
@@ -175,6 +178,8 @@ class BatchQueue:
                 self._changed.wait_for(lambda: self._waiting)
             time.sleep(_ARRIVAL)
             with self._changed:
+                if not self._waiting:  # its client has left
+                    continue
                 first = self._waiting.popleft()
                 batch = [first, *self._companions(first)] if isinstance(first, Job) else []
             if isinstance(first, Job):
@@ -200,9 +205,6 @@ class BatchQueue:
         return found[1:]
 
     def _decode(self, jobs: list[Job]) -> None:
-        jobs = [job for job in jobs if not job.left]
-        if not jobs:
-            return
         prompts, left = [job.prompt for job in jobs], set[int]()
         longest = max(prompt.decoding.max_new_tokens for prompt in prompts)
         decoding = replace(prompts[0].decoding, max_new_tokens=longest)
