@@ -10,7 +10,7 @@ import click
 from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig, given_decoder
 from d2e_sft.config.options import Number, decoder_option, reject_unused
 from d2e_sft.data.sample import WORDED
-from d2e_sft.model.storage.folder import check_model_name
+from d2e_sft.model.storage.hub import check_model
 from d2e_sft.util.errors import UserError
 
 
@@ -74,8 +74,8 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
                 f"got {' '.join(engine_arguments)} after MODEL: options of vLLM, and the engine is transformers",
                 remedy="put options of d2e serve before MODEL; or install vLLM (pip install 'd2e-sft[serve]')",
             )
-        check_model_name(model)
         require_starlette("--engine transformers", "serve-transformers")
+        check_model(model)
         from d2e_sft.server.start import serve as run
     recipe = recipe_of(model)
     warn_if_trained_on_texts(recipe)

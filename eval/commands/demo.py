@@ -48,8 +48,8 @@ def demo(
 
     Example: d2e demo runs/d2e-mini --bench data/mini --port 7861
     """
-    check_model(model)
     require_starlette("d2e demo", "demo")
+    check_model(model)
     if bench is not None:
         locate_benchmark(bench)
     with collector_paused():

@@ -65,27 +65,32 @@ def test_a_model_without_a_recipe_is_served_at_one_half_or_with_the_decoder_give
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_the_engine_is_vllm_where_it_is_installed(
-    started: Started, monkeypatch: pytest.MonkeyPatch, installed: bool
+    tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
+    (tmp_path / "config.json").write_text("{}")
     monkeypatch.setattr("d2e_sft.commands.serve.find_spec", lambda name: object() if installed else None)
     engines: list[str] = []
     monkeypatch.setattr(of_vllm, "serve", lambda model, options: engines.append("vllm"))
     monkeypatch.setattr(start, "serve", lambda model, options: engines.append("transformers"))
-    _serve("someone/a-model")
+    _serve(str(tmp_path))
     assert engines == ["vllm" if installed else "transformers"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["someone/a-model", "--max-model-len", "9"], "got --max-model-len 9 after MODEL"),
+        (["HERE", "--max-model-len", "9"], "got --max-model-len 9 after MODEL"),
         (["runs/none"], "no such folder"),
-        (["--prompt-set", "none", "someone/a-model"], "none"),
-        (["--host", "203.0.113.1", "someone/a-model"], "cannot listen there"),
+        (["--prompt-set", "none", "HERE"], "none"),
+        (["--host", "203.0.113.1", "HERE"], "cannot listen there"),
     ],
 )
-def test_what_cannot_be_served_is_refused_before_a_model_is_loaded(arguments: list[str], said: str) -> None:
-    assert said in refusal_of("serve", "--engine", "transformers", *arguments)
+def test_what_cannot_be_served_is_refused_before_a_model_is_loaded(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    given = [str(tmp_path) if one == "HERE" else one for one in arguments]
+    assert said in refusal_of("serve", "--engine", "transformers", *given)
 
 
 def test_options_of_the_other_engine_and_missing_packages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
