@@ -139,6 +139,16 @@ def ways_picture(study: Study) -> Figure:
     return figure
 
 
+def front_rows() -> list[str]:
+    """Return the cells of README's table: aligned and conflict accuracy, mean and range in percent, and seeds."""
+    rows = []
+    for curves in (found_in(FRONT)[way(*one)] for one in FRONT.shown):
+        ends = [[100 * curve.last[key] for curve in curves] for key in ("aligned", "conflict")]
+        told = [f"{sum(end) / len(end):.0f} ({min(end):.0f} to {max(end):.0f})" for end in ends]
+        rows.append(" | ".join([*told, str(len(curves))]))
+    return rows
+
+
 def mechanism_picture(study: Study) -> Figure:
     """Answers during training: the habit without the context, and both kinds of rows with it."""
     found = found_in(study)
@@ -245,3 +255,4 @@ if __name__ == "__main__":
     for name in FIGURES:
         (DOCS / "images" / f"{name}.svg").write_text(picture(name), encoding="utf-8")
         print(f"written: docs/images/{name}.svg")
+    print("cells of README's table:", *front_rows(), sep="\n")

@@ -38,6 +38,13 @@ def test_the_pictures_of_the_habit_studies_are_of_the_rows_that_are_kept(name: s
         assert line in drawn, f"{line!r} is not in {name}.svg: run python docs/habit_pictures.py"
 
 
+def test_the_table_of_the_readme_is_of_the_rows_that_are_kept() -> None:
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    rows = script("habit_pictures").front_rows()
+    assert len(rows) == 3
+    assert [row for row in rows if f"| {row} |" not in readme] == []
+
+
 def test_rooms_that_import_each_other_have_no_floors() -> None:
     picture = script("architecture_picture")
     assert picture.floors_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"c": 0, "b": 1, "a": 2}
