@@ -142,7 +142,7 @@ def ways_picture(study: Study) -> Figure:
 def front_rows() -> list[str]:
     """Return the cells of README's table: aligned and conflict accuracy, mean and range in percent, and seeds."""
     rows = []
-    for curves in (found_in(FRONT)[way(*one)] for one in FRONT.shown):
+    for curves in (found_in(FRONT)[FRONT.way(*one)] for one in FRONT.shown):
         ends = [[100 * curve.last[key] for curve in curves] for key in ("aligned", "conflict")]
         told = [f"{sum(end) / len(end):.0f} ({min(end):.0f} to {max(end):.0f})" for end in ends]
         rows.append(" | ".join([*told, str(len(curves))]))
