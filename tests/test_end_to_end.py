@@ -50,7 +50,7 @@ def test_evaluate_compare_and_report(world: Path, trained: Path, tmp_path: Path)
     assert "run against base: mean " in printed
     assert "made-up" in printed
     printed = output_of("compare", base, trained, "--wide")
-    assert "with 95 % bootstrap intervals" in " ".join(printed.split())
+    assert "with 95 % intervals" in " ".join(printed.split())
     assert "|" not in printed, "Markdown is for files"
     assert d2e("compare", base, trained, "--out", tmp_path / "c.md") == 0
     assert "| base " in (tmp_path / "c.md").read_text(encoding="utf-8")

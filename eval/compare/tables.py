@@ -53,7 +53,7 @@ def score_tables(scores: Scores) -> list[Table]:
         means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
         modes = (percent(g.extraction.get(mode, 0.0)) for mode in ("lenient", "none"))
         lines.append([_name(g), g.n, with_interval(g.mean), *means, *modes])
-    tables = [Table.of(columns, lines, "Percent; mean is that of EM and F1, with its 95 % bootstrap interval")]
+    tables = [Table.of(columns, lines, "Percent; mean is that of EM and F1, with its 95 % interval")]
     labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
     shares = [[_name(g), shares_in_percent(gold), *_shares(predicted)] for g, gold, predicted in labelled]
     warnings = [collapse_warning(f"{g.dataset} ({g.relation})", own, gold, g.n) for g, gold, own in labelled]
@@ -64,13 +64,21 @@ def score_tables(scores: Scores) -> list[Table]:
         if (own := g.events)
     ]
     tables.append(Table.of(["samples", "n", "token F1", "event F1", "HIT@1", "EM"], events, _EVENTS))
-    kept = [
-        [_name(g), words.n, *(mean_of(getattr(words, name)) for name in MEASURES), words.lacking]
-        for g in groups
-        if (words := g.faithfulness)
-    ]
-    tables.append(Table.of(["samples", "n", *WORDS, "of"], kept, _ABOUT[WORDS]))
+    tables.append(_word_table(groups))
     return [table for table in tables if len(table.frame)]
+
+
+def _word_table(groups: Sequence[GroupScores]) -> Table:
+    """One run's faithfulness by words; refusals with the number of rows whose context lacks the answer."""
+    found = [(g, g.faithfulness) for g in groups if g.faithfulness]
+    lacking = any(own.lacking for _, own in found)
+    names = [name for name in MEASURES if name != "refusal" or lacking]
+    lines = [
+        [_name(g), own.n, *(mean_of(getattr(own, name)) for name in names), *[own.lacking] * lacking]
+        for g, own in found
+    ]
+    columns = ["samples", "n", *map(MEASURES.__getitem__, names), *["of"] * lacking]
+    return Table.of(columns, lines, _ABOUT[WORDS])
 
 
 def comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
@@ -87,7 +95,7 @@ def _overview(comparison: Comparison) -> Table:
     first, *others = comparison.labels
     sets, several = comparison.has_sets, len(others) > 0
     tested = f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows (Holm), * "
-    caption = f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1"
+    caption = f"{comparison.bench}: percent with 95 % intervals; mean is that of EM and F1"
     caption += (tested + "below 0.05") * several
 
     def cells(row: Row, run: int) -> list[str]:
@@ -111,7 +119,7 @@ def score_table(comparison: Comparison) -> Table:
         return [*map(with_interval, scores), percent(cell.extraction.get("none", 0.0))]
 
     caption = (
-        f"{comparison.bench}: percent with 95 % bootstrap intervals; mean is that of EM and F1, and an average is "
+        f"{comparison.bench}: percent with 95 % intervals; mean is that of EM and F1, and an average is "
         "that of its relation's rows"
     )
     return _by_run(comparison, ["mean", "EM", "F1", *["set accuracy"] * sets, "unparsed"], cells, caption)

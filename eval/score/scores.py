@@ -47,7 +47,7 @@ class EventGroupScores(BaseModel):
 
 
 class GroupScores(BaseModel):
-    """One dataset × relation × format, or all samples; fractions with 95 % bootstrap intervals.
+    """One dataset × relation × format, or all samples; fractions with 95 % intervals.
 
     Attributes:
         mean: mean of exact match and F1 of each sample, as the paper reports it.
@@ -203,7 +203,7 @@ def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
 
 
 def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Scores:
-    """Score predictions, with 95 % bootstrap intervals; UserError if there is no prediction to score."""
+    """Score predictions, with 95 % intervals; UserError if there is no prediction to score."""
     if not predictions:
         raise UserError("no prediction to score; expected at least one")
     members: dict[GroupKey, list[Prediction]] = {}  # in order of appearance

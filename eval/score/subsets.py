@@ -32,7 +32,7 @@ class AnswerCells(BaseModel):
 
 
 class SubsetScores(BaseModel):
-    """One subset of a dataset; fractions with 95 % bootstrap intervals.
+    """One subset of a dataset; fractions with 95 % intervals.
 
     Attributes:
         accuracy: Share of correct answers by exact match (of the sets for mcq). On conflict rows this measures

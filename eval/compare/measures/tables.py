@@ -35,7 +35,7 @@ def about(comparison: MeasureComparison) -> str:
     """What the figures are."""
     first, *others = comparison.labels
     units = " and ".join(dict.fromkeys(row.unit for row in comparison.rows))
-    text = f"{comparison.bench}: percent with 95 % bootstrap intervals over {units}"
+    text = f"{comparison.bench}: percent with 95 % intervals over {units}"
     if others:
         text += (
             f"; Δ to {first} in percentage points, paired; p of approximate randomisation, corrected (Holm): the "
@@ -57,7 +57,7 @@ def measures_latex(comparison: MeasureComparison) -> str:
             mark = "†" if change is not None and change.significant else ""
             shown = f"{text}{mark} ±{percent((score.high - score.low) / 2)}"
             cells.append(Styled.of(shown, best=text == best and len(set(scores)) > 1))
-    caption = f"{comparison.bench}: percent, with half the width of the 95 % bootstrap interval."
+    caption = f"{comparison.bench}: percent, with half the width of the 95 % interval."
     if len(comparison.labels) > 1:
         caption += f" † differs from {comparison.labels[0]} (approximate randomisation, Holm, p < 0.05)."
     columns = ["", *(f"{row.name} (n={row.n:,})" for row in comparison.rows)]

@@ -127,7 +127,7 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
     ]
     scored = f"{questions:,} questions" if questions == total else f"{questions:,} of {total:,} questions"
     columns = ("n", "accuracy", "corrected", "random baseline")
-    title = f"Boxes, {scored}: percent with 95 % bootstrap intervals; unparsed {percent(scores['unparsed'])} %"
+    title = f"Boxes, {scored}: percent with 95 % intervals; unparsed {percent(scores['unparsed'])} %"
     return [
         Table.of(("", *columns), rows, title),
         Table.of(("operations", "changed", *columns), detail, "By the number of operations that touched the box"),

@@ -15,7 +15,7 @@ from eval.score.metrics import EventScores
 from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
 from tests.command import output_of
-from tests.factories import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction, story
 
 
 def says(positive: int, negative: int) -> list[Prediction]:
@@ -84,6 +84,18 @@ def test_answers_of_several_events_have_a_table_of_ester_s_own_scores() -> None:
     *_, table = score_tables(score_predictions([choice(1, True, dataset="ester", events=events)]))
     assert table.rows() == [["ester, causal, scq", "1", "50.0 [0.0, 100.0]", "100.0", "100.0", "0.0"]]
     assert len(score_tables(score_predictions([choice(1, True)]))) == 1
+
+
+def test_free_answers_have_a_table_of_faithfulness_with_refusals_where_a_context_lacks_the_answer() -> None:
+    answers = [story(1, None, "It is in the garage"), story(2, None, "kitchen")]
+    *_, table = score_tables(score_predictions(answers))
+    columns = ["samples", "n", "contained", "context recall", "in context", "claim overlap"]
+    assert table.header() == [columns]
+    # garage of garage; garage of the context's words, not kitchen
+    assert table.rows() == [["habit, temporal, qa", "2", "50.0", "50.0", "50.0", "50.0"]]
+    *_, table = score_tables(score_predictions([*answers, story(3, "unanswerable", "unknown", gold=["unknown"])]))
+    assert table.header() == [[*columns, "refusal", "of"]]
+    assert table.rows()[0][-2:] == ["100.0", "1"]
 
 
 def test_a_verdict_says_higher_or_not_decided_and_one_run_has_none(tmp_path: Path) -> None:
