@@ -161,7 +161,7 @@ def build(
     \b
     Examples:
       d2e data build --datasets boxes,tracie --out data/mini boxes.boxes=3 boxes.operations=2
-      d2e data build --datasets mine.yaml,boxes --out data/mine     # own data: docs/how-to/own-data.md
+      d2e data build --datasets mine.yaml,boxes --out data/mine  # own data: docs/how-to/own-data.md
       d2e data build --suite piper --out data/piper
       d2e data build --suite conflict --out data/conflict           # context against habit
       d2e data build --suite piper-10k --seed 0 --allow-shortfall --out data/piper-10k
