@@ -1,4 +1,4 @@
-"""Writes the table of docs/reference/performance.md from a measurement: `make bench`.
+"""Writes the table of docs/explanation/performance.md from a measurement: `make bench`.
 
 `python docs/performance_table.py runs/bench` replaces the whole table, and keeps its figures in docs/results.
 """
@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 
 DOCS = Path(__file__).parent
-PAGE, RESULTS = DOCS / "reference" / "performance.md", DOCS / "results" / "bench.json"
+PAGE, RESULTS = DOCS / "explanation" / "performance.md", DOCS / "results" / "bench.json"
 BEGIN, END = "<!-- table: written by make bench -->", "<!-- end of the table -->"
 
 

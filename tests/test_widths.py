@@ -102,7 +102,8 @@ def test_what_the_doctor_finds_is_folded_under_itself() -> None:
 
 @pytest.mark.usefixtures("piped")
 def test_tables_of_speed_are_shown_in_parts() -> None:
-    rows = json.loads((ROOT / "docs" / "results" / "bench-decode-cpu.json").read_text(encoding="utf-8"))["rows"]
+    file = ROOT / "docs" / "results" / "bench-decode-cpu-2026-11-25.json"
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
     printed = decode_table([Measured(**row) for row in rows]).terminal()
     assert printed.count("prompt  ") == 2
     assert not too_wide(printed)

@@ -36,8 +36,8 @@ class Plan:
 
 
 FULL = Plan(
-    samples=4, pairs=2, context=350, prompt=600, batches=(1, 8), new_tokens=32, stories=12, sentences=22, built=4000,
-    refined=4, repeats=3,
+    samples=4, pairs=2, context=200, prompt=400, batches=(1, 8), new_tokens=32, stories=5, sentences=16, built=2000,
+    refined=3, repeats=3,
 )  # fmt: skip
 REHEARSAL = Plan(
     samples=2, pairs=2, context=20, prompt=180, batches=(2,), new_tokens=4, stories=2, sentences=3, built=20,
