@@ -142,14 +142,14 @@ _COLUMNS = {
     "its CPU s": ("peer_cpu_s", "{:.3g}"),
     "its clock s": ("peer_clock_s", "{:.3g}"),
     "its MB": ("peer_peak_mb", "{:,.0f}"),
-    "CPU time / its": ("ratio", "{:.2g}"),
+    "CPU / its CPU": ("ratio", "{:.2g}"),
     "same result": ("same", "{:.0%}"),
 }
 
 
 def as_table(report: Report) -> Table:
     """Return all rows as one table, with the machine and the date below it."""
-    rows = [_flat(row) for rows in report.rows.values() for row in rows]
+    rows = [_flat(row) for part in PARTS for row in report.rows.get(part, ())]
     facts = report.facts
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
