@@ -30,7 +30,7 @@ def save(folder: Path, parts: list[str], seconds: float) -> Path:
 
 def test_the_table_is_replaced_and_the_text_around_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = script("performance_table")
-    page, results = tmp_path / "performance.md", tmp_path / "bench.json"
+    page, results = tmp_path / "performance.md", tmp_path / "kept.json"
     monkeypatch.setattr(writer, "PAGE", page)
     monkeypatch.setattr(writer, "RESULTS", results)
     page.write_text(f"before\n{writer.BEGIN}\nold\n{writer.END}\nafter\n", encoding="utf-8")
