@@ -26,16 +26,14 @@ from d2e_sft.decoding.padded_rows import EncoderDecoderRows, PaddedRows, prompts
 from d2e_sft.decoding.pairs import Prefix, TokenPair
 from d2e_sft.decoding.prefill import prefill
 from d2e_sft.model.attention.registry import BY_BRANCH, placeholder_mask
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, unwrapped
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, is_fully_sharded, unwrapped
 from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import takes_packed_rows
 
 
 def is_sharded(model: Any) -> bool:
     """Whether the model's own forward must be called because it gathers sharded weights (FSDP, ZeRO-3)."""
-    from torch.distributed.fsdp import FSDPModule
-
-    return unwrapped(model) is not model or isinstance(model, FSDPModule) or bool(is_deepspeed_zero3_enabled())
+    return unwrapped(model) is not model or is_fully_sharded(model) or bool(is_deepspeed_zero3_enabled())
 
 
 def no_gradients(model: Any) -> AbstractContextManager[Any]:

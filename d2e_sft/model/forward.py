@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,15 +39,18 @@ def head_of(model: Any, head: nn.Module | None = None) -> tuple[Callable[[Tensor
     """Return the model's map from hidden states to logits, and whether it is linear.
 
     Includes final soft-capping (Gemma 2), `logit_scale` (Cohere) and `logits_scaling` (Granite). A `head` replaces the
-    model's output embeddings.
+    model's output embeddings. The parameters of a head that FSDP2 shards by itself must be gathered.
     """
     head = model.get_output_embeddings() if head is None else head
+    # accelerate shards the head together with the final norm. The hooks of FSDP2 would take the backward of a chunk
+    # for that of the step, and free the norm's weights before its own backward reads them.
+    call = head.forward if is_fully_sharded(head) else head
     config = model.config.get_text_config()
     cap = getattr(config, "final_logit_softcapping", None)
     scale = getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1)
 
     def project(hidden: Tensor) -> Tensor:
-        logits: Tensor = head(hidden)
+        logits: Tensor = call(hidden if call is head else hidden.to(next(head.parameters()).dtype))
         if scale != 1:
             logits = logits * scale
         return logits if cap is None else torch.tanh(logits / cap) * cap
@@ -106,6 +110,12 @@ def bare_model(model: nn.Module) -> Any:
     bare = unwrapped(model)
     get_base_model = getattr(bare, "get_base_model", None)  # peft
     return get_base_model() if callable(get_base_model) else bare
+
+
+def is_fully_sharded(module: Any) -> bool:
+    """Whether torch's `fully_shard` (FSDP2) holds the parameters of this module."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # which takes long to import
+    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from d2e_sft.config.objectives import View, spec_of
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.forward import bare_model, head_of
+from d2e_sft.model.forward import bare_model, head_of, is_fully_sharded
 from d2e_sft.model.micro_batch import OF_ANSWERS
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.bias_model import STATES, frozen_head
@@ -160,6 +160,8 @@ def chunked_head(model: Any, targets: Tensor) -> Head:
     """Return the head of a bare model, with chunks that hold `CHUNK_ELEMENTS` logits per view."""
     project, _ = head_of(model)
     embeddings = model.get_output_embeddings()
+    if is_fully_sharded(embeddings):
+        embeddings.unshard()  # at once, if the final norm has not gathered them with its own
     vocabulary = getattr(embeddings, "out_features", None) or model.config.get_text_config().vocab_size
     rows = max(1, CHUNK_ELEMENTS // int(vocabulary))
     chunks = None

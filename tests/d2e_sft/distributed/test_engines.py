@@ -1,4 +1,4 @@
-"""DDP, ZeRO-2 and ZeRO-3: two processes under `accelerate launch` train as one process does.
+"""DDP, FSDP2, ZeRO-2 and ZeRO-3: two processes under `accelerate launch` train as one process does.
 
 Equal numbers alone would hide a wrong set-up (two runs of one process, DDP in place of DeepSpeed), so what each
 process ran under is asserted as well. Everything is float32 on the CPU, over gloo.
@@ -52,7 +52,11 @@ OTHERS = {
     # The reference's log-probabilities are shared among the processes, and steps differ in their pairs.
     "prefer": ["d2e.objective=prefer", "d2e.sft_weight=0.5"],
     "prefer-orpo": ["d2e.objective=prefer", "d2e.prefer_form=orpo", "train.micro_batch_tokens=700"],
+    # The other views run in a forward of their own, without gradient, through the same final norm.
+    "original-gradient": ["d2e.view_gradients=original"],
+    "tied": ["model.name={world}/tied"],
 }
+UNDER_FSDP2 = ("original-gradient", "prefer-orpo", "tied")
 UNDER_ZERO3 = ("product-plain", "refined-only", "prefer-orpo", "reweight-self")
 TERMS = {
     "prefer": ("ce", "preference"),
@@ -63,6 +67,8 @@ TERMS = {
     "product": ("ce", "imagined_ce"),
     "product-plain": ("ce",),
     "refined-only": ("ce", "kl"),
+    "original-gradient": ("ce", "kl"),
+    "tied": ("ce", "kl"),
 }
 LORA = ["model.lora.r=4", "model.lora.target_modules=[q_proj, down_proj]"]
 # Seen: 2e-7 of a loss, 1e-7 of a weight (2e-6 of an adapter's): the order of a sum decides its rounding. A wrong
@@ -85,7 +91,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parameter.mul_(8 if parameter.dim() > 1 else 1)
         model.lm_head.weight[VOCAB_SIZE:] = 0  # so that answers are of the tokenizer's words
     model.save_pretrained(folder / "model")
-    tiny_tokenizer().save_pretrained(folder / "model")
+    tiny_model("qwen2").save_pretrained(folder / "tied")
+    for name in ("model", "tied"):
+        tiny_tokenizer().save_pretrained(folder / name)
     rejected = {number: ["a fish" + " or two" * (number % 3)] for number in range(25) if number % 3}
     samples = [make_sample(number, rejected=rejected.get(number, [])) for number in range(25)]
     write_samples(samples[:20], folder / "train.jsonl")
@@ -171,6 +179,17 @@ def zero3(world: Path) -> dict[str, Trained]:
         "zero3-lora": LORA,
     }
     return two_processes(world, "zero3", trainings)
+
+
+@pytest.fixture(scope="module")
+def fsdp2(world: Path) -> dict[str, Trained]:
+    """With a checkpoint of the first after step 3, from which the second continues."""
+    trainings = {
+        "fsdp2": ["train.save_steps=3"],
+        "fsdp2-resumed": ["train.save_steps=3", f"--resume={world / 'fsdp2' / 'checkpoint-3'}"],
+        **{f"fsdp2-{name}": others(world, name) for name in UNDER_FSDP2},
+    }
+    return two_processes(world, "fsdp2", trainings)
 
 
 def assert_trained_alike(
@@ -297,9 +316,44 @@ def test_an_adapter_saved_under_zero3_is_whole(world: Path, zero3: dict[str, Tra
     load_model(str(run))
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="accelerate ignores FSDP2 without CUDA; needs two GPUs")
-def test_fsdp2_shards_and_saves_the_whole_model(world: Path, one: Path) -> None:
-    run, records = two_processes(world, "fsdp2", {"fsdp2": []}, gpus=True)["fsdp2"]
+def test_fsdp2_trains_as_one_process_and_parts_every_parameter(one: Path, fsdp2: dict[str, Trained]) -> None:
+    run, records = fsdp2["fsdp2"]
+    first, second = (record["parameters"] for record in records)
+    assert len(first) == len(load_file(one / "model.safetensors"))
+    for record in records:
+        assert record["distributed_type"] == "FSDP"
+        assert record["engine"].startswith("FSDP")
+    for name, p in first.items():
+        assert p["share"] < p["whole"], name
+        assert p["share"] + second[name]["share"] == p["whole"], name
+    assert_trained_alike(records, run, one)
+
+
+@pytest.mark.parametrize("kept", ["", "checkpoint-6"])
+def test_a_model_saved_under_fsdp2_is_whole_and_loads(one: Path, fsdp2: dict[str, Trained], kept: str) -> None:
+    loaded = dict(load_model(str(fsdp2["fsdp2"][0] / kept)).model.named_parameters())
+    for name, parameter in load_model(str(one)).model.named_parameters():
+        torch.testing.assert_close(loaded[name], parameter, rtol=0, atol=WEIGHT_ATOL)
+
+
+def test_resuming_under_fsdp2_ends_as_the_whole_training(one: Path, fsdp2: dict[str, Trained]) -> None:
+    run, records = fsdp2["fsdp2-resumed"]
+    assert_trained_alike(records, run, one)
+
+
+@pytest.mark.parametrize("objective", UNDER_FSDP2)
+def test_other_steps_train_under_fsdp2_as_on_one_process(
+    world: Path, fsdp2: dict[str, Trained], objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(world / "cache-of-one"))
+    alone = one_process(world, world / f"{objective}-beside-fsdp2", *others(world, objective))
+    run, records = fsdp2[f"fsdp2-{objective}"]
+    assert_trained_alike(records, run, alone, TERMS[objective])
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_fsdp2_on_two_gpus_shards_and_saves_the_whole_model(world: Path, one: Path) -> None:
+    run, records = two_processes(world, "fsdp2", {"fsdp2-gpus": []}, gpus=True)["fsdp2-gpus"]
     for record in records:
         assert record["world_size"] == 2
         assert record["distributed_type"] == "FSDP"

@@ -1,7 +1,7 @@
 """FSDP2: two processes with a sharded model decode as one process, and a step has its loss and its gradients.
 
-accelerate ignores FSDP2 without CUDA, so the model is sharded by torch's own fully_shard here; through accelerate it
-is tested in test_engines.py, where there are two GPUs. The launched processes run this file, too.
+Here torch's own fully_shard shards the model. test_engines.py has whole trainings with accelerate's wrapping.
+The launched processes run this file, too.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Called as `worker.py RESULTS RECIPE TRAINING...`; a training is a JSON list of o
 to continue another run from there. They run one after the other, since importing the packages takes longer than each.
 Leaves RESULTS/rank-N.json with a record a training, written before the interpreter exits, so that what happens then
 cannot be taken for a training's result.
+
+accelerate ignores FSDP2 without an accelerator. Launched with it on CPUs, these processes tell accelerate that they
+are GPUs, so it shards the model over gloo: its wrapping, gathering, clipping and checkpoints are those of GPUs.
 """
 
 from __future__ import annotations
@@ -15,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import DistributedType, PartialState
+from torch.distributed.tensor import DTensor
 
 from d2e_sft.config.recipe import load_recipe
+from d2e_sft.objective import attach
 from d2e_sft.train import training
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
+from d2e_sft.util import distributed
 
 
 class WitnessedTrainer(D2ETrainer):
@@ -43,7 +50,10 @@ class WitnessedTrainer(D2ETrainer):
 def _partitions(engine: Any) -> dict[str, Any]:
     """Sizes of this process's shares: of the optimiser's float32 weights, and of each parameter under ZeRO-3."""
     if not hasattr(engine, "zero_optimization_stage"):
-        return {}
+        shards = {name: p for name, p in engine.named_parameters() if isinstance(p, DTensor)}
+        return {
+            "parameters": {name: {"whole": p.numel(), "share": p.to_local().numel()} for name, p in shards.items()}
+        }
     stage = engine.zero_optimization_stage()
     optimizer = engine.optimizer
     shares = optimizer.fp32_partitioned_groups_flat if stage == 3 else optimizer.single_partition_of_fp32_groups
@@ -70,7 +80,23 @@ def _copy_start(checkpoint: Path, run: Path) -> None:
     torch.distributed.barrier()
 
 
+def shard_on_cpus() -> None:
+    """Let accelerate shard by FSDP2 on CPUs, and cut the loss into chunks, whose number differs between processes."""
+    begin, asked_for = PartialState.__init__, distributed.asked_for
+
+    def __init__(self: PartialState, *args: Any, **options: Any) -> None:  # noqa: N807
+        begin(self, *args, **options)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    PartialState.__init__ = __init__  # type: ignore[method-assign]
+    distributed.asked_for = lambda engine: engine != "FSDP" and asked_for(engine)
+    attach.CHUNK_ELEMENTS = 5 * 3200
+
+
 def main() -> None:
+    if distributed.asked_for("FSDP") and not torch.accelerator.is_available():
+        shard_on_cpus()
     results, recipe, *trainings = sys.argv[1:]
     training.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
     records = []
