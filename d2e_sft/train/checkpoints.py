@@ -91,7 +91,7 @@ def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
     """Return the checksums of the models with a folder that results depend on: an adapter's base, a bias model."""
     inputs, d2e = trainer.inputs, trainer.d2e
     adapter = getattr(inputs.loaded.model, "peft_config", {}).get("default")
-    names = [] if adapter is None else [portable_name(adapter.base_model_name_or_path)]
+    names = [] if adapter is None else [portable_name(adapter.base_model_name_or_path or "")]
     if d2e.other_model is not None:
         names.append(inputs.name if d2e.other_model == BASE else d2e.other_model)
     found = {}

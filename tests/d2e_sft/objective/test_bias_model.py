@@ -234,7 +234,7 @@ def test_an_unsuitable_bias_model_is_refused_before_anything_is_loaded(
 def test_rows_without_states_are_refused(tmp_path: Path) -> None:
     config = D2ESection(bias_model="base")
     trainer = trainer_for(tiny_model("llama"), config, tmp_path, encoded_rows(config, 4))
-    with pytest.raises(ValueError, match="rows without the states of the bias model"):
+    with pytest.raises(UserError, match=r"eval_dataset: d2e\.bias_model=base is used before training"):
         trainer.evaluate(eval_dataset=encoded_rows(config, 2))
 
 
