@@ -8,9 +8,9 @@ from pathlib import Path
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_package_yaml
 
-# Width of a model → share of a card's operations per second. The first two were measured on an H100 (plain SFT,
-# docs/results/bench-gpu-h100-2026-11-26.json); from the last width on it is assumed.
-UTILISATION = {576: 0.065, 1024: 0.145, 2048: 0.3}
+# Width of a model → share of a card's operations per second. The first two were measured on an H200 (D²E in packed
+# rows, docs/results/bench-gpu-h200-2026-11-26.json); from the last width on it is assumed.
+UTILISATION = {576: 0.05, 1024: 0.11, 2048: 0.3}
 
 
 @dataclass(frozen=True)
