@@ -64,7 +64,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "inspect": ("eval.commands.inspect", "inspect", "Show what a model thinks at each token of its answers."),
     },
     "Publish": {
-        "serve": ("d2e_sft.commands.serve", "serve", "Serve a model with vLLM, debiased."),
+        "serve": ("d2e_sft.commands.serve", "serve", "Serve a model, debiased, with or without vLLM."),
         "export": ("d2e_sft.commands.hub", "export", "Write a run as a plain checkpoint folder."),
         "push": ("d2e_sft.commands.hub", "push", "Publish a run on the Hub, with a card filled from it."),
         "pull": ("d2e_sft.commands.hub", "pull", "Download a model from the Hub."),

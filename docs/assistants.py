@@ -7,6 +7,7 @@ d2e: the commands, the recipe, and three workflows, whose blocks of code come fr
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,13 +55,17 @@ def llms() -> str:
     for part in yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]:
         [(title, pages)] = part.items()
         if isinstance(pages, list):
-            text += f"\n## {title}\n\n" + "".join(_line(page) for page in pages)
+            names = Counter(title.partition(": ")[0] for page in pages for title in page)
+            text += f"\n## {title}\n\n" + "".join(_line(page, names) for page in pages)
     return text
 
 
-def _line(page: dict[str, str]) -> str:
+def _line(page: dict[str, str], names: Counter[str]) -> str:
+    """A link to a page; pages that share the name before the colon are called by the whole title."""
     [(title, path)] = page.items()
     name, _, purpose = title.partition(": ")
+    if names[name] > 1:
+        name, purpose = title, ""
     return f"- [{name}]({path})" + (f": {purpose}" if purpose else "") + "\n"
 
 
@@ -91,18 +96,28 @@ def _blocks(page: Path, heading: str) -> str:
 
 
 def _fences(text: str, heading: str) -> Iterator[str]:
-    """The section's blocks; of a console's only what is typed."""
+    """The section's blocks; of a console's only the commands."""
     current, fence = "", list[str]()
     for line in text.splitlines():
         if not fence and line.startswith("#"):
             current = line.lstrip("# ")
         if line == "```" and fence:
-            typed = [typed for typed in fence[1:] if fence[0] != "```console" or typed.startswith(("$ ", "    "))]
-            if current == heading and typed:
-                yield "\n".join([fence[0], *typed, line])
+            lines = _commands(fence[1:]) if fence[0] == "```console" else fence[1:]
+            if current == heading and lines:
+                yield "\n".join([fence[0], *lines, line])
             fence = []
         elif line.startswith("```") or fence:
             fence.append(line)
+
+
+def _commands(lines: list[str]) -> list[str]:
+    """What is typed in a console, with continued lines, without commands that only show a file."""
+    typed, goes_on = list[str](), False
+    for line in lines:
+        if goes_on or (line.startswith("$ ") and not line.startswith(("$ cat ", "$ head "))):
+            typed.append(line)
+            goes_on = line.endswith("\\")
+    return typed
 
 
 def files() -> dict[Path, str]:

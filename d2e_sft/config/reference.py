@@ -25,7 +25,7 @@ _ABOUT_PAGE = """\
 
 Every key of a recipe, with type, default and meaning. `d2e recipes explain KEY` prints one; `d2e recipes schema >
 recipe.schema.json` writes the JSON schema, which editors check YAML by: begin a recipe with the line
-`# yaml-language-server: $schema=recipe.schema.json`. How recipes are composed: [Training](recipes.md).
+`# yaml-language-server: $schema=recipe.schema.json`. How recipes are composed: [Recipes](recipes.md).
 
 This page is made from the schema: `python docs/recipe_keys.py`.
 """

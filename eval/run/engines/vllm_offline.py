@@ -48,7 +48,7 @@ class VllmEngine:
         except ImportError as error:
             raise UserError(
                 f"--engine vllm: vLLM cannot be imported ({error})",
-                "install it in an environment of its own (pip install 'd2e-sft[vllm]'), or use another --engine",
+                "in a separate environment: pip install -e '.[vllm]' in the clone; or use another --engine",
             ) from None
         self._loaded: Any = None
         self._end_of_turn = 0
