@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,5 +64,5 @@ def measure_peaks(device: torch.device) -> Peaks:
     product = min(timed(lambda: torch.mm(left, right), device)[1] for _ in range(8))
     copy = min(timed(lambda: target.copy_(source), device)[1] for _ in range(8))
     name = torch.cuda.get_device_name(device) if on_cuda else device.type
-    sheet = next((card.flops for card in CARDS.values() if card.named in name), None)
+    sheet = next((card.flops for card in CARDS.values() if re.search(rf"\b{re.escape(card.named)}\b", name)), None)
     return Peaks(name, 2 * size**3 / product, 2 * copied / copy, sheet)

@@ -97,9 +97,14 @@ def _with_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
             last = row[name][-1] if isinstance(row[name], list) else None
             asked = isinstance(last, Mapping) and (last.get("role") or last.get("from")) in ("user", "human")
             return {**row, name: [*row[name], {"role": "assistant", "content": _NOT_KNOWN}]} if asked else row
-    if any(row.get(name) is not None for name in ("answer", "answers", "completion", "chosen")):
+    if any(_given(row.get(name)) for name in ("answer", "answers", "completion", "chosen")):
         return row
     return {**row, "answer": next(iter(row.get("options") or [_NOT_KNOWN])), "answers": None}
+
+
+def _given(answer: Any) -> bool:
+    """Whether an answer, a list of them or SQuAD's form of it has any."""
+    return bool(answer.get("text") if isinstance(answer, Mapping) else answer) or answer == 0
 
 
 def _rejected(value: Any, chosen: Any, where: str) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from d2e_sft.doctor.finding import Finding
+from d2e_sft.doctor.finding import Finding, Status
 from d2e_sft.doctor.versions import installed_version
 from d2e_sft.model.attention.cuda import cuda_kernel_takes
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE
@@ -106,7 +106,8 @@ def check_attentions() -> Iterator[Finding]:
     from transformers.utils import is_torch_flex_attn_available
 
     cuda = torch.cuda.is_available()
-    yield Finding("packed rows", "ok", f"{BY_BRANCH}, {_kernel(cuda)}; {', '.join(DENSE)} use a dense mask")
+    status, kernel = _kernel(cuda)
+    yield Finding("packed rows", status, f"{BY_BRANCH}, {kernel}; {', '.join(DENSE)} use a dense mask")
     others = {
         "flash_attention_2": cuda and installed_version("flash-attn") is not None,
         "flex_attention": is_torch_flex_attn_available(),
@@ -115,13 +116,15 @@ def check_attentions() -> Iterator[Finding]:
     yield Finding("transformers", "ok", ", ".join(names))
 
 
-def _kernel(cuda: bool) -> str:
+def _kernel(cuda: bool) -> tuple[Status, str]:
     if not cuda:
-        return "by the CPU's flash kernel"
+        return "ok", "by the CPU's flash kernel"
+    if torch.cuda.get_device_capability() < (8, 0):
+        return "ok", "segment by segment: the flash kernel needs a card of Ampere or newer"
     rows = torch.zeros(1, 1, 1, 64, dtype=torch.float16, device="cuda")
     if cuda_kernel_takes(rows, rows, LayerOptions(1.0)):
-        return "by CUDA's flash kernel in 16 bits, segment by segment in float32"
-    return "segment by segment: the flash kernel needs a card of Ampere or newer"
+        return "ok", "by CUDA's flash kernel in 16 bits, segment by segment in float32"
+    return "warn", "segment by segment, which is slow: the flash kernel does not run here, or is wrong"
 
 
 def seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:

@@ -67,7 +67,6 @@ def inspect(
     """
     if (bench is None) == (context is None and question is None):
         raise UserError("expected either --bench, or --context and --question", "name rows, or ask your own question")
-    check_model(model)
     if bench is None:
         if not (context and context.strip() and question and question.strip()):
             raise UserError("--context and --question: expected both, with text")
@@ -80,6 +79,7 @@ def inspect(
         from eval.run.benchmark import choose_samples, locate_benchmark
 
         samples = choose_samples(read_samples(locate_benchmark(bench).file), names, count, seed)
+    check_model(model)
     with collector_paused():
         import_transformers()
         from eval.pages.inspection.inspect import InspectOptions, inspect_samples

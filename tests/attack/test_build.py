@@ -18,7 +18,7 @@ ROWS = ("train.parquet", "test.parquet")
 
 
 def _arguments(out: Path, seed: int) -> list[str | Path]:
-    return ["build", "--datasets", "habit", "--seed", str(seed), "--out", out]
+    return ["build", "--datasets", "habit", "--seed", str(seed), "--out", out, "--overwrite"]
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def bench_all(
 ) -> Report:
     """Measure the parts that the file in `bench.folder` lacks, and write it after each.
 
-    A complete file, or one of another machine, version, model or plan, is replaced.
+    A file of another machine, version, model or plan is replaced, and so is a complete one, or its parts in `only`.
 
     Args:
         minutes: No part starts after this time.
@@ -70,7 +70,7 @@ def bench_all(
         if name not in PARTS:
             raise UserError(f"--parts {name}: expected some of {', '.join(PARTS)}.{did_you_mean(name, PARTS)}")
     started, file = time.monotonic(), bench.folder / FILE
-    report = _resumed(file, _facts(bench), progress)
+    report = _resumed(file, _facts(bench), only, progress)
     before = report.seconds
     for name in only or PARTS:
         if name in report.rows:
@@ -96,12 +96,14 @@ def _measure(bench: Bench, part: Callable[[Bench], Iterator[Row]], rows: list[di
     rows += [asdict(row) for row in part(bench)]
 
 
-def _resumed(file: Path, facts: dict[str, Any], progress: Callable[[str], object]) -> Report:
+def _resumed(file: Path, facts: dict[str, Any], only: Sequence[str], progress: Callable[[str], object]) -> Report:
     if not file.is_file():
         return Report(facts)
     report = read_json_as(Report, file, "measured figures", "delete it, and measure again")
-    if report.facts != facts or report.is_complete:
+    if report.facts != facts or (report.is_complete and not only):
         return Report(facts)
+    if report.is_complete:
+        report.rows = {name: rows for name, rows in report.rows.items() if name not in only}
     progress(f"{file}: resumed; it has {', '.join(report.rows) or 'nothing yet'}")
     report.skipped = {}
     return report

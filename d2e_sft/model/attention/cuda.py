@@ -60,7 +60,7 @@ def kernel_agrees(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     shapes = ((1, 4, forest.length, width), *2 * ((1, 2, forest.length, width),))
     query, key, value = (torch.randn(s, generator=generator).to(device, dtype).requires_grad_() for s in shapes)
     results = []
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         for attention in (cuda_attention, segment_attention):
             try:
                 output = attention(query, key, value, forest.plan(0, forest.length), LayerOptions(width**-0.5))
@@ -77,7 +77,9 @@ def kernel_agrees(device: torch.device, dtype: torch.dtype, width: int) -> bool:
 
 def cuda_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
     """Compute the same as `segment_attention`; (1, H, Q, D) stored as (1, Q, H, D)."""
-    sequences = plan.sequences or sequences_of(plan, query.device)
+    sequences: Sequences | None = plan.sequences
+    if sequences is None or sequences.keys.device != query.device:
+        sequences = sequences_of(plan, query.device)
     if not isinstance(query, FakeTensor):
         plan.sequences = sequences  # for the other layers
     rows = (tensor[0].transpose(0, 1) for tensor in (query, key, value))

@@ -138,7 +138,7 @@ def time_lines(plan: Plan, speed: Speed | None) -> list[str]:
     """The time of the run, and what it was computed from."""
     steps = plan.steps
     if has_no_data(plan.model):
-        return ["not measured: --without-weights reads no weights"]
+        return ["not measured: no weights are read"]
     if speed is None:
         return [f"not measured: a micro-batch does not fit {plan.device_name}"]
     lines = [

@@ -78,10 +78,12 @@ class HeldOut:
     def timed(self) -> Iterator[None]:
         """Count the time inside as evaluation instead of training."""
         clock, cpu = self.began = time.perf_counter(), time.process_time()
-        yield
-        self.began = None
-        self.seconds += time.perf_counter() - clock
-        self.cpu_seconds += time.process_time() - cpu
+        try:
+            yield
+        finally:  # a user's metrics may raise, and training may go on after that
+            self.began = None
+            self.seconds += time.perf_counter() - clock
+            self.cpu_seconds += time.process_time() - cpu
 
     @contextmanager
     def counting(self, loader: DataLoader[Any]) -> Iterator[None]:

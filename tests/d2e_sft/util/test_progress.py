@@ -5,12 +5,19 @@ from __future__ import annotations
 import io
 import time
 from types import SimpleNamespace
+from weakref import WeakSet
 
 import pytest
 
 from d2e_sft.util import progress
 from d2e_sft.util.progress import Progress
 from d2e_sft.util.terminal import quietly, say
+
+
+@pytest.fixture(autouse=True)
+def no_other_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar that another test has left open would move these down a line."""
+    monkeypatch.setattr(Progress, "_instances", WeakSet(), raising=False)
 
 
 class Terminal(io.StringIO):

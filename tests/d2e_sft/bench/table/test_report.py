@@ -44,9 +44,12 @@ def test_a_table_is_resumed_after_a_failure_and_replaced_once_it_is_complete(
     assert (row["ours"]["cpu_s"], row["theirs"]["cpu_s"], row["ratio"]) == (1.5, 2, 0.75)
     report.bench_all(bench, 1)
     assert calls[4:] == ["one", "two", "three"]
+    again = report.bench_all(bench, 1, ["two"])
+    assert calls[7:] == ["two"]
+    assert again.is_complete
     other = Bench("another", REHEARSAL, tmp_path, lambda name: None)
     assert report.bench_all(other, 0).skipped["one"] == "the 0 minutes were over"
-    assert calls[7:] == []
+    assert calls[8:] == []
     shown = report.as_table(second)
     assert "Not measured" not in shown.terminal()
     assert shown.markdown().count("| a one") == 1
