@@ -89,7 +89,7 @@ def draw() -> str:
     size = f"0 0 {whole:g} {top + gap + bottom:g}"
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" font-family="system-ui, sans-serif" role="img" '
-        'aria-label="The rooms of the three packages and which imports which">'
+        'aria-label="The folders of the three packages and which imports which">'
         '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L10 5L0 10z" fill="#666"/></marker></defs>'
     )
