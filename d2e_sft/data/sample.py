@@ -24,6 +24,7 @@ RELATIONS: tuple[str, ...] = get_args(Relation)
 FORMATS: tuple[str, ...] = get_args(Format)
 WORDED = tuple(name for name in FORMATS if name != "chat")  # formats that a prompt set has words for
 SUBSETS: tuple[Subset, ...] = get_args(Subset)
+ENOUGH_ROWS = 20  # a subset of fewer rows is reported in a footnote, and no average or headline is about it
 NLI_LABELS = ("positive", "negative")
 RejectedFrom = Literal["rejected", "habit", "swap"]
 

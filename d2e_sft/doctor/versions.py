@@ -21,6 +21,7 @@ _OPTIONAL = {
     "deepspeed": ("--launch zero2 and zero3", "pip install 'd2e-sft[train-gpu]'"),
     "bitsandbytes": ("QLoRA (model.quantization)", "pip install 'd2e-sft[train-gpu]'"),
     "uvicorn": ("d2e demo, d2e serve --engine transformers", "pip install 'd2e-sft[serve-transformers]'"),
+    "scikit-learn": ("d2e data diagnose, baselines of d2e data stats", "pip install 'd2e-sft[stats]'"),
     "vllm": ("--engine vllm", "in a separate environment: pip install -e '.[vllm]' in the clone of d2e-sft"),
     "flash-attn": ("model.attention=flash_attention_2, without packed rows", ""),
     "wandb": ("train.report_to=wandb", ""),

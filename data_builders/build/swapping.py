@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.build.compose import Composition, source_of
 from data_builders.build.options import BuildOptions
@@ -58,6 +58,18 @@ def incomplete(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
         for name, done in swaps.items()
         if done.swapped < done.wanted
     ]
+
+
+def too_few_conflicts(options: BuildOptions, composition: Composition) -> list[str]:
+    """Return a warning for each dataset whose swapped test rows are too few to compare by subset."""
+    found = []
+    for name, done in composition.swaps["test"].items():
+        count = sum(row.subset == "conflict" for row in composition.of(name, "test"))
+        if 0 < count < ENOUGH_ROWS:
+            by_share = ", or --swap-test 1" if options.swap_test < 1 and done.swapped == done.wanted else ""
+            remedy = f"{ENOUGH_ROWS} are needed to compare by subset: more test rows (a larger `test`){by_share}"
+            found.append(f"{name} test: {count} conflict row{'s' * (count > 1)}; {remedy}")
+    return found
 
 
 def _reasons(refused: Counter[Refusal]) -> str:

@@ -96,7 +96,7 @@ def diagnose(
     result = Diagnosis(found.name, groups, lengths.unit, by_view, taggers(habits), swapped_tests)
     places = _places(data, model)
     advice = result.advice(places)
-    if is_own(str(data)):
+    if is_own(str(data)) and not advice.commands[0].startswith(places["build"]):
         advice.commands.insert(0, f"{places['build']} --out {places['data']}")
     for title, table in tables(result).items():
         click.echo(f"{title}\n\n{table.terminal()}\n")
@@ -126,15 +126,20 @@ def _read(data: Path) -> SampleSet:
 
 
 def _places(data: Path, model: str | None) -> dict[str, str]:
-    """What fills the commands of the advice: the build of the rows, its folder, training rows and recipe."""
-    names, folder = "mine.yaml", str(data)
+    """What fills the commands of the advice: build of the rows, folder, start of further folders, rows, recipe.
+
+    A description has no folder yet; README's data/NAME is left to the build that README shows.
+    """
+    names, folder, built = "mine.yaml", str(data), str(data if data.is_dir() else data.with_suffix(""))
     train = str(data)
     if is_own(str(data)):
-        names, folder = str(data), f"data/{data.stem}"
+        names, built = str(data), f"data/{data.stem}"
+        folder = f"{built}-plain"
         train = f"{folder}/train.parquet"
     elif data.is_dir():
         train = f"{folder}/train.parquet"
         with suppress(UserError):  # rows of another program
             names = ",".join(read_manifest(data)["options"]["datasets"])
     recipe = _RECIPE if model in (None, _MODEL) else f"{_RECIPE} model.name={model}"
-    return {"data": folder, "train": train, "build": f"d2e data build --datasets {names}", "recipe": recipe}
+    build = f"d2e data build --datasets {names}"
+    return {"data": folder, "built": built, "train": train, "build": build, "recipe": recipe}

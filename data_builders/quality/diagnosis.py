@@ -136,7 +136,7 @@ class Diagnosis:
         return {name: value for name, value in found.items() if value is not None}
 
     def advice(self, places: Mapping[str, str]) -> Advice:
-        """Return what the rules recommend; `places` fill the commands: data, train, build and recipe."""
+        """Return what the rules recommend; `places` fill the commands: data, built, train, build, recipe."""
         rules = yaml.safe_load(_ADVICE.read_text(encoding="utf-8"))
         rule = next(rule for rule in rules["methods"] if self._holds(rule["when"]))
         notes = [one["note"].format(**self.measures) for one in rules["notes"] if self._holds(one["when"])]

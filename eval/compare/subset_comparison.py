@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from d2e_sft.data.built import other_taggers
-from d2e_sft.data.sample import Subset
+from d2e_sft.data.sample import ENOUGH_ROWS, Subset
 from d2e_sft.util.errors import UserError
 from eval.compare.context_use import without_context
 from eval.compare.paired import changes_to_first, paired_change
@@ -21,7 +21,6 @@ from eval.score.predictions import Prediction, SampleKey
 from eval.score.statistics import Difference, Interval, bootstrap_average
 from eval.score.subsets import (
     AVERAGE,
-    ENOUGH_ROWS,
     DatasetSubsets,
     by_subset,
     gives,

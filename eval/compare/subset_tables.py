@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from d2e_sft.data.sample import SUBSETS, Subset
+from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS, Subset
 from d2e_sft.util.table import NONE, Table, percent
 from eval.compare.figures import corrected_p, mean_of, p_value, points, with_interval
 from eval.compare.subset_comparison import DatasetComparison, RunSubsets, SmallSubset, SubsetComparison
 from eval.score.scores import Scores
 from eval.score.statistics import Difference
-from eval.score.subsets import AVERAGE, ENOUGH_ROWS
+from eval.score.subsets import AVERAGE
 
 _ANSWERS = (
     "Answers on conflict rows. How often the answer is the habit; the memorisation ratio M_R (Zhou et al., all rows); "
@@ -47,7 +47,9 @@ def small_note(subsets: Iterable[SmallSubset]) -> str:
         + ", ".join(f"{label} {count}" for label, count in one.right.items())
         for one in subsets
     ]
-    return f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS}): {'; '.join(told)}." if told else ""
+    remedy = "A larger `test`, or d2e data build --swap-test 1, gives more."
+    few = f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS})"
+    return f"{few}: {'; '.join(told)}. {remedy}" if told else ""
 
 
 def subset_comparison_tables(comparison: SubsetComparison, *, detail: bool = False) -> list[Table]:

@@ -13,13 +13,12 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from d2e_sft.data.sample import SUBSETS, Subset
+from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS, Subset
 from eval.score.metrics import exact_match, normalise, option_key, same_answers
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average, bootstrap_gap, bootstrap_ratio
 
 AVERAGE = "average"  # the dataset's place in what averages datasets
-ENOUGH_ROWS = 20  # a subset of fewer rows is reported in a footnote, and no average or headline is about it
 
 
 class AnswerCells(BaseModel):

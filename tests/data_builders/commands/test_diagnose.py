@@ -23,7 +23,12 @@ def test_a_description_is_diagnosed_without_a_build_and_the_page_says_the_same(t
     spec = write(tmp_path, mine_csv=ROWS, mine_yaml=SPEC)
     printed = output_of("data", "diagnose", spec, "--html", tmp_path / "page.html", "--json", tmp_path / "d.json")
     assert "recommended: SFT, compared with D²E without the KL term" in printed
-    assert f"$ d2e data build --datasets {spec} --out data/mine" in printed.replace(" \\\n      ", " ")
+    commands = [line[4:] for line in printed.replace(" \\\n      ", " ").splitlines() if line.startswith("  $ ")]
+    assert commands[0] == f"d2e data build --datasets {spec} --swap-test 1 --out data/mine-by-subset"
+    assert commands[-2:] == [
+        "d2e eval runs/no-distill --bench data/mine-by-subset",
+        "d2e compare runs/sft runs/no-distill",
+    ]
     assert "note: With 16 training rows" in printed
     assert "No model was asked: add --model NAME." in printed
     found = json.loads((tmp_path / "d.json").read_text())

@@ -14,7 +14,13 @@ from data_builders.quality.context_free import question_alone
 from data_builders.quality.diagnosis import _ADVICE, Diagnosis, diagnose, tagged_rows
 from tests.tiny import make_sample
 
-PLACES = {"data": "data/mine", "train": "rows.parquet", "build": "d2e data build", "recipe": "small"}
+PLACES = {
+    "data": "data/mine",
+    "built": "data/mine",
+    "train": "rows.parquet",
+    "build": "d2e data build",
+    "recipe": "small",
+}
 
 
 def row(number: int, **changes: Any) -> EventSample:
@@ -75,7 +81,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
         (
             [row(n) for n in range(40)],
             "SFT, compared with D²E without the KL term",
-            "--method no-distill data.train=rows.parquet",
+            "--method no-distill data.train=data/mine-by-subset/train.parquet",
         ),
         ([row(n, context="", refined_context=None) for n in range(40)], "SFT", "0% of the rows have a context"),
         ([row(n, answers=["it was hot and dry"]) for n in range(40)], "Look at the rows first", "data show data/mine"),

@@ -98,6 +98,10 @@ def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
     assert (counts["rows"], counts["wanted"], counts["pools"]) == (40, 10, {"dataset": 10})
     assert sum(row.subset == "conflict" for row in read_samples(tmp_path / "test.parquet")) == 10
     assert result.manifest["options"]["swap"]["pools"] == "lists,dataset"
+    assert result.warnings == [
+        "boxes test: 10 conflict rows; 20 are needed to compare by subset: more test rows (a larger `test`), or "
+        "--swap-test 1"
+    ]
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "--swap-test 0.25" in card
     assert "swap.pools=lists,dataset" in card

@@ -151,7 +151,8 @@ def test_a_subset_of_few_rows_is_counted_and_not_compared(tmp_path: Path) -> Non
     order = ["all (77)", "By subset (habit 20 conflict)", "d2e against sft: mean", "d2e against sft: conflict +20.0"]
     assert [printed.index(part) for part in order] == sorted(printed.index(part) for part in order)
     assert printed.endswith(
-        "Too few rows to compare by subset (fewer than 20): habit, aligned, 19 rows, right: sft 2, d2e 2.\n"
+        "Too few rows to compare by subset (fewer than 20): habit, aligned, 19 rows, right: sft 2, d2e 2. "
+        "A larger `test`, or d2e data build --swap-test 1, gives more.\n"
     )
     assert json.loads((tmp_path / "c.json").read_text())["small_subsets"][0]["right"] == {"sft": 2, "d2e": 2}
 
