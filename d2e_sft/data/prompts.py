@@ -31,7 +31,7 @@ Demonstrate = Callable[[EventSample], Sequence[EventSample]]
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
 MCQ_SEPARATOR, DEFAULT, NEUTRAL = "; ", "default", "neutral"
 _REASONING = "Reasoning:"  # the cue of a chain of thought
-_NOT_OF_EVENTS = ("none", "factual")  # relations
+NOT_OF_EVENTS = ("none", "factual")  # relations
 # Published rows about facts keep the words in which they were measured.
 _MEASURED_AS_EVENTS = frozenset({"kre_squad", "nq_swap", "faitheval", "memotrap", "cpi_facts"})
 
@@ -185,7 +185,7 @@ class PromptSet(BaseModel):
 
 
 def _is_not_of_events(sample: EventSample) -> bool:
-    return sample.relation in _NOT_OF_EVENTS and sample.dataset not in _MEASURED_AS_EVENTS
+    return sample.relation in NOT_OF_EVENTS and sample.dataset not in _MEASURED_AS_EVENTS
 
 
 def _answer(sample: EventSample) -> str:

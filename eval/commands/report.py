@@ -60,14 +60,15 @@ def report(
 ) -> None:
     """Write an HTML report of one or more runs, and print its verdicts.
 
-    The page is one file for screen, phone and print. It opens with the result of the last RUN against the first: a
-    sentence, large numbers and one picture. Then come a verdict on each RUN, scores with intervals and differences,
-    samples, error patterns from `d2e errors`, training curves, recipes and environments. Its browser shows every
-    sample with all answers, the changed ones first, searchable and filtered.
+    The page is one file for screen, phone and print. It opens with the result of the second RUN against the first
+    (the next trained one, if the second is untrained): a sentence, large numbers and one picture. Then come a verdict
+    on each RUN, scores with intervals and differences, samples, error patterns from `d2e errors`, training curves,
+    recipes and environments. Its browser shows every sample with all answers, the changed ones first, searchable and
+    filtered.
 
     For crepe, openpi2, boxes, wiqa and lm-eval: the same opening, the paper's measures, and changed items.
 
-    Example: d2e report runs/base runs/sft runs/d2e --out report.html
+    Example: d2e report runs/sft runs/d2e runs/base --out report.html
 
     Without the texts of a dataset: d2e report runs/base runs/d2e --no-texts-of timeqa --out report.html
     """

@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import read_json_as
 from eval.score.predictions import Prediction, SampleKey, read_predictions
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores, score_predictions
+
+_OF_TRAINING = (RECIPE_FILE, "trainer_state.json", "training_args.bin")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class RunResult:
     def home(self) -> Path:
         """The run's folder, which for a checkpoint is the one above it."""
         return self.path.parent if _is_checkpoint(self.path.name) else self.path
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether a training left its traces in the run's folder; a base model's has only results."""
+        return any((folder / name).exists() for folder in (self.path, self.home) for name in _OF_TRAINING)
 
 
 Run = TypeVar("Run", bound=RunResult)
@@ -105,6 +113,12 @@ def reference_first(runs: Sequence[Run], name: str | None) -> list[Run]:
         f"--reference {name}: none of the runs; expected {', '.join(labels)}.{did_you_mean(name, labels)}",
         remedy="name one of the runs that are compared",
     )
+
+
+def presented(runs: Sequence[RunResult]) -> int:
+    """The place of the run that is set against the first: the next trained one, else the second; 0 for one run."""
+    trained = (place for place, run in enumerate(runs) if place and run.is_trained)
+    return next(trained, min(1, len(runs) - 1))
 
 
 def only_subset(runs: Sequence[ScoredRun], subset: str) -> list[ScoredRun]:

@@ -179,7 +179,7 @@ function answer([right, f1, said, output, pattern, reason, note = 0], label, lef
 function remember(now) {
   const { runs } = browser.data, kept = new URLSearchParams();
   if (now.from !== 0) kept.set("from", runs[now.from]);
-  if (now.to !== runs.length - 1) kept.set("to", runs[now.to]);
+  if (now.to !== browser.data.presented) kept.set("to", runs[now.to]);
   for (const name of ["change", ...FACETS, "search"]) if (now[name]) kept.set(name, now[name]);
   const text = kept.toString();
   // An address without a filter may point to a section; that stays.
@@ -191,7 +191,7 @@ function recall() {
   const kept = new URLSearchParams(location.hash.slice(1)), { runs } = browser.data;
   const place = (name, otherwise) => (runs.includes(kept.get(name)) ? runs.indexOf(kept.get(name)) : otherwise);
   by("from").value = place("from", 0);
-  by("to").value = place("to", runs.length - 1);
+  by("to").value = place("to", browser.data.presented);
   for (const facet of FACETS) {
     const wanted = kept.get(facet) || "";
     by(facet).value = [...by(facet).options].some((option) => option.value === wanted) ? wanted : "";
@@ -209,7 +209,7 @@ function fill() {
   const runs = data.runs.map((label, i) => [i, label]);
   by("from").append(...choices(runs));
   by("to").append(...choices(runs));
-  by("to").value = data.runs.length - 1;
+  by("to").value = data.presented;
   document.querySelectorAll(".pair").forEach((part) => { part.hidden = data.runs.length === 1; });
   FACETS.forEach((facet, i) => {
     const values = [...new Set(data.groups.map((group) => group[i]))];
@@ -230,7 +230,7 @@ function start(data) {
   by("filters").addEventListener("submit", (event) => event.preventDefault());
   by("clear").addEventListener("click", () => {
     by("filters").reset();
-    by("to").value = data.runs.length - 1;
+    by("to").value = data.presented;
     update();
   });
   by("swap").addEventListener("click", () => {

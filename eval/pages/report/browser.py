@@ -15,7 +15,7 @@ from typing import Any
 
 from d2e_sft.util.table import Table
 from eval.compare.error_patterns import RunPatterns
-from eval.compare.runs import ScoredRun
+from eval.compare.runs import ScoredRun, presented
 from eval.pages.report.facts import Instruction
 from eval.pages.report.patterns import PATTERN_PARTS
 from eval.pages.report.samples import OUTCOMES, choose_samples, in_turns, shown
@@ -75,6 +75,7 @@ def browser_data(
         )
     return {
         "runs": [run.label for run in runs],
+        "presented": presented(runs),
         "patterns": [part.name for part in PATTERN_PARTS],
         "instructions": [[one.format, number(one.text), one.labels] for one in instructions],
         "groups": [list(group) for group in groups],

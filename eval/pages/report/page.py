@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from d2e_sft.data.prompts import NOT_OF_EVENTS
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html import pages
 from d2e_sft.util.html.figures import inline_svg
@@ -21,7 +22,7 @@ from eval.compare.error_patterns import read_patterns
 from eval.compare.measures.measure import MeasureComparison
 from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
 from eval.compare.measures.tables import measure_table, measure_verdicts
-from eval.compare.runs import ScoredRun
+from eval.compare.runs import ScoredRun, presented
 from eval.compare.subset_tables import small_note, subset_comparison_tables
 from eval.compare.tables import context_table, faithfulness_tables, gain_table, label_table, score_table
 from eval.compare.verdicts import verdict_words, verdicts
@@ -81,9 +82,9 @@ def render_page(
         text, kind = packed(data)
         browser = {"text": Markup(text), "type": kind, "held": len(data["samples"]), "all": len(runs[0].predictions)}
     context: dict[str, Any] = {
-        "title": options.title or f"Event reasoning on {comparison.bench}",
+        "title": options.title or _title(comparison),
         "comparison": comparison,
-        "headline": headline_of(comparison),
+        "headline": headline_of(comparison, presented(runs)),
         "contains_answer": contains_answer,
         "tables": _tables(comparison),
         "subset_chart": None if subsets is None else subset_chart(subsets),
@@ -106,6 +107,11 @@ def render_page(
     }
     context["contents"] = _contents(comparison, context)
     return pages.render_page(Path(__file__).with_name("page.html"), {"shown": shown}, **context)
+
+
+def _title(comparison: Comparison) -> str:
+    relations = {row.relation for row in comparison.rows if row.dataset != "all"}
+    return f"{'Answers' if relations <= set(NOT_OF_EVENTS) else 'Event reasoning'} on {comparison.bench}"
 
 
 def _tables(comparison: Comparison) -> dict[str, Any]:
@@ -172,7 +178,7 @@ def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | Non
         Path(__file__).with_name("measures.html"),
         title=title or f"Results on {comparison.bench}",
         comparison=comparison,
-        headline=headline_of_measures(comparison),
+        headline=headline_of_measures(comparison, presented(runs)),
         table=measure_table(comparison),
         verdicts=measure_verdicts(comparison),
         picture=inline_svg(measures_figure(comparison), f"{comparison.bench}: scores of {labels}"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from d2e_sft.util.errors import UserError, did_you_mean
-from eval.compare.runs import ScoredRun
+from eval.compare.runs import ScoredRun, presented
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import GroupKey, group_of
 
@@ -27,10 +27,10 @@ OUTCOMES = {  # right in one run, right in another
     (False, False): "both wrong",
 }
 BETWEEN_RUNS = {
-    (False, True): "fixed by the last run",
-    (True, False): "broken by the last run",
-    (True, True): "right in the first and the last run",
-    (False, False): "wrong in the first and the last run",
+    (False, True): "fixed by {1}",
+    (True, False): "broken by {1}",
+    (True, True): "right in {0} and {1}",
+    (False, False): "wrong in {0} and {1}",
 }
 ONE_RUN = {(True, True): "right", (False, False): "wrong"}
 
@@ -49,15 +49,16 @@ class ShownSample:
 
 
 def choose_samples(runs: Sequence[ScoredRun], count: int, *, changed_first: bool = True) -> list[ShownSample]:
-    """Choose up to `count` samples, taking outcomes of the first and last run in turns.
+    """Choose up to `count` samples, taking outcomes of the first and the presented run in turns.
 
     `changed_first` chooses others only after all samples that changed between these runs.
     """
-    outcomes = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
+    other = runs[presented(runs)]
+    told = ONE_RUN if len(runs) == 1 else BETWEEN_RUNS
+    outcomes = {change: name.format(runs[0].label, other.label) for change, name in told.items()}
     by_outcome: dict[str, dict[GroupKey, list[SampleKey]]] = {name: {} for name in outcomes.values()}
     for key, first in runs[0].predictions.items():
-        last = runs[-1].predictions[key]
-        groups = by_outcome[outcomes[first.right, last.right]]
+        groups = by_outcome[outcomes[first.right, other.predictions[key].right]]
         groups.setdefault(group_of(first), []).append(key)
     turns = {name: [(name, key) for key in in_turns(list(groups.values()))] for name, groups in by_outcome.items()}
     changed = [name for (before, after), name in outcomes.items() if changed_first and before != after]

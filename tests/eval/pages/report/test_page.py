@@ -93,9 +93,9 @@ def test_the_result_comes_first_then_a_picture_then_scores_then_samples(page: st
     ]
     places = [page.index(part) for part in [*order, *parts]]
     assert places == sorted(places)
-    assert "_d2e scores 20.0 points higher than base; not decided with 5 samples." in page
+    assert "sft_$x$ scores the same as base; not decided with 5 samples." in page
     numbers = re.findall(r'<span class="large">(.*?)</span>', page)
-    assert numbers == ["60.0 %", "60.0 %", "+20.0", "5"], "exact match, F1, the difference and the samples"
+    assert numbers == ["40.0 %", "40.0 %", "+0.0", "5"], "exact match, F1, the difference and the samples"
     assert "points against base, paired: mean of EM and F1" in page
     [verdicts] = re.findall(r'<ul class="verdicts">(.*?)</ul>', page, flags=re.DOTALL)
     assert verdicts.count("not decided with 5 samples") == 2
@@ -113,6 +113,28 @@ def test_the_headline_says_how_sure_a_difference_is(tmp_path: Path) -> None:
     assert opened(40, 38) == "d2e scores 3.3 points lower than sft; not decided with 60 samples."
     assert opened(40, 40) == "d2e scores the same as sft; not decided with 60 samples."
     assert opened(45) == "sft scores 75.0 % on 60 samples."
+
+
+@pytest.mark.parametrize(
+    ("trained", "presented"),
+    [("sft swapped d2e", "swapped"), ("d2e", "d2e"), ("sft base swapped", "base"), ("sft", "base"), ("", "base")],
+)
+def test_an_untrained_run_is_not_presented_where_a_trained_one_stands_beside_the_first(
+    tmp_path: Path, trained: str, presented: str
+) -> None:
+    runs = [
+        make_run(tmp_path / name, [choice(1, True)], **({"recipe": "model: {}"} if name in trained.split() else {}))
+        for name in ("sft", "base", "swapped", "d2e")
+    ]
+    page = render_page(load_runs(runs))
+    assert f'<p class="headline">{presented} scores the same as sft' in page
+    assert f"Right in sft and {presented}" in page
+
+
+@pytest.mark.parametrize(("relation", "title"), [("none", "Answers on mini"), ("causal", "Event reasoning on mini")])
+def test_the_title_is_about_events_only_if_the_rows_are(tmp_path: Path, relation: str, title: str) -> None:
+    rows = [choice(n, True, relation=relation, dataset=f"mine {n % 2}") for n in range(4)]
+    assert f"<h1>{title}</h1>" in render_page(load_runs([make_run(tmp_path / "run", rows)]))
 
 
 def test_samples_show_each_outcome_with_colour_and_symbol(page: str) -> None:

@@ -67,7 +67,11 @@ def test_the_picture_is_read_out_with_its_numbers() -> None:
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tagged")
     rights = {"sft": (34, 16), "d2e": (40, 0), "teacher": (39, 30)}
-    runs = [make_run(folder / name, [*habit_rows(*right), prediction(1, True)]) for name, right in rights.items()]
+    trained = {"teacher": {"recipe": "model: {}"}}
+    runs = [
+        make_run(folder / name, [*habit_rows(*right), prediction(1, True)], **trained.get(name, {}))
+        for name, right in rights.items()
+    ]
     return render_page(load_runs(runs))
 
 
@@ -82,7 +86,7 @@ def test_the_section_comes_first_and_the_long_tables_are_folded(tagged: str) -> 
     assert anchors[:5] == ["reading", "subsets", "faithfulness", "by-group", "samples"]
 
 
-def test_the_page_opens_with_the_last_run_on_conflict_rows_in_words_and_numbers(tagged: str) -> None:
+def test_the_page_opens_with_the_trained_run_on_conflict_rows_in_words_and_numbers(tagged: str) -> None:
     sentence = "teacher answers 35.0 points more of the conflict rows right than sft; it uses the context more."
     assert f'<p class="headline">{sentence}</p>' in tagged
     assert re.findall(r'<span class="large">(.*?)</span>', tagged) == ["75.0 %", "22.5", "+35.0", "80"]
