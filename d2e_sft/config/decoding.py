@@ -52,7 +52,7 @@ class DecodingConfig:
         top_k, top_p: Draw only among the k likeliest tokens, and the likeliest with `top_p` of the probability.
         plausibility: β in [0, 1]: only tokens that the original view gives at least β times the probability of its
             likeliest token (Li et al. 2023, contrastive decoding); 0 allows all.
-        seed: Seed of the draws. Each prompt has its own draws, so its batch does not matter.
+        seed: Seed of the draws. Each prompt has its own, by its index, whatever batches the prompts are cut into.
         stop_strings: Strings that end an answer and stay in it, as in transformers.
         num_beams: Beams of transformers' beam search: plain decoding of an encoder-decoder model, in process.
         batch_size: Prompts that are decoded at a time, in process; None: as many as fit the memory, up to 64.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -15,8 +15,13 @@ from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from torch import Tensor
 
+from d2e_sft.decoding.pairs import Tokens
+from d2e_sft.decoding.rows import decodes_packed
+from d2e_sft.model.forward import head_of, hidden_states
 from d2e_sft.server.context import RequestError
+from d2e_sft.server.job import Prompt
 from d2e_sft.server.limits import BodyLimit, KeyCheck
 from d2e_sft.server.openai import (
     ChatRequest,
@@ -30,9 +35,10 @@ from d2e_sft.server.openai import (
     usage_of,
 )
 from d2e_sft.server.prompts import Prompts
-from d2e_sft.server.queue import BatchQueue, Prompt
+from d2e_sft.server.queue import BatchQueue
 
 _DONE = b"data: [DONE]\n\n"
+_AT_ONCE = 256  # tokens of a prompt whose distributions are in memory at once
 
 
 def build_app(
@@ -55,7 +61,7 @@ def build_app(
     around = [Middleware(BodyLimit, max_bytes=max_body_bytes)]
     if api_key is not None:  # outermost, so that bodies of unauthorised clients are not read
         around.insert(0, Middleware(KeyCheck, key=api_key))
-    answered: Any = {RequestError: _refused, HTTPException: _not_found}
+    answered: Any = {RequestError: _refused, HTTPException: _http_error}
     return Starlette(routes=[*more, *routes], middleware=around, exception_handlers=answered)
 
 
@@ -68,6 +74,7 @@ class _Api:
 
     async def chat(self, request: HttpRequest) -> Response:
         asked = await self._read(request, ChatRequest)
+        self._queue.check_room(1)
         prompt, reason = self._prompts.of_chat(asked)
         answer = await self._answer(request, asked, [prompt], Reply(self._name, chat=True))
         if reason is not None:
@@ -76,9 +83,10 @@ class _Api:
 
     async def completions(self, request: HttpRequest) -> Response:
         asked = await self._read(request, CompletionRequest)
+        self._queue.check_room(len(asked.prompts))  # before they are tokenized
         reply = Reply(self._name, chat=False)
         if asked.echo:
-            return await self._echo(asked, reply)
+            return await self._echo(request, asked, reply)
         if asked.logprobs is not None or not asked.max_tokens:
             raise RequestError("logprobs and max_tokens=0: only supported with echo; leave them out", "logprobs")
         return await self._answer(request, asked, self._prompts.of_completion(asked), reply)
@@ -91,11 +99,9 @@ class _Api:
 
     async def _answer(self, request: HttpRequest, asked: Request, prompts: Sequence[Prompt], reply: Reply) -> Response:
         if asked.stream:
-            self._queue.check_room(len(prompts))  # an error after the first event could have no status
             events = self._events(prompts, reply, with_usage=asked.stream_options.include_usage)
             return StreamingResponse(events, media_type="text/event-stream")
-        found = await _unless_left(request, self._whole(prompts, reply))
-        return Response(status_code=499) if found is None else JSONResponse(found)
+        return await _unless_left(request, self._whole(prompts, reply))
 
     async def _whole(self, prompts: Sequence[Prompt], reply: Reply) -> dict[str, Any]:
         texts, ends = [""] * len(prompts), dict[int, Finish | None]()
@@ -122,22 +128,30 @@ class _Api:
             yield event(error_body(error.message, error.status, error.parameter))
         yield _DONE
 
-    async def _echo(self, asked: CompletionRequest, reply: Reply) -> Response:
+    async def _echo(self, request: HttpRequest, asked: CompletionRequest, reply: Reply) -> Response:
         """The log-probabilities of prompts, with which clients score given answers; no new tokens."""
         if asked.logprobs is None or asked.stream or (asked.max_tokens or 0) > 1:
             raise RequestError("echo: only supported with logprobs, max_tokens 0 or 1, and without stream", "echo")
-        prompts = self._prompts.tokens(asked)
-        found = await self._queue.call(lambda model: [prompt_logprobs(model, tokens) for tokens in prompts])
+        return await _unless_left(request, self._scored(self._prompts.of_echo(asked), reply))
+
+    async def _scored(self, prompts: Sequence[Tokens], reply: Reply) -> dict[str, Any]:
+        found = await self._queue.call(prompt_logprobs, prompts)
         choices = [reply.choice(index, "", "length", {"token_logprobs": values}) for index, values in enumerate(found)]
-        return JSONResponse(reply.whole(choices, usage_of(sum(map(len, prompts)), 0)))
+        return reply.whole(choices, usage_of(sum(map(len, prompts)), 0))
 
 
 @torch.inference_mode()
 def prompt_logprobs(model: Any, tokens: Sequence[int]) -> list[float | None]:
     """Return the plain log-probability of each token after those before it; None for the first."""
     ids = torch.tensor([tokens], device=model.device)
-    logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
-    found = logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0].tolist()
+    project: Callable[[Tensor], Tensor] = Tensor.float
+    if decodes_packed(model):  # its head is known
+        states, (project, _) = hidden_states(model, input_ids=ids)[0, :-1], head_of(model)
+    else:
+        states = model(input_ids=ids, use_cache=False).logits[0, :-1]
+    found: list[float] = []
+    for part, wanted in zip(states.split(_AT_ONCE), ids[0, 1:, None].split(_AT_ONCE), strict=True):
+        found += project(part).float().log_softmax(-1).gather(-1, wanted)[:, 0].tolist()
     if not all(map(math.isfinite, found)):
         raise RequestError("a log-probability of the prompt is NaN or infinite", status=500)
     return [None, *found]
@@ -147,8 +161,8 @@ def _prompt_tokens(prompts: Sequence[Prompt]) -> int:
     return sum(len(prompt.pair.original) for prompt in prompts)
 
 
-async def _unless_left(request: HttpRequest, answer: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Await an answer, and stop decoding it if the client leaves; then None."""
+async def _unless_left(request: HttpRequest, answer: Awaitable[dict[str, Any]]) -> Response:
+    """Await an answer, and stop computing it if the client leaves."""
 
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -157,7 +171,7 @@ async def _unless_left(request: HttpRequest, answer: Awaitable[dict[str, Any]]) 
     tasks = asyncio.ensure_future(answer), asyncio.ensure_future(left())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return tasks[0].result() if tasks[0].done() else None
+        return JSONResponse(tasks[0].result()) if tasks[0].done() else Response(status_code=499)
     finally:
         for task in tasks:
             task.cancel()
@@ -168,6 +182,6 @@ async def _refused(request: HttpRequest, error: RequestError) -> Response:
     return JSONResponse(error_body(error.message, error.status, error.parameter), error.status, headers)
 
 
-async def _not_found(request: HttpRequest, error: HTTPException) -> Response:
+async def _http_error(request: HttpRequest, error: HTTPException) -> Response:
     what = f"{request.method} {request.url.path}: {error.detail}"
     return JSONResponse(error_body(what, error.status_code), error.status_code)

@@ -7,6 +7,7 @@ imagined prompt is the messages, unchanged.
 from __future__ import annotations
 
 import copy
+import logging
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -15,6 +16,8 @@ from d2e_sft.config.decoding import DECODERS, MAX_ALPHA, DecodingConfig, given_d
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)]
 
@@ -62,7 +65,7 @@ def chosen_decoding(fields: ContextFields, default: DecodingConfig) -> DecodingC
     try:
         chosen = DecodingConfig(**given_decoder(fields.decoder, fields.alpha, default.alpha))
     except UserError as error:
-        raise RequestError(error.message, "decoder") from None
+        raise RequestError(error.one_line, "decoder") from None
     if fields.decoder is not None and chosen.decoder.partition(":")[0] not in DECODERS:
         raise RequestError(
             f"decoder {fields.decoder}: custom functions are not supported in requests; "
@@ -73,8 +76,12 @@ def chosen_decoding(fields: ContextFields, default: DecodingConfig) -> DecodingC
 
 
 def plain_reason(fields: ContextFields, chosen: DecodingConfig) -> str | None:
-    """Return why a request with a context is decoded plainly, or None if it is not; the header's value."""
+    """Return why a request with a context is decoded plainly, or None if it is not; the header's value.
+
+    An empty context is also logged.
+    """
     if not (fields.context or "").strip():
+        _log.warning("chat request with an empty context: decoded plainly")
         return "empty context"
     if not chosen.needs_imagined:
         return "alpha is 0" if chosen.decoder == "d2e" else "decoder is plain"

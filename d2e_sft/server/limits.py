@@ -6,6 +6,8 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any
 
+from d2e_sft.server.openai import error_body
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,7 +24,7 @@ class KeyCheck:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
             if not hmac.compare_digest(given, self._expected):
                 message = "the key is missing or wrong; expected the server's --api-key as a bearer token"
-                await _answer(send, 401, {"message": message, "type": "Unauthorized", "param": None, "code": 401})
+                await _answer(send, 401, error_body(message, 401))
                 return
         await self.app(scope, receive, send)
 
@@ -47,9 +49,11 @@ class BodyLimit:
         size, more = 0, True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":  # in the middle of its body: nobody waits for an answer
+                return
             messages.append(message)
             size += len(message.get("body", b""))
-            more = message["type"] == "http.request" and bool(message.get("more_body", False))
+            more = bool(message.get("more_body", False))
             if size > self.max_bytes:
                 await self._refuse(send)
                 return
@@ -62,15 +66,12 @@ class BodyLimit:
         await self.app(scope, replay, send)
 
     async def _refuse(self, send: Send) -> None:
-        error = {
-            "message": f"request body larger than {self.max_bytes} bytes; shorten the context, or start the server "
-            "with a larger --max-body-bytes",
-            "type": "RequestEntityTooLarge",
-            "param": None,
-            "code": 413,
-        }
+        message = (
+            f"request body larger than {self.max_bytes} bytes; shorten the context, or start the server with a larger "
+            "--max-body-bytes"
+        )
         # The rest of the body is not read, so the connection cannot be reused.
-        await _answer(send, 413, error, (b"connection", b"close"))
+        await _answer(send, 413, error_body(message, 413), (b"connection", b"close"))
 
 
 class QueueLimit:
@@ -106,14 +107,13 @@ def _too_many(body: bytes) -> dict[str, Any]:
     """vLLM's error with the new status."""
     try:
         error = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
-        error = {"message": body.decode("utf-8", "replace") or "the queue is full", "param": None}
-    return {**error, "type": "TooManyRequests", "code": 429}
+        return error_body(error["message"], 429, error.get("param"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return error_body(body.decode("utf-8", "replace") or "the queue is full", 429)
 
 
 async def _answer(send: Send, status: int, error: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
-    """Send an error in OpenAI's form."""
-    body = json.dumps({"error": error}).encode()
+    body = json.dumps(error).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

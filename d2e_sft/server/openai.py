@@ -39,6 +39,10 @@ _UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 _LEAST_TEMPERATURE = 1e-5  # below it vLLM is greedy, too
 
 
+# Status → the `type` of an error, beside 400 and 500.
+_KINDS = {401: "Unauthorized", 404: "NotFoundError", 413: "RequestEntityTooLarge", 429: "TooManyRequests"}
+
+
 class _StreamOptions(BaseModel):
     include_usage: bool = False
 
@@ -98,7 +102,7 @@ class ChatRequest(ContextFields, Request):
 class CompletionRequest(Request):
     """`POST /v1/completions`; a prompt is a text or its tokens.
 
-    With `echo` the log-probabilities of a prompt's tokens are returned, and one new token at most.
+    With `echo` the log-probabilities of a prompt's tokens are returned, and no new token even if one is asked for.
     """
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(min_length=1)
@@ -188,5 +192,5 @@ def event(content: Mapping[str, Any]) -> bytes:
 
 def error_body(message: str, status: int, parameter: str | None = None) -> dict[str, Any]:
     """An error in OpenAI's form."""
-    kind = {400: "BadRequestError", 404: "NotFoundError", 429: "TooManyRequests"}.get(status, "InternalServerError")
+    kind = _KINDS.get(status, "BadRequestError" if status < 500 else "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": parameter, "code": status}}

@@ -22,8 +22,8 @@ from d2e_sft.server.context import (
     plain_reason,
     with_context,
 )
+from d2e_sft.server.job import Prompt
 from d2e_sft.server.openai import ChatRequest, CompletionRequest, Request
-from d2e_sft.server.queue import Prompt
 from d2e_sft.util.errors import UserError
 
 _PLAIN = DecodingConfig(alpha=0.0)
@@ -70,7 +70,7 @@ class Prompts:
         try:
             ids = self._chat.ids([_turns(turns) for turns in ([original, messages] if paired else [original])])
         except UserError as error:
-            raise RequestError(error.message, "messages") from None
+            raise RequestError(error.one_line, "messages") from None
         how = replace(chosen, plausibility=request.plausibility or 0.0) if paired else _PLAIN
         limited = request.model_copy(update={"max_tokens": request.max_completion_tokens or request.max_tokens})
         return self._prompt(limited, ids, how, self._chat.end_of_turn), reason
@@ -78,10 +78,16 @@ class Prompts:
     def of_completion(self, request: CompletionRequest) -> list[Prompt]:
         """Return the prompts of a request of texts; RequestError if one does not fit the model."""
         end = self._texts.end_of_turn
-        return [self._prompt(request, [ids], _PLAIN, end) for ids in self.tokens(request)]
+        return [self._prompt(request, [ids], _PLAIN, end) for ids in self._tokens(request)]
 
-    def tokens(self, request: CompletionRequest) -> list[list[int]]:
-        """Return the prompts of a request of texts as tokens; RequestError if a token is not the model's."""
+    def of_echo(self, request: CompletionRequest) -> list[Tokens]:
+        """Return the prompts of a request of texts as tokens, without an answer; RequestError as `of_completion`."""
+        prompts = self._tokens(request)
+        for ids in prompts:
+            self._room(request, [ids], least=0)
+        return prompts
+
+    def _tokens(self, request: CompletionRequest) -> list[Tokens]:
         prompts: Any = request.prompts
         if isinstance(prompts[0], str):
             return list(self._tokenizer(prompts, add_special_tokens=True)["input_ids"])
@@ -91,22 +97,27 @@ class Prompts:
                 raise RequestError(f"prompt: token {token}; expected 0 to {vocabulary - 1}", "prompt")
         return list(prompts)
 
-    def _prompt(self, request: Request, ids: Sequence[Tokens], how: DecodingConfig, end: int) -> Prompt:
+    def _room(self, request: Request, ids: Sequence[Tokens], least: int = 1) -> int:
+        """Return the new tokens that prompts leave; RequestError if they are empty or leave fewer than `least`."""
         limit = None if self._encoder_decoder else position_limit(self._model.config)
         longest = max(map(len, ids))
         room = (request.max_tokens or _UNBOUNDED) if limit is None else limit - longest
-        if room < 1 or min(map(len, ids)) < 1:
+        if room < least or min(map(len, ids)) < 1:
             lengths = " and ".join(str(len(tokens)) for tokens in ids)
             raise RequestError(
-                f"the prompt has {lengths} tokens; expected at least 1, and room for an answer within the model's "
-                f"{limit} positions",
+                f"the prompt has {lengths} tokens; expected at least 1"
+                + (f", and at most {limit - least}: the model has {limit} positions" if limit is not None else ""),
                 "messages" if isinstance(request, ChatRequest) else "prompt",
             )
+        return room
+
+    def _prompt(self, request: Request, ids: Sequence[Tokens], how: DecodingConfig, end: int) -> Prompt:
+        room = self._room(request, ids)
         sampling = request.sampling(self._model.generation_config)
         try:
             decoding = replace(how, max_new_tokens=min(request.max_tokens or room, room), **sampling)
         except UserError as error:
-            raise RequestError(error.message) from None
+            raise RequestError(error.one_line) from None
         alpha = float(how.alpha) if how.decoder == "d2e" else None
         pair = PromptPair(ids[0], ids[1] if len(ids) > 1 else None, alpha=alpha, name="the request")
         stop_ids = tuple(stop_token_ids(self._model, end))

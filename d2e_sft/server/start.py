@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import sys
@@ -95,9 +96,9 @@ def listening(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise UserError(
-            f"--host {host} --port {port}: cannot listen there ({error})", "choose another --port"
-        ) from None
+        of_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        remedy = "choose another --port" if of_port else "give an address of this machine, as --host 127.0.0.1"
+        raise UserError(f"--host {host} --port {port}: cannot listen there ({error})", remedy) from None
     return sock
 
 

@@ -45,6 +45,11 @@ class UserError(Exception):
         self.message = message
         self.remedy = remedy
 
+    @property
+    def one_line(self) -> str:
+        """Message and remedy, for an answer that has no line for each."""
+        return "; ".join(filter(None, (self.message, self.remedy)))
+
     def __str__(self) -> str:
         return self.message if self.remedy is None else f"{self.message}\n  remedy: {self.remedy}"
 

@@ -106,7 +106,7 @@ def read_row(extra_args: Mapping[str, Any] | None) -> PairedRow | None:
     except ValidationError as error:
         raise ValueError(f"extra_args[{KEY!r}]: {describe_validation_error(error)}") from None
     except UserError as error:
-        raise ValueError(error.message) from None
+        raise ValueError(error.one_line) from None
     return row
 
 

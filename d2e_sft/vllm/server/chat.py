@@ -7,7 +7,6 @@ go to vLLM unchanged. Streaming, usage, stop strings and errors are always vLLM'
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,8 +31,6 @@ from d2e_sft.server.context import (
 )
 from d2e_sft.vllm.server.pair_request import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
 
-_log = logging.getLogger(__name__)
-
 
 class DebiasedChatRequest(ContextFields, ChatCompletionRequest):
     """OpenAI's chat request with a separate context."""
@@ -56,9 +53,7 @@ def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decod
             return await create_chat_completion(request, raw_request)
         body = await raw_request.json()
         original, reason = body["messages"], plain_reason(request, chosen)
-        if reason == "empty context":
-            _log.warning("chat request with an empty context: decoded plainly")
-        else:
+        if reason != "empty context":
             with _as_vllms():
                 original = with_context(original, context_line(prompt_set, request.format or format, request.context))
         if reason is not None:

@@ -121,7 +121,7 @@ class PairingEngine:
         try:
             rows = progress.submission(stream=True)
         except UserError as error:
-            raise GenerationError(f"{error.message}; {error.remedy}") from None
+            raise GenerationError(error.one_line) from None
         again = progress.submissions > 1
         if again and self.engine.vllm_config.scheduler_config.policy == "priority":
             options = {**options, "priority": options.get("priority", 0) - 1}

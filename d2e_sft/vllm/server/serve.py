@@ -53,7 +53,7 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
             *given,
         ]
     )
-    arguments.api_key = None  # checked by our own middleware, before a body is read
+    check_address(arguments, options)
     if (arguments.api_server_count or 1) > 1 or arguments.headless:
         raise UserError(
             "--api-server-count and --headless: the two requests of a pair need one API server",
@@ -61,6 +61,22 @@ def engine_arguments(model: str, options: ServeOptions) -> Namespace:
         )
     validate_parsed_serve_args(arguments)
     return arguments
+
+
+def check_address(arguments: Namespace, options: ServeOptions) -> None:
+    """Raise UserError if vLLM's options, however they were given, have another address than ours, or a key.
+
+    The key is checked by our own middleware, before a body is read.
+    """
+    ours = {"host": options.host, "port": options.port, "api_key": None}
+    changed = [
+        f"--{name.replace('_', '-')}" for name, value in ours.items() if (getattr(arguments, name) or None) != value
+    ]
+    if changed:
+        raise UserError(
+            f"got {' and '.join(changed)} after MODEL, or in a file of --config: an option of d2e serve",
+            "put it before MODEL: d2e serve --host HOST --port PORT --api-key KEY MODEL",
+        )
 
 
 async def _run(arguments: Namespace, options: ServeOptions) -> None:

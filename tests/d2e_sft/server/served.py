@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from d2e_sft.server.app import build_app
 from d2e_sft.server.prompts import Prompts
 from d2e_sft.server.queue import BatchQueue
 from d2e_sft.server.start import address, listening
+from tests.tiny import tiny_model, tiny_tokenizer
 
 KEY, LIMIT, NAME = "a-key-of-the-test", 20_000, "tiny"
 
@@ -42,6 +45,21 @@ def serving(loaded: LoadedModel, *, name: str = NAME, key: str | None = KEY) -> 
     prompts = Prompts(loaded, DecodingConfig(alpha=0.5), load_prompt_set("default"))
     with running(build_app(name, prompts, queue, api_key=key, max_body_bytes=LIMIT)) as url:
         yield Served(url)
+
+
+def tiny() -> LoadedModel:
+    return LoadedModel(tiny_model("llama", seed=4).eval(), tiny_tokenizer())
+
+
+@contextmanager
+def sent(server: Served, route: str, fields: dict[str, Any]) -> Iterator[None]:
+    """Send a request, and leave when the block is left."""
+    body = json.dumps(fields)
+    head = f"POST /v1/{route} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}"
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(f"{head}\r\n\r\n{body}".encode())
+        yield
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,29 +15,12 @@ import torch
 
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import LoadedModel
-from tests.d2e_sft.server.served import KEY, LIMIT, NAME, Served, serving
-from tests.tiny import tiny_model, tiny_tokenizer
+from tests.d2e_sft.server.served import KEY, LIMIT, NAME, Served, sent, serving, tiny
 
 SYSTEM = {"role": "system", "content": "Answer shortly."}
 QUESTION, CONTEXT = "What broke?", "The river rose, and the bridge broke."
 ORIGINAL = f"Context: {CONTEXT}\n{QUESTION}"
 MESSAGES = [SYSTEM, {"role": "user", "content": QUESTION}]
-
-
-def tiny() -> LoadedModel:
-    return LoadedModel(tiny_model("llama", seed=4).eval(), tiny_tokenizer())
-
-
-@pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    """The same as the server's, which its thread alone may use."""
-    return tiny()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    with serving(tiny()) as served:
-        yield served
 
 
 def expected(loaded: LoadedModel, original: str, imagined: str | None = None, **options: Any) -> str:
@@ -97,10 +79,16 @@ def test_requests_at_once_are_answered_as_in_process(server: Served, loaded: Loa
     ],
 )
 def test_without_something_to_debias_the_answer_is_plain_and_a_header_says_why(
-    server: Served, loaded: LoadedModel, fields: dict[str, Any], original: str, header: str | None
+    server: Served,
+    loaded: LoadedModel,
+    caplog: pytest.LogCaptureFixture,
+    fields: dict[str, Any],
+    original: str,
+    header: str | None,
 ) -> None:
     answer = ask(server, **fields)
     assert said(answer) == expected(loaded, original)
+    assert ("empty context: decoded plainly" in caplog.text) == ("empty" in (header or ""))
     assert answer.headers.get("x-d2e-decoding") == header
 
 
@@ -142,13 +130,7 @@ def test_decoding_ends_when_the_client_leaves(server: Served, monkeypatch: pytes
         ended.set()
 
     monkeypatch.setattr("d2e_sft.server.queue.stream_with_ends", decode)
-    body = json.dumps({"messages": MESSAGES, "max_tokens": 900, "stream": stream})
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}"
-    )
-    host, _, port = server.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port))) as client:
-        client.sendall(f"{head}\r\n\r\n{body}".encode())
+    with sent(server, "chat/completions", {"messages": MESSAGES, "max_tokens": 900, "stream": stream}):
         assert begun.wait(30)
     assert ended.wait(30)
     monkeypatch.undo()
@@ -160,32 +142,14 @@ def test_sampling_follows_the_seed(server: Served) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_texts_are_continued(server: Served, loaded: LoadedModel) -> None:
-    prompts = ["The river", "A bridge of stone"]
-    ids = loaded.tokenizer(prompts)["input_ids"]
-    tokens = generate_debiased(loaded.model, ids, None, DecodingConfig(alpha=0, max_new_tokens=8), stop_ids=[1])
-    for prompt in (prompts, ids):
-        answer = server.post("completions", prompt=prompt, max_tokens=8, temperature=0).json()
-        assert [one["text"] for one in answer["choices"]] == loaded.tokenizer.batch_decode(tokens)
-
-
-def test_echo_gives_the_log_probability_of_each_token_of_a_prompt(server: Served, loaded: LoadedModel) -> None:
-    ids = loaded.tokenizer("The river rose")["input_ids"]
-    answer = server.post("completions", prompt=[ids], max_tokens=1, echo=True, logprobs=1).json()
-    with torch.no_grad():
-        logprobs = loaded.model(torch.tensor([ids])).logits[0].log_softmax(-1)
-    exact = [logprobs[place, token].item() for place, token in enumerate(ids[1:])]
-    first, *rest = answer["choices"][0]["logprobs"]["token_logprobs"]
-    assert first is None
-    assert rest == pytest.approx(exact, abs=1e-4)
-
-
 def test_models_health_and_unknown_routes(server: Served) -> None:
     headers = {"Authorization": f"Bearer {KEY}"}
     assert httpx.get(f"{server.url}/health").status_code == 200
     listed = httpx.get(f"{server.url}/v1/models", headers=headers).json()
     assert [model["id"] for model in listed["data"]] == [NAME]
     assert "GET /v1/nothing" in httpx.get(f"{server.url}/v1/nothing", headers=headers).json()["error"]["message"]
+    wrong = httpx.get(f"{server.url}/v1/completions", headers=headers)
+    assert (wrong.status_code, wrong.json()["error"]["type"]) == (405, "BadRequestError")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +164,7 @@ def test_models_health_and_unknown_routes(server: Served) -> None:
         ({"context": CONTEXT, "decoder": "cad", "alpha": 0.5}, 400, "has no"),
         ({"context": CONTEXT, "decoder": "os:getcwd"}, 400, "custom functions"),
         ({"context": CONTEXT, "decoder": "grd", "temperature": 1}, 400, "chooses each token by a rule"),
+        ({"context": CONTEXT, "decoder": "grd", "temperature": 1}, 400, "leave out the temperature"),
         ({"context": CONTEXT, "format": "essay"}, 400, "format"),
         ({"context": CONTEXT, "messages": [SYSTEM]}, 400, "expected a user message"),
         ({"context": "rain " * 1500}, 400, "1024 positions"),

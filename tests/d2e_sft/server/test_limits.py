@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.server.limits import BodyLimit, QueueLimit
+from d2e_sft.server.openai import error_body
 
 
 def _ask(
@@ -55,6 +56,30 @@ def test_a_larger_body_is_answered_with_413_in_openais_form(chunks: list[bytes],
     assert status == 413
     assert headers[b"connection"] == b"close"
     assert json.loads(body)["error"]["code"] == 413
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_gets_no_answer() -> None:
+    messages = [{"type": "http.request", "body": b"x", "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def run(*_: Any) -> None:
+        sent.append("the app was called, or something was sent")
+
+    asyncio.run(BodyLimit(run, 10)({"type": "http", "headers": []}, receive, run))
+    assert not sent
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "BadRequestError"), (404, "NotFoundError"), (405, "BadRequestError"), (413, "RequestEntityTooLarge"),
+     (429, "TooManyRequests"), (500, "InternalServerError"), (503, "InternalServerError")],
+)  # fmt: skip
+def test_the_type_of_an_error_follows_from_its_status(status: int, kind: str) -> None:
+    expected = {"message": "what", "type": kind, "param": None, "code": status}
+    assert error_body("what", status) == {"error": expected}
 
 
 def _answering(status: int, body: bytes) -> Any:

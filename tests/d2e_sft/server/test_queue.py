@@ -15,7 +15,8 @@ from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server import queue as queues
 from d2e_sft.server.context import RequestError
-from d2e_sft.server.queue import BatchQueue, Prompt
+from d2e_sft.server.job import Prompt
+from d2e_sft.server.queue import BatchQueue
 from tests.tiny import tiny_model, tiny_tokenizer
 
 
@@ -93,14 +94,14 @@ def test_decoding_ends_when_nobody_waits(loaded: LoadedModel) -> None:
 def held(loaded: LoadedModel) -> Iterator[BatchQueue]:
     """A queue with room for two prompts, whose thread waits until the test ends."""
     release, queue = threading.Event(), BatchQueue(loaded, 2)
-    queue._enter([release.wait])
-    while queue._waiting:
-        pass
-    yield queue
-    release.set()
+    with queue._entered([release.wait]):
+        while queue._waiting:
+            pass
+        yield queue
+        release.set()
 
 
-def test_a_full_queue_refuses_with_429_and_an_empty_one_takes_any_number(held: BatchQueue) -> None:
+def test_a_full_queue_refuses_with_429_and_too_many_prompts_of_a_request_with_400(held: BatchQueue) -> None:
     async def full() -> None:
         waiting = [asyncio.create_task(whole(held, prompt())) for _ in range(2)]
         await asyncio.sleep(0)
@@ -112,20 +113,55 @@ def test_a_full_queue_refuses_with_429_and_an_empty_one_takes_any_number(held: B
         await asyncio.gather(*waiting, return_exceptions=True)
 
     asyncio.run(full())
-    held.check_room(5)  # they no longer wait
+    held.check_room(2)  # they no longer wait
+    with pytest.raises(RequestError, match="3 prompts in a request; expected at most 2") as refused:
+        asyncio.run(whole(held, *[prompt()] * 3))
+    assert refused.value.status == 400
 
 
+def test_a_call_ends_between_its_values_when_nobody_waits(loaded: LoadedModel) -> None:
+    begun, release, seen = threading.Event(), threading.Event(), list[int]()
+
+    def work(_: Any, value: int) -> int:
+        seen.append(value)
+        begun.set()
+        release.wait(30)
+        return value
+
+    async def left(queue: BatchQueue) -> list[int]:
+        task = asyncio.create_task(queue.call(work, [1, 2, 3]))
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        release.set()
+        return await queue.call(work, [7, 8])
+
+    assert asyncio.run(left(BatchQueue(loaded, 9))) == [7, 8]
+    assert seen == [1, 7, 8]
+
+
+@pytest.mark.parametrize("place", ["stream_with_ends", "budget_of"])
 def test_an_error_of_a_batch_reaches_its_requests_and_the_next_batch_is_decoded(
-    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
-    def fail(*_: Any, **__: Any) -> Iterator[tuple[int, int]]:
+    def fail(*_: Any, **__: Any) -> Any:
         raise MemoryError("no room")
-        yield
 
     queue = BatchQueue(loaded, 9)
     with monkeypatch.context() as patched:
-        patched.setattr(queues, "stream_with_ends", fail)
+        patched.setattr(queues, place, fail)
         with pytest.raises(RequestError, match="MemoryError: no room"):
             asyncio.run(whole(queue, prompt(), prompt()))
     assert "MemoryError" in capsys.readouterr().err
     assert asyncio.run(whole(queue, prompt())) == [4]
+
+
+def test_the_first_forwards_are_those_of_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = LoadedModel(tiny_model("llama", seed=5).eval(), tiny_tokenizer())
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise MemoryError("no room for a first forward")
+
+    monkeypatch.setattr("d2e_sft.model.packing_support.choose_layout", fail)
+    with pytest.raises(MemoryError, match="first forward"):
+        BatchQueue(fresh, 9)
