@@ -82,6 +82,8 @@ class Prompts:
 
     def of_echo(self, request: CompletionRequest) -> list[Tokens]:
         """Return the prompts of a request of texts as tokens, without an answer; RequestError as `of_completion`."""
+        if self._encoder_decoder:
+            raise RequestError("echo: an encoder-decoder gives the tokens of its prompt no probability", "echo")
         prompts = self._tokens(request)
         for ids in prompts:
             self._room(request, [ids], least=0)

@@ -12,7 +12,8 @@ from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server import app
 from d2e_sft.server.queue import BatchQueue
-from tests.d2e_sft.server.served import Served, sent
+from tests.d2e_sft.server.served import Served, sent, serving
+from tests.tiny import tiny_model, tiny_t5_tokenizer
 
 
 def test_texts_are_continued(server: Served, loaded: LoadedModel) -> None:
@@ -86,3 +87,9 @@ def test_a_client_that_has_left_is_not_computed_for(server: Served, monkeypatch:
         assert begun.wait(30)
     assert server.post("completions", prompt=[[7]], **asked).status_code == 200
     assert seen == [5, 7]
+
+
+def test_an_encoder_decoder_scores_no_prompt() -> None:
+    with serving(LoadedModel(tiny_model("t5"), tiny_t5_tokenizer())) as server:
+        refused = server.post("completions", prompt="The river", echo=True, logprobs=1, max_tokens=0)
+    assert (refused.status_code, "encoder-decoder" in refused.text) == (400, True)
