@@ -18,7 +18,7 @@ from data_builders.build.compose import Composition, compose, first_judged
 from data_builders.build.coverage import compare
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
 from data_builders.build.reading import Reading, pick_sources, read_datasets, report_missing_files
-from data_builders.build.swapping import incomplete, shares, swap_rows, too_few_conflicts
+from data_builders.build.swapping import incomplete, never_swapped, shares, swap_rows, too_few_conflicts
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
 from data_builders.dataset.sample_sets import repeated_rows
@@ -79,11 +79,12 @@ def build(options: BuildOptions) -> Result:
     benchmark = read_benchmark(options)
     composition = compose(options, reading, benchmark)
     _refine(options, reading.settings.refiner, composition)
+    own = {name for name, dataset in reading.datasets.items() if dataset.source.own}
     for split in ("train", "test"):
-        composition.swaps[split] = swap_rows(options, reading.settings.swap, composition, split)
+        composition.swaps[split] = swap_rows(options, reading.settings.swap, composition, split, own)
     result = Result(warnings=[*reading.warnings(), *benchmark.warnings])
     for split, swaps in composition.swaps.items():
-        result.warnings += incomplete(swaps, split)
+        result.warnings += [*incomplete(swaps, split), *never_swapped(swaps, split)]
     result.warnings += too_few_conflicts(options, composition)
     suite = options.suite
     for name, error in reading.failures.items():

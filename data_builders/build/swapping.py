@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
 from d2e_sft.util.errors import UserError
@@ -12,18 +12,23 @@ from data_builders.build.options import BuildOptions
 from data_builders.swap.options import SwapOptions
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
+_FREQUENT, _FREQUENT_SHARE, _SHOWN = 3, 0.05, 5  # rows and share of wanted rows of an answer that is reported
+
 
 def shares(options: BuildOptions) -> dict[Split, tuple[str, float]]:
     """Return the option of each split that has one, without its dashes, and the share."""
     return {"train": ("swap", options.swap), "test": ("swap-test", options.swap_test)}
 
 
-def swap_rows(options: BuildOptions, how: SwapOptions, composition: Composition, split: Split) -> dict[str, Swaps]:
+def swap_rows(
+    options: BuildOptions, how: SwapOptions, composition: Composition, split: Split, own: Container[str]
+) -> dict[str, Swaps]:
     """Swap a share of each dataset's rows of a split; returns the counts by dataset.
 
     Training rows are replaced (`options.swap`). Test rows get a swapped twin (`options.swap_test`). The original's
     answer is then the habit: a model that uses the context answers the twin differently (Longpre et al. 2021).
-    UserError if no row can be swapped.
+    Own datasets also lend answers of a wider kind, and those of training rows to test rows. UserError if no row can be
+    swapped.
     """
     option, share = shares(options)[split]
     if not share:
@@ -32,7 +37,8 @@ def swap_rows(options: BuildOptions, how: SwapOptions, composition: Composition,
     for name in dict.fromkeys(map(source_of, rows)):
         places = [place for place, row in enumerate(rows) if source_of(row) == name]
         change = swap_samples if split == "train" else with_twins
-        changed, swaps[name] = change([rows[at] for at in places], share, options.random(f"{name}/{option}"), how)
+        chance, more = options.random(f"{name}/{option}"), composition.of(name, "train") if name in own else None
+        changed, swaps[name] = change([rows[at] for at in places], share, chance, how, more)
         if split == "test":
             found += changed
         else:
@@ -58,6 +64,18 @@ def incomplete(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
         for name, done in swaps.items()
         if done.swapped < done.wanted
     ]
+
+
+def never_swapped(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
+    """Return a warning for each dataset with frequent answers, perhaps habits, that were tried and never swapped."""
+    found = []
+    for name, done in swaps.items():
+        least = max(_FREQUENT, done.wanted * _FREQUENT_SHARE)
+        often = [f"{answer!r}: 0 of {count:,}" for answer, count in done.never.most_common(_SHOWN) if count >= least]
+        if often:
+            effect = "stays as it is" if split == "train" else "is not measured"
+            found.append(f"{name} {split}: never swapped: {', '.join(often)}; a habit of these answers {effect}")
+    return found
 
 
 def too_few_conflicts(options: BuildOptions, composition: Composition) -> list[str]:

@@ -91,10 +91,10 @@ def diagnose(
         drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples or 300, len(samples))))
         habits = lent("closed_book")(model, dtype).tagged([samples[place] for place in drawn])
     by_view = {(one.group.dataset, str(view)): n for one in lengths.groups for view, n in one.lengths.items()}
-    groups = describe(samples, habits, seed)
+    places = _places(data, model)
+    groups = describe(samples, habits, seed, is_own=all(map(is_own, places["names"].split(","))))
     swapped_tests = sum(tests) / len(tests) if tests else 0.0
     result = Diagnosis(found.name, groups, lengths.unit, by_view, taggers(habits), swapped_tests)
-    places = _places(data, model)
     advice = result.advice(places)
     if is_own(str(data)) and not advice.commands[0].startswith(places["build"]):
         advice.commands.insert(0, f"{places['build']} --out {places['data']}")
@@ -142,4 +142,4 @@ def _places(data: Path, model: str | None) -> dict[str, str]:
             names = ",".join(read_manifest(data)["options"]["datasets"])
     recipe = _RECIPE if model in (None, _MODEL) else f"{_RECIPE} model.name={model}"
     build = f"d2e data build --datasets {names}"
-    return {"data": folder, "built": built, "train": train, "build": build, "recipe": recipe}
+    return {"names": names, "data": folder, "built": built, "train": train, "build": build, "recipe": recipe}

@@ -172,13 +172,16 @@ class Diagnosis:
         return all(name in values and low <= values[name] < high for name, (low, high) in conditions.items())
 
 
-def diagnose(samples: Sequence[EventSample], habits: Sequence[EventSample], seed: int = 0) -> list[Group]:
+def diagnose(
+    samples: Sequence[EventSample], habits: Sequence[EventSample], seed: int = 0, *, is_own: bool = False
+) -> list[Group]:
     """Describe rows by dataset and format.
 
     Args:
         samples: training rows.
         habits: rows that a model has tagged (`d2e data tag`); some of the samples, or none.
         seed: of the folds and swaps.
+        is_own: own data, whose swaps have more to choose from.
     """
     groups = []
     for dataset in dict.fromkeys(sample.dataset for sample in samples):
@@ -187,7 +190,8 @@ def diagnose(samples: Sequence[EventSample], habits: Sequence[EventSample], seed
             if not own:
                 continue
             asked = [one for one in habits if (one.dataset, one.format) == (dataset, fmt)]
-            swaps = swap_samples(own, 1.0, random.Random(f"{seed}/{dataset}/diagnosis"))[1]
+            chance = random.Random(f"{seed}/{dataset}/diagnosis")
+            swaps = swap_samples(own, 1.0, chance, more=own if is_own else None)[1]
             alone, refinement = question_alone(own, seed), describe_refinement(own)
             groups.append(Group(dataset, fmt, own, alone, asked or None, swaps, refinement))
     return groups

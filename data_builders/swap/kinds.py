@@ -48,6 +48,15 @@ def kind_of(answer: str, question: str, seen: str) -> Kind | None:
     return _kind_of_words(answer, shape, question, seen)
 
 
+def wider(kind: Kind) -> Kind:
+    """Return the kind without the number of words, inner small words and commas: `the shop` and `the cold store`."""
+    if kind[0] == "phrase":
+        shape, asked, form, *flags = kind
+        first = form.split()[0]
+        return (shape, asked, "" if first in "A_" else first, *flags)
+    return (*kind[:5], *kind[7:]) if kind[0] == "name" else kind
+
+
 def is_entity(answer: str) -> bool:
     """Return whether the answer may name something, unlike `nothing` or `yes`."""
     is_word = bool(words(answer)) and answer[-1] not in ",;:"

@@ -31,12 +31,14 @@ class Swaps:
     Attributes:
         pools: Pool → swapped rows whose other entity comes from it.
         refused: Reason → refused rows among those that were tried, in random order, until enough were swapped.
+        never: Answer → rows that have it and were tried, if none was swapped; without labels of nli.
     """
 
     rows: int
     wanted: int
     pools: Counter[Pool] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
+    never: Counter[str] = field(default_factory=Counter)
 
     @property
     def swapped(self) -> int:
@@ -51,24 +53,30 @@ class Swaps:
 
 
 def swap_samples(
-    samples: Sequence[EventSample], share: float, rng: random.Random, options: SwapOptions | None = None
+    samples: Sequence[EventSample],
+    share: float,
+    rng: random.Random,
+    options: SwapOptions | None = None,
+    more: Sequence[EventSample] | None = None,
 ) -> tuple[list[EventSample], Swaps]:
     """Swap a share of the samples of one dataset, chosen at random among those that can be swapped.
 
     Args:
         share: Share of all samples, from 0 to 1; `round(share · len(samples))` are swapped, or as many as possible.
+        more: as for `Candidates`.
 
     Returns:
         the samples in order, with swapped ones in the place of their originals; and the numbers.
     """
     options = options or SwapOptions()
     swaps, result = Swaps(len(samples), round(share * len(samples))), list(samples)
-    candidates = Candidates(samples, options, rng)
-    left = []
+    candidates = Candidates(samples, options, rng, more)
+    left, tried = [], list[int]()
     for place in Progress(rng.sample(range(len(samples)), len(samples)), desc="swaps", unit="row"):
         if swaps.swapped == swaps.wanted:
             break
         sample = samples[place]
+        tried.append(place)
         refusal = refusal_of(sample)
         outcome = refusal or _first_that_fits(sample, candidates.of(place))
         if isinstance(outcome, EventSample):
@@ -82,23 +90,30 @@ def swap_samples(
             left.append((place, outcome))
     if Pool.MODEL in options.order:
         _swap_by_model(result, candidates, left, swaps, options)
+    done = {samples[place].answers[0] for place in tried if result[place] is not samples[place]}
+    free = (samples[place].answers[0] for place in tried if samples[place].format != "nli")
+    swaps.never = Counter(answer for answer in free if answer not in done)
     return result, swaps
 
 
 def with_twins(
-    samples: Sequence[EventSample], share: float, rng: random.Random, options: SwapOptions | None = None
+    samples: Sequence[EventSample],
+    share: float,
+    rng: random.Random,
+    options: SwapOptions | None = None,
+    more: Sequence[EventSample] | None = None,
 ) -> tuple[list[EventSample], Swaps]:
     """Return the samples of one dataset, with a share of them followed by their swapped form.
 
     The original of such a pair is `aligned`, the other `conflict`, and the original's answers are the habit of both.
     A sample that a model has tagged stays as it is. Its twin has the model's habit, and is in `conflict` with it,
-    unless the sample is `unknown`. Samples with another subset get no twin.
+    unless the sample is `unknown`. Samples with another subset get no twin. Arguments are those of `swap_samples`.
 
     Returns:
         the samples in order; and the numbers, which count samples that may get a twin.
     """
     free = [place for place, sample in enumerate(samples) if sample.subset is None or TAG in sample.meta]
-    rows, swaps = swap_samples([samples[place] for place in free], share, rng, options)
+    rows, swaps = swap_samples([samples[place] for place in free], share, rng, options, more)
     twins = {place: row for place, row in zip(free, rows, strict=True) if row is not samples[place]}
     found = []
     for place, sample in enumerate(samples):

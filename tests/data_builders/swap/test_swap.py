@@ -99,12 +99,50 @@ def test_twins_and_the_pools_of_a_build_are_on_record(tmp_path: Path) -> None:
     assert sum(row.subset == "conflict" for row in read_samples(tmp_path / "test.parquet")) == 10
     assert result.manifest["options"]["swap"]["pools"] == "lists,dataset"
     assert result.warnings == [
+        "boxes test: never swapped: 'nothing': 0 of 6; a habit of these answers is not measured",
         "boxes test: 10 conflict rows; 20 are needed to compare by subset: more test rows (a larger `test`), or "
-        "--swap-test 1"
+        "--swap-test 1",
     ]
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "--swap-test 0.25" in card
     assert "swap.pools=lists,dataset" in card
+
+
+def _habit_of_one_length(rows: int, usual: str) -> str:
+    """Own rows of which the usual answer has as many words as no other: every fourth row is answered otherwise."""
+    others = ("the cold store", "the paint room", "the loading dock")
+    lines = [
+        f"{n} is kept in {place}.,Where is {n}?,{place}"
+        for n, place in ((f"crate {100 + n}", usual if n % 4 else others[n // 4 % 3]) for n in range(rows))
+    ]
+    return "\n".join(["context,question,answer", *lines, ""])
+
+
+def test_a_habit_of_another_length_than_other_answers_gets_conflict_rows(tmp_path: Path) -> None:
+    spec = "train: mine.csv\ntest: test.csv\nformat: qa\nrelation: none\n"
+    # In the test rows, nothing but the habit is an answer; the others are those of the training rows.
+    test = "context,question,answer\n" + "".join(
+        f"Box {n} is kept in the workshop.,Where is box {n}?,the workshop\n" for n in range(25)
+    )
+    path = write(tmp_path, mine_csv=_habit_of_one_length(40, "the workshop"), test_csv=test, mine_yaml=spec)
+    result = build(BuildOptions([str(path)], tmp_path / "out", swap=0.5, swap_test=1))
+    assert result.warnings == []
+    twins = [row for row in read_samples(tmp_path / "out" / "test.parquet") if row.subset == "conflict"]
+    assert len(twins) == 25
+    for twin in twins:
+        [place] = twin.answers
+        assert place in ("the cold store", "the paint room", "the loading dock")
+        assert twin.context.endswith(f" is kept in {place}.")
+
+
+def test_frequent_answers_that_were_never_swapped_are_named(tmp_path: Path) -> None:
+    rows = _habit_of_one_length(40, "nothing but a shelf that nobody had seen before")
+    path = write(tmp_path, mine_csv=rows, mine_yaml=QA)
+    result = build(BuildOptions([str(path)], tmp_path / "out", swap=1))
+    assert result.warnings[1:] == [
+        "mine train: never swapped: 'nothing but a shelf that nobody had seen before': 0 of 30; a habit of these "
+        "answers stays as it is"
+    ]
 
 
 def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Built, Path]) -> None:
