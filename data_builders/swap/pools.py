@@ -87,8 +87,8 @@ class Candidates:
     def _wider_pool(self) -> dict[tuple[Kind, str], dict[str, None]]:
         """(Wider kind, type) → the answers of all rows."""
         found: dict[tuple[Kind, str], dict[str, None]] = {}
-        for (kind, name), answers in self._pool.items():
-            found.setdefault((wider(kind), name), {}).update(answers)
+        for (known, name), answers in self._pool.items():
+            found.setdefault((wider(known), name), {}).update(answers)
         seen = Seen.of(sample.context for sample in self._more or ()).plain
         for sample in self._more or ():
             answer = spelling(sample.answers[0], texts_of(sample)) or sample.answers[0]
