@@ -12,7 +12,7 @@ from data_builders.build.reading import read_datasets
 from data_builders.build.suites import SUITES
 from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.quality.contamination import THRESHOLD, exclude_overlap
-from data_builders.raw.files import MissingRawFileError
+from data_builders.raw.files import Missing, MissingRawFileError
 from data_builders.raw.source import Samples
 
 
@@ -40,15 +40,18 @@ class Benchmark:
         return {"kept_apart_from": sizes, "not_read": self.unread, "bad_rows": self.bad_rows}
 
 
-def read_benchmark(options: BuildOptions) -> Benchmark:
+def read_benchmark(options: BuildOptions, missing: Missing | None = None) -> Benchmark:
     """Return the test rows of the suites that the built one must be disjoint from, and of the files of `--against`.
+
+    `missing` is what `report_missing_files` returned.
 
     Raises:
         UserError: a file of `--against`, or an existing raw test file, cannot be read.
     """
     benchmark = Benchmark()
     suites = [SUITES[name] for name in options.suite.disjoint_from] if options.suite else []
-    tests = _test_rows(options, list(dict.fromkeys(name for suite in suites for name in suite.datasets)), benchmark)
+    names = list(dict.fromkeys(name for suite in suites for name in suite.datasets))
+    tests = _test_rows(options, names, benchmark, missing)
     for suite in suites:
         rows = [row for name in suite.datasets for row in tests.get(name, [])]
         benchmark.sets.append(SampleSet(suite.name, rows))
@@ -73,16 +76,18 @@ def leave_out(trains: Sequence[Samples], benchmark: Benchmark) -> None:
         train.keep("overlap with the benchmark", reason, [row for row in train.rows if id(row) in kept])
 
 
-def _test_rows(options: BuildOptions, names: list[str], benchmark: Benchmark) -> dict[str, list[EventSample]]:
+def _test_rows(
+    options: BuildOptions, names: list[str], benchmark: Benchmark, missing: Missing | None
+) -> dict[str, list[EventSample]]:
     """Return the test rows by dataset, and record in `benchmark` what could not be read."""
     if not names:
         return {}
     try:
         # Also what `answer_in_context` leaves out: another build may test on it.
         everything = [f"{name}.answer_in_context=false" for name in names]
-        reading = read_datasets(replace(options, datasets=names, settings=everything), ["test"])
+        reading = read_datasets(replace(options, datasets=names, settings=everything), ["test"], missing)
     except MissingRawFileError as error:  # of all datasets
-        benchmark.unread = dict.fromkeys(names, error.message)
+        benchmark.unread = dict.fromkeys(names, error.message.splitlines()[0])
         return {}
     reading.require_no_damage()
     benchmark.unread = {name: reading.why(name) for name in reading.failures}

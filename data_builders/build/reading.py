@@ -17,7 +17,7 @@ from data_builders.build.options import REFINE, SWAP, BuildOptions, Settings, pa
 from data_builders.build.suites import SUITES
 from data_builders.dataset import manifest
 from data_builders.own_data.source import how_to_describe, own_source
-from data_builders.raw.files import MissingRawFileError, describe_substitutes, find_files, locate_files
+from data_builders.raw.files import Missing, MissingRawFileError, describe_substitutes, find_files, locate_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import FoundFile, Job, Samples, Source
 from data_builders.sources import SOURCES
@@ -50,6 +50,7 @@ class Reading:
     Attributes:
         settings: Options of the datasets and of the refiner.
         folders: The user's folders of raw files; the manifest must not name them.
+        missing: Inputs whose files are known to be missing; they are not downloaded again.
         failures: Dataset → its first error, damaged raw files before missing ones.
         lost: Dataset → splits that could not be read, if others could.
     """
@@ -57,6 +58,7 @@ class Reading:
     settings: Settings
     bad: BadRows
     folders: list[Path] = field(default_factory=list)
+    missing: Missing = field(default_factory=dict)
     datasets: dict[str, ReadDataset] = field(default_factory=dict)
     failures: dict[str, UserError] = field(default_factory=dict)
     lost: dict[str, list[Split]] = field(default_factory=dict)
@@ -87,13 +89,14 @@ class Reading:
         ]
 
 
-def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
+def read_datasets(options: BuildOptions, splits: Collection[Split], missing: Missing | None = None) -> Reading:
     """Read the wanted splits of each dataset that has any of them.
 
-    If a file of one split is missing or damaged, the dataset's other splits are still read.
+    If a file of one split is missing or damaged, the dataset's other splits are still read. `missing` is what
+    `report_missing_files` returned.
 
     Raises:
-        UserError: an unknown dataset or setting, or the first error if no dataset could be read.
+        UserError: an unknown dataset or setting, or no dataset could be read: the first damage, or all missing files.
     """
     sources = pick_sources(options.datasets)
     folders = [source.own.file.parent for source in sources if source.own]
@@ -101,6 +104,7 @@ def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
         parse_settings(options.settings, sources),
         BadRows(skip=options.skip_bad),
         [options.raw, *folders] if options.raw else folders,
+        missing or {},
     )
     progress = Progress(sources, desc="datasets", unit="dataset")
     for source in progress:
@@ -117,12 +121,15 @@ def read_datasets(options: BuildOptions, splits: Collection[Split]) -> Reading:
     by_kind = sorted(reading.failures.items(), key=lambda item: isinstance(item[1], MissingRawFileError))
     reading.failures = dict(by_kind)
     if reading.failures and not reading.datasets:
-        raise next(iter(reading.failures.values()))
+        reading.require_no_damage()
+        raise MissingRawFileError.of(list(reading.failures.values()))
     return reading
 
 
-def report_missing_files(options: BuildOptions, splits: Collection[Split]) -> None:
-    """Report the raw files that are missing or replaced, also those of benchmarks, before any is read or downloaded.
+def report_missing_files(options: BuildOptions, splits: Collection[Split]) -> Missing:
+    """Find or download all raw files, also those of benchmarks, and report those that are missing or replaced at once.
+
+    Returns the errors of what is missing.
 
     Raises:
         UserError: as for `read_datasets`; or a set in fixed ratios lacks a dataset, and `allow_shortfall` is off.
@@ -135,7 +142,8 @@ def report_missing_files(options: BuildOptions, splits: Collection[Split]) -> No
     }
     benchmarks = [name for other in (suite.disjoint_from if suite else ()) for name in SUITES[other].datasets]
     tests = [locate_files(SOURCES[name], ["test"], options.raw) for name in dict.fromkeys(benchmarks)]
-    errors = [error for found in (*located.values(), *tests) for error in found.missing]
+    missing = {key: error for found in (*located.values(), *tests) for key, error in found.missing.items()}
+    errors = list(missing.values())
     count = "1 raw file is missing" if len(errors) == 1 else f"{len(errors)} raw files are missing"
     replaced = [
         f"{source.name}: {line}"
@@ -149,9 +157,12 @@ def report_missing_files(options: BuildOptions, splits: Collection[Split]) -> No
             wanted = ", ".join(f"{quotas[name]:,} rows of {name}" for name in needed)
             lines = [f"{count}, and {suite.name} wants {wanted}:", *map(str, errors), *replaced]
             raise UserError("\n".join(lines), HOW_TO_FILL)
-    if len(sources) > 1 and (lines := [*(error.message for error in errors), *replaced]):
+    lines = [*(line for error in errors for line in str(error).splitlines()), *replaced]
+    # Where no dataset has all its files, the error at the end names them.
+    if len(sources) > 1 and lines and not all(found.missing for found in located.values()):
         head = f"{count}; the other rows are built" if errors else "official raw files are replaced"
         warn("\n".join([head, *(f"  {line}" for line in lines)]))
+    return missing
 
 
 def pick_sources(names: Iterable[str]) -> list[Source]:
@@ -202,7 +213,7 @@ def _read_split_by_split(source: Source, wanted: Sequence[Split], options: Build
 
 def _read(source: Source, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> ReadDataset:
     settings = reading.settings
-    files = find_files(source, splits, options.raw, settings.files.get(source.name))
+    files = find_files(source, splits, options.raw, settings.files.get(source.name), reading.missing)
     different = {found.file: found.path for found in files.values()}  # one file may replace several
     described = [manifest.describe_file(file, path) for file, path in different.items()]
     bad = BadRows(skip=options.skip_bad)

@@ -74,9 +74,9 @@ def build(options: BuildOptions) -> Result:
     check_target(options.out, overwrite=options.overwrite)
     _check_models(options)
     splits = [options.suite.split] if options.suite else SPLITS
-    report_missing_files(options, splits)
-    reading = read_datasets(options, splits)
-    benchmark = read_benchmark(options)
+    missing = report_missing_files(options, splits)
+    reading = read_datasets(options, splits, missing)
+    benchmark = read_benchmark(options, missing)
     composition = compose(options, reading, benchmark)
     _refine(options, reading.settings.refiner, composition)
     own = {name for name, dataset in reading.datasets.items() if dataset.source.own}
@@ -120,9 +120,9 @@ def estimate_models(options: BuildOptions) -> str:
     if options.judge is None and not by_likelihood:
         remedy = "name one, for example --judge openai, or give --refine likelihood"
         raise UserError("--estimate without a judge; rules cost nothing", remedy)
-    report_missing_files(options, ["train"])
-    reading = read_datasets(options, ["train"])
-    samples = first_judged(options, reading, read_benchmark(options))
+    missing = report_missing_files(options, ["train"])
+    reading = read_datasets(options, ["train"], missing)
+    samples = first_judged(options, reading, read_benchmark(options, missing))
     prompts = {"quality": quality_prompts, "refine": refine_prompts}
     jobs = [(job, judge) for job in JUDGE_JOBS if (judge := options.judge_for(job))]
     lines = [f"{job}: {judge.estimate(prompts[job](samples))}" for job, judge in jobs]

@@ -2,63 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
-from data_builders.raw.download import cached_path, fetch, how_to_get
+from data_builders.raw.download import fetch, how_to_get
 from data_builders.raw.source import FoundFile, Input, RawFile, Source
 
 
 class MissingRawFileError(UserError):
-    """A raw file is neither in the user's folder nor downloadable."""
+    """Raw files are neither in the user's folder nor downloadable."""
+
+    @classmethod
+    def of(cls, errors: Sequence[UserError]) -> MissingRawFileError:
+        """Return one error that names all files."""
+        return cls(errors[0].message, errors[0].remedy) if len(errors) == 1 else cls("\n".join(map(str, errors)))
+
+
+Missing = dict[tuple[Input, str | None], MissingRawFileError]  # by the input, and the file chosen for it
 
 
 def find_files(
-    source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None = None
+    source: Source,
+    splits: Collection[Split],
+    raw: Path | None,
+    chosen: Mapping[str, str] | None = None,
+    known: Missing | None = None,
 ) -> dict[str, FoundFile]:
     """Return the files of the inputs that the splits need, by the input's key.
 
     Args:
         raw: folder with `<dataset>/<file>`; None downloads.
         chosen: the user's choices among the candidates of an input, by input key.
+        known: inputs that `locate_files` did not find; they are not downloaded again.
 
     Raises:
-        MissingRawFileError: the folder lacks a file, or a download fails.
+        MissingRawFileError: the folder lacks files, or downloads fail; it names all.
         UserError: no candidate has the chosen name.
     """
-    return {item.key: _find(source, item, raw, name) for item, name in _wanted(source, splits, raw, chosen)}
+    found = locate_files(source, splits, raw, chosen, known)
+    if found.missing:
+        raise MissingRawFileError.of(list(found.missing.values()))
+    return found.files
 
 
 @dataclass(frozen=True)
 class Located:
-    """What is known of the files that a source needs for some splits before any is downloaded.
-
-    Attributes:
-        files: By the input's key; a file that will be downloaded has its path in the cache.
-        missing: An error for each file that is missing for certain: without `--raw`, those that have no address.
-    """
+    """The files that a source needs for some splits, by the input's key, and errors for missing ones."""
 
     files: dict[str, FoundFile]
-    missing: list[MissingRawFileError]
+    missing: Missing
 
 
 def locate_files(
-    source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None = None
+    source: Source,
+    splits: Collection[Split],
+    raw: Path | None,
+    chosen: Mapping[str, str] | None = None,
+    known: Missing | None = None,
 ) -> Located:
-    """Look for files without downloading any; arguments and errors, except for missing files, as for `find_files`."""
-    found = Located({}, [])
+    """Find or download what can be had; arguments and errors, except for missing files, as for `find_files`."""
+    found = Located({}, {})
     for item, name in _wanted(source, splits, raw, chosen):
-        offered = next((file for file in item.candidates if file.url and name in (None, file.name)), None)
-        if raw is None and offered is not None:
-            found.files[item.key] = FoundFile(offered, cached_path(source.raw_folder, offered))
-            continue
         try:
+            if known and (item, name) in known:
+                raise known[item, name]
             found.files[item.key] = _find(source, item, raw, name)
         except MissingRawFileError as error:
-            found.missing.append(error)
+            found.missing[item, name] = error
     return found
 
 

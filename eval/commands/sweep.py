@@ -161,6 +161,6 @@ def _run(planned: Sweep, jobs: int) -> None:
     if failed:
         listed = "\n  ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise UserError(
-            f"{len(failed)} of {len(planned.work)} points failed\n  {listed}",
+            f"{len(failed.keys() & {point.name for point in planned.work})} of {len(planned.work)} points failed\n  {listed}",
             remedy="fix the cause and repeat the command; it repeats only what failed",
         )

@@ -70,6 +70,10 @@ class Runner:
                 self.failed[failed.name] = str(error).splitlines()[0]
                 self.say(f"{failed.name}: FAILED\n{error}")
                 if isinstance(error, StepError) and error.step in ("data", "train"):
+                    rows = read_rows(sweep.results)
+                    left = (one.name for one in points if not commands.is_done(sweep, one, rows))
+                    for name in left:
+                        self.failed.setdefault(name, f"not tried, since {failed.name} failed")
                     return
         if trainer.train and not sweep.spec.keep_models and not self.failed.keys() & {point.name for point in points}:
             for file in (sweep.out / trainer.name).glob("*.safetensors"):

@@ -12,7 +12,9 @@ import pytest
 
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import read_samples
+from d2e_sft.util.errors import UserError
 from data_builders.build.suites import PIPER_10K, SUITES
+from data_builders.raw.source import RawFile
 from tests.command import Called, call
 from tests.data_builders.reading import use_substitutes
 
@@ -110,6 +112,37 @@ def test_files_that_the_instruction_set_lacks_are_named_before_any_is_read(raw: 
     assert "--allow-shortfall" in message
     allowed = " ".join(_build(raw, tmp_path, "piper-10k", "--allow-shortfall").err.split())
     assert allowed.index("3 raw files are missing; the other rows are built") < allowed.index("not a JSON object")
+
+
+@pytest.mark.parametrize("lacking", [(), ("tempreason/test_l3.json", "wiqa/test.jsonl", "wiqa/train.jsonl"), None])
+def test_downloads_that_fail_are_named_at_once_and_the_others_are_built(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...] | None
+) -> None:
+    """`lacking` cannot be downloaded; None: nothing can."""
+    asked = list[str]()
+
+    def fetch(folder: str, file: RawFile) -> Path:
+        asked.append(f"{folder}/{file.name}")
+        if lacking is None or asked[-1] in lacking or not (raw / asked[-1]).is_file():
+            raise UserError(f"https://host/{asked[-1]}: cannot be downloaded", f"save it as DIR/{asked[-1]}")
+        return raw / asked[-1]
+
+    monkeypatch.setattr("data_builders.raw.files.fetch", fetch)
+    ended = call("data", "build", "--suite", "piper", "--out", tmp_path / "out")
+    message = " ".join(ended.err.split())
+    failed = ["tempreason/test_l3.json", "wiqa/test.jsonl"] if lacking else asked if lacking is None else []
+    for file in failed:
+        assert f"https://host/{file}: cannot be downloaded remedy: save it as DIR/{file}" in message
+        assert asked.count(file) == 1
+    assert ended.status == (1 if failed else 0)
+    assert (tmp_path / "out").is_dir() == (lacking is not None)
+    assert ("2 raw files are missing; the other rows are built" in message) == bool(lacking)
+    if lacking:
+        flags = ["--suite", "piper-10k", "--out", tmp_path / "train"]
+        short = " ".join(call("data", "build", *flags).err.split())
+        assert "piper-10k wants 700 rows of tempreason, 1,280 rows of wiqa: https://host/" in short
+        assert "--allow-shortfall" in short
+        assert call("data", "build", *flags, "--allow-shortfall", "--size", "10").status == 0
 
 
 def test_a_damaged_file_is_no_shortfall(raw: Path, tmp_path: Path) -> None:

@@ -294,6 +294,22 @@ def test_a_probe_whose_training_fails_keeps_the_others(world: Path, tmp_path: Pa
     assert {row["objective"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]} == {"sft"}
 
 
+def test_points_that_wait_for_a_failed_training_are_counted_and_shown_as_failed(world: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    text = {
+        "recipe": str(world / "recipe.yaml"),
+        "runs": {"bad": {"train.learning_rate": 1e30}},
+        "evaluations": {"": {}, "-plain": {"decoder": "plain"}},
+        "axes": {"seed": ["0"]},
+    }
+    file.write_text(yaml.safe_dump(text))
+    out = tmp_path / "out"
+    message = call("sweep", file, "--bench", world / "bench", "--out", out).err
+    assert "2 of 2 points failed" in message
+    assert "bad,0-plain: not tried, since bad,0 failed" in message
+    assert {row["status"] for row in results(out).values()} == {"failed"}
+
+
 def test_the_sweep_of_the_evidence_trains_and_scores_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
