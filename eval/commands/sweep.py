@@ -160,7 +160,8 @@ def _run(planned: Sweep, jobs: int) -> None:
         click.echo(f"wrote {file}")
     if failed:
         listed = "\n  ".join(f"{name}: {reason}" for name, reason in failed.items())
+        number = len(failed.keys() & {point.name for point in planned.work})
         raise UserError(
-            f"{len(failed.keys() & {point.name for point in planned.work})} of {len(planned.work)} points failed\n  {listed}",
+            f"{number} of {len(planned.work)} points failed\n  {listed}",
             remedy="fix the cause and repeat the command; it repeats only what failed",
         )
