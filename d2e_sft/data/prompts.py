@@ -156,6 +156,10 @@ class PromptSet(BaseModel):
         """Return the marker if prompts end in it, so that outputs lack it."""
         return self.marker(fmt) if self.as_text and self._setting != "cot" else ""
 
+    def is_neutral_for(self, sample: EventSample) -> bool:
+        """Return whether the set `neutral` words this sample instead."""
+        return _is_not_of_events(sample) and vars(self) == vars(load_prompt_set(DEFAULT))
+
     def digest(self) -> str:
         """Return the SHA-256 of the wording in this setting."""
         if self._setting != "zero_shot":
@@ -168,7 +172,7 @@ class PromptSet(BaseModel):
         return {"few_shot": self.few_shot, "cot": self.cot}.get(self._setting) or self.zero_shot
 
     def _prompt(self, fmt: Format, sample: EventSample | None = None) -> FormatPrompt:
-        if sample is not None and _is_not_of_events(sample) and vars(self) == vars(load_prompt_set(DEFAULT)):
+        if sample is not None and self.is_neutral_for(sample):
             return load_prompt_set(NEUTRAL).in_setting(self._setting)._prompt(fmt)
         if fmt not in self._prompts:
             raise UserError(f"prompt set {self.name!r}: has no {self._setting} prompt for format {fmt!r}")

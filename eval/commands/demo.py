@@ -20,8 +20,8 @@ from eval.run.options import EvalOptions
 @click.option("--max-new-tokens", type=click.IntRange(1, 4096), help="Longest answer; default: as `d2e eval`.")
 @click.option(
     "--dtype",
-    type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="Precision of the weights. [default: the recipe's, or float32]",
+    type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
+    help="Data type of the weights; auto: bfloat16 if it is fast here. [default: as in the recipe, else float32]",
 )
 @click.option("--bench", metavar="PATH", help="Examples from here: a folder of `d2e data build`, or a file of rows.")
 @click.option("--samples", type=click.IntRange(1, 50), default=8, show_default=True, help="Number of examples.")

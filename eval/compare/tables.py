@@ -42,18 +42,25 @@ _ABOUT = {
     "answer says",
 }
 
+_PAIRED = (
+    "Paired difference to {}: percentage points with 95 % intervals; p of a paired sign-flip test, in brackets "
+    "corrected for {} (Holm); * where the corrected p is below 0.05"
+)
+
 
 def score_tables(scores: Scores) -> list[Table]:
     """One run's scores by group and over all samples, with nli labels, ESTER's scores and faithfulness if any."""
     groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
     sets = any(group.set_accuracy is not None for group in groups)
-    columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, "lenient", "unparsed"]
+    lenient = any(g.extraction.get("lenient") for g in groups)
+    columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, *["lenient"] * lenient, "unparsed"]
     lines = []
     for g in groups:
         means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
-        modes = (percent(g.extraction.get(mode, 0.0)) for mode in ("lenient", "none"))
+        modes = (percent(g.extraction.get(mode, 0.0)) for mode in (*["lenient"] * lenient, "none"))
         lines.append([_name(g), g.n, with_interval(g.mean), *means, *modes])
-    tables = [Table.of(columns, lines, "Percent; mean is that of EM and F1, with its 95 % interval")]
+    told = "; lenient: outputs whose answer was read without the response form" * lenient
+    tables = [Table.of(columns, lines, f"Percent; mean is that of EM and F1, with its 95 % interval{told}")]
     labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
     shares = [[_name(g), shares_in_percent(gold), *_shares(predicted)] for g, gold, predicted in labelled]
     warnings = [collapse_warning(f"{g.dataset} ({g.relation})", own, gold, g.n) for g, gold, own in labelled]
@@ -133,10 +140,7 @@ def gain_table(comparison: Comparison) -> Table:
         metrics = [*vars(row.gains[run - 1]).values()][: 3 + sets] if run else []
         return [text for one in metrics for text in (points(one), p_value(one))] or None
 
-    caption = (
-        f"Paired difference to {comparison.labels[0]}: percentage points with 95 % intervals; p of a paired sign-flip "
-        "test, in brackets corrected for the number of rows (Holm); * where the corrected p is below 0.05"
-    )
+    caption = _PAIRED.format(comparison.labels[0], "the number of rows")
     columns = [title for name in ("Δmean", "ΔEM", "ΔF1", *["Δset accuracy"] * sets) for title in (name, "p")]
     return _by_run(comparison, columns, cells, caption)
 
@@ -174,23 +178,29 @@ def context_table(comparison: Comparison) -> Table:
 def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: bool = False) -> list[Table]:
     """How far free answers keep to their contexts: by `words`, and by a judge's verdicts if there are any.
 
-    A star marks a difference to the first run; `detail` shows the differences too.
+    A star marks a difference to the first run; `detail` shows the differences in a table of their own.
     """
     tables, several = [], len(comparison.labels) > 1
+    first = comparison.labels[0]
     for known in (WORDS, JUDGED)[0 if words else 1 :]:
         measures = [name for name in known if any(row.has([name]) for row in comparison.faithfulness)]
-        compared = measures if detail and several else ()
-        lines = []
+        lines, differences = [], []
         for row in (row for row in comparison.faithfulness if row.has(measures)):
             lacking = f", {row.lacking:,} lack the answer" * bool(row.lacking and known is WORDS)
             for place, run in enumerate(row.runs):
                 scores = [with_interval(run.scores.get(name)) + _star(run.changes.get(name)) for name in measures]
-                changes = [run.changes.get(name) for name in compared]
-                tested = [text for one in changes for text in ((points(one), p_value(one)) if place else ("", ""))]
-                lines.append((f"{row.dataset} ({row.n:,}{lacking})", [run.label, *scores, *tested]))
-        columns = ["run", *measures, *(title for name in compared for title in (f"Δ {name}", "p"))]
-        told = f"; * differs from {comparison.labels[0]} (corrected p below 0.05)" * several
-        tables += [Table.in_blocks("samples", columns, lines, _ABOUT[known] + told)] if lines else []
+                block = f"{row.dataset} ({row.n:,}{lacking})"
+                lines.append((block, [run.label, *scores]))
+                changes = [run.changes.get(name) for name in measures]
+                tested = [text for one in changes for text in (points(one), p_value(one))]
+                differences += [(block, [run.label, *tested])] if detail and place and any(changes) else []
+        told = f"; * differs from {first} (corrected p below 0.05)" * several
+        columns = [title for name in measures for title in (f"Δ {name}", "p")]
+        found = (
+            Table.in_blocks("samples", ["run", *measures], lines, _ABOUT[known] + told),
+            Table.in_blocks("samples", ["run", *columns], differences, _PAIRED.format(first, "runs and measures")),
+        )
+        tables += [table for table in found if len(table.frame)]
     return tables
 
 

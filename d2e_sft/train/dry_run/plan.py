@@ -16,7 +16,7 @@ from d2e_sft.model.collation import Row
 from d2e_sft.model.device import usable_device
 from d2e_sft.model.loading import LoadedModel, load_tokenizer, without_weights
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
-from d2e_sft.model.shapes import config_of
+from d2e_sft.model.shapes import SHAPES, config_of
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.objective.bias_model import (
     FrozenCollator,
@@ -160,6 +160,11 @@ def planned(recipe: Recipe, where: Where) -> Planned:
     return Planned(plan, loaded, training, rows, collate, drawn)
 
 
+def _like_remedy(model: str) -> str:
+    named = max((shape for shape in SHAPES if shape in model.lower()), key=len, default="qwen3-4b")
+    return f"take a published shape, which needs neither network nor model: --like {named}"
+
+
 def _load(recipe: Recipe, where: Where, state: Any, samples: Sequence[EventSample]) -> LoadedModel:
     if recipe.model.quantization is not None and not where.reads_weights:
         raise UserError(
@@ -168,7 +173,12 @@ def _load(recipe: Recipe, where: Where, state: Any, samples: Sequence[EventSampl
             remedy="leave them out, and --dry-run measures it on a machine that has the model",
         )
     if where.like is None:
-        return load_on_all(recipe, state, weights=where.reads_weights)
+        try:
+            return load_on_all(recipe, state, weights=where.reads_weights)
+        except UserError as error:
+            if where.gpu is None:
+                raise
+            raise UserError(error.message, f"{error.remedy}; or {_like_remedy(recipe.model.name)}") from None
     tokenizer = estimating_tokenizer(recipe, samples) if where.tokenizer is None else None
     if where.tokenizer is not None:
         tokenizer = load_tokenizer(where.tokenizer)[0]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from d2e_sft.config.recipe import Recipe
+from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.train.checks import loads_whole_steps
 from d2e_sft.train.dry_run.cards import CARDS, HERE, Where, count_processes
@@ -49,7 +50,7 @@ def dry_run(
     if where.like is not None:
         section("model", _model_lines(where, loaded, training))
     section("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
-    section(f"samples ({legend})", example_lines(training, loaded.tokenizer))
+    section(f"samples ({legend})", _sample_lines(recipe, training, loaded))
     section("lengths", _length_lines(recipe, training, loaded))
     section("layout", [*_layout_lines(plan, where), *_lines_about_contexts(made)])
     section("steps", [*_step_lines(plan), *(f"warning: {note}" for note in made.drawn.notes)])
@@ -130,7 +131,18 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
         return f"training would stop: {error}"
     if checkpoint is not None:
         return f"{run}: training would continue from {checkpoint.name}"
-    return f"{run}: training would start over{' and remove the run in it' if overwrite and run.exists() else ''}"
+    if overwrite and run.exists():
+        return f"{run}: training would start over and remove the run in it"
+    return f"{run}: training would start{'' if run.exists() else ' in this new folder'}"
+
+
+def _sample_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:
+    """Three samples, and how many rows have another wording than the recipe names."""
+    named = load_prompt_set(recipe.data.prompt_set, recipe.data.form)
+    neutral = sum(sample.format != "chat" and named.is_neutral_for(sample) for sample in rows.samples)
+    of = f"{neutral:,} of {len(rows.samples):,} rows, which are not about events"
+    note = [f"wording: the prompt set {NEUTRAL} instead of {DEFAULT} in {of}"] if neutral else []
+    return [*note, *example_lines(rows, loaded.tokenizer)]
 
 
 def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:

@@ -65,7 +65,7 @@ def page_of(model: DemoModel, examples: Sequence[Question], opening: Opening) ->
     shown = None
     if opening.answers is not None:
         shown = _shown(model, examples[opening.place], opening.answers, model.alpha)
-        shown["summary"] += f"<p>{escape(opening.told)}</p>"
+        shown["summary"] += f"<p>{escape(opening.told)}</p>" if opening.told else ""
     texts = [{name: value for name, value in asdict(one).items() if name != "instruction"} for one in examples]
     return render_page(
         Path(__file__).with_name("demo.html"),

@@ -18,6 +18,10 @@ from eval.score.metrics import normalise
 from eval.score.predictions import Prediction
 from eval.score.scoring import score_output
 
+_AT_ZERO = (
+    "At α = 0 nothing is subtracted, so the debiased answer is the plain one. Move the slider for α, and answer again."
+)
+
 
 def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[Prediction]:
     """The three answers, parsed as by `d2e eval`."""
@@ -44,6 +48,8 @@ def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha
     parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said))}</p>"]
     if question.is_answered:
         parts.insert(1, f"<p>Expected: <strong>{escape('; '.join(question.sample().answers))}</strong></p>")
+    if alpha == 0:
+        parts.append(f"<p>{_AT_ZERO}</p>")
     if answers.cut:
         parts.append("<p>The context is too long for the model: its end was left out.</p>")
     return "".join(parts)
@@ -89,7 +95,7 @@ def find_opening(
     """Answer the examples in order, up to the first whose plain and debiased answers differ.
 
     The page says how the example was chosen: it must not suggest that answers often differ. After `patience` seconds,
-    no further example is tried.
+    no further example is tried. At α = 0 none can differ, so one is answered.
     """
     answered: dict[int, Answers] = {}
     end = time.monotonic() + patience
@@ -102,6 +108,8 @@ def find_opening(
         except UserError:  # too long for the model; reported when the visitor chooses it
             continue
         answered[place] = answers
+        if model.alpha == 0:
+            return Opening(place, answers, "")
         if differs(question, model.prompt_set, answers):
             tried = "example" if len(answered) == 1 else f"of {len(answered)} examples"
             return Opening(place, answers, f"The first {tried} tried whose two answers differ {at}.")

@@ -35,7 +35,7 @@ def test_the_address_and_the_ratio_are_said(tmp_path: Path, monkeypatch: pytest.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    output_of("demo", tmp_path / "tiny", "--port", port, "--alpha", "0.3", "--max-new-tokens", 4)
+    output_of("demo", tmp_path / "tiny", "--port", port, "--alpha", "0.3", "--max-new-tokens", 4, "--dtype", "auto")
     assert said == ["open http://HERE/ (α = 0.3; ctrl-C ends it)"]
 
 

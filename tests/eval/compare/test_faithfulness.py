@@ -81,6 +81,8 @@ def test_d2e_compare_and_the_report_show_them(tmp_path: Path) -> None:
     wide = output_of("compare", *runs, "--wide")
     assert "Δ context recall" in wide
     assert "+66.7 [" in wide
+    heads = [line for line in wide.splitlines() if "context recall" in line and "run" in line]
+    assert len(heads) == 2, "scores and differences have a table each, so that both fit a page"
     page = render_page(load_runs(runs))
     assert page.index('href="#faithfulness"') < page.index('<section id="faithfulness">')
     assert "Δ context recall" in page

@@ -74,7 +74,7 @@ def test_one_runs_scores_are_a_row_for_each_group_and_one_for_all() -> None:
     sets = [choice(n + 100, True, format="mcq", set_accuracy=1.0) for n in range(9)]
     table, labels = score_tables(score_predictions([*rows, *sets]))
     found = {row[0]: row[1:] for row in table.rows()}
-    assert found["kitchen, causal, mcq"] == ["9", "100.0 [66.4, 100.0]", *["100.0"] * 3, "0.0", "0.0"]
+    assert found["kitchen, causal, mcq"] == ["9", "100.0 [66.4, 100.0]", *["100.0"] * 3, "0.0"]
     assert found["all"][0] == "49"
     assert labels.rows()[0][2] == "50.0 / 50.0 / 0.0"
 

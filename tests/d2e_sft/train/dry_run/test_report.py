@@ -87,6 +87,38 @@ def test_overlong_samples_are_counted_and_the_rest_is_shown(recipe_file: Path, w
     assert "training would stop: data.overlong=truncate_context" in text, "prompts without contexts are too long"
 
 
+def test_rows_that_are_not_about_events_are_said_to_be_worded_neutrally(recipe_file: Path, tmp_path: Path) -> None:
+    relations = ("none", "none", "factual", "causal")
+    samples = [one.model_copy(update={"relation": relations[i % 4]}) for i, one in enumerate(make_samples(16))]
+    write_samples(samples, tmp_path / "train.jsonl")
+    text = section(shown(recipe_file, f"data.train={tmp_path / 'train.jsonl'}"), "samples")
+    assert "the prompt set neutral instead of default in 12 of 16 rows" in text
+    own = section(shown(recipe_file, f"data.train={tmp_path / 'train.jsonl'}", "data.prompt_set=neutral"), "samples")
+    assert "instead of" not in own
+
+
+def test_a_folder_that_does_not_exist_is_new_and_only_a_run_is_started_over(recipe_file: Path, tmp_path: Path) -> None:
+    def said(folder: Path, **options: Any) -> str:
+        return section(shown(recipe_file, f"train.output_dir={folder}", **options), "run folder")
+
+    assert f"{tmp_path / 'new'}: training would start in this new folder" in said(tmp_path / "new")
+    assert f"{tmp_path / 'new'}: training would start in this new folder" in said(tmp_path / "new", overwrite=True)
+    assert f"{tmp_path}: training would start\n" in said(tmp_path)
+    for name in ("trainer_state.json", "recipe.yaml"):
+        (tmp_path / name).write_text("{}")
+    assert "would start over and remove the run in it" in said(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize(("model", "shape"), [("Qwen/Qwen3-0.6B-Base", "qwen3-0.6b"), ("someone/name", "qwen3-4b")])
+def test_without_the_hub_a_card_is_told_of_with_a_published_shape(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch, model: str, shape: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    asked = ("train", recipe_file, "--dry-run", f"model.name={model}")
+    assert f"which needs neither network nor model: --like {shape}" in refusal_of(*asked, "--gpu", "a100-40")
+    assert "--like" not in refusal_of(*asked)
+
+
 def test_a_run_in_the_folder_is_said_and_left_alone(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "trainer_state.json").write_text(json.dumps({}))
     out = f"train.output_dir={tmp_path}"

@@ -15,11 +15,13 @@ from eval.pages.demo.question import Question
 from eval.pages.demo.summary import Opening, find_opening, summarise
 
 
-def summary(plain: str, debiased: str, imagined: str, expected: str = "", cut: bool = False) -> str:
+def summary(
+    plain: str, debiased: str, imagined: str, expected: str = "", cut: bool = False, alpha: float = 0.5
+) -> str:
     asked = Question("qa", "The dam broke.", "What broke?", expected=expected)
     form = "The answer is: "
     answers = Answers(form + plain, form + debiased, form + imagined, cut=cut, done=True)
-    return summarise(asked, load_prompt_set("default"), answers, 0.5)
+    return summarise(asked, load_prompt_set("default"), answers, alpha)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,11 @@ def summary(plain: str, debiased: str, imagined: str, expected: str = "", cut: b
 )
 def test_a_summary_tells_whether_the_answer_is_a_habit(said: tuple[str, str, str], verdict: str) -> None:
     assert verdict in summary(*said)
+
+
+def test_at_alpha_0_the_summary_says_to_move_the_slider() -> None:
+    assert "Move the slider for α" in summary("a cup", "a cup", "a cup", alpha=0.0)
+    assert "Move the slider" not in summary("a cup", "a cup", "a cup")
 
 
 def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
