@@ -22,6 +22,7 @@ from eval.compare.figures import (
     shares_in_percent,
     with_interval,
 )
+from eval.score.extract import Mode
 from eval.score.faithfulness import MEASURES
 from eval.score.scores import GroupScores, Scores
 from eval.score.statistics import Difference
@@ -53,18 +54,19 @@ def score_tables(scores: Scores) -> list[Table]:
     groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
     sets = any(group.set_accuracy is not None for group in groups)
     lenient = any(g.extraction.get("lenient") for g in groups)
+    modes: tuple[Mode, ...] = ("lenient", "none") if lenient else ("none",)
     columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, *["lenient"] * lenient, "unparsed"]
     lines = []
     for g in groups:
         means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
-        modes = (percent(g.extraction.get(mode, 0.0)) for mode in (*["lenient"] * lenient, "none"))
-        lines.append([_name(g), g.n, with_interval(g.mean), *means, *modes])
+        shares = (percent(g.extraction.get(mode, 0.0)) for mode in modes)
+        lines.append([_name(g), g.n, with_interval(g.mean), *means, *shares])
     told = "; lenient: outputs whose answer was read without the response form" * lenient
     tables = [Table.of(columns, lines, f"Percent; mean is that of EM and F1, with its 95 % interval{told}")]
     labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
-    shares = [[_name(g), shares_in_percent(gold), *_shares(predicted)] for g, gold, predicted in labelled]
+    by_label = [[_name(g), shares_in_percent(gold), *_shares(predicted)] for g, gold, predicted in labelled]
     warnings = [collapse_warning(f"{g.dataset} ({g.relation})", own, gold, g.n) for g, gold, own in labelled]
-    tables.append(Table.of(["samples", "gold", "predicted", ""], shares, _LABELS, notes=[*filter(None, warnings)]))
+    tables.append(Table.of(["samples", "gold", "predicted", ""], by_label, _LABELS, notes=[*filter(None, warnings)]))
     events = [
         [_name(g), own.n, with_interval(own.token_f1), *map(mean_of, (own.event_f1, own.hit_at_1, own.exact_match))]
         for g in groups
