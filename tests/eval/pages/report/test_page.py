@@ -15,7 +15,7 @@ from tests.browser import browser_tab
 from tests.command import output_of
 from tests.eval.compare.measures.results import accuracy, save_result
 from tests.eval.pages.report.test_browser import data_of
-from tests.factories import choice, make_run, prediction
+from tests.factories import choice, make_run, prediction, story
 
 HISTORY = [
     {"step": step, "loss": 2.0 / step, "ce": 1.5 / step, "kl": 0.5 / step, "tokens_per_second": 100.0 * step}
@@ -197,6 +197,22 @@ def test_a_phone_scrolls_tables_and_not_the_page_in_its_own_colours(page: str, t
         assert tab.evaluate(look) == ["rgb(255, 255, 255)", "rgb(28, 32, 36)"]
         tab.prefer("dark")
         assert tab.evaluate(look) == ["rgb(21, 24, 28)", "rgb(230, 233, 236)"]
+
+
+def test_a_wide_screen_shows_tables_of_free_answers_whole(tmp_path: Path) -> None:
+    answers = ["garage", "garage", "kitchen"]
+    runs = [
+        make_run(tmp_path / name, [story(n, None, answers[(n * k) % 3]) for n in range(30)])
+        for k, name in enumerate(("sft", "swapped", "untrained"))
+    ]
+    (tmp_path / "report.html").write_text(render_page(load_runs(runs)), encoding="utf-8")
+    with browser_tab(tmp_path) as tab:
+        tab.open((tmp_path / "report.html").as_uri(), width=1400)
+        tab.wait_for("document.readyState == 'complete'")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1400
+        tables = "[...document.querySelectorAll('#faithfulness .scroll')]"
+        assert tab.evaluate(f"{tables}.map((one) => one.scrollWidth > one.clientWidth)") == [False, False]
+        assert tab.evaluate(f"{tables}.every((one) => one.getBoundingClientRect().left >= 0)")
 
 
 def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
