@@ -221,6 +221,9 @@ def load_yaml(text: str, *, texts_only: bool = False) -> Any:
         return yaml.load(text, Loader=_TextLoader if texts_only else _StrictLoader)
     except RecursionError:
         raise yaml.YAMLError("it nests too deeply") from None
+    except yaml.MarkedYAMLError as error:
+        mark, what = error.problem_mark, ", ".join(filter(None, (error.context, error.problem)))
+        raise yaml.YAMLError(f"line {mark.line + 1}, column {mark.column + 1}: {what}" if mark else what) from None
     except ValueError as error:  # a number with too many digits, or a date that does not exist
         raise yaml.YAMLError(str(error)) from None
 

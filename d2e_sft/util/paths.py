@@ -7,6 +7,7 @@ a user started moves it to the end of the path, and imports its packages from th
 
 from __future__ import annotations
 
+import difflib
 import os
 import site
 import sys
@@ -83,3 +84,14 @@ def claim_packages() -> None:
                 f"the name {name!r} is taken by {where}; expected the package {ROOT / name}, which is part of d2e-sft",
                 remedy=f"rename that file, or run d2e in a process that has not imported it (import {name})",
             )
+
+
+def nearest_path(path: Path) -> str:
+    """`" Did you mean 'x'?"` for a path that is there if its first missing part is misspelt, or the empty string."""
+    missing = [part for part in (path, *path.parents) if not part.exists()]
+    if not missing or not (folder := missing[-1].parent).is_dir():
+        return ""
+    rest = path.relative_to(missing[-1])
+    known = [found.name for found in folder.iterdir() if (found / rest).exists()]
+    near = difflib.get_close_matches(missing[-1].name, known, n=1, cutoff=0.5)
+    return f" Did you mean {str(folder / near[0] / rest)!r}?" if near else ""

@@ -21,7 +21,7 @@ from data_builders.build.reading import Reading, pick_sources, read_datasets, re
 from data_builders.build.swapping import incomplete, never_swapped, shares, swap_rows, too_few_conflicts
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
-from data_builders.dataset.sample_sets import repeated_rows
+from data_builders.dataset.sample_sets import answerless, repeated_rows
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
 from data_builders.raw.files import MissingRawFileError
@@ -182,6 +182,8 @@ def _describe_datasets(reading: Reading, composition: Composition, result: Resul
                 if step.rows_in and not step.rows_out
             ]
             splits[split] = manifest.describe_split(rows, reading.bad.count(name, split))
+            if dataset.source.own and (problem := answerless(rows.rows)):
+                result.warnings.append(f"{name} {split}: {problem}")
             if dataset.source.own and (repeats := repeated_rows(rows.rows)):
                 splits[split]["exact_duplicates"] = len(repeats)
                 shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])

@@ -48,9 +48,7 @@ def swap_rows(
         refused = sum((done.refused for done in swaps.values()), Counter[Refusal]())
         why = _reasons(refused) or ("the share is less than one row" if rows else f"there are no {split} rows")
         raise UserError(
-            f"--{option} {share:g}: nothing was swapped in {len(rows):,} rows ({why})",
-            remedy="drop it, raise the share, name a model that proposes answers (--swap-model), or build data whose "
-            "answers are entities in the context, such as habit",
+            f"--{option} {share:g}: nothing was swapped in {len(rows):,} rows ({why})", remedy=_remedy(refused)
         )
     if split == "test":
         composition.rows["test"] = found
@@ -88,6 +86,18 @@ def too_few_conflicts(options: BuildOptions, composition: Composition) -> list[s
             remedy = f"{ENOUGH_ROWS} are needed to compare by subset: more test rows (a larger `test`){by_share}"
             found.append(f"{name} test: {count} conflict row{'s' * (count > 1)}; {remedy}")
     return found
+
+
+def _remedy(refused: Counter[Refusal]) -> str:
+    if refused and set(refused) == {Refusal.ABSENT}:
+        return (
+            "drop it, check the columns, or shorten the answers to words of their contexts: only those can be swapped"
+        )
+    raised = "" if refused else "raise the share, "
+    return (
+        f"drop it, {raised}name a model that proposes answers (--swap-model), or build data whose answers are "
+        "entities in the context, such as habit"
+    )
 
 
 def _reasons(refused: Counter[Refusal]) -> str:

@@ -16,7 +16,7 @@ from d2e_sft.config.recipe import ModelSection
 from d2e_sft.data.built import read_manifest, taggers
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
-from d2e_sft.util.terminal import filled
+from d2e_sft.util.terminal import filled, warn
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands.shared import FILE, PATH
@@ -40,6 +40,7 @@ _RECIPE, _MODEL = "smollm2-135m-mini", ModelSection.model_fields["name"].default
     type=click.Choice(["float32", "bfloat16", "float16", "auto"]),
     help="Data type of its weights. [default: as in its recipe, else float32]",
 )
+@click.option("--skip-bad", is_flag=True, help="Leave bad rows of a description's files out, and count them.")
 @click.option("--html", metavar="FILE", type=FILE, help="Write a page.")
 @click.option("--json", "json_file", metavar="FILE", type=FILE, help="Write all numbers.")
 @click.option(
@@ -54,6 +55,7 @@ def diagnose(
     model: str | None,
     max_samples: int | None,
     dtype: str | None,
+    skip_bad: bool,
     html: Path | None,
     json_file: Path | None,
     tokenizer: str,
@@ -82,7 +84,7 @@ def diagnose(
         if value is not None and model is None:
             raise UserError(f"{option} {value} without --model; no model is asked", "add --model NAME, or drop it")
     require_sklearn("the accuracy of the question alone")
-    found = _read(data)
+    found = _read(data, skip_bad=skip_bad)
     samples = [one for one in found.samples if one.split == "train"] or found.samples
     tests = [is_swapped(one) for one in found.samples if one.split == "test"]
     lengths = compute_stats([SampleSet(found.name, samples)], tokenizer=tokenizer, seed=seed)
@@ -114,14 +116,20 @@ def diagnose(
         click.echo(f"wrote {html}")
 
 
-def _read(data: Path) -> SampleSet:
+def _read(data: Path, *, skip_bad: bool) -> SampleSet:
     """The rows of a build or a file, or of a description, which is built in a temporary folder."""
     if not data.is_dir() and (remedy := how_to_describe(str(data))) and data.suffix not in (".parquet", ".jsonl"):
         raise UserError(f"{data}: a file of rows; expected a build, EventSample rows or a description", remedy)
     if not is_own(str(data)):
+        if skip_bad:
+            raise UserError(f"--skip-bad: {data} is no description of own data; rows are read as they are", "drop it")
         return read_set(data)
     with tempfile.TemporaryDirectory() as folder:
-        build(BuildOptions([str(data)], out=Path(folder)))
+        built = build(BuildOptions([str(data)], out=Path(folder), skip_bad=skip_bad))
+        if bad := sum(
+            split["bad_rows"] for one in built.manifest["datasets"].values() for split in one["splits"].values()
+        ):
+            warn(f"{data}: {bad:,} bad rows are left out")
         return SampleSet(data.stem, read_set(Path(folder)).samples)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.raw.source import SPLITS
+from data_builders.sources.filters import has_answer
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,16 @@ def files_of(path: Path, splits: Collection[Split] = SPLITS) -> list[Path]:
             remedy="name the folder given to `d2e data build --out`, or a .parquet or .jsonl file of EventSample rows",
         )
     return found
+
+
+def answerless(rows: Sequence[EventSample]) -> str:
+    """Return a warning if most free answers are not in their contexts, or ""; empty contexts are not counted."""
+    read = [row for row in rows if row.format in ("qa", "chat") and row.context.strip()]
+    lacking = [row.id for row in read if not has_answer(row)]
+    if 2 * len(lacking) <= len(read):
+        return ""
+    what = f"{len(lacking):,} of {len(read):,} contexts lack their answer (the first: {lacking[0]})"
+    return f"{what}; such rows teach to answer from memory: are the columns right?"
 
 
 def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:

@@ -22,6 +22,8 @@ EXAMPLE = """\
     relation: causal
     columns: {context: passage, question: query, answer: label}"""
 
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+
 
 def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
     """Read and check a description.
@@ -56,7 +58,8 @@ def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
 def check_file(file: Path, key: str = "") -> None:
     """Raise UserError unless the file exists and has a known ending; `key` goes before the messages."""
     if ending_of(file.name) not in ENDINGS or file.name.lower().endswith(".parquet.gz"):
-        raise UserError(f"{key}got {str(file)!r}; expected a file that ends in {', '.join(ENDINGS)}")
+        remedy = "save the sheet as CSV (UTF-8), and name that file" if ending_of(file.name) in _SHEETS else None
+        raise UserError(f"{key}got {str(file)!r}; expected a file that ends in {', '.join(ENDINGS)}", remedy)
     if not file.is_file():
         there = [found.name for found in file.parent.iterdir()] if file.parent.is_dir() else []
         remedy = "paths are relative to the folder of the description" if key else None

@@ -112,6 +112,8 @@ def _read(spec: OwnSpec, job: Job) -> dict[Split, Samples]:
 def _draw(parser: RowParser, job: Job, rows: Samples) -> dict[Split, Samples]:
     """Return the rows of train and of the splits that are a share of it."""
     spec, everything = parser.spec, rows.rows
+    if spec.shares and not everything and not job.bad.entries:
+        raise UserError(f"{job.files['train'].path}: no rows; expected some to divide", "add rows under the header")
     parts: dict[Split, Samples] = {"train": rows}
     for split, share in spec.shares.items():
         drawn = _of_whole_contexts(rows.rows, round(share * len(everything)), job, split)
@@ -121,7 +123,7 @@ def _draw(parser: RowParser, job: Job, rows: Samples) -> dict[Split, Samples]:
         parts[split].keep("share of train", reason, moved)
         taken = {row.meta["line"] for row in drawn}
         rows.keep(f"not drawn for {split}", reason, [row for row in rows.rows if row.meta["line"] not in taken])
-    if spec.shares and not all(part.rows for part in parts.values()):
+    if spec.shares and everything and not all(part.rows for part in parts.values()):
         contexts = len({_kept_together(row) for row in everything})
         sizes = ", ".join(f"{split} {len(parts[split].rows):,}" for split in (*spec.shares, "train"))
         raise UserError(

@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import most_unpacked
-from data_builders.raw.decoding import BROKEN_GZIP, GZIP_ERRORS, check_is_data, damaged, decode_json, open_bytes
+from data_builders.raw.decoding import (
+    AS_UTF8,
+    BROKEN_GZIP,
+    GZIP_ERRORS,
+    check_is_data,
+    damaged,
+    decode_json,
+    open_bytes,
+)
 from data_builders.raw.row import BYTE_ORDER_MARK, Flaw, cut, shown
 
 csv.field_size_limit(2**31 - 1)  # the default of 131,072 characters refuses long passages
@@ -28,9 +36,16 @@ class FileContents:
     own_spec: str
     suggest: Callable[[Sequence[str]], str] | None
 
-    def _error(self, problem: str) -> UserError:
+    def _error(self, problem: str, remedy: str = "") -> UserError:
         """Return the error of a damaged file."""
-        return UserError(f"{self.path}{problem}", remedy=damaged(own=bool(self.own_spec)))
+        return UserError(f"{self.path}{problem}", remedy=remedy or damaged(own=bool(self.own_spec)))
+
+    def _name_delimiter(self, header: str) -> str:
+        """Return the remedy for a header without the expected delimiter; "" if it has no other, or is published."""
+        other = next((mark for mark in ";\t|," if mark in header), "")
+        return f"name the delimiter in {self.own_spec}, perhaps `delimiter: {json.dumps(other)}`" * bool(
+            other and self.own_spec
+        )
 
     def _byte_lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield lines as bytes, since only "\\n" ends a row and a wrong encoding needs its line number."""
@@ -55,7 +70,7 @@ class FileContents:
             return content.decode("utf-8").lstrip(BYTE_ORDER_MARK)
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            raise self._error(f", line {line}: not UTF-8 text ({error})") from None
+            raise self._error(f", line {line}: not UTF-8 text ({error})", AS_UTF8 if self.own_spec else "") from None
 
     def _json(self, kind: type[list[Any]] | type[dict[str, Any]]) -> tuple[str, Any]:
         """Return the text of a file that is one JSON array or object, and its value."""
@@ -78,7 +93,8 @@ class FileContents:
     ) -> Iterator[tuple[int, dict[str, Any], str]]:
         """Yield (first line, cells by column, problem or "") of each row of a CSV file that is not blank."""
         # newline="\n" keeps carriage returns and Unicode line separators inside a text.
-        reader = csv.reader(io.StringIO(self._text(), newline="\n"), strict=True, delimiter=delimiter)
+        text = self._text()
+        reader = csv.reader(io.StringIO(text, newline="\n"), strict=True, delimiter=delimiter)
         header: list[str] = []
         start = 1
         try:
@@ -101,7 +117,9 @@ class FileContents:
                     problem = f"got {len(cells)} columns; expected {len(header)}: {', '.join(header)}"
                 yield line, named, problem
         except csv.Error as error:
-            raise self._error(f", line {start}: the CSV row that begins here breaks ({error})") from None
+            first = text.lstrip().partition("\n")[0]
+            remedy = "" if delimiter in first else self._name_delimiter(first)
+            raise self._error(f", line {start}: the CSV row that begins here breaks ({error})", remedy) from None
         if not header:
             raise self._error(f", line 1: no header; expected the columns {', '.join(columns)}")
 
@@ -131,7 +149,7 @@ class FileContents:
             if self.own_spec:
                 remedy = f"name the file's own column under `columns:` in {self.own_spec}"
                 remedy += f", perhaps\n    {self.suggest(header)}" if self.suggest else ""
-                if len(header) == 1 and (other := next((mark for mark in ";\t|," if mark in header[0]), "")):
-                    remedy = f"name the delimiter in {self.own_spec}, perhaps `delimiter: {json.dumps(other)}`"
+                if len(header) == 1:
+                    remedy = self._name_delimiter(header[0]) or remedy
             found = cut(", ".join(map(repr, header)))
             raise UserError(f"{self.path}{place}: column {name!r} is {how}; found {found}.{hint}", remedy)

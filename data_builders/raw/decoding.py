@@ -19,6 +19,7 @@ _MOST_DIGITS = 4_300  # Python refuses to convert longer numbers; no dataset has
 _TOO_LONG = f"a number has {{:,}} digits; expected at most {_MOST_DIGITS:,}"
 _GZIP_MARK = b"\x1f\x8b"
 BROKEN_GZIP = "the gzip data ends or breaks here"
+AS_UTF8 = "save it as UTF-8 text"
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 _MARKUP_COMMENTS = re.compile(rb"\A(\s|<!--.*?(-->|\Z))*", re.DOTALL)
 _BETWEEN_ITEMS = re.compile(r"[\s,]*")
@@ -70,7 +71,7 @@ def check_is_data(path: Path, *, own: bool = False) -> None:
     found = begun.decode("utf-8", errors="replace")
     # UTF-16, with or without its mark: every second byte of a text in Latin letters is zero.
     if not what and start.count(0) * 4 > len(start):
-        what, remedy = "UTF-16 text or binary data", "save it as UTF-8 text"
+        what, remedy = "UTF-16 text or binary data", AS_UTF8
         found = start.decode("utf-16-be" if start[:1] in (b"\xfe", b"\0") else "utf-16-le", errors="replace")
     if what:
         raise UserError(
@@ -84,7 +85,7 @@ def problem_of_line(raw: bytes, text: str) -> str:
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return f"not UTF-8 text ({error})"
+        return f"not UTF-8 text ({error}); {AS_UTF8}"
     for char, name in (("\0", "NUL byte"), ("\r", "carriage return")):
         if char in text:
             return f"a {name} at column {text.index(char) + 1:,}; expected UTF-8 text with line feeds between lines"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from d2e_sft.config.lookup import bundled_models, bundled_recipes
+from d2e_sft.config.recipe import load_recipe
 from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, is_builtin_here, offer_builtin
 from d2e_sft.model.storage.folder import ADAPTER_CONFIG, resolve_name
 from d2e_sft.model.storage.network import why_silent
@@ -26,11 +28,13 @@ def find_model(name: str) -> str:
     If the Hub does not answer, `HF_HUB_OFFLINE` is set for this process and those that it starts.
 
     Raises:
-        UserError: as `resolve_name`; or the Hub does not answer or is not asked, and its cache lacks the model.
+        UserError: as `resolve_name`; or the name is a recipe's; or the Hub does not answer or is not asked, and its
+            cache lacks the model.
     """
     source = resolve_name(name)
     if Path(source).is_dir():
         return source
+    _refuse_recipe(name)
     from huggingface_hub import constants
 
     address = constants.ENDPOINT
@@ -50,6 +54,12 @@ def check_model(name: str) -> None:
     """Check, without torch, that a model is here or can be asked for; UserError as `find_model`."""
     if name != BUILTIN or not is_builtin_here():  # which is converted on its first use
         find_model(name)
+
+
+def _refuse_recipe(name: str) -> None:
+    if name in (*bundled_models(), *bundled_recipes()) and (base := load_recipe(name).model.name) != name:
+        remedy = f"name its base, {base}, or the folder of a run that was trained with it"
+        raise UserError(f"model {name!r}: is a recipe, not a model", remedy)
 
 
 def _is_cached(source: str) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from d2e_sft import cli
 from d2e_sft.train import launch
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.paths import ROOT, bundled, cache_dir, claim_packages, safe_environment
+from d2e_sft.util.paths import ROOT, bundled, cache_dir, claim_packages, nearest_path, safe_environment
 from eval.sweep.run import run_process
 
 _HELP = ["-m", "d2e_sft.cli", "score", "--help"]  # of a verb of `eval`
@@ -69,6 +69,15 @@ def test_a_clone_that_is_not_installed_stays_on_the_path_and_comes_last(monkeypa
     assert safe_environment(made) == made
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(ROOT)])
     assert safe_environment({}) == {"PYTHONSAFEPATH": "1"}
+
+
+def test_a_path_with_one_misspelt_part_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "old").mkdir(parents=True)
+    (tmp_path / "mine" / "train.parquet").touch()
+    for given in ("mien/train.parquet", "mine/trian.parquet"):
+        assert nearest_path(tmp_path / given) == f" Did you mean {str(tmp_path / 'mine' / 'train.parquet')!r}?"
+    for given in ("mien/dev.parquet", "other/train.parquet", "mine/train.parquet/x"):
+        assert nearest_path(tmp_path / given) == ""
 
 
 def test_the_cache_and_what_travels_with_the_package_are_found(

@@ -78,6 +78,13 @@ def test_swapped_rows_stay_marked_as_own_data_and_are_not_to_be_swapped_again(tm
         assert [row.meta.get("swapped") for row in after] == marks
 
 
+def test_bad_rows_of_a_description_are_left_out_if_asked(tmp_path: Path) -> None:
+    spec = write(tmp_path, mine_csv=ROWS + "Why?,,A b.\n", mine_yaml=SPEC)
+    assert "add --skip-bad" in refusal_of("data", "diagnose", spec)
+    assert "With 16 training rows" in output_of("data", "diagnose", spec, "--skip-bad")
+    assert "is no description" in refusal_of("data", "diagnose", tmp_path / "mine", "--skip-bad")
+
+
 def test_rows_without_a_description_are_told_how_to_get_one(tmp_path: Path) -> None:
     write(tmp_path, mine_csv=ROWS)
     assert "describe it in a file such as mine.yaml" in refusal_of("data", "diagnose", tmp_path / "mine.csv")

@@ -67,6 +67,7 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path, ending:
         (QA + TAGS, QA_ROWS, "column 'kind' is missing"),
         (QA + "test: 0.5\n", "context,question,answer\n" + "".join(f"A b.,Why {n}?,a\n" for n in range(4)),
          "4 rows with 1 different contexts cannot be divided as requested (test 0, train 4)"),
+        (QA + "test: 0.5\n", "context,question,answer\n", "mine.csv: no rows; expected some to divide"),
         (QA, "", "mine.csv: the file is empty; expected data"),
         (QA, "context,question,answer\n" * 2 + "a,b,c\n", "line 2: repeats the header"),
         (QA, "passage,query,label\na,b,c\n", "columns: {context: passage, question: query, answer: label}"),
@@ -83,8 +84,10 @@ def test_a_bad_row_is_named_with_file_line_column_and_value(
 
 def test_another_delimiter_is_asked_for_and_then_read(tmp_path: Path) -> None:
     rows = QA_ROWS.replace('"', "").replace(",", ";").replace("fell;", "fell,")
-    spec = write(tmp_path, mine_yaml=QA, mine_csv=rows)
-    assert 'perhaps `delimiter: ";"`' in str(error_of(spec).remedy)
+    quoted = "\n".join(";".join(f'"{cell}"' for cell in line.split(";")) for line in rows.splitlines())
+    for content in (quoted, rows):
+        spec = write(tmp_path, mine_yaml=QA, mine_csv=content)
+        assert 'perhaps `delimiter: ";"`' in str(error_of(spec).remedy)
     assert rows_of(write(tmp_path, mine_yaml=QA + 'delimiter: ";"\n'))[0].answers == ["rain fell"]
 
 

@@ -30,6 +30,7 @@ from tests.data_builders.own_rows import QA, QA_ROWS, error_of, write
         (QA + "test: ./mine.csv", "test: './mine.csv' is also the file of train; expected a file for each split"),
         (QA.replace("mine.csv", "mine.parquet.gz"), "mine.parquet.gz'; expected a file that ends in"),
         (QA + "test: mine.xlsx", "mine.xlsx'; expected a file that ends in .csv, .tsv, .jsonl"),
+        (QA + " columns: {a\n", "not a YAML file (line 4, column 9: mapping values are not allowed here)"),
         (QA + "test: mime.csv", "mime.csv: no such file. Did you mean 'mine.csv'?"),
         (QA + "labels: {a: positive}", "labels: not used for format qa; drop it"),
         (QA.replace("qa", "nli") + "labels: {entailment: true}",

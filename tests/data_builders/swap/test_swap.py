@@ -145,6 +145,15 @@ def test_frequent_answers_that_were_never_swapped_are_named(tmp_path: Path) -> N
     ]
 
 
+def test_contexts_that_lack_their_answers_are_told_and_cannot_be_swapped(tmp_path: Path) -> None:
+    rows = _habit_of_one_length(8, "the shed").replace(",the ", ",in the ")
+    path = write(tmp_path, mine_csv=rows.replace(" is kept in", " is kept near"), mine_yaml=QA)
+    [warning] = build(BuildOptions([str(path)], tmp_path / "out")).warnings
+    assert warning.startswith("mine train: 8 of 8 contexts lack their answer (the first: mine-train-2)")
+    with pytest.raises(UserError, match=r"8 the context lacks the answer\)\n  remedy: drop it, check the columns"):
+        build(BuildOptions([str(path)], tmp_path / "swapped", swap=0.5))
+
+
 def test_the_seed_decides_what_is_swapped(tmp_path: Path, habit: tuple[Built, Built, Path]) -> None:
     settings = ["train_samples=200", "test_samples=20", "strength=0.95", "seed=0"]
     assert build_splits(tmp_path / "again", "habit", *settings, swap=0.5) == habit[1]
