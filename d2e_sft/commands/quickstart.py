@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.paths import refuse_no_place
 from d2e_sft.util.terminal import say
 
 # The habit task of docs/explanation/evidence.md with fewer and shorter stories, for two cores. With this seed the runs
@@ -72,10 +74,23 @@ def steps(folder: Path, seed: int | None = None) -> list[list[str]]:
     ]
 
 
+def check_folder(out: Path, *, overwrite: bool) -> None:
+    """Raise UserError for a folder with files that no quickstart wrote, and for a run in it without `overwrite`."""
+    remedy = "name another folder with --out"
+    refuse_no_place(out, str(out), "the results", remedy)
+    held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if others := [name for name in held if name[0] != "." and name not in {*_DATA, *_RUNS, "base", "report.html"}]:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise UserError(f"{out}: contains {', '.join(others[:3])}{more}, which no quickstart wrote", remedy)
+    if held and not overwrite:
+        raise UserError(f"{out}: already contains a quickstart", f"{remedy}, or add --overwrite to run it again")
+
+
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/quickstart"), show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), help="Another draw of the stories and of the training.")
-def quickstart(out: Path, seed: int | None) -> None:
+@click.option("--overwrite", is_flag=True, help="Run again over the quickstart in the folder.")
+def quickstart(out: Path, seed: int | None, overwrite: bool) -> None:
     """Train SmolLM2-135M in three ways on a task where habit pays off, and test which of them use the context.
 
     The ways are plain SFT, D²E-SFT as published, and plain SFT on data whose answers are swapped until habit gives no
@@ -87,6 +102,7 @@ def quickstart(out: Path, seed: int | None) -> None:
     from d2e_sft.cli import run
     from d2e_sft.model.loading import keeping_models
 
+    check_folder(out, overwrite=overwrite)
     started = time.perf_counter()
     with keeping_models():
         for arguments in steps(out, seed):

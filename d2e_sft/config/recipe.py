@@ -30,6 +30,7 @@ from d2e_sft.config.sections import (  # noqa: F401  (the same)
     Precision,
     Quantization,
     TrainSection,
+    fit_micro_batch,
 )
 from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean, shortened
 from d2e_sft.util.files import load_yaml, write_whole
@@ -122,6 +123,9 @@ def load_recipe(recipe: str | Path | RecipeSource, overrides: Iterable[str] = ()
     if ("d2e", "objective") in overridden and isinstance(before, dict):
         content["d2e"] = _without_options_of(before, content["d2e"], overridden)
     content = {section: {} if value is None else value for section, value in content.items()}
+    if isinstance(content.get("train"), dict):
+        given = [*(own.get("train") or {} for _, own in layers), [key for keys in overridden for key in keys[1:2]]]
+        content["train"] = fit_micro_batch(content["train"], given)
 
     def describe(item: Mapping[str, Any]) -> str:
         keys = tuple(map(str, item["loc"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -123,7 +124,7 @@ class TrainSection(Section):
     batch_size: int = Field(default=64, ge=1)
     """Global batch: samples per optimiser step, over all processes and micro-batches."""
     per_device_train_batch_size: int = Field(default=8, ge=1)
-    """Micro-batch size: samples per forward pass on one process; `train.batch_size` must be a multiple of it."""
+    """Micro-batch size: samples per forward pass on one process; smaller if only a `train.batch_size` is set that is no multiple."""
     per_device_eval_batch_size: int | None = Field(default=None, ge=1)
     """Samples per forward pass in evaluations; null uses `train.per_device_train_batch_size`."""
     micro_batch_tokens: int | None = Field(default=None, ge=8)
@@ -201,6 +202,30 @@ class TrainSection(Section):
         if self.fp16:
             return "float16"
         return "auto" if self.bf16 is None else "bfloat16" if self.bf16 else "float32"
+
+
+def fitting_micro_batch(batch_size: int, at_most: int) -> int:
+    """The largest micro-batch that splits a batch into equal parts."""
+    return max(size for size in range(1, at_most + 1) if batch_size % size == 0)
+
+
+def fit_micro_batch(train: dict[str, Any], given: Sequence[Collection[str]]) -> dict[str, Any]:
+    """Make the micro-batch smaller where it was set before a batch that it does not divide, or not at all.
+
+    Args:
+        train: the values of the section `train`.
+        given: the keys that each file and then the command line set.
+    """
+    batch, size = "batch_size", "per_device_train_batch_size"
+    last = {key: max((place for place, keys in enumerate(given) if key in keys), default=-1) for key in (batch, size)}
+    values = [train.get(key, TrainSection.model_fields[key].default) for key in (batch, size)]
+    if (
+        last[batch] <= last[size]
+        or train.get("micro_batch_tokens") is not None
+        or not all(type(value) is int and value > 0 for value in values)
+    ):
+        return train
+    return {**train, size: fitting_micro_batch(*values)} if values[0] % values[1] else train
 
 
 class EvalSection(Section):

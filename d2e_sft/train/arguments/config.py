@@ -17,7 +17,7 @@ from transformers.utils import is_liger_kernel_available
 from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
-from d2e_sft.config.sections import TrainSection
+from d2e_sft.config.sections import TrainSection, fitting_micro_batch
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.names import check_names, taken_over
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps
@@ -84,7 +84,8 @@ class D2EConfig(_Keys):
 
     Args:
         batch_size: global batch; `gradient_accumulation_steps` follows from it. An explicit
-            `gradient_accumulation_steps` determines the global batch instead.
+            `gradient_accumulation_steps` determines the global batch instead. Without
+            `per_device_train_batch_size`, a micro-batch is the largest divisor of a process's share up to 8.
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`.
         objective … bias_model: the section `d2e`; None is the objective's own default.
@@ -111,6 +112,7 @@ class D2EConfig(_Keys):
     def __new__(cls, *args: Any, **given: Any) -> Self:
         check_names("D2EConfig", given, [one.name for one in fields(cls) if one.init])
         made: Self = super().__new__(cls)
+        made.fits_micro_batch = "per_device_train_batch_size" not in given
         return made
 
     def __post_init__(self: Any) -> None:
@@ -192,6 +194,10 @@ class D2EConfig(_Keys):
     def _share_batch(self: Any) -> None:
         """Split the global batch over processes, and set transformers' arguments accordingly."""
         size, processes = self.per_device_train_batch_size, self.world_size
+        share = self.batch_size // processes
+        fits = self.fits_micro_batch and self.gradient_accumulation_steps is None and not loads_whole_steps(self)
+        if fits and share and share % size:
+            size = self.per_device_train_batch_size = fitting_micro_batch(share, size)
         self.per_device_eval_batch_size = self.per_device_eval_batch_size or size
         if self.gradient_accumulation_steps is not None:
             self.batch_size = size * self.gradient_accumulation_steps * processes

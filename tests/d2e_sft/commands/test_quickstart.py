@@ -11,7 +11,7 @@ import torch
 from d2e_sft import cli
 from d2e_sft.commands.quickstart import steps
 from d2e_sft.model.loading import keeping_models
-from tests.command import d2e, finish, output_of, start
+from tests.command import d2e, finish, output_of, refusal_of, start
 from tests.factories import write_recipe
 
 KEYS = ("train.output_dir", "data.train")
@@ -65,6 +65,18 @@ def test_steps_are_printed_and_run_in_their_order(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else ran.append(list(words)))
     assert output_of("quickstart", "--out", tmp_path).count("$ d2e ") == len(ran)
     assert ran == steps(tmp_path)
+
+
+def test_a_folder_of_something_else_and_a_run_without_overwrite_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = cli.run
+    monkeypatch.setattr(cli, "run", lambda words: run(words) if words[0] == "quickstart" else None)
+    (tmp_path / "habit").mkdir()
+    assert "--overwrite" in refusal_of("quickstart", "--out", tmp_path)
+    assert "quickstart finished" in output_of("quickstart", "--out", tmp_path, "--overwrite")
+    (tmp_path / "manifest.json").write_text("{}")
+    assert "manifest.json, which no quickstart wrote" in refusal_of("quickstart", "--out", tmp_path, "--overwrite")
 
 
 def test_one_process_leaves_what_a_process_for_each_command_leaves(world: Path, tmp_path: Path) -> None:

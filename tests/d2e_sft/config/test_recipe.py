@@ -71,6 +71,28 @@ def test_a_wrong_override_is_explained(recipe_file: Path, override: str, said: s
         load_recipe(recipe_file, [override])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "micro_batch"),
+    [
+        (["train.batch_size=4"], 4),
+        (["train.batch_size=30"], 6),
+        (["train.batch_size=13"], 1),
+        (["train.batch_size=24"], 8),
+        (["train.batch_size=4", "train.per_device_train_batch_size=2"], 2),
+        (["train.batch_size=4", "train.micro_batch_tokens=64"], 8),
+        (["train.batch_size=4", "train.per_device_train_batch_size=8"], None),
+    ],
+)
+def test_a_batch_alone_makes_micro_batches_that_divide_it(
+    recipe_file: Path, overrides: list[str], micro_batch: int | None
+) -> None:
+    if micro_batch is None:
+        with pytest.raises(UserError, match="is not a multiple of"):
+            load_recipe(recipe_file, overrides)
+    else:
+        assert load_recipe(recipe_file, overrides).train.per_device_train_batch_size == micro_batch
+
+
 def test_the_best_model_must_be_evaluated_and_saved(recipe_file: Path) -> None:
     changes = ["data.dev=dev.parquet", "train.load_best_model_at_end=true", "train.eval_steps=2"]
     for saved in ("null", "3"):

@@ -138,7 +138,7 @@ def test_words_choose_values_of_axes(tmp_path: Path) -> None:
         ("", ["model.name='a,b"], "separated by single commas"),
         ("", ["model.name=a/b,a:b"], "'name=a-b': is that of two points"),
         ("", ["eval.max_samples=10,20"], "changes how a model is scored"),
-        ("", ["train.batch_size=8,9"], "train.batch_size=9 is not a multiple"),
+        ("", ["train.per_device_train_batch_size=8,9"], "multiple of train.per_device_train_batch_size=9"),
         ("", [], "without an axis"),
         (NAMED, ["sfd"], "'sfd': neither a run of the sweep nor an override. Did you mean 'sft'"),
         (PROBED, ["wey=sft"], "axis 'wey': unknown; expected one of seed, strength, data, way. Did you mean 'way'"),
