@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,6 +175,10 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     sources: dict[str, Source] = {}
     for name in names:
         source = own_source(name) or SOURCES.get(name)
+        if source is None and os.sep in name:
+            raise UserError(
+                f"{name}: no such file or folder", remedy="build it with d2e data build, or name a dataset"
+            )
         if source is None:
             raise UserError(
                 f"unknown dataset {name!r}; expected some of {', '.join(SOURCES)}, or a .yaml file that describes own "

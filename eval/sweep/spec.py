@@ -36,6 +36,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.files import load_yaml
+from d2e_sft.util.paths import bundled
 from eval.sweep.parts import Evaluation, Expected, PaperTableOf, Part, Probe, ReportOf, Value
 
 RUN, SEED = "run", "seed"
@@ -131,6 +132,9 @@ def read_spec(name: str, scale: str | None = None) -> SweepSpec:
     UserError if its runs or axes are not valid, or it has no such scale.
     """
     content: Any = None
+    ours = bundled("launch") / name.removeprefix("launch/")
+    if not Path(name).is_file() and name.startswith("launch/") and ours.is_file():  # outside the clone
+        name = str(ours)
     if Path(name).is_file():
         with suppress(yaml.YAMLError, ValueError):  # reading it as a recipe reports what is wrong
             content = load_yaml(Path(name).read_text(encoding="utf-8"), texts_only=True)

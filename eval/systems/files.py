@@ -14,6 +14,7 @@ from d2e_sft.util.errors import UserError, describe_validation_error, did_you_me
 from d2e_sft.util.files import object_with_unique_keys
 
 _DAMAGED = "the file is damaged or of another kind: download or write it again"
+_NO_LINES = "write one JSON object a line (.jsonl), or CSV (.csv)"
 Text = Annotated[str, StringConstraints(pattern=r"\S")]  # not empty
 
 
@@ -34,7 +35,8 @@ def read_json_lines(path: Path, schema: Any = dict[str, Any]) -> Iterator[tuple[
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         place = f"{path}, line {number}"
         if line.strip():
-            yield place, checked(schema, _decoded(line, place), place)
+            value = _decoded(line, place, _NO_LINES)
+            yield place, checked(schema, value, place, _DAMAGED if isinstance(value, dict) else _NO_LINES)
 
 
 def read_unique(lines: Iterable[tuple[str, Any]], key: str) -> dict[str, Any]:
@@ -53,12 +55,21 @@ def json_lines(rows: Iterable[Any]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def checked(schema: Any, value: Any, place: str) -> Any:
+def checked(schema: Any, value: Any, place: str, remedy: str = _DAMAGED) -> Any:
     """Return the value as the schema's type; UserError if it does not fit, with place, field and value."""
     try:
         return _adapter(schema).validate_python(value)
     except ValidationError as error:
-        raise UserError(f"{place}: {describe_validation_error(error)}", remedy=_DAMAGED) from None
+        raise NotFittingError(place, error, remedy) from None
+
+
+class NotFittingError(UserError):
+    """A value does not fit its schema: `fields` of the value, `is_choice` if each expects one of some values."""
+
+    def __init__(self, place: str, error: ValidationError, remedy: str) -> None:
+        super().__init__(f"{place}: {describe_validation_error(error)}", remedy)
+        self.fields = [str(one["loc"][0]) for one in error.errors() if one["loc"]]
+        self.is_choice = all(one["type"] == "literal_error" for one in error.errors())
 
 
 @cache
@@ -97,14 +108,14 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-def _decoded(text: str, place: str) -> Any:
+def _decoded(text: str, place: str, remedy: str = _DAMAGED) -> Any:
     try:
         return json.loads(text, object_pairs_hook=object_with_unique_keys)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}: {error.msg}; the text begins with {text[:60]!r}"
-        raise UserError(f"{place}: not JSON ({where})", remedy=_DAMAGED) from None
+        raise UserError(f"{place}: not JSON ({where})", remedy) from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: not sound JSON ({error})", remedy=_DAMAGED) from None
+        raise UserError(f"{place}: not sound JSON ({error})", remedy) from None
 
 
 _SHOWN = 8

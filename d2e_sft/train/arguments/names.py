@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, did_you_mean, shortened
 
 _ROWS = "give rows with `question`, `answer` and `context`, or with `messages`"
 _TEXT = f"a text has no context that a view can leave out; {_ROWS}"
@@ -51,8 +51,12 @@ def check_names(of: str, given: Mapping[str, Any], known: Iterable[str]) -> None
         if name in known:
             continue
         if name in _INSTEAD:
-            raise UserError(f"{of}: {name}={given[name]!r:.40} is not supported", _INSTEAD[name])
+            raise UserError(f"{of}: {name}={_shown(given[name])} is not supported", _INSTEAD[name])
         raise UserError(f"{of}: has no argument {name}.{did_you_mean(name, known)}")
+
+
+def _shown(value: Any) -> str:
+    return str(getattr(value, "__name__", "")) or shortened(value, 40)
 
 
 def taken_over(args: Any, known: Iterable[str]) -> dict[str, Any]:

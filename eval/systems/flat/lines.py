@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from d2e_sft.util.errors import UserError, shortened
-from eval.systems.files import Row, checked, json_lines, read_json_lines, read_text
+from eval.systems.files import NotFittingError, Row, checked, json_lines, read_json_lines, read_text
 
 Line = dict[str, Any]
 ENDINGS = (".jsonl", ".csv")
@@ -33,9 +33,22 @@ def is_flat(path: Path) -> bool:
 
 def read_lines(path: Path, schema: Any = dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield (place, checked fields) of each line; JSON lines unless named `.csv`; UserError if a line does not fit."""
-    if path.suffix.lower() != ".csv":
-        return read_json_lines(path, schema)
-    return ((place, checked(schema, row, place)) for place, row in _csv_lines(path))
+    lines = _csv_lines(path) if path.suffix.lower() == ".csv" else read_json_lines(path)
+    return ((place, _fitting(schema, row, place)) for place, row in lines)
+
+
+def _fitting(schema: Any, row: Line, place: str) -> Any:
+    """Like `checked`; an empty field that may not be empty is one that nobody filled in."""
+    try:
+        return checked(schema, row, place)
+    except NotFittingError as error:
+        if empty := [name for name in error.fields if row.get(name) == ""]:
+            raise UserError(
+                f"{place}: {', '.join(empty)}: not filled in", "fill the template in, then score it"
+            ) from None
+        if error.is_choice:
+            raise UserError(error.message, "write one of the expected values") from None
+        raise
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[str, Line]]:

@@ -46,6 +46,7 @@ def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["data/nosuch"], "data/nosuch: no such file or folder"),
         (["tracei"], "unknown dataset 'tracei'.*Did you mean 'tracie'"),
         (["cider", "--split", "train"], "cider: no row in train"),
         (["cider", "--id", "cider-test-nobody"], "--id: got 'cider-test-nobody'"),
