@@ -77,14 +77,18 @@ def record_data(recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, process
     return record
 
 
-def check_resumed_data(recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, processes: int) -> None:
+def check_resumed_data(
+    recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, processes: int, run: Path | None = None
+) -> None:
     """Compare the tokens of a resumed run with those it was begun with; UserError if they differ.
+
+    `run` is the folder where it began; None is the recipe's.
 
     Other package versions or another number of processes change only roundings (and the end of an epoch that does not
     divide evenly), so they trigger a warning.
     """
-    run, record = Path(recipe.train.output_dir), record_data(recipe, dataset, processes=processes)
-    before = _load(run)
+    run = Path(recipe.train.output_dir) if run is None else run
+    before, record = _load(run), record_data(recipe, dataset, processes=processes)
     if before.tokens_sha256 != record.tokens_sha256:
         samples = _line("samples", before.samples, record.samples)
         digests = _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256)

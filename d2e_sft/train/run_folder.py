@@ -81,10 +81,21 @@ def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise UserError("--resume and --overwrite exclude each other", "give one of them")
     if resume:
-        _check_resumable(recipe, run)
+        check_resumable(recipe, run)
     elif overwrite:
-        _refuse_to_clear(recipe, run)
-    elif any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", TRAINER_STATE)):
+        refuse_to_clear(recipe.model.name, recipe.data.train, run)
+    else:
+        refuse_run(run)
+
+
+def contains_run(run: Path) -> bool:
+    """Whether the folder contains a checkpoint, a model or the mark of a finished run."""
+    return any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", TRAINER_STATE))
+
+
+def refuse_run(run: Path) -> None:
+    """Raise UserError if the folder contains a run."""
+    if contains_run(run):
         raise UserError(
             f"{run}: already contains a run",
             remedy="continue it with --resume, start over with --overwrite, or choose another train.output_dir",
@@ -116,7 +127,8 @@ def resuming_point(run: Path) -> Path | None:
     return found
 
 
-def _check_resumable(recipe: Recipe, run: Path) -> None:
+def check_resumable(recipe: Recipe, run: Path) -> None:
+    """Raise UserError if the run has nothing to resume, or another recipe or other data than the given one."""
     begun = (run / RECIPE_FILE).is_file()
     checkpoints = checkpoints_of(run)
     finished = (run / TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
@@ -161,17 +173,17 @@ def clear_run(run: Path) -> None:
                 path.unlink()
 
 
-def _refuse_to_clear(recipe: Recipe, run: Path) -> None:
-    """Check that the folder to clear is a run, and contains neither the model nor the data of the new one."""
+def refuse_to_clear(model: str, data: str | None, run: Path) -> None:
+    """Raise UserError if the folder to clear is no run, or contains the model or the data of the new one."""
     strangers = run.is_dir() and any(path.name != LOCK_FILE for path in run.iterdir())
     if strangers and not (run / RECIPE_FILE).is_file():
         raise UserError(
             f"{run}: is not a run folder (it contains no {RECIPE_FILE}), so --overwrite would not clear it",
             remedy="choose an empty folder as train.output_dir",
         )
-    for key, value in (("model.name", recipe.model.name), ("data.train", recipe.data.train)):
-        path = Path(value)
-        if path.exists() and path.resolve().is_relative_to(run.resolve()):
+    for key, value in (("model.name", model), ("data.train", data)):
+        path = Path(value or "")
+        if value and path.exists() and path.resolve().is_relative_to(run.resolve()):
             raise UserError(
                 f"{key}={value!r}: is inside train.output_dir={str(run)!r}, which --overwrite would clear",
                 remedy="choose another train.output_dir",

@@ -26,6 +26,7 @@ from d2e_sft.model.micro_batch import may_leave_parameters_out, model_inputs
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.arguments.folder import prepare_folder
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.names import check_names
 from d2e_sft.train.arguments.record import RecordRun
@@ -116,13 +117,18 @@ class D2ETrainer(EvaluatingTrainer):
         self._metrics = ObjectiveMetrics(self.d2e, objective.weights, args.device)
         self.held_out = HeldOut(self.d2e, objective.weights, args.device)
         recorded = given.training is not None
-        record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe) if recorded else None
-        setup.add_callbacks(self, checkpoints, record)
+        self.record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe) if recorded else None
+        setup.add_callbacks(self, checkpoints, self.record)
 
-    def train(self, *args: Any, **options: Any) -> Any:
-        """Like transformers'; raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN."""
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+        """Like transformers', in a folder without a run unless it is resumed.
+
+        Raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN, or as `prepare_folder`.
+        """
+        if self.record is None or self.record.derives:  # d2e train has checked it
+            resume_from_checkpoint = prepare_folder(self, resume_from_checkpoint)
         with explaining_full_disk(self, Path(self.args.output_dir)):
-            return super().train(*args, **options)
+            return super().train(resume_from_checkpoint, *args, **options)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write model and tokenizer so that a kill leaves either a whole model or none; raises like `train`."""

@@ -68,6 +68,16 @@ def seal(folder: Path, files: Iterable[Path], depends_on: Mapping[str, Mapping[s
     write_whole(folder / SEAL_FILE, content.model_dump_json(indent=1) + "\n")
 
 
+def renew_seal(folder: Path, name: str) -> None:
+    """Replace the sum of a small file that was written again, if the folder has a seal that lists it."""
+    if not (folder / SEAL_FILE).is_file():
+        return
+    content = read_seal(folder)
+    if content.files.get(name) not in (None, found := _sum(folder / name)):
+        content.files[name] = found
+        write_whole(folder / SEAL_FILE, content.model_dump_json(indent=1) + "\n")
+
+
 def read_seal(folder: Path) -> Seal:
     """Return a folder's seal.
 

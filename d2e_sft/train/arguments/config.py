@@ -90,6 +90,7 @@ class D2EConfig(_Keys):
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`.
         objective … bias_model: the section `d2e`; None is the objective's own default.
         decoding_alpha: the key `eval.alpha`.
+        overwrite_output_dir: remove an earlier run in `output_dir` as training begins; otherwise it is refused.
         assistant_only_loss: as in TRL, train on all assistant turns of `messages`; otherwise on the last one.
         model_init_kwargs: for a model given by name: `dtype`, `attn_implementation`, `quantization_config`.
 
@@ -108,6 +109,7 @@ class D2EConfig(_Keys):
     ddp_backend: str | None = None
     model_init_kwargs: dict[str, Any] | None = None
     assistant_only_loss: bool = False
+    overwrite_output_dir: bool = False
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
         check_names("D2EConfig", given, [one.name for one in fields(cls) if one.init])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,11 +20,13 @@ from d2e_sft.data.built import taggers, tags_of_another
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.micro_batch import checkpointing_argument
+from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
 from d2e_sft.train.checks import loads_whole_steps
 from d2e_sft.train.data_record import DATA_FILE, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import describe_rows
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import say, warn
 
@@ -31,6 +36,7 @@ _WITHOUT_KEY = {
     *("gradient_accumulation_steps", "save_strategy", "eval_strategy", "run_name", "data_seed"),
     *("activation_checkpointing", "restore_callback_states_from_checkpoint", "dataloader_pin_memory", "ddp_backend"),
     *("disable_tqdm", "do_train", "do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs"),
+    "overwrite_output_dir",
     "assistant_only_loss",  # kept in the rows
 }
 _OF_ANY_ADAPTER = {
@@ -52,6 +58,8 @@ class RecordRun(TrainerCallback):
     Attributes:
         recipe: the run's.
         probe: its samples; None without one.
+        derives: whether the recipe is derived from the arguments: the training is called from Python.
+        given_file: the file of training rows, if they were given as one.
     """
 
     def __init__(self, trainer: Any, rows: Any, held_out: Any, probe: Any, recipe: Recipe | None) -> None:
@@ -59,7 +67,8 @@ class RecordRun(TrainerCallback):
         self.probe = None if probe is None else samples_of(probe, "probe_dataset")
         self.unsaid: list[str] = []
         self._written: dict[str, list[EventSample]] = {}
-        self._derives = recipe is None
+        self.derives = recipe is None
+        self.given_file = str(rows) if isinstance(rows, str | Path) else None
         self.recipe = recipe or self._derived(rows, held_out, probe)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -73,15 +82,29 @@ class RecordRun(TrainerCallback):
         data = record_data(recipe, inputs.training.dataset, processes=args.world_size)
         write_whole(run / DATA_FILE, data.model_dump_json(indent=2) + "\n")
         recipe.save(run)  # last: a folder with a recipe is a run that can be resumed
+        renew_seal(run, RECIPE_FILE)  # of a model that an earlier call saved here
         self._announce(len(inputs.training.dataset), args.world_size)
         if self.unsaid:
             say(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}")
         for tracker in trackers_with_tables(args.report_to):
             tracker.config.update({"recipe": recipe.model_dump()}, allow_val_change=True)
 
+    @contextmanager
+    def files_aside(self) -> Iterator[Recipe]:
+        """The recipe with files in a temporary folder: the rows given now, which a resumed run must have, too."""
+        recipe = self.recipe.model_copy(deep=True)
+        with TemporaryDirectory() as folder:
+            for name, samples in self._written.items():
+                write_samples(samples, Path(folder) / name)
+                setattr(recipe.data, name.partition("_")[0], str(Path(folder) / name))
+            try:
+                yield recipe
+            except UserError as error:
+                raise UserError(error.message.replace(f"{folder}{os.sep}", ""), error.remedy) from None
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the log history of a training from Python; `d2e train` does so after the model."""
-        if self._derives:
+        if self.derives:
             self.trainer.save_state()
 
     def _derived(self, rows: Any, held_out: Any, probe: Any) -> Recipe:
