@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.objectives import (
@@ -14,6 +14,7 @@ from d2e_sft.config.objectives import (
     PreferForm,
     View,
     ViewGradients,
+    check_form,
     check_name,
     is_own,
     spec_of,
@@ -51,7 +52,7 @@ class D2ESection(Section):
     """μ, the weight of the imagined view's cross entropy, in objectives that have one."""
     alpha_weight: Literal["agreement", "jsd"] = "agreement"
     """How the objective `weighted` weights α per token."""
-    prefer_form: PreferForm = "dpo"
+    prefer_form: Annotated[PreferForm, BeforeValidator(check_form)] = "dpo"
     """The loss of a pair in the objective `prefer`; orpo and simpo need no reference."""
     prefer_beta: float | None = Field(default=None, gt=0)
     """β of `prefer`; null takes 2 for simpo and 0.1 for the other forms."""

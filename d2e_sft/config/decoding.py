@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
+from d2e_sft.config.functions import refuse_function
 from d2e_sft.util.errors import UserError, did_you_mean
 
 # The decoders of `--decoder`, and their options with defaults; their formulas are in `d2e_sft/decoding/decoders.py`.
@@ -167,6 +168,7 @@ def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
     separated by `:`, in case a comma has another meaning.
     Raises UserError if there is no such decoder or option, or a value is out of range.
     """
+    refuse_function("decoder", text)
     words = str(text).split(":")
     count = next((place for place, word in enumerate(words) if place and "=" in word), len(words))
     if words[0] in DECODERS:

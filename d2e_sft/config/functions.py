@@ -11,6 +11,18 @@ from typing import Any
 from d2e_sft.util.errors import UserError, did_you_mean
 
 
+def refuse_function(what: str, given: Any) -> None:
+    """Raise UserError if a function is given in place of its name, `module:function`, which a run can record."""
+    if not callable(given):
+        return
+    named = getattr(given, "__qualname__", "")
+    name = f"{given.__module__}:{named}" if named.isidentifier() else "module:function"
+    raise UserError(
+        f"{what}: got the function {named or repr(given)}; expected its name",
+        f"pass {name!r} ('__main__:f' for a function f of the script itself), so that the run can record it",
+    )
+
+
 def load_function(name: str, role: str) -> Callable[..., Any]:
     """Import `function` from `module`, which may be in the working folder.
 

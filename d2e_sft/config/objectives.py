@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from d2e_sft.util.errors import did_you_mean
 
@@ -136,3 +136,10 @@ def check_name(name: str) -> str:
         f"d2e.objective={name}: no such objective.{did_you_mean(name, OBJECTIVES)} "
         f"Expected one of {known}, or your own function as module:function"
     )
+
+
+def check_form(form: Any) -> Any:
+    """Return the form of a preference; ValueError for TRL's other name of one."""
+    if form == "sigmoid":
+        raise ValueError(f"TRL's sigmoid is 'dpo' here. Expected one of {', '.join(get_args(PreferForm))}")
+    return form

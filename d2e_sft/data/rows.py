@@ -21,6 +21,7 @@ from d2e_sft.util.errors import UserError, did_you_mean
 
 _EXPECTED = "expected `question`, `answer` (or `answers`) and optionally `context`; or `messages`"
 _CHATS = ("messages", "conversations")
+_ASKED = ("question", "answer", "answers", "prompt", "chosen", *_CHATS)  # names of columns, not of sets
 _NOT_KNOWN = "(not known)"
 _USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "chosen", "loss"}
 
@@ -40,6 +41,10 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
     """
     if isinstance(rows, str | Path):
         return read_samples(rows)
+    if is_row(rows):
+        one = not all(isinstance(value, list) for value in rows.values()) or any(rows.get(key) for key in _CHATS)
+        got, remedy = ("one row", "put it in a list") if one else ("columns", "use datasets.Dataset.from_dict(rows)")
+        raise UserError(f"{name}: got {got} in a dict, {', '.join(map(str, rows))}; expected a list of rows", remedy)
     if isinstance(rows, Mapping):
         raise UserError(f"{name}: has the splits {', '.join(map(str, rows))}; expected one of them, {name}[...]")
     if not isinstance(rows, Iterable) or not hasattr(rows, "__len__"):
@@ -48,6 +53,7 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
             "file",
             remedy="read a stream with list(rows)",
         )
+    rows = [_plain(row) for row in rows]
     if not answered:
         rows = [_with_answer(row) if isinstance(row, Mapping) else row for row in rows]
     samples = [
@@ -59,6 +65,22 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
     if unused:
         print(f"{name}: unused columns: {', '.join(unused)}", file=sys.stderr)
     return samples
+
+
+def is_row(rows: Any) -> bool:
+    """Whether the dict is a row, or has a list for each column, instead of several sets of rows."""
+    if not isinstance(rows, Mapping) or not any(name in rows for name in _ASKED):
+        return False
+    return not any(hasattr(value, "column_names") for value in rows.values())
+
+
+def _plain(value: Any) -> Any:
+    """The value with lists and numbers in place of tensors and arrays, as `Dataset.with_format` gives them."""
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist()) if getattr(value, "shape", ()) else value.tolist()
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return {key: _plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
 def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
@@ -80,8 +102,8 @@ def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
         context, trained = str(given.get("context", "")), row.get("loss") or loss
         given |= _of_turns(turns, context, trained, chat or "prompt", where)
     else:
-        row = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
-        given |= _of_question(row, name, where)
+        named = {"question": prompt, "answer": completion, **row} if isinstance(prompt, str) else row
+        given |= _of_question(named, row, name, where)
         options = given.get("options") or []
         defaults["format"] = "qa" if not options else "scq" if len(given["answers"]) == 1 else "mcq"
     checked = check_row({**defaults, **given})
@@ -123,18 +145,23 @@ def _rejected(value: Any, chosen: Any, where: str) -> list[str]:
     return [last.content.strip()]
 
 
-def _of_question(row: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
+    """Question and answers of a row; `found` is the row with the user's own columns, for messages."""
     answers = row.get("answer") if row.get("answers") is None else row["answers"]
     if isinstance(answers, Mapping):  # SQuAD's, {"text": [...], "answer_start": [...]}
         answers = answers.get("text")
     for key, value in (("question", row.get("question")), ("answer", answers)):
-        if value is None:
-            raise UserError(
-                f"{where}: no `{key}`; it has {', '.join(map(str, row))}; {_EXPECTED}."
-                f"{did_you_mean(key, map(str, row))}",
-                remedy=f"rename the column, for example {name}.rename_column(OLD, {key!r})"
-                + "; answer_samples takes rows without answers" * (key == "answer"),
-            )
+        if value is not None:
+            continue
+        empty = next((one for one in (key, f"{key}s") if one in found), None)
+        hint = "; answer_samples takes rows without answers" * (key == "answer")
+        if empty is not None:
+            raise UserError(f"{where}: `{empty}` is None; expected text", f"fill it, or leave the row out{hint}")
+        raise UserError(
+            f"{where}: no `{key}`; it has {', '.join(map(str, found))}; {_EXPECTED}."
+            f"{did_you_mean(key, map(str, found))}",
+            remedy=f"rename the column, for example {name}.rename_column(OLD, {key!r}){hint}",
+        )
     return {"question": row["question"], "answers": [answers] if isinstance(answers, str) else answers}
 
 

@@ -59,7 +59,7 @@ def generate(
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
-    pairs = resolved(pairs, decoding)
+    pairs = resolved(pairs, decoding, model)
     answers: list[list[int]] = [[] for _ in pairs]
     batches = list(batches_of(pairs, budget_of(model, decoding), decoding.together))
     batch_of = {index: number for number, (indices, _) in enumerate(batches) for index in indices}
@@ -106,7 +106,7 @@ def stream_with_ends(
     `left` are indices of pairs that nobody waits for any longer; the caller adds them while the stream runs.
     """
     stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
-    pairs = resolved(pairs, decoding)
+    pairs = resolved(pairs, decoding, model)
     batches = [([*range(len(pairs))], Prefix(()))] if pairs else []
     yield from _decoded(model, pairs, decoding, stops, batches, left)
 
@@ -115,15 +115,18 @@ def generate_debiased(
     model: Any,
     originals: Sequence[Tokens],
     imagined: Sequence[Tokens] | None = None,
-    decoding: DecodingConfig = DecodingConfig(),
+    decoding: DecodingConfig | None = None,
     *,
     stop_ids: Sequence[int] | None = None,
 ) -> list[list[int]]:
     """Decode prompts given as two lists, as one batch; other arguments, result and errors are those of `generate`.
 
-    `imagined` is the prompt without its context for each original; None decodes all plainly.
+    `imagined` is the prompt without its context for each original; None decodes all plainly, unless `decoding` says
+    otherwise, which is then an error.
     """
     pairs = token_pairs(originals, imagined)
+    if decoding is None:
+        decoding = DecodingConfig(alpha=0.0) if imagined is None else DecodingConfig()
     return generate(model, pairs, replace(decoding, batch_size=max(len(pairs), 1)), stop_ids=stop_ids)
 
 

@@ -89,7 +89,7 @@ def score(
             "probability at all; expected 0",
             "score options without it",
         )
-    pairs = resolved(pairs, decoding)
+    pairs = resolved(pairs, decoding, model)
     answers = [[_Answer(pair, option) for option in pair.options] for pair in pairs]
     for index, options in enumerate(answers):
         if any(answer.scored < 1 for answer in options):

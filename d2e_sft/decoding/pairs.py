@@ -45,6 +45,10 @@ class PromptPair(Generic[P_co]):
 TokenPair = PromptPair[Tokens]
 
 
+class PromptError(UserError, ValueError):
+    """A prompt that cannot be decoded; a ValueError, too."""
+
+
 @dataclass(frozen=True)
 class OptionScore:
     """The log-probability of an option's tokens, in nats; `greedy`: greedy decoding writes it (False if unknown)."""
@@ -57,12 +61,18 @@ class OptionScore:
 def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None = None) -> list[TokenPair]:
     """Pair each original prompt with the imagined one at the same place; a prompt may be a tensor of one dimension.
 
-    Raises UserError for other shapes, such as a padded batch; ValueError if the lengths differ.
+    Raises UserError for other shapes, such as a padded batch; PromptError if the lengths differ.
     """
     prompts = _prompts("originals", originals)
     if imagined is None:
         return [PromptPair(original) for original in prompts]
-    return [PromptPair(*both) for both in zip(prompts, _prompts("imagined", imagined), strict=True)]
+    others = _prompts("imagined", imagined)
+    if len(others) != len(prompts):
+        raise PromptError(
+            f"imagined: has {len(others)} prompts for {len(prompts)} originals; expected one for each",
+            "give each original's prompt without its context, in the same order",
+        )
+    return [PromptPair(*both) for both in zip(prompts, others, strict=True)]
 
 
 def _prompts(name: str, given: Any) -> list[Tokens]:
@@ -79,23 +89,36 @@ def _prompts(name: str, given: Any) -> list[Tokens]:
     )
 
 
-def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig) -> list[TokenPair]:
+def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = None) -> list[TokenPair]:
     """Return the pairs as they are decoded: each has its α, and `imagined=None` means plain decoding.
 
-    Raises UserError if an α is out of range or the decoder has none, ValueError if a prompt is missing or empty.
+    Raises UserError if an α is out of range or the decoder has none. Raises PromptError if a prompt is missing or
+    empty, or has a token that the `model` does not have.
     """
-    found = []
+    found, tokens = [], getattr(model and model.get_input_embeddings(), "num_embeddings", None)
     for index, pair in enumerate(pairs):
         name = pair.name or f"prompt {index}"
         if pair.alpha is not None and decoding.decoder != "d2e":
             raise UserError(f"alpha={pair.alpha:g} of {name}: decoder {decoding.decoder} has no α; expected d2e")
         how = decoding if pair.alpha is None else replace(decoding, alpha=pair.alpha)
         if how.needs_imagined and pair.imagined is None:
-            raise ValueError(f"{name}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt")
+            raise PromptError(
+                f"{name}: {how.decoder} with alpha={how.alpha:g} needs an imagined prompt; got None",
+                "give the prompt without its context, or decode plainly with DecodingConfig(alpha=0)",
+            )
         plain = not how.needs_imagined or list(pair.original) == list(pair.imagined or ())
         imagined = None if plain else pair.imagined
         if len(pair.original) == 0 or (imagined is not None and len(imagined) == 0):
-            raise ValueError(f"{name} has no token to predict the next one from")
+            raise PromptError(
+                f"{name} has no token to predict the next one from", "give a prompt of at least one token"
+            )
+        for tokens_of in (pair.original, () if imagined is None else imagined):
+            if tokens is not None and not 0 <= min(tokens_of, default=0) <= max(tokens_of, default=0) < tokens:
+                raise PromptError(
+                    f"{name}: has token ids from {min(tokens_of)} to {max(tokens_of)}; expected 0 to {tokens - 1:,}, "
+                    "those of the model",
+                    "encode the prompt with the model's own tokenizer",
+                )
         found.append(replace(pair, imagined=imagined, alpha=how.alpha, name=name))
     return found
 

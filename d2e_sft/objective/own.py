@@ -11,7 +11,9 @@ in `my_objectives.py`, installed or in the folder where training starts, is `d2e
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -25,6 +27,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.objectives import FUNCTIONS, Logits, ObjectiveFunction
 from d2e_sft.util.errors import UserError
 
+_ARGUMENTS = ("logits", "targets", "content", "options")
 _LOGGED = {
     *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),
     *("kl_rows", "skipped_steps"),
@@ -36,14 +39,24 @@ def function_of(d2e: D2ESection) -> ObjectiveFunction:
     """Return the function that the recipe names; the result of a user's own function is checked at each call.
 
     Raises:
-        UserError: there is no such function.
+        UserError: there is no such function, or it takes other arguments.
     """
     return _own(d2e.objective) if is_own(d2e.objective) else FUNCTIONS[d2e.objective]
 
 
 @cache
 def _own(name: str) -> ObjectiveFunction:
-    return partial(_checked, name, load_function(name, "objective"))
+    function = load_function(name, "objective")
+    with suppress(ValueError):  # a signature that Python does not know
+        takes = inspect.signature(function)
+        try:
+            takes.bind(*_ARGUMENTS)
+        except TypeError:
+            raise UserError(
+                f"d2e.objective={name}: takes {takes}; expected four arguments, ({', '.join(_ARGUMENTS)})",
+                f"write def {name.rpartition(':')[2]}({', '.join(_ARGUMENTS)})",
+            ) from None
+    return partial(_checked, name, function)
 
 
 def _checked(

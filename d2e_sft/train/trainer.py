@@ -28,7 +28,7 @@ from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.folder import prepare_folder
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
-from d2e_sft.train.arguments.names import check_names
+from d2e_sft.train.arguments.names import check_names, without_unset
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
 from d2e_sft.train.checks import loads_whole_steps
@@ -90,6 +90,7 @@ class D2ETrainer(EvaluatingTrainer):
         recipe: Recipe | None = None,
         **options: Any,
     ) -> None:
+        options = without_unset(options)
         check_names("D2ETrainer", options, inspect.signature(Trainer).parameters)
         args = D2EConfig("trainer_output") if args is None else copy.copy(D2EConfig.of(args))
         name = name_of(model) if recipe is None else recipe.model.name
@@ -127,7 +128,7 @@ class D2ETrainer(EvaluatingTrainer):
         """
         if self.record is None or self.record.derives:  # d2e train has checked it
             resume_from_checkpoint = prepare_folder(self, resume_from_checkpoint)
-        with explaining_full_disk(self, Path(self.args.output_dir)):
+        with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet):
             return super().train(resume_from_checkpoint, *args, **options)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

@@ -15,6 +15,7 @@ from transformers import TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
 from d2e_sft.config.d2e import D2ESection
+from d2e_sft.config.functions import refuse_function
 from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection, fitting_micro_batch
@@ -152,6 +153,7 @@ class D2EConfig(_Keys):
     def d2e(self) -> D2ESection:
         """The objective."""
         given = {name: getattr(self, name) for name in D2ESection.model_fields if getattr(self, name) is not None}
+        refuse_function("D2EConfig: objective", self.objective)
         try:
             return D2ESection.model_validate(given)
         except ValidationError as error:
@@ -178,6 +180,11 @@ class D2EConfig(_Keys):
         if isinstance(args, cls):
             return args
         return cls(**taken_over(args, [one.name for one in fields(cls) if one.init]), **more)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether only warnings and errors are printed: without bars, and at a level of logs above warnings."""
+        return bool(self.disable_tqdm) and self.log_level in ("error", "critical")
 
     @property
     def evaluates_by_default(self) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
+from transformers.utils import logging
 
 from d2e_sft.data.conversation import Loss
-from d2e_sft.data.rows import samples_of
+from d2e_sft.data.rows import is_row, samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
@@ -20,6 +22,7 @@ from d2e_sft.train.checks import check_optimizer, count_steps
 from d2e_sft.train.prepare import wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, encode_rows
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import say
 
 _LOADING = {
     "dtype": "dtype",
@@ -60,7 +63,7 @@ class UserInputs:
         self.loaded, self.args, self.name, self.refiner = loaded, args, name, refiner
         self.training, self.train_dataset = self.encoded(rows, "train_dataset")
         self.held_out: TokenRows | None = None
-        if isinstance(held_out, Mapping):
+        if isinstance(held_out, Mapping) and not is_row(held_out):
             sets = {key: self.encoded(one, f"eval_dataset[{key!r}]") for key, one in held_out.items()}
             self.eval_dataset: Any = {key: rows for key, (_, rows) in sets.items()}
             self.samples = {key: found and found.samples for key, (found, _) in sets.items()}
@@ -81,6 +84,12 @@ class UserInputs:
         samples, d2e = samples_of(rows, name, loss=loss), self.args.d2e
         if self.loaded.tokenizer is None:
             raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
+        if name == "train_dataset" and not d2e.prefers and any(sample.rejected for sample in samples):
+            say(
+                f"{name}: unused column: rejected, since the objective {d2e.objective} trains on the right answer "
+                "(`chosen`) alone; objective='prefer' compares the two",
+                err=True,
+            )
         unrefined = "refined" in d2e.views and any(sample.refined_context is None for sample in samples)
         if self.refiner is not None and unrefined:
             samples = self.refiner(samples)
@@ -115,6 +124,19 @@ def name_of(model: Any) -> str:
     return model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
 
 
+@contextmanager
+def _bars(*, shown: bool) -> Iterator[None]:
+    """Load a model with or without transformers' own progress bar."""
+    before = logging.is_progress_bar_enabled()
+    if not shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if before and not shown:
+            logging.enable_progress_bar()
+
+
 def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
     """Load the model and tokenizer, unless they are given, and wrap the model in an adapter, if one is asked for.
 
@@ -136,7 +158,8 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         options = {"attention": attention, **{_LOADING[name]: value for name, value in given.items()}}
         if "dtype" in options:
             options["dtype"] = str(options["dtype"]).removeprefix("torch.")
-        loaded = load_model(model, **options)
+        with _bars(shown=not args.disable_tqdm):
+            loaded = load_model(model, **options)
         model, tokenizer = loaded.model, tokenizer or loaded.tokenizer
     elif tokenizer is None and name:
         tokenizer = load_tokenizer(name)[0]

@@ -33,6 +33,7 @@ _INSTEAD = {
     "tokenizer": "use processing_class",
     "loss_type": f"the objective defines the loss; {_PAIRS} prefer_form='dpo', 'ipo', 'hinge', 'orpo' or 'simpo'",
     "beta": f"{_PAIRS} prefer_beta",
+    "rpo_alpha": f"{_PAIRS} sft_weight, the weight of the gold answer's cross entropy",
     "ref_model": f"{_PAIRS} prefer_reference='NAME'",
     "compute_loss_func": "the objective defines the loss; your own function is objective='module:function'",
     "preprocess_logits_for_metrics": "compute_metrics gets generated answers and references instead of logits",
@@ -40,6 +41,11 @@ _INSTEAD = {
 _PACKING = "use packing='shared_batch' or 'batched', or leave it out: views are packed wherever that is exact"
 # Values of TRL that say what happens here anyway.
 _SAME: dict[str, tuple[Any, ...]] = {"completion_only_loss": (True,), "loss_type": ("nll", "chunked_nll")}
+
+
+def without_unset(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without those of other trainers that are None, their default."""
+    return {name: value for name, value in given.items() if value is not None or name not in _INSTEAD}
 
 
 def check_names(of: str, given: Mapping[str, Any], known: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.data.sample import EventSample
 from d2e_sft.train.evaluation.answers import Answers
 from d2e_sft.train.evaluation.held_out import HeldOut, HeldOutLoader, check_best_metric
+from d2e_sft.train.samples import choose_samples
 from d2e_sft.util.errors import UserError
 
 
@@ -73,6 +74,8 @@ class EvaluatingTrainer(Trainer):
             values: dict[str, Any] = self.held_out.values(self.accelerator)
         if metric_key_prefix == "eval" and dataloader.dataset is self.eval_dataset:
             values |= self.held_out.measured()
+        if not (generates or self.args.prediction_loss_only or "em" in values):
+            values |= self._sampled_scores(dataloader)
         if generates:
             answers = Answers.generated(self, samples)
             values |= answers.scores() | self._own_metrics(answers)
@@ -97,6 +100,13 @@ class EvaluatingTrainer(Trainer):
             found, samples = self.held_out.loader(tokens, self), encoded and encoded.samples
         found.samples = samples
         return found
+
+    def _sampled_scores(self, loader: HeldOutLoader) -> dict[str, float]:
+        """`em` and `f1` of `sample_predictions` of the rows, if they are not tokens."""
+        args, samples = self.args, loader.samples if isinstance(loader, HeldOutLoader) else None
+        if not samples or not args.sample_predictions:
+            return {}
+        return Answers.generated(self, choose_samples(samples, args.sample_predictions, args.seed)).scores()
 
     def _own_metrics(self, answers: Answers) -> dict[str, Any]:
         """The values of the user's `compute_metrics`."""

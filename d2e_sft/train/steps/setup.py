@@ -12,7 +12,7 @@ import torch
 from accelerate import DistributedType
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.integrations.liger import apply_liger_kernel
-from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import IntervalStrategy
 
 from d2e_sft.config.objectives import OBJECTIVES
@@ -133,6 +133,8 @@ def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun
     if any(type(callback) is ProgressCallback for callback in trainer.callback_handler.callbacks):
         trainer.remove_callback(ProgressCallback)
         trainer.add_callback(LossLines)
+    if trainer.args.quiet:
+        trainer.remove_callback(PrinterCallback)
     if trainer.args.early_stopping_patience is not None:
         patience, threshold = trainer.args.early_stopping_patience, trainer.args.early_stopping_threshold
         trainer.add_callback(EarlyStoppingCallback(patience, threshold))

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
+import torch
 
 from d2e_sft.data.rows import file_of, samples_of
 from d2e_sft.data.sample import read_samples, write_samples
@@ -124,3 +126,32 @@ def test_a_dataset_of_the_hub_stands_for_a_file_of_its_samples(
     write_samples(pushed, tmp_path / "pushed" / "train.parquet")
     assert read_samples(file_of(f"hf:{tmp_path}/pushed")) == pushed
     assert file_of("rows.parquet") == Path("rows.parquet")
+
+
+def test_tensors_and_arrays_in_rows_are_their_values() -> None:
+    given = [{**ROW, "answer": None, "answers": np.array(["rain", "water"]), "weight": torch.tensor(0.5)}]
+    expected = samples_of([{**ROW, "answers": ["rain", "water"], "weight": 0.5}], "train_dataset")
+    assert samples_of(given, "train_dataset") == expected
+    rows = [{**ROW, "answers": ["rain", "water"], "weight": 0.5}]
+    for kind in ("torch", "numpy"):
+        assert samples_of(datasets.Dataset.from_list(rows).with_format(kind), "train_dataset") == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([{**ROW, "answer": None}], "row 0: `answer` is None; expected text\n  remedy: fill it"),
+        ([{"prompt": "a"}], "row 0: no `answer`; it has prompt; expected"),
+        (
+            ROW,
+            "got one row in a dict, context, question, answer; expected a list of rows\n  remedy: put it",
+        ),
+        ({key: [value] for key, value in ROW.items()}, "got columns in a dict, context, question, answer; expected"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "got one row in a dict, messages"),
+        ({"train": [ROW], "test": [ROW]}, "has the splits train, test; expected one of them"),
+    ],
+)
+def test_a_row_that_is_refused_is_told_with_its_own_columns(rows: Any, told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        samples_of(rows, "train_dataset")
+    assert told in str(refused.value)

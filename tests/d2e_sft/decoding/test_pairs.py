@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stream, token_pairs
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, score, stream, token_pairs
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import DECODING, KINDS, PREFIX, decoded_alone, prefixed_case, watch_inputs
 from tests.tiny import tiny_model
@@ -58,6 +58,12 @@ def test_the_common_prefix_goes_through_the_model_once_for_all_batches() -> None
         ([PromptPair([7, 8])], {"decoder": "cad"}, ValueError, "prompt 0: cad:weight=1 with alpha=0 needs"),
         ([PromptPair([7], [8]), PromptPair([7, 8], [])], {}, ValueError, "prompt 1 has no token"),
         ([PromptPair([], [8])], {}, ValueError, "prompt 0 has no token"),
+        (
+            [PromptPair([7], [8, 999_999])],
+            {},
+            UserError,
+            "has token ids from 8 to 999999; expected 0 to 260",
+        ),
         ([PromptPair([7], [8], alpha=0.5)], {"decoder": "cad"}, UserError, "decoder cad:weight=1 has no α"),
         ([PromptPair([7], [8], alpha=float("inf"))], {}, UserError, "alpha=inf: not a debias ratio"),
     ],
@@ -70,8 +76,16 @@ def test_pairs_that_cannot_be_decoded_are_refused_by_name(
             function(tiny_model(), pairs, DecodingConfig(**decoding))  # type: ignore[operator]
 
 
+def test_without_imagined_prompts_two_lists_are_decoded_plainly() -> None:
+    prompts, plainly = [[7, 8], [9]], DecodingConfig(alpha=0.0)
+    found = generate_debiased(tiny_model(), prompts, stop_ids=[])
+    assert found == generate(tiny_model(), [PromptPair(one) for one in prompts], plainly, stop_ids=[])
+    with pytest.raises(UserError, match=r"prompt 0: d2e with alpha=0.7 needs[\s\S]*DecodingConfig\(alpha=0\)"):
+        generate_debiased(tiny_model(), prompts, decoding=DecodingConfig(alpha=0.7))
+
+
 def test_lists_of_different_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="shorter than argument 1"):
+    with pytest.raises(ValueError, match="imagined: has 1 prompts for 2 originals"):
         token_pairs([[7, 8], [8, 9]], [[7]])
 
 

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from d2e_sft import D2EConfig, D2ETrainer, load_model
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.data.sample import read_samples
-from d2e_sft.model.storage.seal import damage
 from d2e_sft.train.arguments.inputs import refined_by_rule
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
@@ -152,41 +151,26 @@ def test_the_loss_on_messages_of_a_dataset_is_on_the_tokens_that_trl_trains_on(n
     assert found == [place for first, end in TRAINED[name] for place in range(first, end)]
 
 
-def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: Path) -> None:
-    run, model = tmp_path / "run", str(world / "model")
-    options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
+def test_without_bars_and_above_warnings_nothing_is_printed(
+    world: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    args = D2EConfig(str(tmp_path), log_level="error", **SHORT)
+    D2ETrainer(str(world / "model"), args, train_dataset=ROWS).train()
+    told = capfd.readouterr()
+    assert told.out + told.err == ""
 
-    def trainer(rows: Any = ROWS, rank: int | None = 4, **changes: Any) -> D2ETrainer:
-        adapter = rank and LoraConfig(r=rank, target_modules="all-linear")
-        args = D2EConfig(str(run), **{**options, **changes})
-        return D2ETrainer(model, args, train_dataset=rows, peft_config=adapter)
 
-    first = trainer()
-    first.train()
-    first.save_model()
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(UserError) as refused:
-        trainer(max_steps=1).train()
-    assert str(refused.value) == (
-        f"{run}: already contains a run\n  remedy: continue it with train(resume_from_checkpoint=True), start over "
-        "with D2EConfig(overwrite_output_dir=True), or choose another output_dir"
-    )
-    refusals: list[tuple[dict[str, Any], str]] = [
-        ({"objective": "sft"}, "d2e.objective: 'd2e' → 'sft'"),
-        ({"rank": 8}, "model.lora.r: 4 → 8"),
-        ({"rows": ROWS[:5]}, "train_rows.parquet (6 rows, SHA-256"),
-    ]
-    for changes, told in refusals:
-        for given in (True, str(run / "checkpoint-1")):
-            with pytest.raises(UserError, match=r"was started with (another recipe|other data)") as refused:
-                trainer(**changes).train(resume_from_checkpoint=given)
-            assert told in str(refused.value)
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    trainer(save_total_limit=5).train(resume_from_checkpoint=True)
-    assert damage(run, cached=False) is None, "the recipe changed, and the model that was saved is still readable"
-    assert len(list(run.glob("checkpoint-*"))) == 2
-    with pytest.raises(UserError, match="no such folder; expected a checkpoint-N"):
-        trainer().train(resume_from_checkpoint=str(run / "checkpoint-9"))
-    trainer(max_steps=1, overwrite_output_dir=True).train()
-    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-1"]
-    assert not (run / "adapter_model.safetensors").exists()
+def test_a_rejected_answer_that_the_objective_does_not_use_is_told(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": "What rose?", "chosen": "the river", "rejected": "the price"}]
+    for objective, told in (("sft", True), ("prefer", False)):
+        args = D2EConfig(str(tmp_path), objective=objective, **SHORT)
+        D2ETrainer(str(world / "model"), args, train_dataset=rows)
+        assert ("unused column: rejected, since the objective sft" in capsys.readouterr().err) is told
+
+
+def test_columns_in_place_of_held_out_rows_are_no_sets(world: Path, tmp_path: Path) -> None:
+    columns = {key: [row[key] for row in ROWS] for key in ROWS[0]}
+    with pytest.raises(UserError, match="eval_dataset: got columns in a dict, context, question, answer"):
+        D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **SHORT), eval_dataset=columns)

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 from transformers import TrainingArguments
 
-from d2e_sft import D2EConfig, D2ETrainer
+from d2e_sft import D2EConfig, D2ETrainer, DecodingConfig
 from d2e_sft.util.errors import UserError
+from tests.tiny import tiny_model, tiny_tokenizer
+
+
+def shares_of(logits: Any, targets: Any) -> Any:
+    """An objective with too few arguments."""
+    raise NotImplementedError
 
 
 @dataclass
@@ -65,6 +71,10 @@ def test_another_argument_of_trl_is_refused_if_it_was_changed(
         (D2EConfig, "packing", True, "D2EConfig: packing=True of TRL is not supported"),
         (D2EConfig, "completion_only_loss", True, "remedy: leave it out"),
         (D2EConfig, "beta", 0.1, "objective='prefer' with prefer_beta"),
+        (D2EConfig, "rpo_alpha", 0.1, "objective='prefer' with sft_weight"),
+        (D2EConfig, "prefer_form", "sigmoid", "prefer_form: got 'sigmoid'; TRL's sigmoid is 'dpo' here. Expected one"),
+        (D2EConfig, "objective", shares_of, "remedy: pass 'tests.d2e_sft.train.arguments.test_names:shares_of' ("),
+        (D2EConfig, "objective", lambda: 0, "remedy: pass 'module:function' ('__main__:f' for"),
         (D2EConfig, "learning_rat", 0.1, "has no argument learning_rat. Did you mean 'learning_rate'?"),
         (D2ETrainer, "formatting_func", str, "remedy: a text has no context"),
         (D2ETrainer, "tokenizer", "x", "remedy: use processing_class"),
@@ -76,3 +86,17 @@ def test_names_of_others_are_answered_by_the_name_here(of: Any, name: str, value
     with pytest.raises(UserError) as refused:
         of("run", **{name: value})
     assert told in str(refused.value)
+
+
+def test_a_function_of_two_arguments_is_refused_before_training(tmp_path: Path) -> None:
+    args = D2EConfig(str(tmp_path), objective=f"{__name__}:shares_of", use_cpu=True)
+    with pytest.raises(UserError, match=r"takes \(logits: .*; expected four arguments, \(logits, targets, content"):
+        D2ETrainer(tiny_model(), args, processing_class=tiny_tokenizer())
+    with pytest.raises(UserError, match="decoder: got the function shares_of; expected its name"):
+        DecodingConfig(decoder=shares_of)  # type: ignore[arg-type]
+
+
+def test_arguments_of_trl_that_are_none_are_left_out(tmp_path: Path) -> None:
+    args = D2EConfig(str(tmp_path), use_cpu=True)
+    made = D2ETrainer(tiny_model(), args, processing_class=tiny_tokenizer(), tokenizer=None, ref_model=None)
+    assert made.processing_class is not None

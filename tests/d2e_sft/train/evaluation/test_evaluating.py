@@ -54,6 +54,17 @@ def test_compute_metrics_gets_answers_and_references_of_each_set_in_order(tmp_pa
     assert made.predict("b").predictions == given[1][0], "a set of the trainer by its name"
 
 
+def test_answers_are_scored_however_the_rows_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for user in ("answers", "callbacks"):
+        monkeypatch.setattr(f"d2e_sft.train.evaluation.{user}.decode", lambda *given: SAID)
+    one = trainer(tmp_path, eval_dataset=ROWS, train_dataset=make_samples(4)).evaluate()
+    sets = trainer(tmp_path, eval_dataset={"a": ROWS, "b": ROWS}, train_dataset=make_samples(4)).evaluate()
+    later = trainer(tmp_path).evaluate(ROWS)
+    for name in ("em", "f1"):
+        assert one[f"eval_{name}"] == sets[f"eval_a_{name}"] == sets[f"eval_b_{name}"] == later[f"eval_{name}"]
+        assert one[f"eval_{name}"] == pytest.approx(4 / 6)
+
+
 def test_predictions_are_scored_without_the_response_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trainer(tmp_path)
     monkeypatch.setattr("d2e_sft.train.evaluation.answers.decode", lambda *given: SAID)

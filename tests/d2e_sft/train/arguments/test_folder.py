@@ -1,0 +1,54 @@
+"""A script that runs again: the earlier run is refused, continued or cleared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peft import LoraConfig
+
+from d2e_sft import D2EConfig, D2ETrainer
+from d2e_sft.model.storage.seal import damage
+from d2e_sft.util.errors import UserError
+from tests.d2e_sft.train.arguments.test_inputs import ROWS, SHORT
+
+
+def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: Path) -> None:
+    run, model = tmp_path / "run", str(world / "model")
+    options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
+
+    def trainer(rows: Any = ROWS, rank: int | None = 4, **changes: Any) -> D2ETrainer:
+        adapter = rank and LoraConfig(r=rank, target_modules="all-linear")
+        args = D2EConfig(str(run), **{**options, **changes})
+        return D2ETrainer(model, args, train_dataset=rows, peft_config=adapter)
+
+    first = trainer()
+    first.train()
+    first.save_model()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(UserError) as refused:
+        trainer(max_steps=1).train()
+    assert str(refused.value) == (
+        f"{run}: already contains a run\n  remedy: continue it with train(resume_from_checkpoint=True), start over "
+        "with D2EConfig(overwrite_output_dir=True), or choose another output_dir"
+    )
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"objective": "sft"}, "d2e.objective: 'd2e' → 'sft'"),
+        ({"rank": 8}, "model.lora.r: 4 → 8"),
+        ({"rows": ROWS[:5]}, "train_rows.parquet (6 rows, SHA-256"),
+    ]
+    for changes, told in refusals:
+        for given in (True, str(run / "checkpoint-1")):
+            with pytest.raises(UserError, match=r"was started with (another recipe|other data)") as refused:
+                trainer(**changes).train(resume_from_checkpoint=given)
+            assert told in str(refused.value)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    trainer(save_total_limit=5).train(resume_from_checkpoint=True)
+    assert damage(run, cached=False) is None, "the recipe changed, and the model that was saved is still readable"
+    assert len(list(run.glob("checkpoint-*"))) == 2
+    with pytest.raises(UserError, match="no such folder; expected a checkpoint-N"):
+        trainer().train(resume_from_checkpoint=str(run / "checkpoint-9"))
+    trainer(max_steps=1, overwrite_output_dir=True).train()
+    assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-1"]
+    assert not (run / "adapter_model.safetensors").exists()
