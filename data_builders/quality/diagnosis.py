@@ -16,12 +16,14 @@ from typing import Any
 import yaml
 
 from d2e_sft.data.built import SWAPPED, taggers
-from d2e_sft.data.sample import FORMATS, EventSample
+from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, EventSample
 from data_builders.dataset.manifest import describe_refinement
 from data_builders.quality.context_free import ContextFree, question_alone
 from data_builders.quality.stats import Lengths
 from data_builders.sources.filters import has_answer
 from data_builders.swap.swap import Swaps, swap_samples
+from data_builders.text.stems import words
+from data_builders.text.word_lists import words_of
 
 _ADVICE = Path(__file__).with_name("advice.yaml")
 _TAGGED = ("aligned", "conflict", "unknown")
@@ -43,6 +45,7 @@ class Group:
 
     Attributes:
         alone: What a classifier of the question alone gets right.
+        kinds: Question word → the same of its rows, if there are 20 or more; empty for nli and for a single word.
         habits: The rows that a model answered without the context; None if no model did.
         swaps: How many rows can be swapped, and why others cannot.
     """
@@ -51,6 +54,7 @@ class Group:
     format: str
     samples: Sequence[EventSample]
     alone: ContextFree
+    kinds: Mapping[str, ContextFree]
     habits: Sequence[EventSample] | None
     swaps: Swaps
     refinement: Mapping[str, Any]
@@ -82,6 +86,12 @@ class Group:
     def differing(self) -> int:
         """Rows whose refined context differs from the context."""
         return self.refined - (self.refinement["rows_refined_unchanged"] or 0)
+
+    def guessed_of(self, word: str) -> float:
+        """The share of right guesses of a question word's rows, by the classifier or the most frequent answer."""
+        alone = self.kinds[word]
+        common = alone.majority_share if self.format in ("qa", "chat") else 0.0  # of options, it is that of chance
+        return max(common, alone.accuracy or 0.0)
 
     @cached_property
     def by_subset(self) -> dict[str, int]:
@@ -133,15 +143,30 @@ class Diagnosis:
             "revisable": share(sum(group.swaps.swapped for group in self.groups), rows),
             "refined_differ": share(sum(group.differing for group in self.groups), refined),
         }
+        if (kinds := self._kinds) or found["guessed"] is not None:
+            found["guessed_most"] = max([found["guessed"] or 0.0, *kinds.values()])
         return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def _kinds(self) -> dict[str, float]:
+        """Questions in words → the share that is guessed, for question words with enough rows."""
+        return {
+            f"the {alone.n:,} questions with {word!r} of {group.dataset}": group.guessed_of(word)
+            for group in self.groups
+            for word, alone in group.kinds.items()
+        }
 
     def advice(self, places: Mapping[str, str]) -> Advice:
         """Return what the rules recommend; `places` fill the commands: data, built, train, build, recipe."""
         rules = yaml.safe_load(_ADVICE.read_text(encoding="utf-8"))
         rule = next(rule for rule in rules["methods"] if self._holds(rule["when"]))
-        notes = [one["note"].format(**self.measures) for one in rules["notes"] if self._holds(one["when"])]
+        most = self.measures.get("guessed_most")
+        kind = next((name for name, share in self._kinds.items() if share == most), "the questions")
+        if most == self.measures.get("guessed"):
+            kind = "the questions"
+        notes = [one["note"].format(**self.measures, kind=kind) for one in rules["notes"] if self._holds(one["when"])]
         commands = [command.format(**places) for command in rule["commands"]]
-        return Advice(rule["name"], rule["reason"].format(**self.measures), commands, notes)
+        return Advice(rule["name"], rule["reason"].format(**self.measures, kind=kind), commands, notes)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -154,6 +179,7 @@ class Diagnosis:
                     "format": group.format,
                     "rows": group.rows,
                     "question_alone": asdict(group.alone),
+                    "by_question_word": {word: asdict(alone) for word, alone in group.kinds.items()},
                     "closed_book": None if group.habits is None else {"rows": len(group.habits), **group.by_subset},
                     "answers_in_context": group.found,
                     "swap": group.swaps.describe(),
@@ -193,8 +219,19 @@ def diagnose(
             chance = random.Random(f"{seed}/{dataset}/diagnosis")
             swaps = swap_samples(own, 1.0, chance, more=own if is_own else None)[1]
             alone, refinement = question_alone(own, seed), describe_refinement(own)
-            groups.append(Group(dataset, fmt, own, alone, asked or None, swaps, refinement))
+            groups.append(
+                Group(dataset, fmt, own, alone, _by_question_word(own, seed), asked or None, swaps, refinement)
+            )
     return groups
+
+
+def _by_question_word(samples: Sequence[EventSample], seed: int) -> dict[str, ContextFree]:
+    parts: dict[str, list[EventSample]] = {}
+    for sample in samples if samples[0].format != "nli" else ():
+        asked = (word for word in words(sample.question) if word in words_of("question_words"))
+        parts.setdefault(next(asked, "no question word"), []).append(sample)
+    enough = {word: own for word, own in parts.items() if len(own) >= ENOUGH_ROWS}
+    return {word: question_alone(own, seed) for word, own in enough.items()} if len(parts) > 1 else {}
 
 
 def is_swapped(sample: EventSample) -> bool:

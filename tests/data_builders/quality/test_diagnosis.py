@@ -63,6 +63,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
             "in_context": 0.8,
             "labels": 0,
             "guessed": 0.5,  # two of the four that the model was asked
+            "guessed_most": 0.5,
             "firm_conflict": 0.25,
             "swapped": 0,
             "swapped_tests": 0,
@@ -91,7 +92,7 @@ def test_measures_are_the_shares_of_the_rows() -> None:
                 for n in range(40)
             ],
             "SFT, compared with D²E without the KL term",
-            "100% of the answers can be guessed",
+            "100% of the answers to the questions can be guessed",
         ),
         (
             [row(n, format="nli", answers=[("positive", "negative")[n % 2]]) for n in range(40)],
@@ -107,13 +108,27 @@ def test_the_method_follows_from_what_the_rows_allow(samples: list[EventSample],
     assert any("With 40 training rows" in note for note in advice.notes)
 
 
+def test_a_habit_of_one_kind_of_question_is_not_averaged_away() -> None:
+    where = [
+        row(n, context=f"Lamp {n} is in the {place}.", question=f"Where is lamp {n}?", answers=[place])
+        for n, place in enumerate(["shed"] * 15 + ["barn", "attic", "cellar", "garage", "kitchen"] * 2)
+    ]
+    found = diagnosis([*where, *[row(n) for n in range(25, 85)], row(90, question="Which year was it?")])
+    assert found.measures["guessed"] < 0.5
+    assert found.measures["guessed_most"] == 0.6, "15 of 25 are in the shed"
+    assert list(found.groups[0].kinds) == ["where", "when"], "one row with `which` is too few"
+    advice = found.advice(PLACES)
+    assert advice.name == "SFT on swapped rows"
+    assert "60% of the answers to the 25 questions with 'where' of " in advice.reason
+
+
 def test_every_rule_has_words_for_the_measures_it_asks_for() -> None:
     rules = yaml.safe_load(_ADVICE.read_text())
     values = dict.fromkeys(("rows", "with_context", "in_context", "labels", "guessed", "firm_conflict"), 0.5)
-    values |= {"swapped": 0.5, "swapped_tests": 0.0, "revisable": 0.5, "refined_differ": 0.5}
+    values |= {"swapped": 0.5, "swapped_tests": 0.0, "revisable": 0.5, "refined_differ": 0.5, "guessed_most": 0.5}
     for rule in (*rules["methods"], *rules["notes"]):
         assert rule["when"].keys() <= values.keys()
-        assert rule.get("reason", rule.get("note", "")).format(**values)
+        assert rule.get("reason", rule.get("note", "")).format(**values, kind="the questions")
         assert all("{" not in command.format(**PLACES) for command in rule.get("commands", ()))
     assert rules["methods"][-1]["when"] == {}, "one always fits"
 
