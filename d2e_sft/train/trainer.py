@@ -27,7 +27,7 @@ from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.folder import prepare_folder
-from d2e_sft.train.arguments.inputs import Refiner, UserInputs, load_inputs, name_of, refined_by_rule
+from d2e_sft.train.arguments.inputs import Refiner, UserInputs, bars, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.names import check_names, without_unset
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
@@ -128,7 +128,8 @@ class D2ETrainer(EvaluatingTrainer):
         """
         if self.record is None or self.record.derives:  # d2e train has checked it
             resume_from_checkpoint = prepare_folder(self, resume_from_checkpoint)
-        with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet):
+        shown = bars(shown=not self.args.disable_tqdm)
+        with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet), shown:
             return super().train(resume_from_checkpoint, *args, **options)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -138,7 +139,7 @@ class D2ETrainer(EvaluatingTrainer):
             return
         self.guard.check_weights()
         write, target = super().save_model, Path(output_dir or self.args.output_dir)
-        with explaining_full_disk(self, target):
+        with explaining_full_disk(self, target), bars(shown=not self.args.disable_tqdm):
             save_model_whole(self, target, lambda folder: write(folder, _internal_call=True))
 
     def get_train_dataloader(self) -> DataLoader[Any]:

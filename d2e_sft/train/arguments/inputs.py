@@ -125,8 +125,8 @@ def name_of(model: Any) -> str:
 
 
 @contextmanager
-def _bars(*, shown: bool) -> Iterator[None]:
-    """Load a model with or without transformers' own progress bar."""
+def bars(*, shown: bool) -> Iterator[None]:
+    """Load or save a model with or without transformers' own progress bars."""
     before = logging.is_progress_bar_enabled()
     if not shown:
         logging.disable_progress_bar()
@@ -158,7 +158,7 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         options = {"attention": attention, **{_LOADING[name]: value for name, value in given.items()}}
         if "dtype" in options:
             options["dtype"] = str(options["dtype"]).removeprefix("torch.")
-        with _bars(shown=not args.disable_tqdm):
+        with bars(shown=not args.disable_tqdm):
             loaded = load_model(model, **options)
         model, tokenizer = loaded.model, tokenizer or loaded.tokenizer
     elif tokenizer is None and name:

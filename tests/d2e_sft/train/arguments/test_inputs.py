@@ -154,8 +154,10 @@ def test_the_loss_on_messages_of_a_dataset_is_on_the_tokens_that_trl_trains_on(n
 def test_without_bars_and_above_warnings_nothing_is_printed(
     world: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    args = D2EConfig(str(tmp_path), log_level="error", **SHORT)
-    D2ETrainer(str(world / "model"), args, train_dataset=ROWS).train()
+    args = D2EConfig(str(tmp_path), log_level="error", save_steps=1, **SHORT)
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS, eval_dataset=ROWS[:2])
+    trainer.train()
+    trainer.save_model()
     told = capfd.readouterr()
     assert told.out + told.err == ""
 
