@@ -104,7 +104,7 @@ def _check_passed_on(planned: Sweep) -> None:
 
 
 def _list(planned: Sweep) -> None:
-    from eval.sweep.costs import Cost, cost_of, sum_of
+    from eval.sweep.costs import Cost, cost_of, paid_judge, sum_of
 
     rows, listed, costs = read_rows(planned.results), list[list[str]](), list[Cost]()
     work = {point.name for point in planned.work}
@@ -118,13 +118,15 @@ def _list(planned: Sweep) -> None:
             click.echo(f"{point.name}: done" if done else point.name)
             for command in left:
                 click.echo(f"  d2e {shlex.join(command)}")
+                if (paid := paid_judge(planned, command)) is not None:
+                    click.echo(f"      {paid}")
                 cost = cost_of(planned, point, command)
                 if cost is not None:
                     costs.append(cost)
                     click.echo(f"      {cost.describe()}")
             click.echo()
     if costs:
-        click.echo(f"in all {sum_of(costs).describe()}")
+        click.echo(f"in all {sum_of(costs).describe()}, without starting and loading")
 
 
 def _run(planned: Sweep, jobs: int) -> None:

@@ -1,7 +1,7 @@
 """What a dry run says a command costs: tokens, disk and hours, before any data are built or a model is loaded.
 
 Time is model FLOPs as `d2e bench gpu` counts them, over the rate that the sweep's `expected` assumes; decoding
-reads all weights for every new token of a batch.
+reads all weights for every new token of a batch. Starting and loading are not counted.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
+from d2e_sft.judge.options import DEFAULT_KEY_ENV
 from eval.sweep.parts import Expected
 from eval.sweep.plan import Sweep
 from eval.sweep.points import Point
@@ -56,6 +58,17 @@ def cost_of(sweep: Sweep, point: Point, words: Sequence[str]) -> Cost | None:
     if words[0] == "train":
         return _training(sweep.spec, expected, point, model)
     return _evaluation(expected, point, model, words)
+
+
+def paid_judge(sweep: Sweep, words: Sequence[str]) -> str | None:
+    """Return what a build asks of a paid endpoint, with its key and cost; None if it asks none."""
+    options = dict(pairwise(words))  # of an option that is given twice, the last
+    if words[:2] != ["data", "build"] or options.get("--judge") != "openai" or "--judge-url" in options:
+        return None
+    dollars = None if sweep.spec.expected is None else sweep.spec.expected.judge_dollars
+    cost = "add --judge-price IN,OUT --estimate to see the cost" if dollars is None else f"about {dollars:,.0f} USD"
+    key = f"{options.get('--judge-key-env', DEFAULT_KEY_ENV)}"
+    return f"asks {options.get('--judge-model', 'a model')} by OpenAI's API, which is paid: needs {key}; {cost}"
 
 
 @cache

@@ -122,6 +122,7 @@ class Expected(Part):
         rows: Training rows.
         tokens: View → tokens that it adds to a packed row. `answer` are those of an answer.
         suites: Suite → its rows.
+        judge_dollars: What a paid judge of the training data costs.
     """
 
     devices: int
@@ -133,6 +134,7 @@ class Expected(Part):
     tokens: dict[View, float]
     answer: float
     suites: dict[str, ExpectedEvaluation]
+    judge_dollars: float | None = None
 
     @property
     def on(self) -> str:

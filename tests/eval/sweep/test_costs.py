@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from eval.sweep.costs import cost_of, sum_of
-from tests.eval.sweep.test_plan import QWEN, plan
+from eval.sweep.costs import cost_of, paid_judge, sum_of
+from tests.command import output_of
+from tests.eval.sweep.test_plan import PLAN, QWEN, plan
+
+
+def test_a_build_that_asks_a_paid_judge_says_so_with_key_and_cost() -> None:
+    build = ["data", "build", "--suite", "piper-10k", "--judge", "openai", "--judge-model", "gpt-4o"]
+    said = str(paid_judge(plan(), build))
+    for part in ("gpt-4o", "OPENAI_API_KEY", "USD"):
+        assert part in said
+    for other in (["--judge", "local"], ["--judge-url", "http://localhost"]):
+        assert paid_judge(plan(), [*build, *other]) is None
+    assert paid_judge(plan(), ["data", "build", "--suite", "piper"]) is None
+    assert "OPENAI_API_KEY" in output_of("sweep", PLAN, "--dry-run", f"model={QWEN}", "sft")
 
 
 def test_the_cost_of_a_training_is_six_operations_a_weight_and_token() -> None:
