@@ -22,6 +22,7 @@ from d2e_sft.util.errors import UserError, did_you_mean
 _EXPECTED = "expected `question`, `answer` (or `answers`) and optionally `context`; or `messages`"
 _CHATS = ("messages", "conversations")
 _ASKED = ("question", "answer", "answers", "prompt", "chosen", *_CHATS)  # names of columns, not of sets
+_NAMES_OF = {"question": ("question",), "answer": ("answer", "answers", "completion", "chosen")}
 _NOT_KNOWN = "(not known)"
 _USED = {*EventSample.model_fields, *_CHATS, "answer", "prompt", "completion", "chosen", "loss"}
 
@@ -153,7 +154,7 @@ def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, wh
     for key, value in (("question", row.get("question")), ("answer", answers)):
         if value is not None:
             continue
-        empty = next((one for one in (key, f"{key}s") if one in found), None)
+        empty = next((one for one in _NAMES_OF[key] if one in found), None)
         hint = "; answer_samples takes rows without answers" * (key == "answer")
         if empty is not None:
             raise UserError(f"{where}: `{empty}` is None; expected text", f"fill it, or leave the row out{hint}")

@@ -141,6 +141,7 @@ def test_tensors_and_arrays_in_rows_are_their_values() -> None:
     ("rows", "told"),
     [
         ([{**ROW, "answer": None}], "row 0: `answer` is None; expected text\n  remedy: fill it"),
+        ([{"prompt": "a", "completion": None}], "row 0: `completion` is None; expected text"),
         ([{"prompt": "a"}], "row 0: no `answer`; it has prompt; expected"),
         (
             ROW,
