@@ -84,6 +84,16 @@ def test_what_a_recipe_cannot_say_is_named() -> None:
     assert again.train.max_steps == 2
 
 
+@pytest.mark.parametrize(("batch", "expected"), [(4, (4, 1)), (12, (6, 2)), (16, (8, 2))])
+def test_a_batch_alone_makes_micro_batches_that_divide_it(
+    tmp_path: Path, batch: int, expected: tuple[int, int]
+) -> None:
+    config = D2EConfig(output_dir=str(tmp_path), batch_size=batch)
+    assert (config.per_device_train_batch_size, config.gradient_accumulation_steps) == expected
+    with pytest.raises(UserError, match="cannot be split"):
+        D2EConfig(output_dir=str(tmp_path), batch_size=batch, per_device_train_batch_size=7)
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),  # global batch, micro-batch, accumulation, evaluation batch
     [
