@@ -98,8 +98,8 @@ def _remedy_line(plan: Plan) -> str:
         "an adapter (model.lora={})": model.lora is None,
         "model.dtype=bfloat16": model.lora is not None and model.dtype == "float32",
     }
-    listed = "".join(f"{what}, or " for what, applies in untried.items() if applies)
-    return f"to make it fit, try {listed}more --processes"
+    listed = "".join(f"{what}, " for what, applies in untried.items() if applies)
+    return f"to make it fit, try {listed}{'or ' if listed else ''}more --processes"
 
 
 def _layout_lines(plan: Plan, where: Where) -> list[str]:
