@@ -13,7 +13,7 @@ from torch import Tensor
 
 from d2e_sft.doctor.finding import Finding, Status
 from d2e_sft.doctor.versions import installed_version
-from d2e_sft.model.attention.cuda import cuda_kernel_takes
+from d2e_sft.model.attention.cuda import AMPERE, cuda_kernel_takes
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE
 from d2e_sft.model.attention.segments import LayerOptions
 from d2e_sft.model.device import automatic_dtype, usable_device
@@ -119,7 +119,7 @@ def check_attentions() -> Iterator[Finding]:
 def _kernel(cuda: bool) -> tuple[Status, str]:
     if not cuda:
         return "ok", "by the CPU's flash kernel"
-    if torch.cuda.get_device_capability() < (8, 0):
+    if torch.cuda.get_device_capability() < AMPERE:
         return "ok", "segment by segment: the flash kernel needs a card of Ampere or newer"
     rows = torch.zeros(1, 1, 1, 64, dtype=torch.float16, device="cuda")
     if cuda_kernel_takes(rows, rows, LayerOptions(1.0)):

@@ -23,6 +23,7 @@ from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_sta
 from d2e_sft.model.packing import pack
 from d2e_sft.util.errors import UserError
 
+_TAKE_TREES = (BY_BRANCH, *DENSE)
 _LAYERS_THAT_ATTEND = {"full_attention", "sliding_attention"}
 _TAKES_PACKED_ROWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
@@ -145,10 +146,10 @@ def _structural_reason(model: Any) -> str | None:
 def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
     if attention in DENSE and d2e.view_gradients == "original" and len(d2e.step_views) > 1:
         return f"attention {attention!r} cannot reuse a prefix without gradient (d2e.view_gradients=original)"
-    if attention is None or attention in (BY_BRANCH, *DENSE):
+    if attention is None or attention in _TAKE_TREES:
         return None
     why = " (flash-attention has no mask for a tree of branches)" if "flash" in attention else ""
-    return f"attention {attention!r} does not support packed rows{why}; {', '.join((BY_BRANCH, *DENSE))} do"
+    return f"attention {attention!r} does not support packed rows{why}; {', '.join(_TAKE_TREES)} do"
 
 
 def _inexact(packing: str, reason: str) -> UserError:

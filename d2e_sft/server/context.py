@@ -18,6 +18,7 @@ from d2e_sft.data.sample import Format
 from d2e_sft.util.errors import UserError
 
 _log = logging.getLogger(__name__)
+_EMPTY = "empty context"
 
 Alpha = Annotated[float, Field(ge=0, le=MAX_ALPHA, allow_inf_nan=False, strict=True)]
 
@@ -75,28 +76,44 @@ def chosen_decoding(fields: ContextFields, default: DecodingConfig) -> DecodingC
     return chosen
 
 
-def plain_reason(fields: ContextFields, chosen: DecodingConfig) -> str | None:
-    """Return why a request with a context is decoded plainly, or None if it is not; the header's value.
+def with_context(
+    messages: list[dict[str, Any]],
+    fields: ContextFields,
+    chosen: DecodingConfig,
+    prompt_set: PromptSet,
+    format: Format,
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return a request's messages with its context, and why it is decoded plainly (the header's value), or None.
 
-    An empty context is also logged.
+    An empty context is left out and logged. `format` is for requests that name none.
+
+    Raises RequestError if the prompt set lacks the format, or no message is the user's.
     """
+    reason = _plain_reason(fields, chosen)
+    if reason == _EMPTY:
+        return messages, reason
+    line = _context_line(prompt_set, fields.format or format, fields.context or "")
+    return _preceded(messages, line), reason
+
+
+def _plain_reason(fields: ContextFields, chosen: DecodingConfig) -> str | None:
     if not (fields.context or "").strip():
         _log.warning("chat request with an empty context: decoded plainly")
-        return "empty context"
+        return _EMPTY
     if not chosen.needs_imagined:
         return "alpha is 0" if chosen.decoder == "d2e" else "decoder is plain"
     return None
 
 
-def context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:
-    """Return the prompt set's context line, as in training and evaluation; RequestError without this format."""
+def _context_line(prompt_set: PromptSet, fmt: Format, context: str) -> str:
+    """Return the prompt set's context line, as in training and evaluation."""
     if fmt not in prompt_set.zero_shot:
         raise RequestError(f"format: prompt set {prompt_set.name!r} has no {fmt!r}", "format")
     return prompt_set.zero_shot[fmt].context.replace("{context}", context)
 
 
-def with_context(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]:
-    """Put the context line before the text of the user's last message; RequestError without one."""
+def _preceded(messages: list[dict[str, Any]], line: str) -> list[dict[str, Any]]:
+    """Put the context line before the text of the user's last message."""
     changed = copy.deepcopy(messages)
     asked = next((message for message in reversed(changed) if message.get("role") == "user"), None)
     if asked is None:

@@ -17,9 +17,7 @@ from d2e_sft.model.positions import position_limit
 from d2e_sft.server.context import (
     RequestError,
     chosen_decoding,
-    context_line,
     needs_context,
-    plain_reason,
     with_context,
 )
 from d2e_sft.server.job import Prompt
@@ -62,10 +60,7 @@ class Prompts:
         messages = [message.model_dump() for message in request.messages]
         reason, original = None, messages
         if request.context is not None:
-            reason = plain_reason(request, chosen)
-            if reason != "empty context":
-                line = context_line(self._prompt_set, request.format or self._format, request.context)
-                original = with_context(messages, line)
+            original, reason = with_context(messages, request, chosen, self._prompt_set, self._format)
         paired = request.context is not None and reason is None
         try:
             ids = self._chat.ids([_turns(turns) for turns in ([original, messages] if paired else [original])])

@@ -103,5 +103,5 @@ def write_outputs(
 
 
 def _is_leftover(folder: Path) -> bool:
-    """Whether a folder has nothing but what a build or an export writes: a user may give their own such a name."""
+    """Whether a folder has only what a build or an export writes: a user may give their own such a name."""
     return {path.name for path in folder.iterdir() if path.suffix != ".partial"} <= {*_FILES, *EXPORTED}

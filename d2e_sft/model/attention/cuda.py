@@ -20,6 +20,7 @@ from d2e_sft.model.attention.segments import LayerOptions, segment_attention
 from d2e_sft.model.packing import AttentionPlan, pack
 
 logger = logging.getLogger(__name__)
+AMPERE = (8, 0)  # the oldest compute capability with the kernel
 _WIDEST = 256
 _forward = torch.ops.aten._flash_attention_forward
 _backward = torch.ops.aten._flash_attention_backward
@@ -46,7 +47,7 @@ def cuda_kernel_takes(query: Tensor, value: Tensor, options: LayerOptions) -> bo
         and width <= _WIDEST
         and not options.dropout
         and torch.version.hip is None
-        and torch.cuda.get_device_capability(query.device) >= (8, 0)
+        and torch.cuda.get_device_capability(query.device) >= AMPERE
         and (isinstance(query, FakeTensor) or kernel_agrees(query.device, query.dtype, width))
     )
 

@@ -16,7 +16,7 @@ from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, mo
 from d2e_sft.model.packing_support import has_no_data
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.checks import Steps
-from d2e_sft.train.dry_run.memory import estimate_memory, on_each_device
+from d2e_sft.train.dry_run.memory import PARTS, estimate_memory, on_each_device
 from d2e_sft.train.dry_run.plan import Plan, heaviest_line
 from d2e_sft.util.errors import UserError
 
@@ -110,13 +110,7 @@ def _estimated_lines(plan: Plan) -> list[str]:
     if plan.launcher is not None:
         processes = plan.steps.processes
         memory, on_host = on_each_device(one, plan.launcher, processes, accumulates=accumulation > 1)
-    parts = {
-        "weights": memory.weights,
-        "gradients": memory.gradients,
-        "optimiser state": memory.optimizer,
-        "activations": memory.activations,
-    }
-    lines = [f"{name:<16}{gibibytes(size):>12}" for name, size in parts.items()]
+    lines = [f"{name:<16}{gibibytes(getattr(memory, part)):>12}" for name, part in PARTS.items()]
     lines.append(f"{'at the peak':<16}{gibibytes(memory.total):>12}  estimated, on {plan.device_name}")
     if on_host:
         lines.append(f"{'in host memory':<16}{gibibytes(on_host):>12}  per process")

@@ -18,7 +18,7 @@ import torch
 from d2e_sft.model.shapes import Work
 from d2e_sft.train.dry_run.cards import UTILISATION, Card, count_processes
 from d2e_sft.train.dry_run.costs import gibibytes, hours, micro_batches_in_all
-from d2e_sft.train.dry_run.memory import ON_HOST, MemoryEstimate, estimate_memory, on_each_device
+from d2e_sft.train.dry_run.memory import ON_HOST, PARTS, MemoryEstimate, estimate_memory, on_each_device
 from d2e_sft.train.dry_run.plan import Plan
 
 USABLE = 0.9  # share of the memory; the rest is for CUDA, communication and fragmentation
@@ -132,13 +132,7 @@ def utilisation_of(model: Any) -> float:
 def memory_table(fits: Sequence[Fit], card: Card) -> list[str]:
     """Return the parts of the memory under each launcher, and whether a card holds them."""
     lines = [_row("", [fit.launcher for fit in fits])]
-    parts = {
-        "weights": "weights",
-        "gradients": "gradients",
-        "optimiser state": "optimizer",
-        "activations": "activations",
-    }
-    parts["at the peak"] = "total"
+    parts = {**PARTS, "at the peak": "total"}
     lines += [_row(name, [gibibytes(getattr(fit.memory, part)) for fit in fits]) for name, part in parts.items()]
     if any(fit.on_host for fit in fits):
         lines.append(_row("in host memory", [gibibytes(fit.on_host) for fit in fits]))

@@ -40,6 +40,15 @@ SHARDED: dict[str, tuple[str, ...]] = {
 ON_HOST: dict[str, tuple[str, ...]] = {"zero2-offload": ("optimizer",), "zero3-offload": ("weights", "optimizer")}
 
 
+# Part of an estimate, as it is shown → its field.
+PARTS = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimiser state": "optimizer",
+    "activations": "activations",
+}
+
+
 @dataclass(frozen=True)
 class MemoryEstimate:
     """Bytes at the peak of an optimiser step on one device."""

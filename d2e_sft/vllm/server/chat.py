@@ -24,9 +24,7 @@ from d2e_sft.server.context import (
     ContextFields,
     RequestError,
     chosen_decoding,
-    context_line,
     needs_context,
-    plain_reason,
     with_context,
 )
 from d2e_sft.vllm.server.pair_request import ALPHA, DECODER, IMAGINED, PLAUSIBILITY
@@ -52,10 +50,8 @@ def add_chat_route(app: FastAPI, *, prompt_set: PromptSet, format: Format, decod
         if request.context is None:
             return await create_chat_completion(request, raw_request)
         body = await raw_request.json()
-        original, reason = body["messages"], plain_reason(request, chosen)
-        if reason != "empty context":
-            with _as_vllms():
-                original = with_context(original, context_line(prompt_set, request.format or format, request.context))
+        with _as_vllms():
+            original, reason = with_context(body["messages"], request, chosen, prompt_set, format)
         if reason is not None:
             return _note(await create_chat_completion(_plain(body, original), raw_request), reason)
         imagined = await _imagined_tokens(raw_request, body)
