@@ -95,7 +95,9 @@ def report(
     click.echo(_WRITTEN.format(out, out.stat().st_size / 1e6))
     lacking = [run for run in loaded if read_patterns(run) is None]
     if lacking:
-        click.echo(f"without error patterns of {', '.join(run.label for run in lacking)}; to find them by rule first:")
-        click.echo("\n".join(f"  {command}" for run in lacking for command in commands_for(run)))
+        first, *others = (run.label for run in lacking)
+        more = f" (of {', '.join(others)} likewise)" if others else ""
+        click.echo(folded(f"without error patterns; to find those of {first} by rule first{more}:"))
+        click.echo("\n".join(f"  {command}" for command in commands_for(lacking[0])))
     if lines := closing_lines(comparison):
         click.echo(folded("\n".join(["", *lines])))

@@ -72,7 +72,7 @@ def test_a_run_without_patterns_is_named_and_the_command_says_how_to_get_them(tm
     page = (tmp_path / "report.html").read_text()
     assert "Not known for b." in page
     assert "d2e errors" not in page, "what is to be done stands in the terminal, not on a page to pass on"
-    told = lines.index("without error patterns of b; to find them by rule first:")
+    told = lines.index("without error patterns; to find those of b by rule first:")
     without, find = lines[told + 1 : told + 3]
     assert re.fullmatch(rf"  d2e eval .* --out {tmp_path}/b --without-context", without)
     assert find == f"  d2e errors {tmp_path}/b --bench mini"
