@@ -29,6 +29,7 @@ from d2e_sft.model.finite import non_finite_output
 from d2e_sft.util.errors import UserError
 
 OnBatch = Callable[[Mapping[int, list[int]]], object]
+OnToken = Callable[[int, int | None], object]
 
 
 def generate(
@@ -39,6 +40,7 @@ def generate(
     stop_ids: Sequence[int] | None = None,
     tokenizer: Any = None,
     on_batch: OnBatch = lambda answers: None,
+    on_token: OnToken = lambda index, token: None,
 ) -> list[list[int]]:
     """Decode prompts debiased, in batches of similar length (PIPER paper, equation 6).
 
@@ -48,6 +50,7 @@ def generate(
         stop_ids: tokens that end an answer and are not part of it; None: those of the generation config.
         tokenizer: needed for the stop strings of `decoding`.
         on_batch: called after each batch with the new tokens of its pairs, by index.
+        on_token: called with the index of a pair and each of its tokens as it is chosen, and with None after the last.
 
     Returns:
         the new token ids of each pair, in order.
@@ -65,6 +68,7 @@ def generate(
     batch_of = {index: number for number, (indices, _) in enumerate(batches) for index in indices}
     running = [len(indices) for indices, _ in batches]
     for index, token in _decoded(model, pairs, decoding, stops, batches):
+        on_token(index, token)
         if token is not None:
             answers[index].append(token)
             continue

@@ -50,7 +50,7 @@ def answer_samples(
     pairs, stop_ids = sample_pairs(views, asked, max_length), stop_token_ids(model, views.end_of_turn)
     with Progress(total=len(pairs), desc="answering", unit="sample") as bar:
         how = {"stop_ids": stop_ids, "tokenizer": tokenizer}
-        decoded = generate(model, pairs, decoding, on_batch=lambda batch: bar.update(len(batch)), **how)
+        decoded = generate(model, pairs, decoding, on_token=lambda _, token: bar.update(token is None), **how)
     return [cut(text, wording.stops) for text in tokenizer.batch_decode(decoded, skip_special_tokens=True)]
 
 

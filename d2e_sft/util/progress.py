@@ -23,7 +23,7 @@ class Progress(tqdm):
         if is_quiet() or os.environ.get("RANK", "0") != "0":
             options["disable"] = True
         self.in_log = not options["file"].isatty()
-        self._pause, self._next = _FIRST, time.monotonic() + _FIRST
+        self._pause, self._next, self._told = _FIRST, time.monotonic() + _FIRST, time.monotonic()
         if self.in_log:
             options |= {"ncols": 0, "dynamic_ncols": False}
         super().__init__(*args, **options)
@@ -39,6 +39,14 @@ class Progress(tqdm):
             self.fp.write(f"{self}\n")
             self.fp.flush()
         return True
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Count `n` more. Whoever counts 0 while work goes on gets the bar again every second, with its speed."""
+        shown, now = super().update(n), time.monotonic()
+        if shown or now - self._told >= 1:
+            self._told = now
+            self.refresh()
+        return shown
 
     def clear(self, *args: Any, **options: Any) -> None:
         """Remove the bar, to write above it; in a log nothing is to be removed."""

@@ -107,17 +107,21 @@ class DecodingPass:
         bar = Progress(total=len(places), desc=f"decoding ({task.title})", unit="sample", leave=True)
         with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
 
-            def on_answers(found: Mapping[int, str | list[OptionScore]], tokens: int = 0) -> None:
+            def on_answers(
+                found: Mapping[int, str | list[OptionScore]], tokens: int = 0, ended: int | None = None
+            ) -> None:
                 nonlocal before, counted
                 counted += tokens
                 now = time.perf_counter()
+                if counted:
+                    bar.set_postfix_str(f"{counted / (now - started):,.0f} tokens/s", refresh=False)
+                bar.update(len(found) if ended is None else ended)
+                if not found:
+                    return
                 seconds = round((now - before) / len(found), 6) if engine.in_turn else None
                 said = [(places[index], answer) for index, answer in found.items()]
                 answers = [task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in said]
                 writer.write([replace(answer, seconds=seconds) for answer in answers])
-                if counted:
-                    bar.set_postfix_str(f"{counted / (now - started):,.0f} tokens/s", refresh=False)
-                bar.update(len(said))
                 before = time.perf_counter()
 
             try:

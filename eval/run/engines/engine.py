@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 class OnAnswers(Protocol):
     """Called as answers come, in any order, by any thread."""
 
-    def __call__(self, found: Mapping[int, str | list[OptionScore]], tokens: int = 0) -> None:
-        """`found` is by index of the pair its output, or the scores of its options.
+    def __call__(
+        self, found: Mapping[int, str | list[OptionScore]], tokens: int = 0, ended: int | None = None
+    ) -> None:
+        """`found` is by index of the pair its output, or the scores of its options; empty while none is complete.
 
-        `tokens` are those of the prompts and answers, 0 if the engine does not know them.
+        `tokens` are those of prompts and answers since the last call, 0 if the engine does not know them. `ended` is
+        the number of answers since then, for the progress; None: as many as are in `found`.
         """
 
 

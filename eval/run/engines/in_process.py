@@ -60,12 +60,14 @@ class InProcessEngine:
     def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         def on_batch(answers: Mapping[int, list[int]]) -> None:
             texts = self._tokenizer.batch_decode(list(answers.values()), skip_special_tokens=True)
-            tokens = sum(_prompt_tokens(pairs[index]) + len(answer) for index, answer in answers.items())
-            on_answers(dict(zip(answers, texts, strict=True)), tokens)
+            on_answers(dict(zip(answers, texts, strict=True)), ended=0)
+
+        def on_token(index: int, token: int | None) -> None:
+            on_answers({}, _prompt_tokens(pairs[index]) if token is None else 1, ended=int(token is None))
 
         with _reporting_memory(pairs, decoding):
             how = {"stop_ids": self._stop_ids, "tokenizer": self._tokenizer}
-            generate(self._model, pairs, decoding, on_batch=on_batch, **how)
+            generate(self._model, pairs, decoding, on_batch=on_batch, on_token=on_token, **how)
 
     def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
         def on_batch(scores: Mapping[int, list[OptionScore]]) -> None:

@@ -39,6 +39,19 @@ def test_a_log_gets_a_line_after_five_seconds_and_then_ever_fewer(monkeypatch: p
     assert "\r" not in log.getvalue()
 
 
+def test_work_of_which_nothing_is_complete_shows_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, log = SimpleNamespace(now=0.0), io.StringIO()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    with Progress(total=8, desc="decoding", unit="sample", file=log) as bar:
+        for second in range(8):
+            clock.now = float(second)
+            bar.set_postfix_str(f"{second} tokens/s", refresh=False)
+            bar.update(0)
+    [line] = log.getvalue().splitlines()
+    assert line.startswith("decoding:   0% 0/8")
+    assert line.endswith("5 tokens/s]")
+
+
 def test_a_terminal_gets_a_bar_that_goes_away() -> None:
     terminal = Terminal()
     for _ in Progress(range(3), desc="reading", file=terminal):
