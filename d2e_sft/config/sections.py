@@ -183,6 +183,8 @@ class TrainSection(Section):
     @field_validator("report_to", mode="before")
     @classmethod
     def _one_tracker_is_a_list(cls, value: Any) -> Any:
+        if value == "none":  # transformers' word for no tracker
+            return []
         return [value] if isinstance(value, str) else value
 
     @model_validator(mode="after")

@@ -26,7 +26,9 @@ def as_text(name: str, value: object) -> str:
 
 
 def parsed(value: object) -> object:
-    """Return the list that a CSV cell has as JSON; other values as they are."""
+    """Return the list that a CSV cell has as JSON, or with one turn (LLaMA-Factory's `chosen`); else the value."""
+    if isinstance(value, dict):
+        return [value]
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             return json.loads(value)

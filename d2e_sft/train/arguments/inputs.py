@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
+from d2e_sft.config.sections import ModelSection
 from d2e_sft.data.conversation import Loss
 from d2e_sft.data.rows import is_row, samples_of
 from d2e_sft.data.sample import EventSample
@@ -30,6 +31,7 @@ _LOADING = {
     "attn_implementation": "attention",
     "quantization_config": "quantization",
 }
+_DTYPES = get_args(ModelSection.model_fields["dtype"].annotation)
 Refiner = Callable[[list[EventSample]], list[EventSample]]
 
 
@@ -157,7 +159,9 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         attention = None if args.attention == BY_BRANCH else args.attention
         options = {"attention": attention, **{_LOADING[name]: value for name, value in given.items()}}
         if "dtype" in options:
-            options["dtype"] = str(options["dtype"]).removeprefix("torch.")
+            options["dtype"] = dtype = str(options["dtype"]).removeprefix("torch.")
+            if dtype not in _DTYPES:
+                raise UserError(f"model_init_kwargs: dtype={dtype}; expected {', '.join(_DTYPES)}")
         with bars(shown=not args.disable_tqdm):
             loaded = load_model(model, **options)
         model, tokenizer = loaded.model, tokenizer or loaded.tokenizer

@@ -22,6 +22,7 @@ _INSTEAD = {
     "formatting_func": f"{_TEXT}, as dataset.map(your_function) makes them",
     "dataset_kwargs": _ROWS,
     "dataset_num_proc": "leave it out: the rows are tokenised in this process",
+    "shuffle_dataset": "leave it out: each epoch shuffles the rows",
     "truncation_mode": "use overlong='truncate_context', which cuts the ends of long contexts, never an answer",
     "packing_strategy": _BATCHES,
     "padding_free": _BATCHES,
@@ -31,16 +32,30 @@ _INSTEAD = {
     "eos_token": "set it in the tokenizer, and give that as processing_class",
     "pad_token": "set it in the tokenizer, and give that as processing_class",
     "tokenizer": "use processing_class",
+    "quantization_config": "use D2EConfig(model_init_kwargs={'quantization_config': …})",
+    "trust_remote_code": "leave it out: code from the Hub is not run; a model that needs it has to be converted",
+    "warmup_ratio": "use warmup_steps; below 1 it is a share of all steps",
+    "activation_offloading": "use gradient_checkpointing=True",
     "loss_type": f"the objective defines the loss; {_PAIRS} prefer_form='dpo', 'ipo', 'hinge', 'orpo' or 'simpo'",
     "beta": f"{_PAIRS} prefer_beta",
-    "rpo_alpha": f"{_PAIRS} sft_weight, the weight of the gold answer's cross entropy",
+    "simpo_gamma": f"{_PAIRS} prefer_gamma",
+    **dict.fromkeys(
+        ("rpo_alpha", "cpo_alpha", "loss_weights"),
+        f"{_PAIRS} sft_weight, the weight of the gold answer's cross entropy",
+    ),
     "ref_model": f"{_PAIRS} prefer_reference='NAME'",
+    "precompute_ref_log_probs": "leave it out: the reference's log-probabilities are computed before training",
     "compute_loss_func": "the objective defines the loss; your own function is objective='module:function'",
     "preprocess_logits_for_metrics": "compute_metrics gets generated answers and references instead of logits",
 }
 _PACKING = "use packing='shared_batch' or 'batched', or leave it out: views are packed wherever that is exact"
 # Values of TRL that say what happens here anyway.
-_SAME: dict[str, tuple[Any, ...]] = {"completion_only_loss": (True,), "loss_type": ("nll", "chunked_nll")}
+_SAME: dict[str, tuple[Any, ...]] = {
+    "completion_only_loss": (True,),
+    "loss_type": ("nll", "chunked_nll"),
+    "shuffle_dataset": (True,),
+    "precompute_ref_log_probs": (True,),
+}
 
 
 def without_unset(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +85,7 @@ def taken_over(args: Any, known: Iterable[str]) -> dict[str, Any]:
 
     Others must have their default values, else UserError says what to use instead.
     """
-    known, found = [*known], dict[str, Any]()
+    known, found = [name for name in known if name not in _INSTEAD], dict[str, Any]()
     for one in fields(args):
         value = getattr(args, one.name) if one.init else None
         default = one.default_factory() if one.default_factory is not MISSING else one.default

@@ -22,6 +22,7 @@ def test_overrides_reach_every_section(recipe_file: Path) -> None:
     recipe = load_recipe(recipe_file, [*changes, "train.output_dir=~/x"])
     assert recipe.d2e.alpha == 0.7
     assert (recipe.train.learning_rate, recipe.train.report_to) == (3e-5, ["wandb"])
+    assert load_recipe(recipe_file, ["train.report_to=none"]).train.report_to == []
     assert recipe.train.output_dir == str(Path.home() / "x")
     assert recipe.model.lora is not None
     assert recipe.model.lora.r == 4

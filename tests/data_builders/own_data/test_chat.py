@@ -55,6 +55,14 @@ def test_prompt_and_completion_are_one_conversation(tmp_path: Path) -> None:
     assert (found.context, found.answers) == ("It rains. Ann runs.", ["It rains."])
 
 
+def test_preferences_of_llama_factory_have_one_turn_each(tmp_path: Path) -> None:
+    asked, good, bad = [{"from": "human", "value": "Why?"}], {"from": "gpt", "value": "It rains."}, "It snows."
+    row = json.dumps({"conversations": asked, "chosen": good, "rejected": {**good, "value": bad}})
+    spec = SPEC + "context_in: none\ncolumns: {messages: [conversations, chosen], rejected: rejected}\n"
+    (found,) = rows_of(write(tmp_path, mine_yaml=spec, mine_jsonl=row + "\n"))
+    assert (found.question, found.answers, found.rejected) == ("Why?", ["It rains."], [bad])
+
+
 def test_plain_texts_in_two_columns_are_the_turns_of_user_and_assistant(tmp_path: Path) -> None:
     row = json.dumps({"sentence_masked": "Box 0 is empty. Box 0 <extra_id_0> .", "masked_content": "is empty"})
     spec = SPEC + "context_in: none\ncolumns: {messages: [sentence_masked, masked_content]}\n"

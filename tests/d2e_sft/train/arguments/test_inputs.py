@@ -121,6 +121,20 @@ def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> N
         D2ETrainer(args=D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS)
 
 
+def test_options_of_loading_a_model_by_name_are_those_of_transformers(world: Path, tmp_path: Path) -> None:
+    def made(**options: Any) -> D2ETrainer:
+        return D2ETrainer(str(world / "model"), D2EConfig(tmp_path, use_cpu=True, model_init_kwargs=options))
+
+    for dtype in ("bfloat16", torch.bfloat16):
+        assert made(dtype=dtype).model.dtype == torch.bfloat16
+    for options, told in (
+        ({"dtype": "auto"}, "dtype=auto; expected float32, bfloat16, float16"),
+        ({"device_map": "auto"}, "device_map not supported; expected dtype"),
+    ):
+        with pytest.raises(UserError, match=f"model_init_kwargs: {told}"):
+            made(**options)
+
+
 def test_refined_contexts_are_made_by_rule_or_not_at_all(world: Path, tmp_path: Path) -> None:
     def trainer(**options: Any) -> D2ETrainer:
         return D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS, **options)

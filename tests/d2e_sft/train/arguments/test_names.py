@@ -31,10 +31,14 @@ class SFTConfig(TrainingArguments):
     completion_only_loss: bool | None = None
     assistant_only_loss: bool = False
     loss_type: str = "nll"
+    shuffle_dataset: bool = False
+    trust_remote_code: bool = False
 
 
 def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: Path) -> None:
-    given = SFTConfig(str(tmp_path), learning_rate=0.5, max_length=77, use_cpu=True, completion_only_loss=True)
+    given = SFTConfig(
+        str(tmp_path), learning_rate=0.5, max_length=77, use_cpu=True, completion_only_loss=True, shuffle_dataset=True
+    )
     found = D2EConfig.of(given)
     assert (found.learning_rate, found.max_length, found.packing, found.assistant_only_loss) == (
         0.5,
@@ -54,6 +58,7 @@ def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: 
         ("dataset_text_field", "body", "remedy: a text has no context that a view can leave out"),
         ("padding_free", True, "micro_batch_tokens=N"),
         ("loss_type", "dft", "the objective defines the loss"),
+        ("trust_remote_code", True, "remedy: leave it out: code from the Hub is not run"),
     ],
 )
 def test_another_argument_of_trl_is_refused_if_it_was_changed(
@@ -72,12 +77,14 @@ def test_another_argument_of_trl_is_refused_if_it_was_changed(
         (D2EConfig, "completion_only_loss", True, "remedy: leave it out"),
         (D2EConfig, "beta", 0.1, "objective='prefer' with prefer_beta"),
         (D2EConfig, "rpo_alpha", 0.1, "objective='prefer' with sft_weight"),
+        (D2EConfig, "warmup_ratio", 0.1, "remedy: use warmup_steps; below 1 it is a share"),
         (D2EConfig, "prefer_form", "sigmoid", "prefer_form: got 'sigmoid'; TRL's sigmoid is 'dpo' here. Expected one"),
         (D2EConfig, "objective", shares_of, "remedy: pass 'tests.d2e_sft.train.arguments.test_names:shares_of' ("),
         (D2EConfig, "objective", lambda: 0, "remedy: pass 'module:function' ('__main__:f' for"),
         (D2EConfig, "learning_rat", 0.1, "has no argument learning_rat. Did you mean 'learning_rate'?"),
         (D2ETrainer, "formatting_func", str, "remedy: a text has no context"),
         (D2ETrainer, "tokenizer", "x", "remedy: use processing_class"),
+        (D2ETrainer, "quantization_config", "x", "remedy: use D2EConfig(model_init_kwargs={"),
         (D2ETrainer, "compute_loss_func", print, "your own function is objective='module:function'"),
         (D2ETrainer, "calbacks", [], "D2ETrainer: has no argument calbacks. Did you mean 'callbacks'?"),
     ],
