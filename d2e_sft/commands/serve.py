@@ -43,6 +43,13 @@ from d2e_sft.util.errors import UserError
 @click.option(
     "--max-queue", type=click.IntRange(min=1), default=256, show_default=True, help="transformers: waiting requests."
 )
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="transformers: longest answer to a request without `max_tokens`.",
+)
 def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, **options: Any) -> None:
     """Serve MODEL, OpenAI-compatible; chat requests with a context are decoded debiased.
 
@@ -60,7 +67,7 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
 
     if engine == "auto":
         engine = "transformers" if find_spec("vllm") is None else "vllm"
-    reject_unused("--engine", engine, {"dtype": ("transformers",), "max_queue": ("transformers",)})
+    reject_unused("--engine", engine, dict.fromkeys(("dtype", "max_queue", "max_new_tokens"), ("transformers",)))
     alpha, decoder, prompt_set = (options.pop(name) for name in ("alpha", "decoder", "prompt_set"))
     if engine == "vllm":
         from d2e_sft.vllm.engine import require_vllm

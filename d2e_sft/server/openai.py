@@ -61,7 +61,7 @@ class Request(BaseModel):
     """What both routes take; None is the model's own default, or the server's.
 
     Attributes:
-        max_tokens: longest answer; None: what the model's positions leave.
+        max_tokens: longest answer; None: the server's. At most what the model's positions leave.
         stop: texts that end an answer and are no part of it.
     """
 

@@ -25,7 +25,6 @@ from d2e_sft.server.openai import ChatRequest, CompletionRequest, Request
 from d2e_sft.util.errors import UserError
 
 _PLAIN = DecodingConfig(alpha=0.0)
-_UNBOUNDED = 1024  # new tokens where neither the request nor the model has a limit
 
 
 class Prompts:
@@ -34,13 +33,19 @@ class Prompts:
     Args:
         decoding: of requests that name no decoder.
         prompt_set, format: whose context line words a context.
+        longest: new tokens of an answer whose request names no limit; as many as transformers' server.
     """
 
     def __init__(
-        self, loaded: LoadedModel, decoding: DecodingConfig, prompt_set: PromptSet, format: Format = "qa"
+        self,
+        loaded: LoadedModel,
+        decoding: DecodingConfig,
+        prompt_set: PromptSet,
+        format: Format = "qa",
+        longest: int = 1024,
     ) -> None:
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
-        self._decoding, self._prompt_set, self._format = decoding, prompt_set, format
+        self._decoding, self._prompt_set, self._format, self._longest = decoding, prompt_set, format, longest
         config = loaded.model.config
         self._encoder_decoder = bool(config.is_encoder_decoder)
         self._texts = ChatEncoder(loaded.tokenizer, encoder_decoder=self._encoder_decoder, as_text=True)
@@ -98,7 +103,7 @@ class Prompts:
         """Return the new tokens that prompts leave; RequestError if they are empty or leave fewer than `least`."""
         limit = None if self._encoder_decoder else position_limit(self._model.config)
         longest = max(map(len, ids))
-        room = (request.max_tokens or _UNBOUNDED) if limit is None else limit - longest
+        room = (request.max_tokens or self._longest) if limit is None else limit - longest
         if room < least or min(map(len, ids)) < 1:
             lengths = " and ".join(str(len(tokens)) for tokens in ids)
             raise RequestError(
@@ -112,7 +117,8 @@ class Prompts:
         room = self._room(request, ids)
         sampling = request.sampling(self._model.generation_config)
         try:
-            decoding = replace(how, max_new_tokens=min(request.max_tokens or room, room), **sampling)
+            longest = min(request.max_tokens or self._longest, room)
+            decoding = replace(how, max_new_tokens=longest, **sampling)
         except UserError as error:
             raise RequestError(error.one_line) from None
         alpha = float(how.alpha) if how.decoder == "d2e" else None

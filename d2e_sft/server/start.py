@@ -29,7 +29,8 @@ class ServeOptions:
         decoding: of requests that name no decoder.
         prompt_set, format: whose context line words a context.
         engine_arguments: vLLM's own command-line options.
-        dtype, max_queue: of the engine `transformers`: data type of the weights, prompts that may wait.
+        dtype, max_queue, max_new_tokens: of the engine `transformers`: data type of the weights, prompts that may
+            wait, longest answer to a request without `max_tokens`.
     """
 
     host: str = "127.0.0.1"
@@ -42,6 +43,7 @@ class ServeOptions:
     engine_arguments: tuple[str, ...] = ()
     dtype: str | None = None
     max_queue: int = 256
+    max_new_tokens: int = 1024
 
 
 def require_starlette(what: str, extra: str) -> None:
@@ -82,7 +84,7 @@ def serve(model: str, options: ServeOptions) -> None:
 
         recipe = recipe_of(model)
         loaded = load_to_decode(model, ModelSection() if recipe is None else recipe.model, options.dtype)
-        prompts = Prompts(loaded, options.decoding, wording, options.format)
+        prompts = Prompts(loaded, options.decoding, wording, options.format, options.max_new_tokens)
         queue = BatchQueue(loaded, options.max_queue)
         app = build_app(model, prompts, queue, api_key=options.api_key, max_body_bytes=options.max_body_bytes)
         run(app, sock, f"serving {model} with transformers at http://{address(sock)}/v1")

@@ -40,7 +40,8 @@ def test_a_checkpoint_is_served_as_its_run_was_trained(tmp_path: Path, started: 
     for folder in (tmp_path, tmp_path / "checkpoint-4"):
         (folder / "config.json").write_text("{}")
     for model in (tmp_path, tmp_path / "checkpoint-4"):
-        _serve("--engine", engine, str(model))
+        _serve("--engine", engine, *(("--max-new-tokens", "9") if engine == "transformers" else ()), str(model))
+        assert started[-1][1].max_new_tokens == (9 if engine == "transformers" else 1024)
         assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.3, "mine")
 
 

@@ -40,9 +40,9 @@ class Served:
 
 @contextmanager
 def serving(loaded: LoadedModel, *, name: str = NAME, key: str | None = KEY) -> Iterator[Served]:
-    """Serve a model while the block lasts; its default is α = 0.5."""
+    """Serve a model while the block lasts; its defaults are α = 0.5 and 30 tokens."""
     queue = BatchQueue(loaded, 64)
-    prompts = Prompts(loaded, DecodingConfig(alpha=0.5), load_prompt_set("default"))
+    prompts = Prompts(loaded, DecodingConfig(alpha=0.5), load_prompt_set("default"), longest=30)
     with running(build_app(name, prompts, queue, api_key=key, max_body_bytes=LIMIT)) as url:
         yield Served(url)
 

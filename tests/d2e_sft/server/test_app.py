@@ -52,6 +52,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # fields of a request, a
     ({}, {}),
     ({"alpha": 0.9}, {"alpha": 0.9}),
     ({"max_tokens": 7}, {"max_new_tokens": 7}),
+    ({"max_tokens": None}, {"max_new_tokens": 30}),
     ({"max_tokens": None, "max_completion_tokens": 9, "alpha": 2.0}, {"max_new_tokens": 9, "alpha": 2.0}),
     ({"decoder": "cad:weight=2"}, {"decoder": "cad:weight=2"}),
     ({"decoder": "adacad"}, {"decoder": "adacad"}),
