@@ -108,7 +108,13 @@ if TYPE_CHECKING:
 @click.option("--skip-bad", is_flag=True, help="Keep bad rows in a side file instead of stopping.")
 @click.option("--overwrite", is_flag=True, help="Decode again, and remove results of other models and options.")
 @click.option("--accept-edited", is_flag=True, help="Score finished predictions again although they were edited.")
-@click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Decoding engine.")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="auto",
+    show_default=True,
+    help="Decoding engine; openai: an endpoint, which decodes plainly (α = 0).",
+)
 @engine_options
 @judge_options
 @click.option("--launch", "launcher", metavar="ddp", help="Decode on several processes, each with its share of rows.")
@@ -211,6 +217,8 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
     for what, count in counts.items():
         if count:
             click.echo(f"{what}: {count}")
+    if "openai" in (scores.engine or ""):
+        click.echo("decoded plainly: an endpoint shows no logits that could be subtracted")
     if without_context:
         click.echo(f"predictions without context, for `d2e errors {run}`: {folder / 'without_context.jsonl'}")
     else:

@@ -144,8 +144,11 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
     )
 
 
-def warn_of_idle_options(config: EvalConfig) -> None:
-    """Warn of an option that has no effect."""
+def warn_of_idle_options(model: str, config: EvalConfig) -> None:
+    """Warn of an option that has no effect, and of a run whose α an endpoint cannot use."""
+    recipe = recipe_of(model) if config.engine == "openai" and config.options.alpha is None else None
+    if recipe is not None and recipe.decoding.needs_imagined:
+        warn(f"{model} is otherwise decoded {describe(recipe.decoding.record())}; an endpoint decodes plainly")
     if config.options.plausibility > config.decoding.plausibility:
         warn("--plausibility has no effect where α is 0 or the decoder is plain: it takes the likeliest token already")
 

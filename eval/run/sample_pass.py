@@ -44,7 +44,7 @@ class SamplePass:
 
     def warn(self) -> None:
         """Warn of options that have no effect; called in the main process before anything is decoded."""
-        warn_of_idle_options(self.config)
+        warn_of_idle_options(self.model, self.config)
 
     def run(self, write: Callable[[CompletedPass], T], load_engine: LoadEngine = make_engine) -> T:
         """Decode the samples; arguments, result and errors are as for `DecodingPass.run`.

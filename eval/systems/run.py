@@ -53,7 +53,7 @@ def evaluate_system(
     folder = run / "eval" / "-".join(filter(None, (system.name, own.variant, *ways)))
     processes = join_processes(config.engine)
     if processes.is_main:
-        warn_of_idle_options(config)
+        warn_of_idle_options(model, config)
     asker = Asker(model, config, processes, folder)
     result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood, config.form), asker)
     scores = {"system": system.name, **result.scores, **_record(asker, own)}

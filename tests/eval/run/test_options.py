@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from d2e_sft.judge.options import EndpointOptions
-from eval.run.options import EvalOptions, resolve_options
+from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 
 ENDPOINT = EvalOptions(endpoint=EndpointOptions(base_url="http://127.0.0.1:9/v1"))
 
@@ -22,6 +23,19 @@ def test_options_of_decoding_and_of_the_engine_reach_it() -> None:
     assert resolve_options("m", EvalOptions(compiled=True)).decoding.compiled
     assert resolve_options("m", ENDPOINT).engine == "openai"
     assert resolve_options("m", replace(ENDPOINT, engine="vllm")).engine == "vllm"
+
+
+@pytest.mark.parametrize(("alpha", "given", "warned"), [(0.3, None, True), (0.3, 0.0, False), (0.0, None, False)])
+def test_a_run_that_is_decoded_debiased_is_asked_plainly_at_an_endpoint_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], alpha: float, given: float | None, warned: bool
+) -> None:
+    recipe = f"data: {{train: r.parquet}}\ntrain: {{output_dir: x}}\nd2e: {{alpha: {alpha}}}\n"
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    config = resolve_options(str(tmp_path), replace(ENDPOINT, alpha=given))
+    assert config.decoding.alpha == 0
+    warn_of_idle_options(str(tmp_path), config)
+    told = "is otherwise decoded debiased with α = 0.3; an endpoint decodes plainly"
+    assert (told in " ".join(capsys.readouterr().err.split())) == warned
 
 
 def test_without_context_nothing_is_subtracted_or_cut_off() -> None:

@@ -35,7 +35,7 @@ def outputs(bench: Path) -> list[str]:
 
 def test_each_sample_is_asked_once_greedily_and_answered_in_file_order(bench: Path, server: JudgeServer) -> None:
     server.reply = lambda user: f"The answer is: {user[:20]}"
-    output_of(*evaluation(bench, server, "--max-new-tokens", 9))
+    assert "decoded plainly: an endpoint" in output_of(*evaluation(bench, server, "--max-new-tokens", 9))
     prompts = load_prompt_set("default")
     asked = [prompts.messages(sample, "original") for sample in bench_rows(8)]
     assert sorted(str(request["messages"]) for request in server.requests) == sorted(map(str, asked))
