@@ -18,6 +18,7 @@ from d2e_sft.decoding import PromptPair, stop_token_ids, stream
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import LoadedModel, load_to_decode
 from d2e_sft.model.positions import check_answer_fits, position_limit
+from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 
 _NAME = "the conversation"  # in messages
@@ -179,11 +180,11 @@ def open_conversation(model: str, options: ChatOptions) -> Conversation:
         **given_decoder(options.decoder, options.alpha, default.alpha),
         max_new_tokens=options.max_new_tokens or own.max_new_tokens,
     )
-    wording = _wording(recipe, options)
+    wording = _wording(model, recipe, options)
     return Conversation(load_to_decode(model, section, options.dtype), decoding, wording)
 
 
-def _wording(recipe: Recipe | None, options: ChatOptions) -> Wording:
+def _wording(model: str, recipe: Recipe | None, options: ChatOptions) -> Wording:
     how = options.wording or ("none" if recipe is None else "qa")
     if how == "none":
         if options.prompt_set is not None:
@@ -192,7 +193,8 @@ def _wording(recipe: Recipe | None, options: ChatOptions) -> Wording:
                 remedy="drop it, or add --wording qa",
             )
         return Wording(system=options.system or "")
-    prompt_set = load_prompt_set(options.prompt_set or ("default" if recipe is None else recipe.data.prompt_set))
+    named = "default" if recipe is None else recipe.data.prompt_set
+    prompt_set = load_prompt_set(options.prompt_set or trained_wording(model, named))
     if "qa" not in prompt_set.zero_shot:
         if options.wording is None:
             return Wording(system=options.system or "")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, field_validator
@@ -29,11 +29,22 @@ Setting = Literal["zero_shot", "few_shot", "cot"]
 SETTINGS: tuple[Setting, ...] = get_args(Setting)
 Demonstrate = Callable[[EventSample], Sequence[EventSample]]
 _BUNDLED = Path(__file__).resolve().parent / "prompt_sets"
-MCQ_SEPARATOR, DEFAULT, NEUTRAL = "; ", "default", "neutral"
+MCQ_SEPARATOR, DEFAULT, NEUTRAL, OWN = "; ", "default", "neutral", "the rows' own"
 _REASONING = "Reasoning:"  # the cue of a chain of thought
 NOT_OF_EVENTS = ("none", "factual")  # relations
 # Published rows about facts keep the words in which they were measured.
 _MEASURED_AS_EVENTS = frozenset({"kre_squad", "nq_swap", "faitheval", "memotrap", "cpi_facts"})
+
+
+class Asked(Protocol):
+    """What decides which prompt set words a sample: also known of its answer, and of the scores of its group."""
+
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def relation(self) -> str: ...
+    @property
+    def format(self) -> str: ...
 
 
 class FormatPrompt(BaseModel):
@@ -156,9 +167,16 @@ class PromptSet(BaseModel):
         """Return the marker if prompts end in it, so that outputs lack it."""
         return self.marker(fmt) if self.as_text and self._setting != "cot" else ""
 
-    def is_neutral_for(self, sample: EventSample) -> bool:
-        """Return whether the set `neutral` words this sample instead."""
-        return _is_not_of_events(sample) and vars(self) == vars(load_prompt_set(DEFAULT))
+    def set_for(self, sample: Asked) -> PromptSet:
+        """Return the set that words a sample: this one, or `neutral` in the same setting."""
+        if _is_not_of_events(sample) and vars(self) == vars(load_prompt_set(DEFAULT)):
+            return load_prompt_set(NEUTRAL).in_setting(self._setting)
+        return self
+
+    def names_for(self, samples: Iterable[Asked]) -> str:
+        """Name the sets that word samples, this one if there are none; conversations have their own wording."""
+        names = dict.fromkeys(OWN if one.format == "chat" else self.set_for(one).name for one in samples)
+        return ", ".join(names) or self.name
 
     def digest(self) -> str:
         """Return the SHA-256 of the wording in this setting."""
@@ -172,8 +190,8 @@ class PromptSet(BaseModel):
         return {"few_shot": self.few_shot, "cot": self.cot}.get(self._setting) or self.zero_shot
 
     def _prompt(self, fmt: Format, sample: EventSample | None = None) -> FormatPrompt:
-        if sample is not None and self.is_neutral_for(sample):
-            return load_prompt_set(NEUTRAL).in_setting(self._setting)._prompt(fmt)
+        if sample is not None and (other := self.set_for(sample)) is not self:
+            return other._prompt(fmt)
         if fmt not in self._prompts:
             raise UserError(f"prompt set {self.name!r}: has no {self._setting} prompt for format {fmt!r}")
         return self._prompts[fmt]
@@ -188,7 +206,7 @@ class PromptSet(BaseModel):
         return _turn("user", _fill(prompt.user, fields))
 
 
-def _is_not_of_events(sample: EventSample) -> bool:
+def _is_not_of_events(sample: Asked) -> bool:
     return sample.relation in NOT_OF_EVENTS and sample.dataset not in _MEASURED_AS_EVENTS
 
 

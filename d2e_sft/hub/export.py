@@ -18,6 +18,7 @@ from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, write_weights
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.model.storage.seal import read_seal, seal
+from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, with_checksums, write_json
 
@@ -41,7 +42,7 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
     for path in run.glob("eval/*/*"):
         check_no_link(path, run)
     with replacing_folder(out) as aside:
-        prompt_set = load_prompt_set(recipe.data.prompt_set, recipe.data.form)
+        prompt_set = load_prompt_set(trained_wording(str(run), recipe.data.prompt_set), recipe.data.form)
         write_weights(run, recipe, aside, options)
         adapter = base_of_adapter(aside) is not None
         card = model_card(run, recipe, prompt_set, adapter=adapter, licence=options.licence)

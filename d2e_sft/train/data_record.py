@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.recipe import Recipe, recipe_file_of
 from d2e_sft.data.built import warn_if_changed
-from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.prompts import NEUTRAL, load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
@@ -53,13 +53,17 @@ class DataSource(BaseModel):
 
 
 class DataRecord(BaseModel):
-    """The content of `data.json`; `samples` and `tokens_sha256` are those of the tokenised training rows."""
+    """The content of `data.json`; `samples` and `tokens_sha256` are those of the tokenised training rows.
+
+    `wording` names the prompt sets that worded them.
+    """
 
     source: DataSource
     samples: int
     tokens_sha256: str
     processes: int
     versions: dict[str, str]
+    wording: str | None = None
 
 
 def record_data(recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, processes: int) -> DataRecord:
@@ -105,6 +109,14 @@ def check_resumed_data(
         if was.get(name) != found[name]:
             line = _line(name, was.get(name), found[name])
             warn(f"resumed under other conditions, so losses may be rounded differently: {line}")
+
+
+def trained_wording(model: str, named: str) -> str:
+    """Name the prompt set that worded a run's rows: `neutral` if it worded all, else the one that is `named`."""
+    recipe = recipe_file_of(Path(model))
+    if recipe is None or not (recipe.parent / DATA_FILE).is_file():
+        return named
+    return NEUTRAL if _load(recipe.parent).wording == NEUTRAL else named
 
 
 def refuse_other_source(recipe: Recipe, run: Path) -> None:

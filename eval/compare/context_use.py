@@ -97,13 +97,14 @@ def command_without_context(run: ScoredRun) -> str:
     fingerprint = (read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}})["fingerprint"]
     engine = (scores.engine or "transformers").split(", ")[-1]  # the last session's
     generates, subset = scores.answer == "generate", scores.subset or {}
+    wording = scores.prompt_set_given or scores.prompt_set
     options: dict[str, object] = {
         "--bench": file.parent if file.stem == "test" else file,
         "--setting": None if scores.setting == "zero_shot" else scores.setting,
         "--form": None if scores.form == "chat" else scores.form,
         "--answer": None if generates else scores.answer,
         "--normalise": None if generates else scores.normalise or "none",
-        "--prompt-set": None if scores.prompt_set == "default" else scores.prompt_set_given or scores.prompt_set,
+        "--prompt-set": None if wording == "default" else wording,
         "--max-samples": subset.get("per_group"),
         "--seed": subset.get("seed", 0) if subset else None,
         "--max-new-tokens": scores.max_new_tokens,

@@ -124,7 +124,7 @@ def _facts(evaluation: Evaluation, record: dict[str, Any]) -> dict[str, Any]:
         **decoding.record(),
         "setting": options.setting,
         "form": config.form,
-        "prompt_set": evaluation.wording.name,
+        "prompt_set": evaluation.wording.names_for(rows.chosen),
         "prompt_set_given": config.prompt_set,
         "max_new_tokens": None if evaluation.likelihood else decoding.max_new_tokens,
         "bench": ScoredBenchmark(

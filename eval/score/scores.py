@@ -132,7 +132,8 @@ class EvaluationFacts(BaseModel):
         num_beams: Beams of plain decoding; 1 is not written.
         engine: Name of the engine, or several names if the run was resumed with another one; None for answers that
             were not decoded here but only scored.
-        prompt_set_given: Name of the prompt set, or the file of a custom one.
+        prompt_set: Names of the prompt sets that worded the rows.
+        prompt_set_given: Name of the prompt set that was chosen, or the file of a custom one.
         lacking: Datasets of the suite that its build could not read.
         subset: `per_group`, `seed` and `of`, if only some samples were drawn.
         tagged_by: Models whose habits the rows' subsets are about; empty, and not written, for other subsets.

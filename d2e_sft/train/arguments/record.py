@@ -17,6 +17,7 @@ from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
 from d2e_sft.config.sections import LoraSection, TrainSection
 from d2e_sft.data.built import taggers, tags_of_another
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.micro_batch import checkpointing_argument
@@ -80,6 +81,7 @@ class RecordRun(TrainerCallback):
         for name, samples in self._written.items():
             write_samples(samples, run / name)
         data = record_data(recipe, inputs.training.dataset, processes=args.world_size)
+        data.wording = load_prompt_set(recipe.data.prompt_set).names_for(inputs.training.samples)
         write_whole(run / DATA_FILE, data.model_dump_json(indent=2) + "\n")
         recipe.save(run)  # last: a folder with a recipe is a run that can be resumed
         renew_seal(run, RECIPE_FILE)  # of a model that an earlier call saved here

@@ -139,7 +139,7 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
 def _sample_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:
     """Three samples, and how many rows have another wording than the recipe names."""
     named = load_prompt_set(recipe.data.prompt_set, recipe.data.form)
-    neutral = sum(sample.format != "chat" and named.is_neutral_for(sample) for sample in rows.samples)
+    neutral = sum(sample.format != "chat" and named.set_for(sample) is not named for sample in rows.samples)
     of = f"{neutral:,} of {len(rows.samples):,} rows, which are not about events"
     note = [f"wording: the prompt set {NEUTRAL} instead of {DEFAULT} in {of}"] if neutral else []
     return [*note, *example_lines(rows, loaded.tokenizer)]

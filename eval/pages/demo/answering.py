@@ -16,6 +16,7 @@ from d2e_sft.model.loading import LoadedModel, load_to_decode
 from d2e_sft.model.positions import position_limit
 from d2e_sft.server.job import Prompt
 from d2e_sft.server.queue import BatchQueue
+from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.question import Question
 from eval.run.options import EvalOptions, resolve_options
@@ -60,7 +61,7 @@ def load_demo_model(model: str, options: EvalOptions) -> DemoModel:
     if options.alpha is None and recipe_of(model) is None:
         options = replace(options, alpha=_DEFAULT_ALPHA)
     config = resolve_options(model, options)
-    wording = load_prompt_set(config.prompt_set, config.form)
+    wording = load_prompt_set(options.prompt_set or trained_wording(model, config.prompt_set), config.form)
     loaded = load_to_decode(model, config.section, options.dtype)
     # A tokenizer that cannot make prompts is found now, not at the first question.
     ViewEncoder(loaded.tokenizer, wording, (), encoder_decoder=loaded.model.config.is_encoder_decoder)

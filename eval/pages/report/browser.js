@@ -3,7 +3,7 @@
 // A sample is [group, id, context, question, options, gold, answers], and of each run's answer there is
 // [right, F1 in percent, answers or null, output, pattern or -1, reason or -1]. Texts are places in `data.texts`.
 // A wrong answer that is the habit (1) or contains an accepted answer (2) has the sum of these at its end. Where samples
-// have subsets, their habits stand behind the answers.
+// have subsets, their habits stand behind the answers. An instruction is [text, labels of runs, groups].
 
 const FIRST = 5;
 const PAGE = 20;
@@ -120,8 +120,7 @@ function paragraphs(numbers, className) {
 function card(sample, now) {
   const { data } = browser;
   const [group, id, context, question, options, gold, answers, habit = []] = sample;
-  const format = data.groups[group][2];
-  const nli = format === "nli", left = data.texts[question] === "";
+  const nli = data.groups[group][2] === "nli", left = data.texts[question] === "";
   const title = kinds().find(([key]) => key === kindOf(sample, now.from, now.to))[1];
   const pair = data.runs.length > 1 ? [element("span", { className: "quiet" }, ` · ${data.runs[now.from]} → ${data.runs[now.to]}`)] : [];
   const list = element("dl", {});
@@ -138,8 +137,8 @@ function card(sample, now) {
   }
   if (gold.length) entry(list, gold.length > 1 ? "Gold answers" : "Gold answer", ...paragraphs(gold, ""));
   if (habit.length) entry(list, "Habit: the usual answer without the context", ...paragraphs(habit, ""));
-  const asked = data.instructions.filter(([of]) => of === format);
-  const told = asked.map(([, text, labels]) =>
+  const asked = data.instructions.filter(([, , groups]) => groups.includes(group));
+  const told = asked.map(([text, labels]) =>
     element("p", {}, asked.length > 1 ? element("strong", {}, `${labels.join(", ")}: `) : "", data.texts[text]));
   const head = element("h3", {}, title, ...pair);
   head.tabIndex = -1;

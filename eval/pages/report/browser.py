@@ -77,7 +77,10 @@ def browser_data(
         "runs": [run.label for run in runs],
         "presented": presented(runs),
         "patterns": [part.name for part in PATTERN_PARTS],
-        "instructions": [[one.format, number(one.text), one.labels] for one in instructions],
+        "instructions": [
+            [number(one.text), one.labels, [place for key, place in groups.items() if key[:3] in one.groups]]
+            for one in instructions
+        ],
         "groups": [list(group) for group in groups],
         "samples": samples,
         "texts": list(texts),

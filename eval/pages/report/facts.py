@@ -20,6 +20,7 @@ from eval.compare.runs import ScoredRun
 from eval.pages.report.training import Training
 from eval.run.journal_files import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
+from eval.score.scores import GroupKey
 
 _EXTRACTION: dict[Mode, str] = {"strict": "in the response form", "lenient": "read leniently", "none": "not parsed"}
 _COUNTS = {  # fields of scores.json
@@ -114,7 +115,7 @@ def _training(run: ScoredRun, training: Training | None) -> dict[str, Any]:
             "training file sha256": source.train_sha256,
             "rows in it": source.rows,
             "samples trained on": record.samples,
-            "prompt set": source.prompt_set,
+            "prompt set": record.wording or source.prompt_set,
             "processes": record.processes,
             **record.versions,
         }
@@ -122,28 +123,34 @@ def _training(run: ScoredRun, training: Training | None) -> dict[str, Any]:
 
 
 class Instruction(NamedTuple):
-    """One wording of a format's instruction, and the runs that used it."""
+    """One wording of a format's instruction, its prompt set, the runs that used it, and the groups that it words."""
 
     format: str
     text: str
+    prompt_set: str
     labels: list[str]
+    groups: list[GroupKey]
 
 
 def instructions(runs: Sequence[ScoredRun]) -> list[Instruction]:
     """The instructions of each format, of runs whose prompt set is unchanged; UserError if a record is damaged."""
-    given: dict[tuple[str, str], list[str]] = {}
-    formats = dict.fromkeys(prediction.format for prediction in runs[0].predictions.values())
+    given: dict[tuple[str, str, str], tuple[list[str], list[GroupKey]]] = {}
     for run in runs:
         record = read_record(PassFiles(run.folder, WITH_CONTEXT)) or {"fingerprint": {}}
         try:
             wording = load_prompt_set(run.scores.prompt_set_given or run.scores.prompt_set)
-            digest = wording.in_setting(run.scores.setting).digest()
+            wording = wording.in_setting(run.scores.setting)
+            digest = wording.digest()
         except UserError:
             continue  # a custom set that has disappeared
         if not str(record["fingerprint"].get("prompt_set") or digest).endswith(digest):
             continue
-        prompts = getattr(wording, run.scores.setting) or wording.zero_shot
-        for fmt in formats:
-            if fmt in prompts:
-                given.setdefault((fmt, prompts[fmt].system), []).append(run.label)
-    return [Instruction(*wording, labels) for wording, labels in given.items()]
+        for group in run.scores.groups:
+            used = wording.set_for(group)
+            prompts: Any = getattr(used, run.scores.setting) or used.zero_shot
+            if group.format in prompts:
+                key = group.format, prompts[group.format].system, used.name
+                labels, groups = given.setdefault(key, ([], []))
+                labels += [run.label] * (run.label not in labels)
+                groups.append(group.key)
+    return [Instruction(*wording, *where) for wording, where in given.items()]

@@ -154,7 +154,9 @@ def test_prompts_of_rows_of_no_relation_of_events_do_not_mention_events(
     told = asked.messages(make_sample(1), "original")
     assert "event" in told[0]["content"]
     assert user == told[1]
+    assert prompts.names_for([sample, make_sample(1), chat_sample()]) == "neutral, default, the rows' own"
     own = prompts.model_copy(update={"name": "mine"})
+    assert own.names_for([sample]) == "mine"
     assert own.messages(sample, "original")[0] == own.messages(make_sample(1), "original")[0], "an own set says it all"
 
 

@@ -16,6 +16,7 @@ from d2e_sft.config.recipe import DataSection, Recipe, load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import write_samples
 from d2e_sft.hub.card import model_card
+from d2e_sft.train.data_record import DATA_FILE, DataRecord, DataSource
 from d2e_sft.util.files import sha256_of, with_checksums, write_json
 from tests.factories import save_manifest, seal_run
 from tests.tiny import make_samples, save_tiny_model, tiny_model, tiny_tokenizer
@@ -60,6 +61,13 @@ def make_run(folder: Path, kind: str = "llama", *changes: str, lora: bool = Fals
     load_recipe(run / "recipe.yaml", changes).save(run)
     seal_run(run)
     return run
+
+
+def write_data_record(run: Path, wording: str | None = None) -> None:
+    """`RUN/data.json` of a training on 5 samples, worded by these prompt sets."""
+    source = DataSource.of(load_recipe(run / "recipe.yaml"))
+    record = DataRecord(source=source, samples=5, tokens_sha256="", processes=1, versions={}, wording=wording)
+    (run / DATA_FILE).write_text(record.model_dump_json())
 
 
 def write_manifest(run: Path, *, sha256: str | None = None) -> None:

@@ -6,16 +6,18 @@ import json
 from pathlib import Path
 
 from d2e_sft.config.recipe import load_recipe
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.hub.export import export, exported_files
 from d2e_sft.model.loading import load_model
 from tests.command import output_of, refusal_of
-from tests.d2e_sft.hub.runs import make_run, write_scores
+from tests.d2e_sft.hub.runs import make_run, write_data_record, write_scores
 from tests.factories import seal_run
 
 
 def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
     run, out = make_run(tmp_path), tmp_path / "exports" / "tiny"
     write_scores(run)
+    write_data_record(run, "neutral")
     (run / "notes.txt").write_text("mine")
     (run / "training_args.bin").write_bytes(b"pickled")
     output = output_of("export", run, out)
@@ -29,6 +31,7 @@ def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
     assert exported_files(out) == sorted(found)
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert f"exported {len(found)} files: {out}" in output
+    assert load_prompt_set(str(out / "prompt_set.yaml")).name == "neutral", "as its rows were worded"
 
 
 def test_nothing_in_it_names_a_path_of_this_machine(tmp_path: Path) -> None:

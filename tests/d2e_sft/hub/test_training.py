@@ -7,8 +7,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard
 
 from d2e_sft.config.recipe import load_recipe
-from d2e_sft.train.data_record import DataRecord, DataSource
-from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of, write_manifest
+from tests.d2e_sft.hub.runs import card_of, make_run, rows_of, section_of, write_data_record, write_manifest
 
 
 def test_licences_are_the_manifests(tmp_path: Path) -> None:
@@ -32,8 +31,7 @@ def test_licences_are_unknown_where_no_manifest_vouches_for_the_rows(tmp_path: P
 def test_the_rows_are_counted_where_the_run_recorded_them(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     recipe = load_recipe(run / "recipe.yaml")
-    record = DataRecord(source=DataSource.of(recipe), samples=5, tokens_sha256="", processes=1, versions={})
-    (run / "data.json").write_text(record.model_dump_json())
+    write_data_record(run)
     write_manifest(run)
     Path(recipe.data.train).write_bytes(b"other rows by now")
     data = section_of(card_of(run), "Training data")

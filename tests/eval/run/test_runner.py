@@ -33,6 +33,8 @@ def test_a_suite_is_evaluated_by_its_name(world: Path, tmp_path: Path, suite: st
     printed = call("eval", world / "model", *arguments, *QUICK)
     scores = scores_of(tmp_path / "run", suite)
     assert (scores["bench"]["suite"], scores["lacking"]) == (suite, ["storycloze"])
+    assert scores["prompt_set_given"] == "default"
+    assert scores["prompt_set"] == ("neutral" if suite == "conflict" else "default"), "facts are not worded as events"
     assert "is incomplete, without storycloze" in printed.err
     assert "layout of the paper" not in printed.out or suite == "ood", "the paper has no table for it"
 

@@ -16,6 +16,7 @@ from eval.pages.demo.answering import Answerer, Answers, DemoModel, load_demo_mo
 from eval.pages.demo.question import Question, as_question
 from eval.run.options import EvalOptions
 from tests.command import d2e
+from tests.d2e_sft.hub.runs import make_run, write_data_record
 from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model
 
@@ -45,6 +46,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def load(world: Path, kind: str = "llama", alpha: float | None = ALPHA) -> DemoModel:
     return load_demo_model(str(world / kind), EvalOptions(alpha=alpha, max_new_tokens=TOKENS))
+
+
+def test_a_run_is_asked_as_its_rows_were_worded(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "llama")
+    for wording in ("neutral", "default"):
+        write_data_record(run, wording)
+        assert load_demo_model(str(run), EvalOptions()).prompt_set.name == wording
 
 
 def answering(model: DemoModel) -> Answerer:

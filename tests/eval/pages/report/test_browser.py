@@ -213,6 +213,13 @@ def test_cards_have_the_instruction_that_the_model_was_given_unless_it_has_chang
     of_scq = [card for card in cards(after_scripts(page)) if "· scq ·" in card]
     assert of_scq
     assert all(html.escape(system, quote=False) in card for card in of_scq)
+    facts = [prediction(1, True), prediction(2, True, dataset="facts", relation="factual")]
+    told = data_of(render_page(load_runs([make_run(tmp_path / "facts", facts)])))
+    for (number, _, groups), (name, dataset) in zip(
+        told["instructions"], [("default", "stories"), ("neutral", "facts")], strict=True
+    ):
+        assert told["texts"][number] == load_prompt_set(name).zero_shot["nli"].system
+        assert [told["groups"][group][0] for group in groups] == [dataset]
     changed = {"prompt_set": "default, sha256 " + "0" * 64}
     run = make_run(tmp_path / "run", [choice(1, True)], fingerprint=changed)
     assert data_of(render_page(load_runs([run])))["instructions"] == []

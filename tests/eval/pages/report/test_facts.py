@@ -19,6 +19,7 @@ RECORD = {
     "tokens_sha256": "d",
     "processes": 8,
     "versions": {"torch": "2.13.0", "peft": "0.21.2"},
+    "wording": "neutral",
 }
 
 
@@ -40,6 +41,7 @@ def test_facts_are_side_by_side_and_differences_are_marked(tmp_path: Path) -> No
     assert training["processes"].values == ("–", "8")
     assert training["rows in it"].values == ("–", "1,234")
     assert not training["torch"].differs, "a run that was not trained has no other version"
+    assert training["prompt set"].values == ("–", "neutral"), "the one that worded its rows, and not the one named"
     page = render_page(runs)
     assert "≠ device</th><td>cpu</td><td>H200</td>" in page
     assert '<td colspan="2">some/model</td>' in page
