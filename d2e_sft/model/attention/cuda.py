@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import logging
 from functools import cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from d2e_sft.model.attention.segments import LayerOptions, segment_attention
+from d2e_sft.model.attention.segments import LayerOptions
+from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.packing import AttentionPlan, pack
 
 logger = logging.getLogger(__name__)
@@ -54,26 +58,39 @@ def cuda_kernel_takes(query: Tensor, value: Tensor, options: LayerOptions) -> bo
 
 @cache
 def kernel_agrees(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether the kernel runs on this device and agrees with attention by segments, gradients included."""
+    """Whether the kernel runs on this device and agrees with products under a mask, with gradients and a window.
+
+    Attention by segments would not tell: on CUDA it is another form of the same kernel.
+    """
     prefix = list(range(50))
     forest = pack([[[*prefix, *range(100, 140)], [*prefix, *range(200, 230)]]]).forest
     generator = torch.Generator().manual_seed(0)
     shapes = ((1, 4, forest.length, width), *2 * ((1, 2, forest.length, width),))
     query, key, value = (torch.randn(s, generator=generator).to(device, dtype).requires_grad_() for s in shapes)
-    results = []
-    with torch.inference_mode(False), torch.enable_grad():
-        for attention in (cuda_attention, segment_attention):
-            try:
-                output = attention(query, key, value, forest.plan(0, forest.length), LayerOptions(width**-0.5))
-                results.append([output, *torch.autograd.grad(output.float().square().sum(), (query, key, value))])
-            except (RuntimeError, TypeError, NotImplementedError) as error:  # not built for this card, or another form
-                logger.warning("packed rows attend segment by segment: %s", str(error).partition("\n")[0])
-                return False
+    results: dict[Any, list[Tensor]] = {cuda_attention: [], _masked_attention: []}
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            for attention, window in product(results, (None, 30)):
+                options = LayerOptions(width**-0.5, window=window)
+                output = attention(query, key, value, forest.plan(0, forest.length), options)
+                gradients = torch.autograd.grad(output.float().square().sum(), (query, key, value))
+                results[attention] += [output, *gradients]
+    except (RuntimeError, TypeError, NotImplementedError) as error:  # not built for this card, or another form
+        if is_out_of_memory(error):
+            raise
+        logger.warning("packed rows attend segment by segment: %s", str(error).partition("\n")[0])
+        return False
     # Rounding in 16 bits moves the whole by less than a hundredth; a wrong pattern moves it by its own size.
-    if all((one - other).norm() <= 0.05 * other.norm() for one, other in zip(*results, strict=True)):
+    if all((one - other).norm() <= 0.05 * other.norm() for one, other in zip(*results.values(), strict=True)):
         return True
     logger.warning("packed rows attend segment by segment: the flash kernel differs on %s", device)
     return False
+
+
+def _masked_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:
+    mask = plan.mask(window=options.window).to(query.device)
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(query, key, value, mask, scale=options.scaling, enable_gqa=True)
 
 
 def cuda_attention(query: Tensor, key: Tensor, value: Tensor, plan: AttentionPlan, options: LayerOptions) -> Tensor:

@@ -54,18 +54,24 @@ def test_the_kernel_of_cuda_is_given_each_segment_with_its_path(
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kernel", ["right", "wrong", "missing"])
+@pytest.mark.parametrize("kernel", ["right", "wrong", "missing", "no memory"])
 def test_a_kernel_of_cuda_that_is_wrong_or_missing_is_told_and_not_used(
     kernel: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def other(query: Tensor, *tensors: Tensor, **form: Any) -> Any:
         if kernel == "missing":
             raise RuntimeError("no kernel image is available for execution on the device")
+        if kernel == "no memory":
+            raise torch.OutOfMemoryError("CUDA out of memory")
         return flash_forward(query * (0.5 if kernel == "wrong" else 1), *tensors, **form)
 
     monkeypatch.setattr("d2e_sft.model.attention.cuda._forward", other)
     monkeypatch.setattr("d2e_sft.model.attention.cuda._backward", flash_backward)
     kernel_agrees.cache_clear()
+    if kernel == "no memory":  # says nothing about the kernel
+        with pytest.raises(torch.OutOfMemoryError):
+            kernel_agrees(torch.device("cpu"), torch.float32, 16)
+        return
     assert kernel_agrees(torch.device("cpu"), torch.float32, 16) == (kernel == "right")
     expected = {"right": "", "wrong": "differs on cpu", "missing": "no kernel image"}[kernel]
     assert expected in caplog.text
