@@ -95,7 +95,7 @@ test-gpu:  ## prove on one GPU what a CPU cannot (8 minutes at most; D2E_DEVICE=
 	@mkdir -p $(GPU_OUT) && rm -f $(GPU_OUT)/test-gpu.jsonl
 	D2E_DEVICE=$${D2E_DEVICE:-cuda} D2E_GPU_RESULTS=$(GPU_OUT)/test-gpu.jsonl timeout 520 $(GPU_PYTHON) -m pytest -p no:cacheprovider -rs tests/gpu
 
-bench-gpu:  ## measure training and decoding on one GPU, in shapes from 135M to 7B (9 minutes; D2E_DEVICE=cpu: a rehearsal)
+bench-gpu:  ## measure training, evaluation and decoding on one GPU, in shapes from 135M to 7B (9 minutes; D2E_DEVICE=cpu: a rehearsal)
 	timeout 540 $(GPU_PYTHON) -m d2e_sft.cli bench gpu --out $(GPU_OUT)
 
 # TRL is a peer only, so no test needs it.

@@ -105,3 +105,8 @@ def median(costs: Sequence[Cost]) -> Cost:
         statistics.median(cost.cpu_s for cost in costs),
         statistics.median(peaks) if peaks else None,
     )
+
+
+def share_of_equals(one: Sequence[Any], other: Sequence[Any]) -> float:
+    """Return the share of results that are equal."""
+    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from d2e_sft.bench.cost import median, take_turns
+from d2e_sft.bench.cost import median, share_of_equals, take_turns
 from d2e_sft.bench.engines import PREFIX, QUESTION, synthetic_rows
 from d2e_sft.bench.step_rows import fields_table
 from d2e_sft.config.decoding import DecodingConfig
@@ -94,13 +94,12 @@ def measure_decoding(model: Any, length: int, batch: int, new: int, repeats: int
     """Measure one combination on a model in eval mode."""
     pairs = random_pairs(length, batch, model.config.get_text_config().vocab_size)
     medians, answers = _milliseconds(decoding_engines(model, pairs, new, compiled=compiled), repeats, model.device)
-    equal = [one == other for one, other in zip(answers["debiased"], answers["guidance"], strict=True)]
     return replace(
         _measured(length, batch, new, medians),
         guidance_ms=round(medians["guidance"], 1),
         debiased_to_guidance=round(medians["debiased"] / medians["guidance"], 3),
         transformers_plain_ms=round(medians["transformers_plain"], 1),
-        same_tokens=sum(equal) / batch,
+        same_tokens=share_of_equals(answers["debiased"], answers["guidance"]),
     )
 
 

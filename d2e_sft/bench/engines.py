@@ -13,18 +13,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from d2e_sft.config.objectives import View, ViewGradients
+from d2e_sft.config.objectives import BASE, View, ViewGradients
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import IGNORE, BatchedCollator, Row
 from d2e_sft.model.forward import hidden_states
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, collator_for
 from d2e_sft.objective.attach import chunked_head, objective_of, step
+from d2e_sft.objective.bias_model import BiasModel, FrozenCollator, numbered
 from d2e_sft.objective.chunks import sum_in_chunks
 from d2e_sft.objective.terms import AnswerTokens
 
 SFT = D2ESection(debias=False, distill=False)
 PREFER = D2ESection(objective="prefer", sft_weight=0)
+BIAS = D2ESection(bias_model=BASE)
 PREFIX, QUESTION, ANSWER, REFINED_SHARE = 130, 30, 10, 0.4
 
 
@@ -38,6 +40,7 @@ class Engine:
         elsewhere: The engine belongs to another library and is measured with both groups of engines.
         computes_all: Computes a view that equals another one of its sample, too.
         prefers: The loss is that of DPO, with the reference's log-probabilities in the rows.
+        has_bias_model: The imagined view is that of a bias model, computed before the timed steps.
         prepare: Runs before the timed steps.
     """
 
@@ -50,6 +53,7 @@ class Engine:
     elsewhere: bool = False
     computes_all: bool = False
     prefers: bool = False
+    has_bias_model: bool = False
     prepare: Callable[[Any, Sequence[Row]], None] | None = None
 
 
@@ -100,7 +104,7 @@ def token_floor(
             own += samples * (context + QUESTION)
     elif not engine.is_sft:
         kept, again = samples - unrefined, unrefined if engine.computes_all else 0
-        others = samples + kept + again  # views in addition to the original ones
+        others = (0 if engine.has_bias_model else samples) + kept + again  # views in addition to the original ones
         own += weight * (others * (QUESTION + ANSWER) + kept * round(REFINED_SHARE * context) + again * context)
     if engine.packed or engine.is_sft:
         return (1 if engine.shares_samples else samples) * PREFIX + own
@@ -136,6 +140,30 @@ def _collated(
     """Run the trainer's own step, with collation."""
     inputs = model_inputs(collator_for(Layout(packing, attention=""), d2e, model.config)(rows), model.device)
     return step(model, objective_of(model, d2e), inputs.pop("targets"), inputs)["loss"]
+
+
+class _BiasLoss:
+    """The step with a bias model: the model itself, as it was before the first step."""
+
+    def prepare(self, model: Any, rows: Sequence[Row]) -> None:
+        """Compute the hidden states of the imagined view and copy the head, which is not timed."""
+        layout = Layout("shared_batch", attention="")
+        bias = BiasModel.of(BIAS, model, layout)
+        self._collate = FrozenCollator(collator_for(layout, BIAS, model.config), bias.states(BIAS, rows))
+        self._objective = objective_of(model, BIAS, bias.head)
+
+    def __call__(self, model: Any, rows: Sequence[Row], d2e: D2ESection) -> Tensor:
+        inputs = model_inputs(self._collate(numbered(rows)), model.device)
+        return step(model, self._objective, inputs.pop("targets"), inputs)["loss"]
+
+
+def bias_engine() -> Engine:
+    """Return the engine of a step with a bias model; its loss is that of D²E until the model is trained."""
+    loss = _BiasLoss()
+    return Engine(
+        "bias_model", "sft_shared", shares_samples=True, loss=loss, packed=True, has_bias_model=True,
+        prepare=loss.prepare,
+    )  # fmt: skip
 
 
 _shared_prefix = partial(_collated, packing="shared_prefix")

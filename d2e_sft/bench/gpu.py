@@ -1,4 +1,4 @@
-"""`d2e bench gpu`: training and decoding in the shapes of published models, on one accelerator, within minutes.
+"""`d2e bench gpu`: training, evaluation and decoding in the shapes of published models on one accelerator, in minutes.
 
 Weights are random, so nothing is downloaded. Every case is written to the file as soon as it is measured; a case that
 does not fit the memory or the time is listed as skipped. A rehearsal runs tiny shapes, to test the bench itself.
@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,11 +20,21 @@ from typing import Any
 import torch
 
 from d2e_sft.bench.decode import measure_decoding
-from d2e_sft.bench.engines import ENGINES, PREFIX, QUESTION, synthetic_rows
+from d2e_sft.bench.engines import (
+    ENGINES,
+    PREFERENCE_ENGINES,
+    PREFIX,
+    QUESTION,
+    Engine,
+    bias_engine,
+    synthetic_pairs,
+    synthetic_rows,
+)
+from d2e_sft.bench.gpu_answers import TASKS
 from d2e_sft.bench.gpu_report import Report
 from d2e_sft.bench.shapes import Peaks, measure_peaks, work_of
 from d2e_sft.bench.step_rows import compare
-from d2e_sft.bench.train import Run, cases_of, measure
+from d2e_sft.bench.train import Run, cases_of, chosen, measure
 from d2e_sft.bench.trl_peer import trl_engines, trl_is_missing
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.device import PeakMemory, usable_device
@@ -31,6 +42,8 @@ from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.model.shapes import SHAPES, Work, random_model
 from d2e_sft.util.errors import UserError
 
+_OF_ALL_SHAPES = "training"
+_FLOAT16, _PREFERENCE, _BIAS = _OF_THE_FIRST = ("float16", "preference", "bias model")
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "triton")
 
 
@@ -44,6 +57,7 @@ class Plan:
     new_tokens: int
     repeats: int
     precision: Precision
+    answered: dict[str, int]  # key of `TASKS` → samples
 
 
 # Micro-batches of 3 to 9 thousand tokens: enough to fill an accelerator of 80 GB and up, weights in float32.
@@ -54,10 +68,11 @@ ACCELERATOR = Plan(
     new_tokens=32,
     repeats=5,
     precision="bfloat16",
+    answered={"evaluation": 80, "refiner by likelihood": 8},  # more than run at a time, so prompts wait
 )
 REHEARSAL = Plan(
     training={"tiny": (3, 30)}, batches=(2,), prompt=PREFIX + QUESTION + 20, new_tokens=4, repeats=2,
-    precision="float32",
+    precision="float32", answered={"evaluation": 66, "refiner by likelihood": 2},
 )  # fmt: skip
 
 
@@ -87,12 +102,14 @@ def bench_gpu(
     missing = trl_is_missing()
     if missing is not None:
         report.skipped.append({"case": "training, TRL", "reason": missing})
+    first, end = next(iter(plan.training)), started + seconds
+    trainings = [(_OF_ALL_SHAPES, shape) for shape in plan.training] + [(case, first) for case in _OF_THE_FIRST]
     tasks: list[tuple[str, Callable[[], Any]]] = [
-        (f"training, {shape}", lambda shape=shape: _train(report, plan, shape, device, started + seconds))  # type: ignore[misc]
-        for shape in plan.training
+        (f"{case}, {shape}", partial(_train, report, plan, shape, device, end, case)) for case, shape in trainings
     ]
+    tasks += [(f"{task}, {first}", partial(_answer, report, plan, first, device, task)) for task in TASKS]
     tasks += [
-        (f"decoding, {shape}, batch {batch}", lambda s=shape, b=batch: _decode(report, plan, s, b, device))  # type: ignore[misc]
+        (f"decoding, {shape}, batch {batch}", partial(_decode, report, plan, shape, batch, device))
         for shape in plan.training
         for batch in plan.batches
     ]
@@ -137,43 +154,60 @@ def attempt(act: Callable[[], Any]) -> str | None:
     return None
 
 
-def _train(report: Report, plan: Plan, shape: str, device: torch.device, end: float) -> None:
+def _train(report: Report, plan: Plan, shape: str, device: torch.device, end: float, case: str) -> None:
     memory = PeakMemory()
     model = random_model(shape, device).train()
     layout = choose_layout(model, D2ESection(), "shared_batch")
     report.attention[shape] = layout.attention
     samples, context = plan.training[shape]
-    others = () if trl_is_missing() else trl_engines(plan.precision)
-    rows = synthetic_rows(samples, context, model.config.get_text_config().vocab_size)
-    cases = list(cases_of([*ENGINES, *others], True, rows))
-    for repeat in measure(Run(model, layout.attention, plan.precision, memory), cases, plan.repeats):
+    words = model.config.get_text_config().vocab_size
+    rows = synthetic_rows(samples, context, words)
+    rows = synthetic_pairs(rows, words) if case == _PREFERENCE else rows
+    precision: Precision = "float16" if case == _FLOAT16 else plan.precision
+    cases = list(cases_of(_engines(case, precision), True, rows))
+    for repeat in measure(Run(model, layout.attention, precision, memory), cases, plan.repeats):
         if repeat and time.monotonic() >= end:
             break
     best = report.device.best_flops
-    for case, row in zip(cases, compare(cases, context, samples), strict=True):
-        flops = work_of(case.engine, case.rows, case.d2e).flops(model)
+    for one, row in zip(cases, compare(cases, context, samples), strict=True):
+        flops = work_of(one.engine, one.rows, one.d2e).flops(model)
         seconds = row.median_ms / 1000
         figures = {
             "shape": shape,
+            "case": case,
             **asdict(row),
-            "precision": plan.precision,
-            "timed_steps": len(case.seconds),
+            "precision": precision,
+            "timed_steps": len(one.seconds),
             "tflops_per_s": round(flops / seconds / 1e12, 3),
             "model_flop_utilisation": round(flops / seconds / best, 4),
         }
         report.training.append(figures)
 
 
+def _engines(case: str, precision: Precision) -> list[Engine]:
+    """Return the engines that take turns in a training; those of TRL are left out if it is not installed."""
+    if case in (_FLOAT16, _BIAS):
+        return [*chosen(ENGINES, ["shared_batch"]), *([bias_engine()] if case == _BIAS else [])]
+    prefers = case == _PREFERENCE
+    trl = () if trl_is_missing() else trl_engines(precision, prefers=prefers)
+    return [*(PREFERENCE_ENGINES if prefers else ENGINES), *trl]
+
+
+def _answer(report: Report, plan: Plan, shape: str, device: torch.device, task: str) -> None:
+    model = random_model(shape, device, getattr(torch, plan.precision)).eval()
+    for row in TASKS[task](model, plan.prompt, plan.answered[task], plan.new_tokens, 2):
+        report.answering.append({"shape": shape, "task": task, **asdict(row), "dtype": plan.precision})
+
+
 def _decode(report: Report, plan: Plan, shape: str, batch: int, device: torch.device) -> None:
-    dtype = torch.bfloat16 if plan.precision == "bfloat16" else torch.float32
-    model = random_model(shape, device, dtype).eval()
+    model = random_model(shape, device, getattr(torch, plan.precision)).eval()
     row = measure_decoding(model, plan.prompt, batch, plan.new_tokens, 2)
     floor = 1000 * _decoding_floor(model, row.prompt, batch, plan.new_tokens, report.device)
     report.decoding.append(
         {
             "shape": shape,
             **asdict(row),
-            "dtype": str(dtype).removeprefix("torch."),
+            "dtype": plan.precision,
             "new_tokens_per_s": round(1000 * batch * plan.new_tokens / row.debiased_ms, 1),
             "roofline_ms": round(floor, 3),
             "debiased_to_roofline": round(row.debiased_ms / floor, 2),

@@ -21,6 +21,7 @@ class Report:
     versions: dict[str, str]
     attention: dict[str, str] = field(default_factory=dict)
     training: list[dict[str, Any]] = field(default_factory=list)
+    answering: list[dict[str, Any]] = field(default_factory=list)
     decoding: list[dict[str, Any]] = field(default_factory=list)
     skipped: list[dict[str, str]] = field(default_factory=list)
     seconds: float = 0.0
@@ -38,6 +39,7 @@ class Report:
 
 _TRAINING = {
     "shape": ("shape", "{}"),
+    "case": ("case", "{}"),
     "engine": ("engine", "{}"),
     "ms": ("median_ms", "{:,.0f}"),
     "± ms": ("half_spread", "{:,.0f}"),
@@ -47,6 +49,15 @@ _TRAINING = {
     "/ plain": ("ratio_to_sft_plain", "{:.2f}"),
     "/ trl": ("ratio_to_trl", "{:.2f}"),
     "peak GB": ("peak_gb", "{:.1f}"),
+}
+_ANSWERING = {
+    "shape": ("shape", "{}"),
+    "task": ("task", "{}"),
+    "way": ("way", "{}"),
+    "samples / s": ("samples_per_s", "{:,.1f}"),
+    "tokens / s": ("tokens_per_s", "{:,.0f}"),
+    "× first": ("to_first", "{:.2f}"),
+    "same": ("same", "{:.0%}"),
 }
 _DECODING = {
     "shape": ("shape", "{}"),
@@ -61,7 +72,7 @@ _DECODING = {
 
 
 def as_text(report: Report, write: Callable[[Table], str]) -> str:
-    """Return the device, tables of training and decoding, and skipped cases; `write` is such as `Table.markdown`."""
+    """Return the device, tables of what was measured, and skipped cases; `write` is such as `Table.markdown`."""
     device = report.device
     of = "its data sheet's" if device.data_sheet_flops else "measured on a large product"
     versions = ", ".join(f"{name} {number}" for name, number in report.versions.items())
@@ -77,7 +88,8 @@ def as_text(report: Report, write: Callable[[Table], str]) -> str:
     lines = [
         f"{device.device}: {device.best_flops / 1e12:,.1f} TFLOP/s {of}, "
         f"{device.bytes_per_s / 1e9:,.0f} GB/s copying; {versions}",
-        *([write(fields_table(_TRAINING, training, keys=2))] if training else []),
+        *([write(fields_table(_TRAINING, training, keys=3))] if training else []),
+        *([write(fields_table(_ANSWERING, report.answering, keys=3))] if report.answering else []),
         *([write(fields_table(_DECODING, report.decoding, keys=2))] if report.decoding else []),
         *(f"skipped: {one['case']}: {one['reason']}" for one in report.skipped),
         f"{report.seconds:.0f} s in all",

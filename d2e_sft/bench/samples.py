@@ -1,6 +1,6 @@
 """`d2e bench samples`: a file of samples decoded in batches and with refill, with torch's linear layers and oneDNN's.
 
-The ways take turns. Times are of the processor, so that other work on the machine counts less.
+The ways take turns. On a CPU times are of the processor, so that other work on the machine counts less.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
-from d2e_sft.bench.cost import take_turns
+import torch
+
+from d2e_sft.bench.cost import median, share_of_equals, take_turns
 from d2e_sft.bench.step_rows import fields_table
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
@@ -34,15 +36,17 @@ WAYS: Mapping[str, tuple[bool, int | None]] = {
 
 @dataclass(frozen=True)
 class Measured:
-    """The processor's seconds of one way, as a median, and what follows from it.
+    """The processor's seconds of one way and those of the clock, as medians, and what follows from them.
 
-    `to_first` is how many times as many samples a second as the first way, the median over the repeats. `same` is the
-    share of answers that equal the first way's token for token.
+    Rates are per second of the processor, on a GPU of the clock. `to_first` is how many times as many samples a second
+    as the first way, the median over the repeats. `same` is the share of answers that equal the first way's token for
+    token.
     """
 
     way: str
     samples: int
     cpu_s: float
+    clock_s: float
     samples_per_s: float
     tokens_per_s: float
     to_first: float
@@ -63,29 +67,32 @@ def bench_samples(
         return generate(models[reordered], pairs, replace(decoding, batch_size=batch_size), stop_ids=stop_ids)
 
     ways = {way: partial(decode, way, *how) for way, how in WAYS.items()}
-    costs, answers = take_turns(ways, repeats, models[True].device, warm_up=False)
-    seconds = {way: [cost.cpu_s for cost in own] for way, own in costs.items()}
-    return [_measured(way, pairs, seconds, answers) for way in WAYS]
+    return compare_ways(ways, pairs, repeats, models[True].device)
 
 
-def _measured(
-    way: str,
-    pairs: Sequence[TokenPair],
-    seconds: Mapping[str, Sequence[float]],
-    answers: Mapping[str, Sequence[Sequence[int]]],
-) -> Measured:
-    first, median = next(iter(WAYS)), statistics.median(seconds[way])
+def compare_ways(
+    ways: Mapping[str, Callable[[], list[list[int]]]], pairs: Sequence[TokenPair], repeats: int, device: torch.device
+) -> list[Measured]:
+    """Run the ways in turns, each of which returns a list of tokens per sample; `pairs` are all prompts."""
+    on_cpu, first = device.type == "cpu", next(iter(ways))
+    costs, answers = take_turns(ways, repeats, device, warm_up=not on_cpu)
+    seconds = {way: [cost.cpu_s if on_cpu else cost.clock_s for cost in own] for way, own in costs.items()}
     prompts = sum(len(pair.original) + len(pair.imagined or ()) for pair in pairs)
-    equal = [one == other for one, other in zip(answers[way], answers[first], strict=True)]
-    return Measured(
-        way,
-        len(pairs),
-        round(median, 2),
-        round(len(pairs) / median, 3),
-        round((prompts + len([*chain(*answers[way])])) / median, 1),
-        round(statistics.median(one / own for one, own in zip(seconds[first], seconds[way], strict=True)), 3),
-        sum(equal) / len(equal),
-    )
+    measured = []
+    for way, found in answers.items():
+        cost, per_s = median(costs[way]), 1 / statistics.median(seconds[way])
+        row = Measured(
+            way,
+            len(found),
+            round(cost.cpu_s, 2),
+            round(cost.clock_s, 3),
+            round(len(found) * per_s, 3),
+            round((prompts + len([*chain(*found)])) * per_s, 1),
+            round(statistics.median(one / own for one, own in zip(seconds[first], seconds[way], strict=True)), 3),
+            share_of_equals(found, answers[first]),
+        )
+        measured.append(row)
+    return measured
 
 
 _COLUMNS = {

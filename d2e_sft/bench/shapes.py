@@ -10,8 +10,9 @@ import torch
 
 from d2e_sft.bench.engines import Engine
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import BatchedCollator, PackedCollator, Row
+from d2e_sft.model.collation import BatchedCollator, Row
 from d2e_sft.model.device import timed
+from d2e_sft.model.packing_support import Layout, collator_for
 from d2e_sft.model.shapes import Work
 from d2e_sft.train.dry_run.cards import CARDS
 
@@ -21,13 +22,15 @@ def work_of(engine: Engine, rows: Sequence[Row], d2e: D2ESection) -> Work:
     answers = sum(len(row["answer"]) for row in rows)
     heads = answers * (len(d2e.views) if d2e.view_gradients == "all" else 1)
     if engine.packed:
-        batch = PackedCollator(d2e.views, engine.shares_samples, d2e.view_gradients)(rows)
-        return Work.of_batch(batch, d2e.view_gradients)
+        layout = Layout("shared_batch" if engine.shares_samples else "shared_prefix", attention="")
+        return Work.of_batch(collator_for(layout, d2e, None)(rows), d2e.view_gradients)
+    if engine.prefers:
+        rows = [*rows, *({**row, "answer": row["rejected"]} for row in rows)]
     # Without packing: rows of one view each, as wide as the view's longest.
     widths = [BatchedCollator([view], 0)(rows)["input_ids"].shape[1] for view in d2e.views]
     if engine.name == "batched":
         widths = [max(widths)] * len(widths)
-    every = engine.is_sft  # the SFT of other libraries has logits at every position
+    every = engine.elsewhere  # other libraries compute logits at every position
     width = widths[0] + (1 if every else 0)
     trained = [width] if d2e.view_gradients == "original" else [width, *widths[1:]]
     others = widths[1:] if d2e.view_gradients == "original" else []

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor
 
 from d2e_sft.bench.cost import cost_of
 from d2e_sft.bench.engines import (
+    BIAS,
     ENGINES,
     PREFER,
     PREFERENCE_ENGINES,
@@ -107,8 +109,8 @@ def cases_of(engines: Sequence[Engine], shared: bool, rows: list[Row]) -> Iterat
     for engine in engines:
         if not engine.elsewhere and engine.shares_samples != shared:
             continue
-        for gradients in get_args(ViewGradients)[: 1 if engine.is_sft or engine.prefers else None]:
-            d2e = SFT if engine.is_sft else PREFER if engine.prefers else D2ESection(view_gradients=gradients)
+        only = SFT if engine.is_sft else PREFER if engine.prefers else BIAS if engine.has_bias_model else None
+        for d2e in [only] if only else [D2ESection(view_gradients=one) for one in get_args(ViewGradients)]:
             yield Case(engine, d2e, rows, [])
 
 
@@ -127,14 +129,13 @@ def measure(run: Run, cases: Sequence[Case], repeats: int) -> Iterator[int]:
 
     Raises UserError if two engines compute different losses.
     """
-    for case in cases:
-        if case.engine.prepare is not None:
-            case.engine.prepare(run.model, case.rows)
     with frozen_heap():
         for repeat in range(repeats + 1):
             for case in cases:
                 step = _step(run, case)
                 if repeat == 0:
+                    if case.engine.prepare is not None:
+                        case.engine.prepare(run.model, case.rows)
                     run.memory.reset()
                 loss, cost = cost_of(step, run.model.device)
                 if repeat:
@@ -153,11 +154,12 @@ def _step(run: Run, case: Case) -> Callable[[], Tensor]:
     run.model.set_attn_implementation(run.attention if case.engine.packed else "sdpa")
     run.model.zero_grad(set_to_none=True)
     gc.collect()
+    scaler = torch.amp.GradScaler(run.model.device.type, enabled=run.precision == "float16")
 
     def step() -> Tensor:
         with autocast(run.precision, run.model.device):
             loss = case.engine.loss(run.model, case.rows, case.d2e)
-        loss.backward()
+        scaler.scale(loss).backward()
         return loss
 
     return step

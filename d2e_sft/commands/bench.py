@@ -183,8 +183,18 @@ def decode_samples(
 def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
     """Measure training and decoding in the shapes of published models, with random weights, on one GPU.
 
-    Needs no network. Writes OUT/bench-gpu.json after every case, and OUT/bench-gpu.md. Model FLOP utilisation is a
-    share of the dense bfloat16 rate in the data sheet or, if that is unknown, of the rate of a large product.
+    \b
+    training    a step of plain SFT and of D²E, and TRL's SFTTrainer if it is installed
+    float16     a step with the gradient scaler
+    preference  a step of DPO, and TRL's DPOTrainer
+    bias model  a step whose imagined view comes from the model before training
+    evaluation  prompts that enter as others end, and batches that wait for their longest answer
+    refiner     contexts scored by likelihood, in one packed row and one at a time
+    decoding    an answer, plain and debiased, and transformers' generate
+
+    Training and decoding take all shapes, the others the first one. Needs no network. Writes OUT/bench-gpu.json after
+    every case, and OUT/bench-gpu.md. Model FLOP utilisation is a share of the dense bfloat16 rate in the data sheet
+    or, if that is unknown, of the rate of a large product.
 
     Example: d2e bench gpu --out runs/gpu
     """

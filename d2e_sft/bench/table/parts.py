@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from d2e_sft.bench.cost import Cost, cost_of_process
+from d2e_sft.bench.cost import Cost, cost_of_process, share_of_equals
 from d2e_sft.bench.decode import ALPHA, decoding_engines, random_pairs
 from d2e_sft.bench.engines import (
     ENGINES,
@@ -24,7 +24,7 @@ from d2e_sft.bench.engines import (
 )
 from d2e_sft.bench.step_rows import Case
 from d2e_sft.bench.table import peers, plain_script
-from d2e_sft.bench.table.row import Bench, Row, build_command, compared, quietly, quietly_called, share_of_equals
+from d2e_sft.bench.table.row import Bench, Row, build_command, compared, quietly, quietly_called
 from d2e_sft.bench.table.stories import write_suite
 from d2e_sft.bench.train import Run, measure
 from d2e_sft.bench.trl_peer import trl_engines, trl_is_missing

@@ -133,8 +133,3 @@ def quietly_called(act: Callable[[], Any]) -> Any:
     """Call without output."""
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         return act()
-
-
-def share_of_equals(one: Sequence[Any], other: Sequence[Any]) -> float:
-    """Return the share of results that are equal."""
-    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)

@@ -30,19 +30,24 @@ def test_the_report_is_written_after_every_case_and_a_failure_ends_none_but_its_
         seen.append(json.loads(file.read_text()))
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    def train(*unused: Any) -> None:
-        raise RuntimeError("no kernel\nand a long trace")
+    def train(*given: Any) -> None:
+        if "bias model" not in given:
+            raise RuntimeError("no kernel\nand a long trace")
 
     monkeypatch.setattr(gpu, "_train", train)
+    monkeypatch.setattr(gpu, "_answer", train)
     monkeypatch.setattr(gpu, "_decode", decode)
-    with pytest.raises(UserError, match="training, tiny failed"):
+    with pytest.raises(UserError, match=r"training, tiny, .* failed"):
         run(["bench", "gpu", "--rehearse", "--out", str(tmp_path)])
+    failing = [
+        f"{case}, tiny" for case in ("training", "float16", "preference", "evaluation", "refiner by likelihood")
+    ]
     failed = {"case": "training, tiny", "reason": "failed: RuntimeError: no kernel"}
     assert failed in seen[0]["skipped"], "on the disk before the next case began"
     reasons = {one["case"]: one["reason"] for one in json.loads(file.read_text())["skipped"]}
     assert reasons == {
         "training, TRL": "trl is not installed",
-        "training, tiny": "failed: RuntimeError: no kernel",
+        **dict.fromkeys(failing, "failed: RuntimeError: no kernel"),
         "decoding, tiny, batch 2": "out of memory",
     }
     assert "skipped: decoding, tiny, batch 2: out of memory" in (tmp_path / "bench-gpu.md").read_text()
@@ -50,8 +55,7 @@ def test_the_report_is_written_after_every_case_and_a_failure_ends_none_but_its_
 
 def test_nothing_is_begun_when_the_time_is_over() -> None:
     report = gpu.bench_gpu(file=None, seconds=0, rehearse=True)
-    assert not report.training
-    assert not report.decoding
+    assert not [*report.training, *report.answering, *report.decoding]
     assert {"case": "training, tiny", "reason": "the 0 s were over"} in report.skipped
     assert not report.failed
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
-from d2e_sft.bench.engines import ENGINES, SFT, Engine, synthetic_rows
+from d2e_sft.bench.engines import ENGINES, PREFER, PREFERENCE_ENGINES, SFT, Engine, synthetic_rows
 from d2e_sft.bench.shapes import measure_peaks, work_of
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.attention.registry import BY_BRANCH, register
@@ -101,6 +101,14 @@ def test_attention_is_counted_by_the_pairs_that_attend() -> None:
     pair = Work(0, 0, 1).flops(model)
     assert pair == 3 * 4 * 2 * 4 * 8, "forward and backward, scores and values, layers, heads, width"
     assert Work(0, 0, 0, 0, 1).flops(model) == pair / 3
+
+
+def test_a_preference_counts_both_answers() -> None:
+    rows = [{"original": [1] * 9, "answer": [2, 3], "rejected": [4, 5]}]
+    ours = PREFERENCE_ENGINES[-1]
+    found = work_of(ours, rows, PREFER)
+    assert (found.tokens, found.positions, found.pairs) == (11, 4, 45 + 2 * 10), "the prompt once, and two branches"
+    assert work_of(replace(ours, packed=False, elsewhere=True), rows, PREFER) == Work(22, 22, 2 * 66), "a row each"
 
 
 def test_peaks_are_measured() -> None:
