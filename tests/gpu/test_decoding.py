@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.bench.engines import synthetic_rows
-from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.bench.engines import PREFIX, synthetic_rows
+from d2e_sft.decoding import DecodingConfig, generate, generate_debiased
+from d2e_sft.decoding.budget import MOST_PAIRS
+from d2e_sft.decoding.pairs import token_pairs
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.util.errors import UserError
 from tests.gpu.conftest import Machine
@@ -27,10 +29,12 @@ def ours(model: Any, originals: Any, imagined: Any, **options: Any) -> list[list
         return generate_debiased(model, originals, imagined, decoding, stop_ids=())
 
 
-def guidance(model: Any, originals: list[list[int]], imagined: list[list[int]], scale: float) -> list[list[int]]:
+def guidance(
+    model: Any, originals: list[list[int]], imagined: list[list[int]], scale: float, stops: list[int] | None = None
+) -> list[list[int]]:
     ids, negative = (torch.tensor(rows, device=model.device) for rows in (originals, imagined))
     output = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, eos_token_id=None,
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, eos_token_id=stops,
         pad_token_id=0, guidance_scale=scale, negative_prompt_ids=negative,
         negative_prompt_attention_mask=torch.ones_like(negative),
     )  # fmt: skip
@@ -59,6 +63,27 @@ def test_debiased_decoding_gives_the_tokens_of_guidance(
     # In float32, where one of a few hundred choices may be a tie to the last bit.
     assert agreed > 0.9
     assert same(ours(model, originals, imagined, alpha=0.0), theirs) < 0.9, "α must matter for this to say anything"
+
+
+def test_prompts_that_enter_as_others_end_get_the_tokens_of_guidance_alone(
+    machine: Machine, record_property: pytest.RecordProperty
+) -> None:
+    model, rows = machine.model(), MOST_PAIRS + machine.size(32, 6)
+    words = model.config.vocab_size
+    originals, imagined = ([row[view] for row in synthetic_rows(rows, 30, words)] for view in ("original", "imagined"))
+    # Of different lengths; one token in eight ends an answer.
+    originals = [[*prompt[:PREFIX], *prompt[PREFIX + n % 20 :]] for n, prompt in enumerate(originals)]
+    stops = [*range(0, words, 8)]
+    answers = generate(model, token_pairs(originals, imagined), DecodingConfig(max_new_tokens=NEW), stop_ids=stops)
+    asked = range(0, rows, 7)
+    theirs = [guidance(model, [originals[n]], [imagined[n]], 2, stops)[0] for n in asked]
+    agreed = [
+        answers[n] == [token for token in one if token not in stops] for n, one in zip(asked, theirs, strict=True)
+    ]
+    record_property("same_answers", sum(agreed) / len(agreed))
+    record_property("lengths", sorted(map(len, answers)))
+    assert len({*map(len, answers)}) > 3
+    assert sum(agreed) >= 0.9 * len(agreed)
 
 
 def test_bfloat16_decodes_what_float32_does_until_rounding_decides(
