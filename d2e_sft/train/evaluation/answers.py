@@ -27,8 +27,6 @@ def decode(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfi
     if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
         processes, rank = 1, 0
     wording = load_prompt_set(args.prompt_set, args.form)
-    training = model.training
-    model.eval()
     with trainer.compute_loss_context_manager(), quietly(args.disable_tqdm):
         mine = answer_samples(
             model,
@@ -38,7 +36,6 @@ def decode(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfi
             prompt_set=wording,
             max_length=args.max_length,
         )
-    model.train(training)
     # ZeRO-3 keeps weights that it prefetched for a next token.
     release = getattr(trainer.model_wrapped, "empty_partition_cache", None)
     if release is not None:
