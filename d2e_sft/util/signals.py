@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 REQUEUE = os.EX_TEMPFAIL  # 75 in sysexits.h: a temporary failure
 PARENT = "D2E_PARENT"  # environment variable with the id of the process that a child must not outlive
-_OF_LAUNCHER = "TORCHELASTIC_RUN_ID"  # set by `accelerate launch` and torchrun in each of several workers
+_OF_SEVERAL = "TORCHELASTIC_RUN_ID"  # set by `accelerate launch` and torchrun in each of several workers
+_OF_ONE = re.compile(rb"(^|[\0/])accelerate(-launch|\0launch|[./]commands[./]launch(\.py)?)\0")  # its command line
 _PR_SET_PDEATHSIG = 1
 
 
@@ -76,9 +79,19 @@ def end_with_parent() -> None:
 
     A launcher that is killed cannot end its workers, which would keep training into the folder of the next run.
     """
-    parent = os.environ.get(PARENT)
-    if not sys.platform.startswith("linux") or (parent is None and _OF_LAUNCHER not in os.environ):
+    if not sys.platform.startswith("linux"):
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if parent is not None and os.getppid() != int(parent):  # the parent ended before the call
-        os.kill(os.getpid(), signal.SIGKILL)
+    parent = os.getppid()
+    expected = int(os.environ.get(PARENT) or (parent if _OF_SEVERAL in os.environ or _is_accelerate(parent) else 0))
+    if expected:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != expected:  # it ended before the call
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_accelerate(process: int) -> bool:
+    """Whether a process is `accelerate launch`, which sets no variable of its own for a single worker."""
+    try:
+        return _OF_ONE.search(Path(f"/proc/{process}/cmdline").read_bytes()) is not None
+    except OSError:  # it has ended
+        return False

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
+from d2e_sft.util.paths import safe_environment
 from d2e_sft.util.signals import PARENT, REQUEUE, on_sigterm
 
 
@@ -30,28 +31,39 @@ def test_sigterm_is_kept_for_whoever_defers_it() -> None:
         assert termination.asked
 
 
+_CHILD = """
+import os, time
+from d2e_sft.util.paths import safe_environment
+from d2e_sft.util.signals import end_with_parent
+
+end_with_parent()
+parent = os.getppid()
+print(parent, flush=True)
+while os.getppid() == parent:
+    time.sleep(0.01)
+print("runs on", flush=True)
+"""
+_START = "import os, subprocess, sys; subprocess.run([sys.executable, sys.argv[1]], env={{**os.environ, {}}})"
+_ACCELERATE = ("-m", "accelerate.commands.launch", "--num_processes", "1", "--cpu")
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the signal is Linux's")
-@pytest.mark.parametrize("variable", [PARENT, "TORCHELASTIC_RUN_ID"])
-def test_a_process_ends_with_its_parent(variable: str) -> None:
-    child = (
-        "import sys, time; from d2e_sft.util.signals import end_with_parent; end_with_parent(); "
-        "print('up', flush=True); time.sleep(60)"
-    )
-    parent = (
-        f"import os, subprocess, sys, time; os.environ[{variable!r}] = str(os.getpid())\n"
-        f"process = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE, process_group=0)\n"
-        "process.stdout.readline(); print(process.pid, flush=True); time.sleep(60)"
-    )
-    started = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
-    assert started.stdout is not None
-    pid = int(started.stdout.readline())
-    started.kill()
-    started.wait()
-    deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-        with open(f"/proc/{pid}/stat") as stat:
-            if stat.read().rpartition(")")[2].split()[0] == "Z":
-                break
-        time.sleep(0.01)
-    else:
-        assert not os.path.exists(f"/proc/{pid}"), "it runs on"
+@pytest.mark.parametrize(
+    ("start", "ends"),
+    [
+        (("-c", _START.format(f"{PARENT!r}: str(os.getpid())")), True),
+        (("-c", _START.format("'TORCHELASTIC_RUN_ID': 'none'")), True),
+        (_ACCELERATE, True),
+        (("-c", _START.format("'ACCELERATE_MIXED_PRECISION': 'no'")), False),
+    ],
+    ids=["ours", "of several", "the only one of accelerate", "of a user"],
+)
+def test_a_process_ends_with_its_launcher(tmp_path: Path, start: tuple[str, ...], ends: bool) -> None:
+    child = tmp_path / "child.py"
+    child.write_text(_CHILD)
+    command = [sys.executable, *start, str(child)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=safe_environment()) as started:
+        assert started.stdout is not None
+        assert int(started.stdout.readline()) == started.pid
+        started.kill()
+        assert started.stdout.read() == ("" if ends else "runs on\n"), "the pipe closes with the child"
