@@ -19,6 +19,17 @@ from d2e_sft.util.terminal import quietly
 def decode(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfig) -> list[str]:
     """Decode samples with the model of a `D2ETrainer`, in the precision of training; one text per sample.
 
+    An evaluation decodes a sample once, although `compute_metrics` and `SamplePredictions` may both ask for it.
+    """
+    known = trainer.held_out.decoded
+    new = [sample for sample in samples if (id(sample), decoding) not in known]
+    known.update(zip(((id(sample), decoding) for sample in new), _decoded(trainer, new, decoding), strict=True))
+    return [known[id(sample), decoding] for sample in samples]
+
+
+def _decoded(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfig) -> list[str]:
+    """Decode samples, in their order.
+
     Processes share the samples and exchange their texts. Under ZeRO-3 and FSDP each decodes all of them in step, since
     weights are gathered from all.
     """
@@ -27,6 +38,8 @@ def decode(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfi
     if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
         processes, rank = 1, 0
     wording = load_prompt_set(args.prompt_set, args.form)
+    training = model.training
+    model.eval()
     with trainer.compute_loss_context_manager(), quietly(args.disable_tqdm):
         mine = answer_samples(
             model,
@@ -36,6 +49,7 @@ def decode(trainer: Any, samples: Sequence[EventSample], decoding: DecodingConfi
             prompt_set=wording,
             max_length=args.max_length,
         )
+    model.train(training)
     # ZeRO-3 keeps weights that it prefetched for a next token.
     release = getattr(trainer.model_wrapped, "empty_partition_cache", None)
     if release is not None:

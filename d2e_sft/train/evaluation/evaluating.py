@@ -72,12 +72,12 @@ class EvaluatingTrainer(Trainer):
         with self.held_out.counting(dataloader):
             output = super().evaluation_loop(dataloader, description, True, ignore_keys, metric_key_prefix)
             values: dict[str, Any] = self.held_out.values(self.accelerator)
+        answers = Answers.generated(self, samples) if generates else None
         if metric_key_prefix == "eval" and dataloader.dataset is self.eval_dataset:
             values |= self.held_out.measured()
         if not (generates or self.args.prediction_loss_only or "em" in values):
             values |= self._sampled_scores(dataloader)
-        if generates:
-            answers = Answers.generated(self, samples)
+        if answers is not None:
             values |= answers.scores() | self._own_metrics(answers)
             output = output._replace(predictions=answers.texts, label_ids=answers.references)
         start = f"{metric_key_prefix}_"

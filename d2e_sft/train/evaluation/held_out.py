@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.data.sample import EventSample
 from d2e_sft.objective.metrics import ObjectiveMetrics
@@ -53,12 +54,14 @@ class HeldOut:
         measures: Further values, computed at each evaluation of the trainer's own rows.
         seconds, cpu_seconds: Time of all finished evaluations, by the clock and by CPU time of this process.
         began: Start of the evaluation under way, by the same two clocks.
+        decoded: The texts of the evaluation under way, by the sample's `id()` and how it was decoded.
     """
 
     def __init__(self, d2e: D2ESection, term_weights: Mapping[str, float], device: torch.device) -> None:
         self.measures: list[Measure] = []
         self.seconds = self.cpu_seconds = 0.0
         self.began: tuple[float, float] | None = None
+        self.decoded: dict[tuple[int, DecodingConfig], str] = {}
         self._new_metrics = partial(ObjectiveMetrics, d2e, term_weights, device)
         self._metrics: ObjectiveMetrics | None = None
         self._own_batches = 0
@@ -90,7 +93,7 @@ class HeldOut:
         """Count the micro-batches inside, each row once on any number of processes."""
         sampler = loader.batch_sampler
         self._own_batches = sampler.own if isinstance(sampler, ProcessBatches) else len(loader)
-        self._metrics = self._new_metrics()
+        self._metrics, self.decoded = self._new_metrics(), {}
         try:
             yield
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,29 @@ def test_answers_are_scored_however_the_rows_are_given(tmp_path: Path, monkeypat
     for name in ("em", "f1"):
         assert one[f"eval_{name}"] == sets[f"eval_a_{name}"] == sets[f"eval_b_{name}"] == later[f"eval_{name}"]
         assert one[f"eval_{name}"] == pytest.approx(4 / 6)
+
+
+def test_an_evaluation_decodes_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[tuple[float, str]] = []
+
+    def answer(model: Any, tokenizer: Any, samples: Any, decoding: DecodingConfig, **options: Any) -> list[str]:
+        decoded.extend((decoding.alpha, sample.id) for sample in samples)
+        return [f"{decoding.alpha} {sample.id}" for sample in samples]
+
+    monkeypatch.setattr("d2e_sft.train.evaluation.answers.answer_samples", answer)
+    rows = make_samples(12)
+    made = trainer(
+        tmp_path, eval_dataset=rows, train_dataset=make_samples(4), compute_metrics=lambda answered: {"own": 1}
+    )
+    for _ in range(2):
+        decoded.clear()
+        assert made.evaluate()["eval_own"] == 1
+        debiased = [sample for alpha, sample in decoded if alpha]
+        plain = {sample for alpha, sample in decoded if not alpha}
+        assert debiased == [row.id for row in rows]
+        assert (len(plain), len(decoded)) == (8, 12 + 8), "held_out_predictions.jsonl has both answers of eight rows"
+    written = [json.loads(line) for line in (tmp_path / "held_out_predictions.jsonl").read_text().splitlines()]
+    assert {(row["plain"], row["debiased"]) for row in written} == {(f"0.0 {one}", f"0.3 {one}") for one in plain}
 
 
 def test_predictions_are_scored_without_the_response_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
