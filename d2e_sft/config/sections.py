@@ -124,7 +124,7 @@ class TrainSection(Section):
     batch_size: int = Field(default=64, ge=1)
     """Global batch: samples per optimiser step, over all processes and micro-batches."""
     per_device_train_batch_size: int = Field(default=8, ge=1)
-    """Micro-batch size: samples per forward pass on a process; a `train.batch_size` set alone may make it smaller."""
+    """Micro-batch size: samples per forward pass on a process; less where a process's share of the batch needs it."""
     per_device_eval_batch_size: int | None = Field(default=None, ge=1)
     """Samples per forward pass in evaluations; null uses `train.per_device_train_batch_size`."""
     micro_batch_tokens: int | None = Field(default=None, ge=8)

@@ -15,12 +15,12 @@ from typing import Any
 from d2e_sft.config.functions import load_function
 from d2e_sft.config.objectives import BASE, is_own
 from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.sections import fitting_micro_batch
 from d2e_sft.data.foreign import refuse_foreign
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.storage.folder import check_model_name
-from d2e_sft.train.data_record import TOKENS
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import refuse_no_place
 
@@ -42,11 +42,17 @@ class Steps:
 
     samples: int
     processes: int
+    micro_batch: int  # samples of a forward pass on a process
     accumulation: int  # micro-batches per optimiser step and process
     micro_batches: int  # per epoch and process
     per_epoch: int  # optimiser steps
     total: int
     warmup: int
+
+
+def count_processes(processes: int) -> str:
+    """Return `1 process` or `2 processes`."""
+    return f"{processes} process{'es' * (processes > 1)}"
 
 
 def loads_whole_steps(train: Any) -> bool:
@@ -56,13 +62,23 @@ def loads_whole_steps(train: Any) -> bool:
 
 def count_steps(train: Any, samples: int, processes: int) -> Steps:
     """Optimiser steps of a run over `samples` rows; a step that is loaded at once counts as one micro-batch."""
-    accumulation = accumulation_steps(train, processes)
-    at_once = train.batch_size // processes if loads_whole_steps(train) else train.per_device_train_batch_size
+    accumulation, micro_batch = accumulation_steps(train, processes), shared_micro_batch(train, processes)
+    at_once = train.batch_size // processes if loads_whole_steps(train) else micro_batch
     micro_batches = math.ceil(math.ceil(samples / at_once) / processes)
     per_epoch = math.ceil(micro_batches / accumulation)
     total = train.max_steps if train.max_steps > 0 else math.ceil(train.num_train_epochs * per_epoch)
     warmup = int(train.warmup_steps) if train.warmup_steps >= 1 else math.ceil(total * train.warmup_steps)
-    return Steps(samples, processes, accumulation, micro_batches, per_epoch, total, warmup)
+    return Steps(samples, processes, micro_batch, accumulation, micro_batches, per_epoch, total, warmup)
+
+
+def shared_micro_batch(train: Any, processes: int) -> int:
+    """Samples of a forward pass, by a `TrainSection` or a `D2EConfig`.
+
+    It is `per_device_train_batch_size`, or less if that divides the batch, but not each process's share of it.
+    """
+    size, batch = train.per_device_train_batch_size, train.batch_size
+    is_shared = batch % size == batch % processes == 0
+    return fitting_micro_batch(batch // processes, size) if is_shared else int(size)
 
 
 def accumulation_steps(train: Any, processes: int) -> int:
@@ -71,15 +87,20 @@ def accumulation_steps(train: Any, processes: int) -> int:
     It is 1 if a process loads its share of a step at once, see `loads_whole_steps`.
     Raises UserError if `batch_size` cannot be split over the processes, in micro-batches of equal size.
     """
-    at_once = loads_whole_steps(train)
-    size = 1 if at_once else train.per_device_train_batch_size
-    if train.batch_size % (size * processes):
-        parts = "" if at_once else f" in micro-batches of train.per_device_train_batch_size={size}"
+    batch, at_once = train.batch_size, loads_whole_steps(train)
+    size = 1 if at_once else shared_micro_batch(train, processes)
+    if batch % (size * processes):
+        key, fewer = "train.per_device_train_batch_size", max(n for n in range(1, processes + 1) if batch % n == 0)
+        shares = sorted({batch // processes, -(-batch // processes)} - {0})
+        fitting = ["" if at_once else f" {key}={fitting_micro_batch(share, size)}" for share in shares]
+        choices = [f"train.batch_size={share * processes}{own}" for share, own in zip(shares, fitting, strict=True)]
+        start = f", or start {count_processes(fewer)}" if fewer < processes else ""
+        parts = "" if at_once else f" in micro-batches of {key}={size}"
         raise UserError(
-            f"train.batch_size={train.batch_size} cannot be split over {processes} processes{parts}",
-            remedy=f"choose train.batch_size as a multiple of {size * processes}, or smaller micro-batches",
+            f"train.batch_size={batch} cannot be split over {count_processes(processes)}{parts}",
+            remedy=f"set {' or '.join(choices)}{start}",
         )
-    return 1 if at_once else train.batch_size // (size * processes)
+    return 1 if at_once else batch // (size * processes)
 
 
 def check_recipe(recipe: Recipe, processes: int) -> None:
@@ -103,11 +124,6 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
         )
     run = Path(recipe.train.output_dir)
     refuse_no_place(run, f"train.output_dir={str(run)!r}", "the run", "choose another train.output_dir")
-    if data.train.endswith(TOKENS):
-        raise UserError(
-            f"data.train={data.train}: the rows of this run were given as tokens, so there is no file of them",
-            remedy="train or continue it from Python, or name a file of rows: data.train=FILE",
-        )
     files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else [])]
     for file in [*files, *([Path(data.probe)] if data.probe else [])]:
         check_readable(file)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
@@ -71,6 +72,18 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
 def asked_for(engine: Literal["DEEPSPEED", "FSDP", "PARALLELISM_CONFIG"]) -> bool:
     """Whether `accelerate launch` was given a configuration for this engine."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+
+
+@contextmanager
+def without_launcher_precision() -> Iterator[None]:
+    """Hide the launcher's precision inside, which transformers would prefer over float32."""
+    name = "ACCELERATE_MIXED_PRECISION"
+    of_launcher = os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        if of_launcher is not None:
+            os.environ[name] = of_launcher
 
 
 def same_everywhere(state: PartialState, name: str, value: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any, Self, get_type_hints
@@ -21,14 +20,13 @@ from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection, fitting_micro_batch
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.names import check_names, taken_over
-from d2e_sft.train.checks import accumulation_steps, loads_whole_steps
+from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.prepare import automatic_precision
-from d2e_sft.util.distributed import asked_for
+from d2e_sft.util.distributed import asked_for, without_launcher_precision
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.signals import end_with_parent
 
 LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "preference", "bias_share", "habit_gap"}
-_PRECISION_OF_LAUNCHER = "ACCELERATE_MIXED_PRECISION"
 # Arguments from sections that have keys of the model and its files, too; one has another name than its key.
 FROM_OTHER_SECTIONS = {
     "attention": ("model", "attention"),
@@ -85,8 +83,9 @@ class D2EConfig(_Keys):
 
     Args:
         batch_size: global batch; `gradient_accumulation_steps` follows from it. An explicit
-            `gradient_accumulation_steps` determines the global batch instead. Without
-            `per_device_train_batch_size`, a micro-batch is the largest divisor of a process's share up to 8.
+            `gradient_accumulation_steps` determines the global batch instead.
+        per_device_train_batch_size: of the divisors of a process's share, a micro-batch is the largest up to this.
+            Given with `batch_size`, it must divide that.
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`.
         objective … bias_model: the section `d2e`; None is the objective's own default.
@@ -120,6 +119,8 @@ class D2EConfig(_Keys):
 
     def __post_init__(self: Any) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
+        if self.fits_micro_batch and self.gradient_accumulation_steps is None and self.micro_batch_tokens is None:
+            self.per_device_train_batch_size = fitting_micro_batch(self.batch_size, self.per_device_train_batch_size)
         self.given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         self._reject_unsupported()
         self._reject_parallelism()
@@ -144,7 +145,7 @@ class D2EConfig(_Keys):
             self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
         end_with_parent()  # in a script that `accelerate launch` starts
         self._choose_device()
-        with _without_launcher_precision():
+        with without_launcher_precision():
             super().__post_init__()
         self._n_gpu = min(self.n_gpu, 1)  # one process drives one device: DataParallel would split across views
         self._share_batch()
@@ -203,10 +204,6 @@ class D2EConfig(_Keys):
     def _share_batch(self: Any) -> None:
         """Split the global batch over processes, and set transformers' arguments accordingly."""
         size, processes = self.per_device_train_batch_size, self.world_size
-        share = self.batch_size // processes
-        fits = self.fits_micro_batch and self.gradient_accumulation_steps is None and not loads_whole_steps(self)
-        if fits and share and share % size:
-            size = self.per_device_train_batch_size = fitting_micro_batch(share, size)
         self.per_device_eval_batch_size = self.per_device_eval_batch_size or size
         if self.gradient_accumulation_steps is not None:
             self.batch_size = size * self.gradient_accumulation_steps * processes
@@ -217,9 +214,9 @@ class D2EConfig(_Keys):
                 remedy="leave gradient_accumulation_steps out, and set batch_size to the samples of a step",
             )
         self.gradient_accumulation_steps = accumulation_steps(self, processes)
-        self.micro_batch_rows = size
-        if loads_whole_steps(self):  # the loader yields a process's share of a step at once
-            self.per_device_train_batch_size = self.batch_size // processes
+        self.micro_batch_rows = size = shared_micro_batch(self, processes)
+        # The loader yields a process's share of a step at once, or a micro-batch.
+        self.per_device_train_batch_size = self.batch_size // processes if loads_whole_steps(self) else size
 
     def _reject_unsupported(self) -> None:
         for name, reason in _UNSUPPORTED.items():
@@ -241,14 +238,3 @@ class D2EConfig(_Keys):
                     f"{name} over {size} processes is not supported: {reason}",
                     remedy="use --launch ddp, fsdp2 or zero3; for long contexts train.gradient_checkpointing=true",
                 )
-
-
-@contextmanager
-def _without_launcher_precision() -> Iterator[None]:
-    """Hide the launcher's precision, which transformers would prefer over float32."""
-    of_launcher = os.environ.pop(_PRECISION_OF_LAUNCHER, None)
-    try:
-        yield
-    finally:
-        if of_launcher is not None:
-            os.environ[_PRECISION_OF_LAUNCHER] = of_launcher

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from d2e_sft.train.checks import count_processes
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import load_package_yaml
 
@@ -70,11 +71,6 @@ class Where:
         if self.gpu is not None:
             return f" ({self.processes} × {self.gpu})"
         return "" if self.launcher is None else f" (--launch {self.launcher} on {count_processes(self.processes)})"
-
-
-def count_processes(processes: int) -> str:
-    """Return `1 process` or `2 processes`."""
-    return f"{processes} process{'es' * (processes > 1)}"
 
 
 HERE = Where()  # one process on this machine

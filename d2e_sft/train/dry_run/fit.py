@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from d2e_sft.model.shapes import Work
-from d2e_sft.train.dry_run.cards import UTILISATION, Card, count_processes
+from d2e_sft.train.checks import count_processes
+from d2e_sft.train.dry_run.cards import UTILISATION, Card
 from d2e_sft.train.dry_run.costs import gibibytes, hours, micro_batches_in_all
 from d2e_sft.train.dry_run.memory import ON_HOST, PARTS, MemoryEstimate, estimate_memory, on_each_device
 from d2e_sft.train.dry_run.plan import Plan

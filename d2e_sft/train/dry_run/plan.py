@@ -95,13 +95,13 @@ def draw(recipe: Recipe, rows: Sequence[Row], layout: Layout, steps: Steps) -> D
     """Draw the micro-batches of an epoch as training does."""
     train, costs = recipe.train, TokenCosts.of(rows, layout, recipe.d2e)
     if not loads_whole_steps(train):
-        size, order = train.per_device_train_batch_size, list(range(len(rows)))
+        size, order = steps.micro_batch, list(range(len(rows)))
         longest = sorted(order, key=lambda i: costs.of_micro_batch([i]), reverse=True)
         random.Random(0).shuffle(order)
         found = [order[start : start + size] for start in range(0, len(rows), size)]
         return Drawn(found, longest[:size], steps.accumulation, [])
     draws = Draws(train.batch_size, train.seed, train.rows_per_context)
-    counted, budget = costs.budgeted(train.micro_batch_tokens, train.per_device_train_batch_size)
+    counted, budget = costs.budgeted(train.micro_batch_tokens, steps.micro_batch)
     epoch = list(TokenBudgetSteps(counted, draws, budget, processes=steps.processes))
     found = [part for step in epoch for part in step if part]
     notes = list(problems(costs, train, layout))

@@ -8,8 +8,8 @@ from pathlib import Path
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
 from d2e_sft.model.loading import LoadedModel
-from d2e_sft.train.checks import loads_whole_steps
-from d2e_sft.train.dry_run.cards import CARDS, HERE, Where, count_processes
+from d2e_sft.train.checks import count_processes, loads_whole_steps
+from d2e_sft.train.dry_run.cards import CARDS, HERE, Where
 from d2e_sft.train.dry_run.costs import measure_speed, memory_lines, not_estimated, time_lines
 from d2e_sft.train.dry_run.examples import example_lines, length_table
 from d2e_sft.train.dry_run.fit import LAUNCHERS, fits_on, load_of, memory_table, time_table, utilisation_of
@@ -164,11 +164,11 @@ def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[
 
 def _step_lines(plan: Plan) -> list[str]:
     train, data, steps = plan.recipe.train, plan.recipe.data, plan.steps
-    cut = f"{steps.accumulation} micro-batches of {train.per_device_train_batch_size}"
+    cut = f"{steps.accumulation} micro-batches of {steps.micro_batch}"
     if loads_whole_steps(train):
         samples = sum(len(batch["labels"]) for batch in plan.batches) / len(plan.batches)
         tokens = train.micro_batch_tokens
-        budget = f"{tokens} tokens" if tokens else f"{train.per_device_train_batch_size} samples"
+        budget = f"{tokens} tokens" if tokens else f"{steps.micro_batch} samples"
         cut = f"{plan.of_a_step:.3g} micro-batches of at most {budget} ({samples:.3g} samples on average)"
     alike = f", up to {train.rows_per_context} with the same context together" if train.rows_per_context > 1 else ""
     saving = f"every {train.save_steps} steps, the last {train.save_total_limit} kept" if train.save_steps else "none"

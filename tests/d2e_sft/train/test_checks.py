@@ -30,6 +30,32 @@ def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
 
 
+@pytest.mark.parametrize(
+    ("batch", "most", "processes", "expected"),  # a micro-batch and their number, or what is said
+    [
+        (8, 8, 2, (4, 1)),
+        (24, 8, 2, (6, 2)),
+        (64, 8, 2, (8, 4)),
+        (8, 2, 4, (2, 1)),
+        (8, 8, 3, "set B=6 M=2 or B=9 M=3, or start 2 processes"),
+        (2, 1, 4, "set B=4 M=1, or start 2 processes"),
+    ],
+)
+def test_processes_share_a_batch_equally(
+    tmp_path: Path, batch: int, most: int, processes: int, expected: tuple[int, int] | str
+) -> None:
+    train = recipe(tmp_path, batch_size=batch, per_device_train_batch_size=most).train
+    if isinstance(expected, tuple):
+        steps = count_steps(train, 100, processes)
+        assert (steps.micro_batch, steps.accumulation) == expected
+        assert steps.micro_batch * steps.accumulation * processes == batch
+        return
+    with pytest.raises(UserError) as refused:
+        count_steps(train, 100, processes)
+    said = expected.replace("B=", "train.batch_size=").replace("M=", "train.per_device_train_batch_size=")
+    assert refused.value.remedy == said
+
+
 def test_an_optimiser_that_is_not_installed_is_named_before_the_model_is_loaded(world: Path) -> None:
     with pytest.raises(UserError, match=r"train.optim=grokadamw: needs the package grokadamw") as caught:
         check_recipe(recipe(world, optim="grokadamw"), processes=1)

@@ -27,7 +27,7 @@ ON_CPU = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES
 @pytest.fixture
 def recipe(world: Path, tmp_path: Path) -> Path:
     """A recipe with its model and data."""
-    keys = ("max_steps=1", "batch_size=8", "per_device_train_batch_size=4")
+    keys = ("max_steps=1", "batch_size=8", "per_device_train_batch_size=8")
     return write_recipe(world, tmp_path / "run", *(f"train.{key}" for key in keys))
 
 
@@ -132,6 +132,8 @@ def test_two_machines_meet_and_train_together(recipe: Path, tmp_path: Path) -> N
     first, second = (finish(machine, timeout=300) for machine in machines)
     assert (first.status, second.status) == (0, 0), (first, second)
     assert "batch 8 on 2 processes" in first.printed
+    said = "micro-batches of 4, not train.per_device_train_batch_size=8: each process gets 4 samples of a batch"
+    assert said in first.printed
     assert "trained: " in first.printed
     assert "trained: " not in second.printed, "said once, by the first process of all"
     assert len(losses(recipe.parent / "run")) == 1

@@ -237,7 +237,7 @@ def test_a_sealed_state_that_no_training_wrote_is_named_and_not_loaded(
     write({"state": Unpickled(os.system, f"touch {executed}")}, checkpoint / name)
     seal_checkpoint(checkpoint, {})
     message = " ".join(refusal_of("train", finished, "--resume").split())
-    assert f"checkpoint-6/{name}: is not a state that d2e train wrote" in message
+    assert f"checkpoint-6/{name}: is not a state that `d2e train` wrote" in message
     assert reason in message
     assert not executed.exists()
 

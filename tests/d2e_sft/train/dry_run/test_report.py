@@ -191,6 +191,12 @@ def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pyte
     assert "activations" in section(text, "memory per device")
 
 
+def test_micro_batches_are_those_of_a_processs_share(recipe_file: Path) -> None:
+    text = shown(recipe_file, "train.per_device_train_batch_size=8", where=Where("ddp", 4))
+    assert "a step: 1 micro-batches of 2 on 4 processes" in text
+    assert "for the heaviest micro-batch, the 2 longest samples" in text
+
+
 def test_micro_batches_by_tokens_are_told_as_the_run_will_cut_them(recipe_file: Path) -> None:
     text = shown(recipe_file, "train.micro_batch_tokens=1000")
     assert re.search(r"a step: [\d.]+ micro-batches of at most 1000 tokens \([\d.]+ samples on average\)", text)
