@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from d2e_sft import __version__
-from d2e_sft.util.errors import ProcessError, UserError, did_you_mean, path_error
+from d2e_sft.util.errors import ProcessError, UserError, did_you_mean, is_disk_full, path_error
 from d2e_sft.util.paths import claim_packages, leave_working_folder
 from d2e_sft.util.secrets import secret_in, without_secrets
 from d2e_sft.util.signals import end_with_parent
@@ -25,7 +25,7 @@ from d2e_sft.util.terminal import folded, folded_usage, quietly
 
 _FULL = (
     "\n  remedy: make room on this disk. Earlier results are unchanged, and the same command resumes "
-    "(d2e train with --resume)"
+    "(d2e train --resume)"
 )
 # Group of the help → verb → (module, attribute, one line for the list of verbs)
 GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -170,9 +170,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         click.echo(folded(lacking), err=True)
         sys.exit(1)
     except Exception as error:
-        # At the top, yaml would be looked for in the folder of `python -m`, where a user may have a yaml.py.
-        from d2e_sft.util.files import is_disk_full
-
         full = not isinstance(error, UserError) and is_disk_full(error)
         shown = error if full else path_error(error) or error
         if debug or not (full or isinstance(shown, UserError | OSError)):

@@ -30,7 +30,8 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("run", type=click.Path(path_type=Path))
 @out_argument()
 @_export_options
-def export(run: Path, out: Path, **options: Any) -> None:
+@click.option("--overwrite", is_flag=True, help="Replace an earlier export in OUT, and the evaluations in it.")
+def export(run: Path, out: Path, overwrite: bool, **options: Any) -> None:
     """Write RUN as the new folder OUT, which works without d2e-sft.
 
     RUN is a run folder or one of its checkpoints. OUT contains safetensors weights, tokenizer, generation config, a
@@ -47,7 +48,7 @@ def export(run: Path, out: Path, **options: Any) -> None:
     from d2e_sft.hub.weights import ExportOptions
     from d2e_sft.model.storage.folder import base_of_adapter
 
-    files = write(run, out, ExportOptions(**options))
+    files = write(run, out, ExportOptions(**options), overwrite=overwrite)
     click.echo(f"exported {len(files)} files: {out}")
     base = base_of_adapter(out)
     if base is not None and not portable_adapter(out):
@@ -88,7 +89,8 @@ def push(run: Path, name: str, private: bool, revision: str | None, dry_run: boo
 @click.argument("name", metavar="OWNER/NAME")
 @out_argument()
 @click.option("--revision", help="A branch, a tag or a commit; default: the main branch.")
-def pull(name: str, out: Path, revision: str | None) -> None:
+@click.option("--overwrite", is_flag=True, help="Replace a model in OUT, and the evaluations in it; never a run.")
+def pull(name: str, out: Path, revision: str | None, overwrite: bool) -> None:
     """Download the model OWNER/NAME from the Hub as the new folder OUT.
 
     OUT appears when it is complete. After a failure, the same command resumes from OUT.partial. A model from
@@ -98,5 +100,5 @@ def pull(name: str, out: Path, revision: str | None) -> None:
     """
     from d2e_sft.hub.client import download
 
-    files = download(name, out, revision=revision)
+    files = download(name, out, revision=revision, overwrite=overwrite)
     click.echo(f"pulled {len(files)} files: {out}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,8 +20,12 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 
+from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import put_folder
 
+EXPORT_FILE = "d2e_export.json"
+_MODEL_FILES = ("config.json", "adapter_config.json")
 _TOKENS = "https://huggingface.co/settings/tokens"
 _WRITE_ERRORS = {
     401: ("the token is not valid", f"get one that may write: {_TOKENS}"),
@@ -101,14 +104,14 @@ def commit(api: HfApi, target: Target, files: Mapping[str, Path | bytes], messag
     return str(url), is_private
 
 
-def download(name: str, out: Path, *, revision: str | None = None) -> list[str]:
+def download(name: str, out: Path, *, revision: str | None = None, overwrite: bool = False) -> list[str]:
     """Download a model repository as the folder `out`, which appears when it is complete, and return its files.
 
-    Partial downloads are kept in `OUT.partial`; the next call resumes them. Raises UserError if the Hub refuses or
-    cannot be reached, or `out` is not empty.
+    Partial downloads are kept in `OUT.partial`; the next call resumes them. `overwrite` replaces a model in `out`,
+    unless it is a run. Raises UserError if the Hub refuses or cannot be reached, or `out` is not empty.
     """
     check_name(name)
-    check_new_folder(out)
+    check_new_folder(out, overwrite=overwrite, or_with=_MODEL_FILES)
     partial = out.with_name(out.name + ".partial")
     api = HfApi(token=get_token())
     with hub_errors(name, api.endpoint, reading=True, kept=partial):
@@ -124,14 +127,23 @@ def download(name: str, out: Path, *, revision: str | None = None) -> list[str]:
             path.unlink()  # of another revision, downloaded before
     shutil.rmtree(partial / ".cache", ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(partial, out)
+    put_folder(partial, out, overwrite=overwrite)
     return files
 
 
-def check_new_folder(out: Path) -> None:
-    """Raise UserError if `out` exists and is not an empty folder."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or remove it")
+def check_new_folder(out: Path, *, overwrite: bool, or_with: Sequence[str] = ()) -> None:
+    """Raise UserError if `out` exists and is not an empty folder, unless `overwrite` may replace it.
+
+    It may replace an export, and a folder with one of the files `or_with` that is no run.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not overwrite:
+        raise UserError(f"{out}: already exists; expected a new folder", "choose another one, or add --overwrite")
+    is_other_model = any((out / name).is_file() for name in or_with) and not (out / RECIPE_FILE).exists()
+    if out.is_symlink() or not ((out / EXPORT_FILE).is_file() or is_other_model):
+        what = "downloaded model" if or_with else "export"
+        raise UserError(f"{out}: is no {what}, so --overwrite would not replace it", "choose another folder")
 
 
 def check_no_link(path: Path, folder: Path) -> None:

@@ -13,7 +13,7 @@ from d2e_sft import __version__
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, recipe_of
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.hub.card import CARD_NAME, model_card
-from d2e_sft.hub.client import check_new_folder, check_no_link
+from d2e_sft.hub.client import EXPORT_FILE, check_new_folder, check_no_link
 from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, write_weights
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
@@ -22,14 +22,14 @@ from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, with_checksums, write_json
 
-EXPORT_FILE = "d2e_export.json"
 PROMPT_SET_FILE = "prompt_set.yaml"
 
 
-def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[str]:
+def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED, *, overwrite: bool = False) -> list[str]:
     """Write a run, or one of its checkpoints, as the new folder `out`, and return the paths of its files.
 
-    Raises UserError if there is no run or finished model, `out` is not empty, or an option is unsupported.
+    `overwrite` replaces an earlier export in `out`. Raises UserError if there is no run or finished model, `out` is
+    not empty, or an option is unsupported.
     """
     recipe = recipe_of(str(run))
     if recipe is None:
@@ -38,10 +38,13 @@ def export(run: Path, out: Path, options: ExportOptions = AS_TRAINED) -> list[st
             remedy="name the run folder, or one of its checkpoint-N folders",
         )
     check_model_files(run)
-    check_new_folder(out)
+    check_new_folder(out, overwrite=overwrite)
+    for source in filter(None, (str(run), base_of_adapter(run))):
+        if Path(source).exists() and Path(source).resolve().is_relative_to(out.resolve()):
+            raise UserError(f"{source}: is in {out}, which --overwrite would replace", "choose another folder")
     for path in run.glob("eval/*/*"):
         check_no_link(path, run)
-    with replacing_folder(out) as aside:
+    with replacing_folder(out, overwrite=overwrite) as aside:
         prompt_set = load_prompt_set(trained_wording(str(run), recipe.data.prompt_set), recipe.data.form)
         write_weights(run, recipe, aside, options)
         adapter = base_of_adapter(aside) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ _OF_PATHS = {
     errno.EMFILE: ("cannot be opened, since this process has too many open files", "raise the limit: ulimit -n 65536"),
 }
 _LONGEST_PATH = 200  # characters of a path
+_NO_ROOM = 2**20  # bytes that may be free although a write failed
 
 
 class UserError(Exception):
@@ -134,3 +136,23 @@ def _path_problem(name: str, number: int, reason: str) -> UserError:
 
 def _is_no_folder(path: Path) -> bool:
     return os.path.lexists(path) and not path.is_dir()
+
+
+def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
+    """Whether a write failed because the disk is full, whatever library wrote.
+
+    Args:
+        folder: the target folder; torch.save gives no reason, so its free space is checked.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        said = str(seen).lower()
+        if any(mark in said for mark in ("no space left on device", "os error 28", "disk quota exceeded")):
+            return True
+        torchs = "failed writing file" in said or "inline_container" in said
+        if folder is not None and torchs and shutil.disk_usage(folder).free < _NO_ROOM:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

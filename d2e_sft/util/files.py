@@ -24,7 +24,6 @@ T = TypeVar("T")
 # Text compresses to a tenth or twentieth, an archive bomb to a thousandth.
 _MOST_TIMES, _ALWAYS, _LARGEST = 200, 256 << 20, 4 << 30
 _STREAM_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-_NO_ROOM = 2**20  # bytes that may be free although a write failed
 CHECKSUMS = "checksums"  # in files of results
 
 
@@ -46,26 +45,6 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def is_disk_full(error: BaseException, folder: Path | None = None) -> bool:
-    """Whether a write failed because the disk is full, whatever library wrote.
-
-    Args:
-        folder: the target folder; torch.save gives no reason, so its free space is checked.
-    """
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        said = str(seen).lower()
-        if any(mark in said for mark in ("no space left on device", "os error 28", "disk quota exceeded")):
-            return True
-        torchs = "failed writing file" in said or "inline_container" in said
-        if folder is not None and torchs and shutil.disk_usage(folder).free < _NO_ROOM:
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
 
 
 @contextmanager
@@ -108,10 +87,13 @@ def _is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
+def replacing_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to write to, which becomes `path` at the end and is removed on an error.
 
     Several processes may do this at once. What a killed one left is removed by the next.
+
+    Args:
+        overwrite: replace a folder with files.
 
     Raises:
         OSError: at the end, `path` exists and is not an empty folder.
@@ -120,7 +102,17 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     with temporary_folder(path.parent, f".{path.name}.partial-") as partial:
         yield partial
         partial.chmod(0o755)  # temporary folders are private
-        os.replace(partial, path)
+        put_folder(partial, path, overwrite=overwrite)
+
+
+def put_folder(complete: Path, path: Path, *, overwrite: bool) -> None:
+    """Move a complete folder to its place; with `overwrite`, what is there is moved away just before and removed."""
+    if not (overwrite and path.exists()):
+        os.replace(complete, path)
+        return
+    with temporary_folder(path.parent, f".{path.name}.replaced-") as old:
+        os.replace(path, old)
+        os.replace(complete, path)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -21,6 +21,18 @@ def test_files_of_another_version_are_not_part_of_the_download(hub: HubServer, r
     assert content_of(tmp_path / "out") == hub.files[NAME]
 
 
+def test_a_model_that_was_pulled_is_replaced_if_asked(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    output_of("push", run, NAME)
+    out = tmp_path / "models" / "tiny"
+    output_of("pull", NAME, out)
+    (out / "of-before.txt").write_text("an earlier version")
+    hub.requests.clear()
+    assert "add --overwrite" in refusal_of("pull", NAME, out)
+    assert not hub.requests
+    output_of("pull", NAME, out, "--overwrite")
+    assert content_of(out.parent) == {f"tiny/{name}": content for name, content in hub.files[NAME].items()}
+
+
 def test_an_interrupted_pull_resumes(hub: HubServer, run: Path, tmp_path: Path) -> None:
     output_of("push", run, NAME)
     out = tmp_path / "models" / "tiny"

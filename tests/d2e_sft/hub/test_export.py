@@ -10,7 +10,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.hub.export import export, exported_files
 from d2e_sft.model.loading import load_model
 from tests.command import output_of, refusal_of
-from tests.d2e_sft.hub.runs import make_run, write_data_record, write_scores
+from tests.d2e_sft.hub.runs import content_of, make_run, write_data_record, write_scores
 from tests.factories import seal_run
 
 
@@ -66,6 +66,22 @@ def test_a_checkpoint_of_a_run_is_exported_with_the_runs_recipe_and_its_own_scor
     assert [path.name for path in (tmp_path / "out" / "eval").iterdir()] == ["of-the-checkpoint"]
     assert (tmp_path / "out" / "recipe.yaml").is_file()
     assert "# tiny-checkpoint-3\n" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_only_an_earlier_export_is_replaced_and_only_if_asked(tmp_path: Path) -> None:
+    run, out = make_run(tmp_path), tmp_path / "out"
+    output_of("export", run, out)
+    first = content_of(out)
+    (out / "eval").mkdir()
+    (out / "eval" / "mine").write_text("of the earlier export")
+    before = content_of(tmp_path)
+    assert "out: already exists; expected a new folder" in (said := refusal_of("export", run, out))
+    assert "add --overwrite" in said
+    assert "is in " in refusal_of("export", out, out, "--overwrite")
+    assert content_of(tmp_path) == before
+    output_of("export", run, out, "--overwrite")
+    assert content_of(out) == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "runs"]
 
 
 def test_a_failure_leaves_no_folder_behind(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ REFUSALS = [
     ("push MISSING team/tiny", "missing: no run (no recipe.yaml)"),
     ("export BROKEN NEW", "config.json is missing"),
     ("export RUN FULL", "full: already exists; expected a new folder"),
+    ("export RUN FULL --overwrite", "full: is no export, so --overwrite would not replace it"),
     ("export ADAPTER NEW --dtype float16", "--dtype float16: "),
     ("export RUN NEW --merge", "is a whole model, with nothing to merge"),
     ("push RUN team/tiny --merge", "is a whole model, with nothing to merge"),
     ("pull team/tiny FULL", "already exists; expected a new folder"),
+    *((f"pull team/tiny {one} --overwrite", "is no downloaded model, so") for one in ("FULL", "RUN", "ADAPTER")),
     ("pull team/none NEW", "there is no such repository or revision"),
 ]
 

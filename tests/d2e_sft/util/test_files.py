@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from d2e_sft.util.errors import is_disk_full
 from d2e_sft.util.files import (
-    is_disk_full,
     load_yaml,
     object_with_unique_keys,
     replacing,
@@ -48,7 +48,12 @@ def test_a_folder_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o755
     with pytest.raises(OSError, match="not empty"), replacing_folder(target):
         write_whole(target / "other", "another process was quicker")
-    assert [path.name for path in target.parent.iterdir()] == ["model"]
+    with pytest.raises(FileNotFoundError), replacing_folder(target, overwrite=True):
+        (tmp_path / "missing").read_text(encoding="utf-8")
+    assert (target / "weights").read_text() == "whole"
+    with replacing_folder(target, overwrite=True) as partial:
+        (partial / "weights").write_text("new")
+    assert [*target.parent.rglob("*")] == [target, target / "weights"]
 
 
 def test_several_threads_may_write_one_file(tmp_path: Path) -> None:
