@@ -44,7 +44,7 @@ def check_states(checkpoint: Path) -> None:
             except Exception as error:  # a file that anyone may have written: unpickling can raise anything
                 reason = str(error).strip() if isinstance(error, _NotOursError) else type(error).__name__
                 raise UserError(
-                    f"{path}: is not a state that d2e train wrote ({reason}); it was not loaded",
+                    f"{path}: is not a state that `d2e train` wrote ({reason}); it was not loaded",
                     remedy=f"if others gave you this run, do not use it; otherwise remove {checkpoint.name} to resume "
                     "from an earlier checkpoint, or start over with --overwrite",
                 ) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import yaml
 from d2e_sft.util.markup import harmless_markdown, harmless_yaml, one_line
 from data_builders.build.suites import SUITES
 from data_builders.dataset.manifest import restricted, rows_of
-from data_builders.raw.source import SPLITS
+from data_builders.raw.source import SPLITS, SourceOptions
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
 from data_builders.swap.options import SwapOptions
@@ -72,7 +72,7 @@ def render_card(manifest: Manifest) -> str:
         refined=[entry for entry in entries if entry.get("rows_refined_unchanged") is not None],
         files=[(name, file) for name, dataset in datasets.items() for file in dataset["files"]],
         tagging=_tagging(manifest.get("tags")),
-        command=shlex.join(["d2e", "data", "build", *_arguments(manifest), *_settings(manifest)]),
+        command=build_command(manifest, "OUT"),
         descriptions=[one["described_by"] for one in manifest["datasets"].values() if "described_by" in one],
     )
 
@@ -99,10 +99,16 @@ def _front_matter(manifest: Manifest, datasets: Manifest, title: str, *, about_e
     }
 
 
-def _arguments(manifest: Manifest) -> list[str]:
+def build_command(manifest: Manifest, out: str | None = None) -> str:
+    """Return the call of `d2e data build` that wrote a build, without `--out` if no folder is given."""
+    place = [] if out is None else ["--out", out]
+    return shlex.join(["d2e", "data", "build", *_arguments(manifest, place), *_settings(manifest)])
+
+
+def _arguments(manifest: Manifest, place: Sequence[str]) -> list[str]:
     options, suite = manifest["options"], manifest.get("suite")
     arguments = ["--suite", suite] if suite else ["--datasets", ",".join(options["datasets"])]
-    arguments += ["--out", "OUT", "--seed", str(manifest["seed"])]
+    arguments += [*place, "--seed", str(manifest["seed"])]
     arguments += [f"--{flag.replace('_', '-')}" for flag in ("skip_bad", "allow_shortfall") if options.get(flag)]
     least, most = options["context_words"]
     valued = {
@@ -137,8 +143,8 @@ def _settings(manifest: Manifest) -> list[str]:
         "swap": (SwapOptions().describe(), manifest["options"].get("swap", {})),
     }
     for name, dataset in manifest["datasets"].items():
-        defaults = SOURCES[name].options().model_dump() if name in SOURCES else {}
-        chosen[name] = (defaults, dataset["options"])
+        options = SOURCES[name].options if name in SOURCES else SourceOptions  # own data has those of every source
+        chosen[name] = (options().model_dump(), dataset["options"])
     return [
         f"{name}.{key}={value}"
         for name, (defaults, options) in chosen.items()

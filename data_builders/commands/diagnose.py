@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import shlex
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +19,7 @@ from d2e_sft.data.built import read_manifest, taggers
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.terminal import filled, warn
+from data_builders.build.card import build_command
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.commands.shared import FILE, PATH
@@ -25,6 +28,7 @@ from data_builders.own_data.source import how_to_describe, is_own
 
 _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 _RECIPE, _MODEL = "smollm2-135m-mini", ModelSection.model_fields["name"].default  # a recipe for any rows
+_DESCRIPTION = "DESCRIPTION.yaml"
 
 
 @click.command()
@@ -93,27 +97,46 @@ def diagnose(
         drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples or 300, len(samples))))
         habits = lent("closed_book")(model, dtype).tagged([samples[place] for place in drawn])
     by_view = {(one.group.dataset, str(view)): n for one in lengths.groups for view, n in one.lengths.items()}
-    places = _places(data, model)
+    places = _places(data, model, skip_bad=skip_bad)
     groups = describe(samples, habits, seed, is_own=all(map(is_own, places["names"].split(","))))
-    swapped_tests = sum(tests) / len(tests) if tests else 0.0
+    swapped_tests = sum(tests) / len(tests) if tests else None
     result = Diagnosis(found.name, groups, lengths.unit, by_view, taggers(habits), swapped_tests)
-    advice = result.advice(places)
-    if is_own(str(data)) and not advice.commands[0].startswith(places["build"]):
-        advice.commands.insert(0, f"{places['build']} --out {places['data']}")
+    advice = _advice(result, data, places, has_tests=bool(tests))
     for title, table in tables(result).items():
         click.echo(f"{title}\n\n{table.terminal()}\n")
-    click.echo(f"recommended: {advice.name}\n{filled(advice.reason)}")
-    for command in advice.commands:
-        click.echo(" \\\n".join(wrap(f"  $ {command}", 94, subsequent_indent="      ", **_WHOLE)))
-    click.echo()
-    for note in advice.notes:
-        click.echo(filled(f"note: {note}"))
+    _show(advice)
     if json_file:
         write_json(json_file, {**result.to_json(), "recommended": vars(advice)})
         click.echo(f"wrote {json_file}")
     if html:
         write_page(result, advice, html)
         click.echo(f"wrote {html}")
+
+
+def _advice(result: Any, data: Path, places: dict[str, str], *, has_tests: bool) -> Any:
+    """The advice with commands that run as printed, but for the placeholders that its notes explain."""
+    advice = result.advice(places)
+    if is_own(str(data)) and not advice.commands[0].startswith(places["build"]):
+        advice.commands.insert(0, f"{places['build']} --out {places['data']}")
+    if not has_tests:
+        without = [command.replace(" --swap-test 1", "") for command in advice.commands]
+        advice.commands[:] = [re.sub(r"--bench .*", "--bench TEST", command) for command in without]
+        advice.notes.append("TEST stands for other rows to evaluate on, since these have no test rows.")
+    if _DESCRIPTION in " ".join(advice.commands):
+        what = f"a description of the rows in {data} (docs/how-to/own-data.md)"
+        advice.notes.append(f"{_DESCRIPTION} stands for {what}.")
+    return advice
+
+
+def _show(advice: Any) -> None:
+    click.echo(f"recommended: {advice.name}\n{filled(advice.reason)}")
+    for command in advice.commands:
+        words = " ".join(shlex.quote(word).replace(" ", "\0") for word in shlex.split(command))  # not folded in quotes
+        lines = wrap(f"  $ {words}", 94, subsequent_indent="      ", **_WHOLE)
+        click.echo(" \\\n".join(lines).replace("\0", " "))
+    click.echo()
+    for note in advice.notes:
+        click.echo(filled(f"note: {note}"))
 
 
 def _read(data: Path, *, skip_bad: bool) -> SampleSet:
@@ -133,13 +156,13 @@ def _read(data: Path, *, skip_bad: bool) -> SampleSet:
         return SampleSet(data.stem, read_set(Path(folder)).samples)
 
 
-def _places(data: Path, model: str | None) -> dict[str, str]:
+def _places(data: Path, model: str | None, *, skip_bad: bool) -> dict[str, str]:
     """What fills the commands of the advice: build of the rows, folder, start of further folders, rows, recipe.
 
     A description has no folder yet; README's data/NAME is left to the build that README shows.
     """
-    names, folder, built = "mine.yaml", str(data), str(data if data.is_dir() else data.with_suffix(""))
-    train = str(data)
+    names, folder, built = _DESCRIPTION, str(data), str(data if data.is_dir() else data.with_suffix(""))
+    train, build = str(data), ""
     if is_own(str(data)):
         names, built = str(data), f"data/{data.stem}"
         folder = f"{built}-plain"
@@ -147,7 +170,9 @@ def _places(data: Path, model: str | None) -> dict[str, str]:
     elif data.is_dir():
         train = f"{folder}/train.parquet"
         with suppress(UserError):  # rows of another program
-            names = ",".join(read_manifest(data)["options"]["datasets"])
-    recipe = _RECIPE if model in (None, _MODEL) else f"{_RECIPE} model.name={model}"
-    build = f"d2e data build --datasets {names}"
-    return {"names": names, "data": folder, "built": built, "train": train, "build": build, "recipe": recipe}
+            manifest = {key: part for key, part in read_manifest(data).items() if key not in ("swap", "swap-test")}
+            names, build = ",".join(manifest["options"]["datasets"]), build_command(manifest)
+    recipe = _RECIPE if model in (None, _MODEL) else f"{_RECIPE} model.name={shlex.quote(model)}"
+    build = build or shlex.join(["d2e", "data", "build", "--datasets", names, *(["--skip-bad"] if skip_bad else [])])
+    quoted = {"data": folder, "built": built, "train": train}
+    return {"names": names, "build": build, "recipe": recipe} | {key: shlex.quote(one) for key, one in quoted.items()}

@@ -105,7 +105,7 @@ class Group:
 class Diagnosis:
     """All groups, prompt lengths by view, and the models whose habits are shown, with their numbers of rows.
 
-    `swapped_tests` is the share of test rows that are swapped.
+    `swapped_tests` is the share of test rows that are swapped, None without test rows.
     """
 
     data: str
@@ -113,7 +113,7 @@ class Diagnosis:
     unit: str
     lengths: Mapping[tuple[str, str], Lengths]
     habits_of: Mapping[str, int] = field(default_factory=dict)
-    swapped_tests: float = 0.0
+    swapped_tests: float | None = 0.0
 
     @cached_property
     def measures(self) -> dict[str, float]:

@@ -117,9 +117,11 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
         try:
             return FoundFile(file, fetch(source.raw_folder, file))
         except UserError as error:
-            others = [other.name for other in item.candidates if other.substitute and other is not file]
-            hint = f". Or read a substitute: {source.name}.{item.key}_file={others[0]}" if others else ""
-            raise MissingRawFileError(error.message, remedy=f"{error.remedy}{hint}") from None
+            others = (other for other in item.candidates if other.url and other.substitute and other is not file)
+            hints = [
+                f". Or add {source.name}.{item.key}_file={one.name}, which reads {one.substitute}" for one in others
+            ]
+            raise MissingRawFileError(error.message, remedy="".join([str(error.remedy), *hints])) from None
     for file in candidates:
         path = raw / source.raw_folder / file.name
         if path.is_file():

@@ -93,7 +93,7 @@ def test_malicious_states(given: Attempt) -> None:
         torch.save(state, checkpoint / name, _use_new_zipfile_serialization=new)
     seal_checkpoint(checkpoint, {})
     message = " ".join(refusal_of("train", *training_arguments(given.world, run, "--resume")).split())
-    assert f"{checkpoint.name}/{name}: is not a state that d2e train wrote" in message
+    assert f"{checkpoint.name}/{name}: is not a state that `d2e train` wrote" in message
     assert not executed.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -14,6 +15,7 @@ import click
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.config.reference import recipe_keys
+from d2e_sft.util.files import load_yaml
 from data_builders.build.options import parse_settings
 from data_builders.sources import SOURCES
 from eval.systems.registry import ROWS, SYSTEM_NAMES, load_system
@@ -28,6 +30,8 @@ _PLACEHOLDER = "VALUE"
 _CHECKED_TYPES = (click.Choice, type(click.INT), type(click.FLOAT))
 _FENCE = re.compile(r"^ *```([\w-]*)[^\n]*\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)
 _PROGRAM = re.compile(r"(?:[A-Z_0-9]+=\S+ )*(?:\.venv/bin/)?(?:d2e|make|pip|python|accelerate|sbatch|docker)(?: |$)")
+# Words up to the end of the line, or of the clause.
+_NAMED = re.compile(r"\bd2e(?: (?:[^\s`\"();,:.]|[,:.](?=\S))+)+")
 
 
 def text_of(page: Path) -> str:
@@ -60,6 +64,37 @@ def commands(text: str) -> Iterator[str]:
         elif language in ("bash", "sh"):
             found += lines
     return (command for command in found if _PROGRAM.match(command))
+
+
+def named(file: Path) -> list[str]:
+    """Each `d2e …` in the strings of a module, or in a YAML file and its comments; VALUE is what is filled in."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".yaml":
+        text = text.replace("{build}", "d2e data build --datasets NAMES")
+        said = "\n".join([*_leaves(load_yaml(text, texts_only=True)), *re.findall(r"#(.*)", text)])
+        texts = [re.sub(r"\{\w+\}", _PLACEHOLDER, said)]
+    else:
+        texts = [*_strings(ast.parse(text))]
+    found = [words.replace("'", "") for text in texts for words in _NAMED.findall(text.replace("\\\n", " "))]
+    return [command for command in found if any(command.split()[1] == own[0] for own in VERBS if own)]
+
+
+def _strings(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else _PLACEHOLDER for part in node.values)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _strings(child)
+
+
+def _leaves(content: object) -> Iterator[str]:
+    if isinstance(content, dict | list):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from _leaves(part)
+    elif isinstance(content, str):
+        yield content
 
 
 def problem_of(command: str) -> str | None:
@@ -142,7 +177,7 @@ def check_verb(words: list[str]) -> None:
 
 
 def _is_placeholder(value: object) -> bool:
-    return isinstance(value, str) and (value.isupper() or "…" in value or "..." in value)
+    return isinstance(value, str) and (value.isupper() or any(mark in value for mark in ("…", "...", "$")))
 
 
 def _check_recipe(options: dict[str, object], arguments: list[str]) -> None:
@@ -152,7 +187,8 @@ def _check_recipe(options: dict[str, object], arguments: list[str]) -> None:
     composed = named[0] if named else _PLACEHOLDER
     if _is_placeholder(composed) or (composed.endswith(".yaml") and not composed.startswith(OWN_FOLDERS)):
         composed = _EXAMPLE
-    composed += f"/{options['method']}" if options.get("method") else ""
+    method = options.get("method")
+    composed += f"/{method}" if method and not _is_placeholder(method) else ""
     load_recipe(composed, [word for word in overrides if not _is_placeholder(word.partition("=")[2])])
 
 
@@ -166,7 +202,7 @@ def _check_datasets(options: dict[str, object], arguments: list[str]) -> None:
     names = [name for name in str(options.get("datasets") or "").split(",") if name and not name.isupper()]
     expect((name for name in names if not name.endswith(".yaml")), SOURCES, "dataset")
     sources = [SOURCES[name] for name in names if name in SOURCES] or [*SOURCES.values()]
-    parse_settings((word for word in arguments if not _is_placeholder(word)), sources)
+    parse_settings((word for word in arguments if not _is_placeholder(word.rpartition("=")[2])), sources)
 
 
 def _check_dataset(_: dict[str, object], arguments: list[str]) -> None:

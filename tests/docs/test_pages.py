@@ -10,7 +10,18 @@ import pytest
 import yaml
 from markdown.extensions.toc import slugify
 
-from tests.docs.commands import KEYS, OWN_FOLDERS, ROOT, commands, expect, fences, inline_codes, problem_of, text_of
+from tests.docs.commands import (
+    KEYS,
+    OWN_FOLDERS,
+    ROOT,
+    commands,
+    expect,
+    fences,
+    inline_codes,
+    named,
+    problem_of,
+    text_of,
+)
 from tests.docs.test_pictures import script
 
 DOCS = ROOT / "docs"
@@ -28,6 +39,14 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 def test_every_command_parses(page: Path) -> None:
     problems = [problem for command in dict.fromkeys(commands(text_of(page))) if (problem := problem_of(command))]
     assert problems == []
+
+
+def test_every_command_that_the_program_or_its_files_name_parses() -> None:
+    modules = (file for package in ("d2e_sft", "data_builders", "eval") for file in (ROOT / package).rglob("*"))
+    files = (*modules, *(ROOT / "recipes").rglob("*"), *(ROOT / "launch").rglob("*"))
+    found = [command for file in files if file.suffix in (".py", ".yaml") for command in named(file)]
+    assert len(found) > 300
+    assert [problem for command in dict.fromkeys(found) if (problem := problem_of(command))] == []
 
 
 @each_page

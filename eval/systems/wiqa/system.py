@@ -36,7 +36,7 @@ MOST_SHOTS = len(_WORDING["demonstrations"])
 class WiqaOptions(LabelOptions):
     """Options of the benchmark."""
 
-    prompt: Literal["own", "trained"] = Field("own", description="own, or trained: as d2e train words WIQA's rows")
+    prompt: Literal["own", "trained"] = Field("own", description="own, or trained: as `d2e train` words WIQA's rows")
     paragraph: Literal["yes", "no"] = Field(
         "yes",
         description="no leaves the question's paragraph out: the no-paragraph ablation, which is the imagined view",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.command import call
+import pytest
+
+from tests.command import call, refusal_of
+
+_DERIVED = {"train": "reconstruct_rl/train.json", "test": "raw/event_dataset_test.json"}
 
 
 def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path) -> None:
@@ -15,6 +19,28 @@ def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path) -> None:
     assert ["ecare", "test", "causal", "scq", "2"] in lines
     assert ["ecare", "train", "repeated", "rows", "3", "→", "2", "rows"] in lines
     assert "warning: ecare/train.jsonl: differs from the published file" in result.err
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (
+            "tempreason",
+            ["Or add tempreason.test_file=event-event_839.jsonl, which reads TimeBench's 839 of the 4,426"],
+        ),
+        ("cqa", [f"Or add cqa.{split}_file={name}" for split, name in _DERIVED.items()]),
+        ("matres", []),  # its substitutes have no address
+    ],
+)
+def test_a_failed_download_names_the_option_that_reads_a_substitute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: str, said: list[str]
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    message = " ".join(refusal_of("data", "build", "--datasets", dataset, "--out", tmp_path / "out").split())
+    assert "cannot be downloaded (ConnectError" in message
+    assert [text for text in said if text not in message] == []
+    assert message.count("Or add") == len(said)
 
 
 def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> None:

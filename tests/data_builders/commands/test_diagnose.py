@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from d2e_sft.data.sample import read_samples
 from tests.command import output_of, refusal_of
 from tests.data_builders.own_rows import write
+from tests.docs.commands import problem_of
 from tests.tiny import save_tiny_model
 
 ROWS = "question,answer,context\n" + "".join(
@@ -38,6 +40,32 @@ def test_a_description_is_diagnosed_without_a_build_and_the_page_says_the_same(t
     assert "Recommended: SFT, compared with D²E without the KL term" in page
     assert all(command.replace("'", "&#39;") in page for command in found["recommended"]["commands"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.json", "mine.csv", "mine.yaml", "page.html"]
+
+
+@pytest.mark.parametrize("kind", ["description", "description without tests", "build", "rows"])
+def test_advised_commands_run_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    has_tests = kind in ("description", "build")
+    write(Path(), mine_csv=ROWS, mine_yaml=SPEC if has_tests else SPEC.replace("test: 0.2\n", ""))
+    data = Path("mine.yaml")
+    if kind in ("build", "rows"):
+        data = Path("my data/built")
+        output_of("data", "build", "--datasets", "mine.yaml", "--out", data, "--seed", 3)
+        data = data if kind == "build" else data / "train.parquet"
+    printed = output_of("data", "diagnose", data)
+    lines = printed.replace(" \\\n      ", " ").splitlines()
+    commands = [line[4:] for line in lines if line.startswith("  $ ")]
+    assert [problem for command in commands if (problem := problem_of(command))] == []
+    for _, *words in map(shlex.split, commands):
+        if words[0] == "data":
+            output_of(*words)
+        for word in words:
+            assert not word.startswith("data.train=") or Path(word.removeprefix("data.train=")).is_file()
+        if "--bench" in words:
+            bench = words[words.index("--bench") + 1]
+            assert (Path(bench) / "test.parquet").is_file() if has_tests else bench == "TEST"
+    assert ("TEST stands for other rows" in printed) is not has_tests
+    assert "my data/built" in printed or kind.startswith("description")
 
 
 def test_a_model_is_asked_as_by_tag_and_tags_are_used_as_they_are(
