@@ -19,9 +19,10 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding.generation import generate, stop_token_ids
+from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.decoding.samples import sample_pairs
+from d2e_sft.decoding.stops import stop_token_ids
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.util.table import Table

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from d2e_sft.config.decoding import MAX_ALPHA, DecodingConfig
-from d2e_sft.config.options import Number
+from d2e_sft.config.options import Lengths, Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.table import Table
@@ -27,35 +27,17 @@ def bench() -> None:
     """
 
 
-class _Lengths(click.ParamType):
-    """Positive whole numbers, separated by commas."""
-
-    name = "N,N,..."
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        if isinstance(value, list):
-            return value
-        numbers = [int(part) if part.strip().isdecimal() else 0 for part in str(value).split(",")]
-        if 0 in numbers:
-            self.fail(f"got {value!r}; expected lengths in tokens, for example 150,350,700", param, ctx)
-        return numbers
-
-
 def _lengths(name: str, default: str, help: str) -> Callable[[Any], Any]:
-    return click.option(name, type=_Lengths(), default=default, show_default=True, help=help)
+    return click.option(name, type=Lengths(), default=default, show_default=True, help=help)
 
 
 def _count(name: str, default: int, help: str) -> Callable[[Any], Any]:
     return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=help)
 
 
-_MODEL = click.option(
-    "--model", default="builtin:smollm2-135m-instruct", show_default=True, help="Like model.name of a recipe."
-)
+_MODEL = click.option("--model", default="builtin:smollm2-135m-instruct", show_default=True, help="As in a recipe.")
 _REPEATS = _count("--repeats", 3, "Timed runs of each engine.")
-_JSON = click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the rows to this file."
-)
+_JSON = click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write rows.")
 
 
 @bench.command("train")
@@ -223,9 +205,7 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
 @click.option("--minutes", type=Number(0.1), default=38.0, show_default=True, help="No part begins after this time.")
 @click.option("--rehearse", is_flag=True, help="Use tiny sizes, one turn each.")
 @click.pass_obj
-def bench_all(
-    lent: Callable[[str], Any], model: str, *, out: Path, parts: str, minutes: float, rehearse: bool
-) -> None:
+def bench_all(lent: Any, model: str, *, out: Path, parts: str, minutes: float, rehearse: bool) -> None:
     """Measure each task beside what a user would take instead, as one table.
 
     \b

@@ -28,6 +28,21 @@ class Number(click.FloatRange):
         return number
 
 
+class Lengths(click.ParamType):
+    """Positive whole numbers, separated by commas."""
+
+    name = "N,N,..."
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Convert to a list; a usage error for anything else."""
+        if isinstance(value, list):
+            return value
+        numbers = [int(part) if part.strip().isdecimal() else 0 for part in str(value).split(",")]
+        if 0 in numbers:
+            self.fail(f"got {value!r}; expected lengths in tokens, for example 150,350,700", param, ctx)
+        return numbers
+
+
 class OneOf(click.Choice[str]):
     """A choice whose error suggests the nearest one."""
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from jinja2.exceptions import TemplateError
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from d2e_sft.data.template_trial import try_template
 from d2e_sft.util.errors import UserError
@@ -22,6 +23,29 @@ Form = Literal["chat", "one_turn", "completion"]
 FORMS: tuple[Form, ...] = get_args(Form)
 CUE = "Answer:"
 _SEVERAL = 100  # prompts, of which progress is shown
+
+
+class FormatPrompt(BaseModel):
+    """The wording of a format: `system` and `user` messages, the context line and the response form."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    system: str
+    context: str
+    user: str
+    response: str
+
+    @field_validator("response")
+    @classmethod
+    def _ends_with_answer(cls, value: str) -> str:
+        if not value.endswith("{answer}") or value.count("{answer}") != 1:
+            raise ValueError("must contain {answer} once, at its end: the text before it marks the answer")
+        return value
+
+    @property
+    def marker(self) -> str:
+        """The text before the answer, for example `The answer is:`."""
+        return self.response.removesuffix("{answer}").strip()
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import CUE, CUED, Continuation, Form
+from d2e_sft.data.chat_template import CUE, CUED, Continuation, Form, FormatPrompt
 from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import load_yaml
@@ -45,29 +45,6 @@ class Asked(Protocol):
     def relation(self) -> str: ...
     @property
     def format(self) -> str: ...
-
-
-class FormatPrompt(BaseModel):
-    """The wording of a format: `system` and `user` messages, the context line and the response form."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    system: str
-    context: str
-    user: str
-    response: str
-
-    @field_validator("response")
-    @classmethod
-    def _ends_with_answer(cls, value: str) -> str:
-        if not value.endswith("{answer}") or value.count("{answer}") != 1:
-            raise ValueError("must contain {answer} once, at its end: the text before it marks the answer")
-        return value
-
-    @property
-    def marker(self) -> str:
-        """The text before the answer, for example `The answer is:`."""
-        return self.response.removesuffix("{answer}").strip()
 
 
 class PromptSet(BaseModel):
@@ -137,10 +114,10 @@ class PromptSet(BaseModel):
         turns = []
         for shown in self._demonstrations(sample) if self._demonstrations is not None else ():
             said = self.response(shown) if self._form == "chat" else _answer(shown)
-            turns += [self._user(shown, view_context(shown, "original")), _turn("assistant", said)]
-        turns = [_turn("system", self._prompt(sample.format, sample).system), *turns, self._user(sample, text)]
+            turns += [self._user(shown, view_context(shown, "original")), {"role": "assistant", "content": said}]
+        system = {"role": "system", "content": self._prompt(sample.format, sample).system}
         cue = _REASONING if self._setting == "cot" else self.marker(sample.format)
-        return Continuation(cue).shaped(turns, self._form)
+        return Continuation(cue).shaped([system, *turns, self._user(sample, text)], self._form)
 
     def response(self, sample: EventSample) -> str:
         """Return the target text: the response form with the sample's answer."""
@@ -152,11 +129,7 @@ class PromptSet(BaseModel):
 
     def answer_start(self, sample: EventSample) -> int:
         """Return where the answer begins in the `response` of a sample, in characters."""
-        if self.as_text:
-            return len(self.marker(sample.format)) + 1
-        if sample.conversation is not None:
-            return 0
-        return len(self._prompt(sample.format, sample).response.removesuffix("{answer}"))
+        return len(self.response(sample)) - len(_answer(sample))
 
     def marker(self, fmt: Format) -> str:
         """Return the text before the answer in the response form; without one nothing, or in one text a cue."""
@@ -169,7 +142,8 @@ class PromptSet(BaseModel):
 
     def set_for(self, sample: Asked) -> PromptSet:
         """Return the set that words a sample: this one, or `neutral` in the same setting."""
-        if _is_not_of_events(sample) and vars(self) == vars(load_prompt_set(DEFAULT)):
+        is_of_events = sample.relation not in NOT_OF_EVENTS or sample.dataset in _MEASURED_AS_EVENTS
+        if not is_of_events and vars(self) == vars(load_prompt_set(DEFAULT)):
             return load_prompt_set(NEUTRAL).in_setting(self._setting)
         return self
 
@@ -203,11 +177,7 @@ class PromptSet(BaseModel):
             "question": sample.question,
             "options": "\n".join(render_option(i, option) for i, option in enumerate(sample.options)),
         }
-        return _turn("user", _fill(prompt.user, fields))
-
-
-def _is_not_of_events(sample: Asked) -> bool:
-    return sample.relation in NOT_OF_EVENTS and sample.dataset not in _MEASURED_AS_EVENTS
+        return {"role": "user", "content": _fill(prompt.user, fields)}
 
 
 def _answer(sample: EventSample) -> str:
@@ -218,10 +188,6 @@ def _answer(sample: EventSample) -> str:
     return MCQ_SEPARATOR.join(render_option(i, sample.options[i]) for i in chosen)
 
 
-def _turn(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
-
-
 def candidate_responses(wording: PromptSet, sample: EventSample) -> list[str]:
     """Return the response form with each of the sample's candidates as the answer."""
     return [wording.response(sample.model_copy(update={"answers": [option]})) for option in sample.candidates]
@@ -229,16 +195,13 @@ def candidate_responses(wording: PromptSet, sample: EventSample) -> list[str]:
 
 def view_context(sample: EventSample, view: View) -> str:
     """Return the context that a view of the sample shows; empty for the imagined view."""
-    if view == "imagined":
-        return ""
-    if view == "original":
-        return sample.context
-    if sample.refined_context is None:
+    found = {"imagined": "", "original": sample.context, "refined": sample.refined_context}[view]
+    if found is None:
         raise UserError(
             f"sample {sample.id!r} of {sample.dataset!r}: refined_context is missing, and the refined view needs it",
             remedy="build the data with a refiner, or train without that view: d2e.distill=false, or --method sft",
         )
-    return sample.refined_context
+    return found
 
 
 def render_option(index: int, option: str) -> str:

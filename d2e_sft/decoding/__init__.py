@@ -10,9 +10,10 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, token_pairs
 
 if TYPE_CHECKING:
-    from d2e_sft.decoding.generation import generate, generate_debiased, stop_token_ids, stream
+    from d2e_sft.decoding.generation import generate, generate_debiased, stream
     from d2e_sft.decoding.likelihood import score
     from d2e_sft.decoding.samples import answer_samples, sample_pairs
+    from d2e_sft.decoding.stops import stop_token_ids
 
 __all__ = [
     "DecodingConfig",
@@ -28,8 +29,9 @@ __all__ = [
     "token_pairs",
 ]
 _HOMES = {
-    **dict.fromkeys(("generate", "generate_debiased", "stop_token_ids", "stream"), "generation"),
+    **dict.fromkeys(("generate", "generate_debiased", "stream"), "generation"),
     "score": "likelihood",
+    "stop_token_ids": "stops",
     **dict.fromkeys(("answer_samples", "sample_pairs"), "samples"),
 }
 

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from d2e_sft.model.attention.registry import KeysAndValues
 
-# Buffers of compiled rows are multiples of this many tokens.
-_CAPACITY = 256
+_CAPACITY = 256  # buffers of compiled rows are multiples of this many tokens
 _flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 

@@ -19,14 +19,13 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.decoding.budget import Batch, batches_of, budget_of
 from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
 from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, resolved, token_pairs
 from d2e_sft.decoding.rows import no_gradients, rows_of
+from d2e_sft.decoding.stops import Stops
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
-from d2e_sft.model.packing_support import evaluating
 from d2e_sft.util.errors import UserError
 
 OnBatch = Callable[[Mapping[int, list[int]]], object]
@@ -46,7 +45,7 @@ def generate(
     """Decode prompts debiased, in batches of similar length (PIPER paper, equation 6).
 
     Args:
-        model: a causal or an encoder-decoder language model; decodes in eval mode.
+        model: a causal or an encoder-decoder language model in eval mode.
         pairs: the prompts as token ids.
         stop_ids: tokens that end an answer and are not part of it; None: those of the generation config.
         tokenizer: needed for the stop strings of `decoding`.
@@ -62,22 +61,21 @@ def generate(
             float16 overflows.
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
-    stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
+    stops = Stops(model, stop_ids, decoding.stop_strings, tokenizer)
     pairs = resolved(pairs, decoding, model)
     answers: list[list[int]] = [[] for _ in pairs]
     batches = list(batches_of(pairs, budget_of(model, decoding), decoding.together))
     batch_of = {index: number for number, (indices, _) in enumerate(batches) for index in indices}
     running = [len(indices) for indices, _ in batches]
-    with evaluating(model):
-        for index, token in _decoded(model, pairs, decoding, stops, batches):
-            on_token(index, token)
-            if token is not None:
-                answers[index].append(token)
-                continue
-            number = batch_of[index]
-            running[number] -= 1
-            if not running[number]:
-                on_batch({one: answers[one] for one in batches[number][0]})
+    for index, token in _decoded(model, pairs, decoding, stops, batches):
+        on_token(index, token)
+        if token is not None:
+            answers[index].append(token)
+            continue
+        number = batch_of[index]
+        running[number] -= 1
+        if not running[number]:
+            on_batch({one: answers[one] for one in batches[number][0]})
     return answers
 
 
@@ -111,7 +109,7 @@ def stream_with_ends(
 
     `left` are indices of pairs that nobody waits for any longer; the caller adds them while the stream runs.
     """
-    stops = _Stops(model, stop_ids, decoding.stop_strings, tokenizer)
+    stops = Stops(model, stop_ids, decoding.stop_strings, tokenizer)
     pairs = resolved(pairs, decoding, model)
     batches = [([*range(len(pairs))], Prefix(()))] if pairs else []
     yield from _decoded(model, pairs, decoding, stops, batches, left)
@@ -136,33 +134,11 @@ def generate_debiased(
     return generate(model, pairs, replace(decoding, batch_size=max(len(pairs), 1)), stop_ids=stop_ids)
 
 
-def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
-    """Return the end-of-turn token and the stop tokens of the model's generation config."""
-    return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
-
-
-class _Stops:
-    """What ends an answer: a token, which is not part of it, or a string, which is."""
-
-    def __init__(self, model: Any, stop_ids: Sequence[int] | None, strings: Sequence[str], tokenizer: Any) -> None:
-        if strings and tokenizer is None:
-            raise UserError("stop_strings need a tokenizer to read the tokens with", "pass tokenizer=…")
-        self.ids = frozenset(stop_token_ids(model) if stop_ids is None else stop_ids)
-        self.strings, self.tokenizer = strings, tokenizer
-
-    def end(self, answer: Sequence[int]) -> bool:
-        """Whether the answer so far holds a stop string."""
-        if not self.strings:
-            return False
-        text = self.tokenizer.decode(answer)
-        return any(string in text for string in self.strings)
-
-
 def _decoded(
     model: Any,
     pairs: Sequence[TokenPair],
     decoding: DecodingConfig,
-    stops: _Stops,
+    stops: Stops,
     batches: Sequence[Batch],
     left: AbstractSet[int] = frozenset(),
 ) -> Iterator[tuple[int, int | None]]:
@@ -196,7 +172,7 @@ def _decoded(
                 if token == NO_TOKEN:
                     what = "the scores of the next token contain NaN or infinity"
                     raise non_finite_output(pairs[index].name, what, model)
-                for told in _told(token, answers.setdefault(index, []), decoding.max_new_tokens, stops):
+                for told in stops.add(token, answers.setdefault(index, []), decoding.max_new_tokens):
                     if told is None:
                         ended.add(index)
                         del answers[index]
@@ -211,15 +187,6 @@ def _decoded(
                     rows.append(chosen.clamp(min=0) if decoding.compiled else chosen)
 
 
-def _told(token: int, answer: list[int], longest: int, stops: _Stops) -> Iterator[int | None]:
-    """Add a token to an answer, unless it only ends it; yields it, and None after the last one."""
-    if token not in stops.ids:
-        answer.append(token)
-        yield token
-    if token in stops.ids or len(answer) == longest or stops.end(answer):
-        yield None
-
-
 def check_beams(model: Any, decoding: DecodingConfig) -> None:
     """Raise UserError for beams with a decoder-only model."""
     if decoding.num_beams > 1 and not model.config.is_encoder_decoder:
@@ -230,7 +197,7 @@ def check_beams(model: Any, decoding: DecodingConfig) -> None:
 
 
 def _by_beams(
-    model: Any, pairs: Mapping[int, TokenPair], decoding: DecodingConfig, stops: _Stops
+    model: Any, pairs: Mapping[int, TokenPair], decoding: DecodingConfig, stops: Stops
 ) -> Iterator[tuple[int, int | None]]:
     """Decode one batch by transformers' beam search; yields each answer as a whole, then None."""
     check_beams(model, decoding)

@@ -12,8 +12,9 @@ from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding.generation import generate, stop_token_ids
+from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
+from d2e_sft.decoding.stops import stop_token_ids
 from d2e_sft.util.progress import Progress
 
 
@@ -29,7 +30,7 @@ def answer_samples(
     """Answer samples, decoded debiased; a sample without context is decoded plainly.
 
     Args:
-        model: a causal or an encoder-decoder language model; answers in eval mode.
+        model: in eval mode.
         samples: samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
         prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
         max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.

@@ -21,8 +21,6 @@ from d2e_sft.util.errors import UserError, path_error
 from d2e_sft.util.startup import without_notes
 
 _SHOWN_KEYS = 3
-
-
 # Model and tokenizer as they were loaded, by source and options; None outside of `keeping_models`.
 _KEPT: ContextVar[dict[tuple[str, str, str | None], LoadedModel] | None] = ContextVar("_KEPT", default=None)
 

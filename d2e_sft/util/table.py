@@ -134,13 +134,8 @@ class Table:
             lines = [[names[0], *heads[1:]], ["", *(f"**{name}**" for name in names[1:])], *rows]
         widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
         rule = ["-" * (width - number) + ":" * number for width, number in zip(widths, right, strict=True)]
-        padded = (
-            [
-                f"{cell:{'>' if number else '<'}{width}}"
-                for cell, width, number in zip(line, widths, right, strict=True)
-            ]
-            for line in (lines[0], rule, *lines[1:])
-        )
+        sides = [f"{'>' if number else '<'}{width}" for width, number in zip(widths, right, strict=True)]
+        padded = (map(format, line, sides) for line in (lines[0], rule, *lines[1:]))
         table = "\n".join(f"| {' | '.join(line)} |" for line in padded)
         return "\n\n".join(filter(None, [self.caption, table, *self.notes]))
 
