@@ -17,6 +17,7 @@ _PUBLISHED = os.environ.pop("D2E_RAW", None)
 # The slowest files (`--durations=60`) run first, so that no worker runs one after all others have ended.
 _LONGEST = (
     "d2e_sft/distributed/test_engines.py",
+    "d2e_sft/distributed/test_fsdp2_trainings.py",
     "d2e_sft/model/test_compilation.py",
     "data_builders/sources/test_promises.py",
     "d2e_sft/train/test_run.py",

@@ -31,7 +31,7 @@ from d2e_sft.bench.trl_peer import trl_engines
 from d2e_sft.config.objectives import ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.collation import Row
-from d2e_sft.model.device import PeakMemory, autocast, frozen_heap
+from d2e_sft.model.device import PeakMemory, autocast, frozen_heap, without_cudnn_attention
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.packing_support import choose_layout
 from d2e_sft.util.errors import UserError, did_you_mean
@@ -157,7 +157,7 @@ def _step(run: Run, case: Case) -> Callable[[], Tensor]:
     scaler = torch.amp.GradScaler(run.model.device.type, enabled=run.precision == "float16")
 
     def step() -> Tensor:
-        with autocast(run.precision, run.model.device):
+        with autocast(run.precision, run.model.device), without_cudnn_attention():
             loss = case.engine.loss(run.model, case.rows, case.d2e)
         scaler.scale(loss).backward()
         return loss

@@ -26,6 +26,7 @@ from d2e_sft.decoding.rows import no_gradients, rows_of
 from d2e_sft.decoding.stops import Stops
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
+from d2e_sft.model.packing_support import evaluating
 from d2e_sft.util.errors import UserError
 
 OnBatch = Callable[[Mapping[int, list[int]]], object]
@@ -45,7 +46,7 @@ def generate(
     """Decode prompts debiased, in batches of similar length (PIPER paper, equation 6).
 
     Args:
-        model: a causal or an encoder-decoder language model in eval mode.
+        model: a causal or an encoder-decoder language model; decodes in eval mode.
         pairs: the prompts as token ids.
         stop_ids: tokens that end an answer and are not part of it; None: those of the generation config.
         tokenizer: needed for the stop strings of `decoding`.
@@ -67,15 +68,16 @@ def generate(
     batches = list(batches_of(pairs, budget_of(model, decoding), decoding.together))
     batch_of = {index: number for number, (indices, _) in enumerate(batches) for index in indices}
     running = [len(indices) for indices, _ in batches]
-    for index, token in _decoded(model, pairs, decoding, stops, batches):
-        on_token(index, token)
-        if token is not None:
-            answers[index].append(token)
-            continue
-        number = batch_of[index]
-        running[number] -= 1
-        if not running[number]:
-            on_batch({one: answers[one] for one in batches[number][0]})
+    with evaluating(model):
+        for index, token in _decoded(model, pairs, decoding, stops, batches):
+            on_token(index, token)
+            if token is not None:
+                answers[index].append(token)
+                continue
+            number = batch_of[index]
+            running[number] -= 1
+            if not running[number]:
+                on_batch({one: answers[one] for one in batches[number][0]})
     return answers
 
 

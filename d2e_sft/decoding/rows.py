@@ -10,7 +10,7 @@ Legend: B pairs, I imagined rows, R rows, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -26,6 +26,7 @@ from d2e_sft.decoding.padded_rows import EncoderDecoderRows, PaddedRows, prompts
 from d2e_sft.decoding.pairs import Prefix, TokenPair
 from d2e_sft.decoding.prefill import prefill
 from d2e_sft.model.attention.registry import BY_BRANCH, placeholder_mask
+from d2e_sft.model.device import without_cudnn_attention
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, is_fully_sharded, unwrapped
 from d2e_sft.model.packing import pack
 from d2e_sft.model.packing_support import takes_packed_rows
@@ -36,9 +37,14 @@ def is_sharded(model: Any) -> bool:
     return unwrapped(model) is not model or is_fully_sharded(model) or bool(is_deepspeed_zero3_enabled())
 
 
-def no_gradients(model: Any) -> AbstractContextManager[Any]:
-    """Inference mode; `no_grad` for sharded models, as weights gathered in inference mode could not be trained."""
-    return torch.no_grad() if is_sharded(model) else torch.inference_mode()
+@contextmanager
+def no_gradients(model: Any) -> Iterator[None]:
+    """Inference mode, without cuDNN's attention.
+
+    For sharded models it is `no_grad`, as weights gathered in inference mode could not be trained.
+    """
+    with without_cudnn_attention(), torch.no_grad() if is_sharded(model) else torch.inference_mode():
+        yield
 
 
 def decodes_packed(model: Any) -> bool:

@@ -30,7 +30,7 @@ def answer_samples(
     """Answer samples, decoded debiased; a sample without context is decoded plainly.
 
     Args:
-        model: in eval mode.
+        model: a causal or an encoder-decoder language model; answers in eval mode.
         samples: samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
         prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
         max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.

@@ -34,6 +34,17 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, getattr(torch, precision))
 
 
+@contextmanager
+def without_cudnn_attention() -> Iterator[None]:
+    """Keep torch from choosing cuDNN's attention, which gave NaN on padded rows in bfloat16 (torch 2.11, one H100)."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
 def automatic_dtype() -> Literal["bfloat16", "float32"]:
     """Return the dtype that `auto` means on this machine: bfloat16 if its hardware multiplies it, else float32."""
     return "bfloat16" if has_bfloat16() else "float32"

@@ -120,9 +120,7 @@ def is_fully_sharded(module: Any) -> bool:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the model inside its distributed wrapper (DDP, FSDP, DeepSpeed), if it has one."""
-    from transformers import PreTrainedModel
-
-    if isinstance(model, PreTrainedModel):  # saves accelerate's import of DeepSpeed
+    if not hasattr(model, "module"):  # saves accelerate's import of DeepSpeed, which warns if there is no GPU
         return model
     from accelerate.utils import extract_model_from_parallel
 

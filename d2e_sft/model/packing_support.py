@@ -19,6 +19,7 @@ from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, register
 from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator, PairCollator
+from d2e_sft.model.device import without_cudnn_attention
 from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_states
 from d2e_sft.model.packing import pack
 from d2e_sft.util.errors import UserError
@@ -53,6 +54,7 @@ class Layout:
         return f"packing: {self.packing}{why}; attention: {self.attention}"
 
 
+@without_cudnn_attention()
 def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attention: str | None = None) -> Layout:
     """Choose the layout of a model's batches and set its attention implementation accordingly.
 
@@ -66,8 +68,6 @@ def choose_layout(model: Any, d2e: D2ESection, packing: Packing = "auto", attent
     """
     causal = bare_model(model)
     given = causal.config._attn_implementation
-    # On padded rows in bfloat16 cuDNN's attention gave NaN (torch 2.11 on an H100); torch's other kernels do not.
-    torch.backends.cuda.enable_cudnn_sdp(False)
     if causal.config.is_encoder_decoder:
         if packing not in ("auto", "batched"):
             raise _inexact(packing, "an encoder sees its whole input at once, so views share no prefix")
@@ -167,7 +167,7 @@ def _measured_reason(model: Any, implementation: str) -> str | None:
         return None
     sequences = _probe_sequences(model)
     try:
-        with torch.no_grad(), _evaluating(model):
+        with torch.no_grad(), evaluating(model):
             separate = [hidden_states(model, **_one_row(sequence, model.device))[0] for sequence in sequences]
             # In one pass, and in two as with `view_gradients: original`, which a dense mask does not support.
             parts = (None, 1) if model.config._attn_implementation == BY_BRANCH else (None,)
@@ -191,7 +191,7 @@ def _head_is_known(model: Any) -> bool:
         return True
     inputs = _one_row(_probe_sequences(model)[0], model.device)
     project, _ = head_of(model)
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         logits = model(**inputs, use_cache=False).logits
         return _difference(project(hidden_states(model, **inputs)), logits) <= _tolerance(logits)
 
@@ -230,7 +230,8 @@ def _tolerance(tensor: torch.Tensor) -> float:
 
 
 @contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
+    """Put a model in eval mode, without dropout, for the duration of the block."""
     was_training = model.training
     model.eval()
     try:

@@ -19,8 +19,8 @@ from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.model.storage.builtin import portable_name
 from d2e_sft.model.storage.folder import weights_folder
-from d2e_sft.model.storage.seal import SEAL_FILE, FileSum, seal, weight_sums
-from d2e_sft.train.run_folder import ASIDE, checkpoint_folders, checkpoints_of
+from d2e_sft.model.storage.seal import SEAL_FILE, FileSum, damage, seal, weight_sums
+from d2e_sft.train.run_folder import ASIDE, checkpoint_folders, checkpoints_of, step_of
 from d2e_sft.util.errors import ProcessError, UserError, is_disk_full
 from d2e_sft.util.files import sync
 
@@ -55,9 +55,11 @@ class WholeCheckpoints(TrainerCallback):
 
     def __init__(self, trainer: Any, keep: int | None) -> None:
         self.trainer, self.keep = trainer, keep
+        self._start = 0  # the step that this training starts from
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the weights of other models before a step depends on them."""
+        self._start = state.global_step
         if args.should_save:
             _ = self.trainer.depends_on
 
@@ -83,7 +85,7 @@ class WholeCheckpoints(TrainerCallback):
             seal_checkpoint(checkpoint, self.trainer.depends_on)
             sync(checkpoint.parent)
             best = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
-            _rotate(checkpoint, self.keep, best)
+            _rotate(checkpoint, self._start, self.keep, best)
         self.trainer.accelerator.wait_for_everyone()
 
 
@@ -167,14 +169,19 @@ def _move_model(source: Path, target: Path) -> None:
     sync(target)
 
 
-def _rotate(newest: Path, keep: int | None, best: Path | None) -> None:
-    """Keep the newest checkpoints and the best one; later ones were damaged, or not whole, when the run resumed."""
+def _rotate(newest: Path, start: int, keep: int | None, best: Path | None) -> None:
+    """Keep the checkpoints that were written last, and the best one.
+
+    Those of later steps are older than those of a training that resumed at `start`. Damaged ones are removed.
+    """
     folders = checkpoint_folders(newest.parent)
-    place = folders.index(newest)
-    earlier = folders[place + 1 :]
+    later = folders[: folders.index(newest)]
+    damaged = [path for path in later if damage(path, cached=True) is not None]
+    earlier = [path for path in folders if path != newest and path not in damaged]
+    earlier.sort(key=lambda path: start < step_of(path) < step_of(newest), reverse=True)
     if keep and best in earlier:
         earlier, keep = [folder for folder in earlier if folder != best], max(keep - 1, 1)
-    for path in [*folders[:place], *(earlier[keep - 1 :] if keep else [])]:
+    for path in [*damaged, *(earlier[keep - 1 :] if keep else [])]:
         _remove(path)
 
 

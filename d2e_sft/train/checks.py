@@ -21,6 +21,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.data.sample import check_readable
 from d2e_sft.model.storage.folder import check_model_name
+from d2e_sft.train.data_record import TOKENS
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.paths import refuse_no_place
 
@@ -124,6 +125,11 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
         )
     run = Path(recipe.train.output_dir)
     refuse_no_place(run, f"train.output_dir={str(run)!r}", "the run", "choose another train.output_dir")
+    if data.train.endswith(TOKENS):
+        raise UserError(
+            f"data.train={data.train}: the rows of this run were given as tokens, so there is no file of them",
+            remedy="train or continue it from Python, or name a file of rows: data.train=FILE",
+        )
     files = [file_of(data.train), *([file_of(data.dev, "dev")] if data.dev else [])]
     for file in [*files, *([Path(data.probe)] if data.probe else [])]:
         check_readable(file)

@@ -22,14 +22,19 @@ from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
 
 DATA_FILE = "data.json"
+TOKENS = ".tokens"  # ends the name of rows that were given as tokens, from Python; there is no such file
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _PACKAGES = ("torch", "transformers", "accelerate", "peft")
 
 
 class DataSource(BaseModel):
-    """Files of the samples and their wording, compared by content; `rows` counts them, None if unreadable."""
+    """Files of the samples and their wording, compared by content; `rows` counts them, None if unreadable.
+
+    Rows that were given as tokens have no file, and no checksum of one.
+    """
 
     train: str
-    train_sha256: str
+    train_sha256: str | None
     rows: int | None
     prompt_set: str
     prompt_set_sha256: str
@@ -43,12 +48,12 @@ class DataSource(BaseModel):
         path = file_of(recipe.data.train)
         return cls(
             train=recipe.data.train,
-            train_sha256=sha256_of(path),
+            train_sha256=_sha256(path),
             rows=_count_rows(path),
             prompt_set=recipe.data.prompt_set,
             prompt_set_sha256=prompts.digest(),
             dev=recipe.data.dev,
-            dev_sha256=None if recipe.data.dev is None else sha256_of(file_of(recipe.data.dev, "dev")),
+            dev_sha256=None if recipe.data.dev is None else _sha256(file_of(recipe.data.dev, "dev")),
         )
 
 
@@ -75,7 +80,8 @@ def record_data(recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, process
         processes=processes,
         versions={name: version(name) for name in _PACKAGES},
     )
-    warn_if_changed(file_of(recipe.data.train), record.source.train_sha256)
+    if record.source.train_sha256 is not None:
+        warn_if_changed(file_of(recipe.data.train), record.source.train_sha256)
     if recipe.data.dev is not None and record.source.dev_sha256 is not None:
         warn_if_changed(file_of(recipe.data.dev, "dev"), record.source.dev_sha256)
     return record
@@ -96,10 +102,12 @@ def check_resumed_data(
     if before.tokens_sha256 != record.tokens_sha256:
         samples = _line("samples", before.samples, record.samples)
         digests = _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256)
+        problem, remedy = "the same data give other tokens now", "the tokenizer, the chat template or d2e-sft changed"
+        if None in (before.source.train_sha256, record.source.train_sha256):
+            problem, remedy = "was started with other tokens", "the rows, or what makes them tokens, changed"
         raise UserError(
-            f"{run}: the same data give other tokens now\n  {samples}\n  {digests}",
-            remedy="the tokenizer, the chat template or d2e-sft changed: restore them, or train into another "
-            "train.output_dir",
+            f"{run}: {problem}\n  {samples}\n  {digests}",
+            remedy=f"{remedy}: restore them, or train into another train.output_dir",
         )
     if before.source.dev_sha256 != record.source.dev_sha256:
         line = _line("data.dev", before.source.dev, record.source.dev)
@@ -131,7 +139,7 @@ def refuse_other_source(recipe: Recipe, run: Path) -> None:
     changed = [
         _line(key, text.format(before), text.format(now))
         for digest, (key, text) in parts.items()
-        if getattr(before, digest) != getattr(now, digest)
+        if getattr(before, digest) not in (None, getattr(now, digest))
     ]
     if changed:
         raise UserError(
@@ -157,7 +165,13 @@ def _line(name: str, was: str | int | None, now: str | int | None) -> str:
     return f"{name}: {was} → {now}"
 
 
+def _sha256(path: Path) -> str | None:
+    return None if path.suffix == TOKENS else sha256_of(path)
+
+
 def _count_rows(path: Path) -> int | None:
+    if path.suffix == TOKENS:
+        return None
     if path.suffix != ".parquet":
         with path.open("rb") as lines:
             return sum(bool(line.strip()) for line in lines)
@@ -171,12 +185,19 @@ def tokens_digest(dataset: Sequence[Mapping[str, Any]]) -> str:
     """SHA-256 over all columns of token ids."""
     digest = hashlib.sha256()
     for name in sorted(dataset[0]):
-        lists = pa.array([row[name] for row in dataset])
+        lists = _column(dataset, name)
         if name == "weight":
             digest.update(b"weight" + lists.to_numpy(zero_copy_only=False).tobytes())
         # Other columns follow from the tokens.
-        if pa.types.is_list(lists.type) and pa.types.is_integer(lists.type.value_type):
+        if isinstance(lists.type, _LISTS) and pa.types.is_integer(lists.type.value_type):
             digest.update(name.encode())
-            for part in (pc.list_value_length(lists), lists.flatten()):
+            for part in (pc.list_value_length(lists).cast(pa.int32()), pc.list_flatten(lists).cast(pa.int64())):
                 digest.update(part.to_numpy(zero_copy_only=False).tobytes())
     return digest.hexdigest()
+
+
+def _column(rows: Any, name: str) -> Any:
+    """A column of a list of rows, or of a `datasets.Dataset`, whose tokens are not copied into Python's lists."""
+    if hasattr(rows, "with_format"):
+        return rows.select_columns([name]).with_format("arrow")[:][name]
+    return pa.array([row[name] for row in rows])

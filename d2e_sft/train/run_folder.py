@@ -43,7 +43,12 @@ _FREE_TO_CHANGE = (
 def checkpoint_folders(run: Path) -> list[Path]:
     """The run's `checkpoint-N` folders, newest first."""
     folders = [path for path in run.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name) and path.is_dir()]
-    return sorted(folders, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    return sorted(folders, key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The N of a `checkpoint-N` folder."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def checkpoints_of(run: Path, *, sealed: bool = True) -> list[Path]:

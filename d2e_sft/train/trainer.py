@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from transformers import Trainer
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.model.collation import counts_of
-from d2e_sft.model.device import LapTimer
+from d2e_sft.model.device import LapTimer, without_cudnn_attention
 from d2e_sft.model.micro_batch import may_leave_parameters_out, model_inputs
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.metrics import ObjectiveMetrics
@@ -117,7 +117,7 @@ class D2ETrainer(EvaluatingTrainer):
             objective = setup.prepare_model(self, options.get("data_collator"))
         self._metrics = ObjectiveMetrics(self.d2e, objective.weights, args.device)
         self.held_out = HeldOut(self.d2e, objective.weights, args.device)
-        recorded = given.training is not None
+        recorded = given.train_dataset is not None
         self.record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe) if recorded else None
         setup.add_callbacks(self, checkpoints, self.record)
 
@@ -128,8 +128,8 @@ class D2ETrainer(EvaluatingTrainer):
         """
         if self.record is None or self.record.derives:  # d2e train has checked it
             resume_from_checkpoint = prepare_folder(self, resume_from_checkpoint)
-        shown = bars(shown=not self.args.disable_tqdm)
-        with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet), shown:
+        shown, attending = bars(shown=not self.args.disable_tqdm), without_cudnn_attention()  # in the backward, too
+        with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet), shown, attending:
             return super().train(resume_from_checkpoint, *args, **options)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -176,6 +176,12 @@ class D2ETrainer(EvaluatingTrainer):
             losses.append(loss)
         self.laps.enter("optimizer")
         return torch.stack(losses).sum()
+
+    def compute_loss_context_manager(self) -> ExitStack:
+        """Like transformers', without cuDNN's attention."""
+        stack: ExitStack = super().compute_loss_context_manager()
+        stack.enter_context(without_cudnn_attention())
+        return stack
 
     def compute_loss(
         self,
@@ -224,6 +230,13 @@ class D2ETrainer(EvaluatingTrainer):
         tied = getattr(self.model, "all_tied_weights_keys", {})
         load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
         super()._issue_warnings_after_load(load_result)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        # FSDP2 gathers a head that is tied to the embeddings once more.
+        for name, source in getattr(self.model, "all_tied_weights_keys", {}).items():
+            if state_dict and source in state_dict:
+                state_dict.pop(name, None)
+        super()._save(output_dir, state_dict)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.

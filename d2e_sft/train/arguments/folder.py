@@ -61,7 +61,7 @@ def _prepared(trainer: Any, resume: str | bool | None) -> str | None:
     with _files_now(trainer) as recipe:
         if recipe is not None and (resume is True or (source / RECIPE_FILE).is_file()):
             check_resumable(recipe, source)
-            check_resumed_data(recipe, trainer.inputs.training.dataset, processes=trainer.args.world_size, run=source)
+            check_resumed_data(recipe, trainer.inputs.train_dataset, processes=trainer.args.world_size, run=source)
     if resume is True:
         found = resuming_point(run)
         return None if found is None else str(found)
@@ -89,7 +89,7 @@ def _start(trainer: Any, run: Path) -> None:
 
 @contextmanager
 def _files_now(trainer: Any) -> Iterator[Any]:
-    """The run's recipe with the rows of now in its files; None for rows that are tokens."""
+    """The run's recipe with the rows of now in its files; None without training rows."""
     if trainer.record is None:
         yield None
         return

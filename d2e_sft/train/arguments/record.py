@@ -24,10 +24,10 @@ from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
 from d2e_sft.train.checks import count_processes, loads_whole_steps, shared_micro_batch
-from d2e_sft.train.data_record import DATA_FILE, record_data
+from d2e_sft.train.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import describe_rows
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import say, warn
 
@@ -50,7 +50,7 @@ class RecordRun(TrainerCallback):
     """Writes `recipe.yaml`, `data.json` and the rows into the run folder as training begins, on the main process.
 
     So `d2e eval`, `compare`, `report` and `push` know the run, and `d2e train RUN/recipe.yaml train.output_dir=OTHER`
-    repeats it. Experiment trackers get the recipe, too.
+    repeats it, unless its rows were tokens, which are not written. Experiment trackers get the recipe, too.
 
     Args:
         rows, held_out, probe: as given to the trainer; the path of a file is recorded, other rows are written.
@@ -80,12 +80,13 @@ class RecordRun(TrainerCallback):
         run.mkdir(parents=True, exist_ok=True)
         for name, samples in self._written.items():
             write_samples(samples, run / name)
-        data = record_data(recipe, inputs.training.dataset, processes=args.world_size)
-        data.wording = load_prompt_set(recipe.data.prompt_set).names_for(inputs.training.samples)
+        data = record_data(recipe, inputs.train_dataset, processes=args.world_size)
+        if inputs.training is not None:
+            data.wording = load_prompt_set(recipe.data.prompt_set).names_for(inputs.training.samples)
         write_whole(run / DATA_FILE, data.model_dump_json(indent=2) + "\n")
         recipe.save(run)  # last: a folder with a recipe is a run that can be resumed
         renew_seal(run, RECIPE_FILE)  # of a model that an earlier call saved here
-        self._announce(len(inputs.training.dataset), args.world_size)
+        self._announce(len(inputs.train_dataset), args.world_size)
         if self.unsaid:
             say(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}")
         for tracker in trackers_with_tables(args.report_to):
@@ -123,20 +124,28 @@ class RecordRun(TrainerCallback):
         return recipe
 
     def _file(self, given: Any, name: str, found: Any) -> str | None:
-        """The file of rows, which is written if they were not given as one."""
-        if found is None or isinstance(given, str | Path):
-            return None if found is None else str(given)
+        """The file of rows, which is written if they were not given as one; tokens only have a name."""
+        if given is None or (found is None and isinstance(given, Mapping)):
+            return None
+        if isinstance(given, str | Path):
+            return str(given)
+        file = Path(self.inputs.args.output_dir or ".") / name
+        if found is None:
+            return str(file.with_suffix(TOKENS))
         self._written[name] = found if isinstance(found, list) else [*found.encoded.samples, *found.encoded.dropped]
-        return str(Path(self.inputs.args.output_dir or ".") / name)
+        return str(file)
 
     def _announce(self, samples: int, processes: int) -> None:
         recipe, inputs = self.recipe, self.inputs
-        lines = describe_rows(recipe, "training", inputs.training)
+        lines = [f"training samples: {samples}, given as tokens"]
+        if inputs.training is not None:
+            lines = describe_rows(recipe, "training", inputs.training)
         if inputs.held_out is not None:
             lines += describe_rows(recipe, "dev", inputs.held_out)
         if self.probe is not None:
             lines.append(f"probe: {len(self.probe)} samples of {recipe.data.probe}")
-        if other := tags_of_another(taggers([*inputs.training.samples, *(self.probe or ())]), recipe.model.name):
+        read = [] if inputs.training is None else inputs.training.samples
+        if other := tags_of_another(taggers([*read, *(self.probe or ())]), recipe.model.name):
             warn(other)
         train = recipe.train
         role = "reference" if recipe.d2e.prefers else "bias model"
@@ -192,7 +201,10 @@ def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]
     try:
         return Recipe.model_validate(content), unsaid
     except ValidationError as error:
-        for section, key in {tuple(map(str, item["loc"][:2])) for item in error.errors()}:
+        places = {tuple(map(str, item["loc"][:2])) for item in error.errors()}
+        if any(len(place) != 2 for place in places):
+            raise UserError(f"D2EConfig: {describe_validation_error(error)}") from None
+        for section, key in places:
             del content[section][key]
             unsaid.append(f"{section}.{key}")
         return Recipe.model_validate(content), unsaid

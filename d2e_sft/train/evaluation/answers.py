@@ -38,8 +38,6 @@ def _decoded(trainer: Any, samples: Sequence[EventSample], decoding: DecodingCon
     if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
         processes, rank = 1, 0
     wording = load_prompt_set(args.prompt_set, args.form)
-    training = model.training
-    model.eval()
     with trainer.compute_loss_context_manager(), quietly(args.disable_tqdm):
         mine = answer_samples(
             model,
@@ -49,7 +47,6 @@ def _decoded(trainer: Any, samples: Sequence[EventSample], decoding: DecodingCon
             prompt_set=wording,
             max_length=args.max_length,
         )
-    model.train(training)
     # ZeRO-3 keeps weights that it prefetched for a next token.
     release = getattr(trainer.model_wrapped, "empty_partition_cache", None)
     if release is not None:

@@ -126,7 +126,7 @@ def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun
     """Add the callbacks of a training, and what its evaluations measure.
 
     Checks come after the callbacks that decide about logs and checkpoints, and the progress bar after what is told as
-    training begins. Without `record` rows are tokens, which are neither recorded nor decoded.
+    training begins. Rows that are tokens are not decoded; without `record` there are no training rows.
     """
     for callback in (StepActions(trainer), trainer.guard, checkpoints, *([record] if record else [])):
         trainer.add_callback(callback)
@@ -141,7 +141,8 @@ def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun
     if record is None:
         return
     inputs, recipe = trainer.inputs, record.recipe
-    trainer.guard.sample_names = [f"{sample.id} of {sample.dataset}" for sample in inputs.training.samples]
+    if inputs.training is not None:
+        trainer.guard.sample_names = [f"{sample.id} of {sample.dataset}" for sample in inputs.training.samples]
     if inputs.held_out is not None and recipe.train.sample_predictions:
         trainer.held_out.measures.append(SamplePredictions(trainer, recipe, inputs.held_out.samples).measure)
     if record.probe is not None:

@@ -136,6 +136,20 @@ def test_damaged_checkpoints_of_later_steps_do_not_outlive_the_next_save(tmp_pat
     assert damage(tmp_path / "checkpoint-3", cached=False) is None
 
 
+@pytest.mark.parametrize(
+    ("keep", "left"), [(None, [6, 5, 4, 3, 2, 1]), (4, [6, 5, 4, 3]), (3, [6, 4, 3]), (2, [4, 3]), (1, [4])]
+)
+def test_whole_checkpoints_of_later_steps_count_as_older_than_those_of_the_resumed_training(
+    tmp_path: Path, keep: int | None, left: list[int]
+) -> None:
+    for step in (1, 5, 6):
+        make_checkpoint(tmp_path, step)
+    quick_trainer(tmp_path / "other").train()
+    (tmp_path / "other" / "checkpoint-2").rename(tmp_path / "checkpoint-2")
+    quick_trainer(tmp_path, keep=keep).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert [path.name for path in checkpoints_of(tmp_path)] == [f"checkpoint-{step}" for step in left]
+
+
 def test_an_interrupted_save_leaves_no_checkpoint_and_the_next_one_replaces_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.decoding import generate_debiased
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.micro_batch import may_leave_parameters_out
 from d2e_sft.objective.bias_model import numbered
@@ -38,7 +39,8 @@ def _trainer(
     **options: Any,
 ) -> D2ETrainer:
     batch = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": accumulation}
-    args = D2EConfig(str(folder), bf16=False, disable_tqdm=True, **{**batch, **SGD, **config.model_dump(), **options})
+    options = {**batch, **SGD, **config.model_dump(), "overwrite_output_dir": True, **options}
+    args = D2EConfig(str(folder), bf16=False, disable_tqdm=True, **options)
     given = encoded_rows(config, 8)
     if rows == "sharing contexts":  # two contexts in turns, then a question of each row
         given = [
@@ -284,3 +286,18 @@ def test_a_tied_head_is_not_missing_in_a_checkpoint(tmp_path: Path, caplog: pyte
     assert trainer.state.global_step == 2
     assert "missing keys" not in caplog.text
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_only_our_own_calls_leave_cudnns_attention_out(tmp_path: Path) -> None:
+    found: list[bool] = []
+    model = tiny_model(seed=3)
+    model.model.layers[0].register_forward_hook(lambda *_: found.append(torch.backends.cuda.cudnn_sdp_enabled()))
+    options: dict[str, Any] = {"gradient_checkpointing": True, "packing": "batched", "max_steps": 1}
+    trainer = _trainer(tmp_path, D2ESection(), micro=2, model=model, **options)
+    trainer.train()
+    assert len(found) > 2, "the backward attends again"
+    trainer.evaluate(trainer.train_dataset)
+    rows = encoded_rows(D2ESection(), 2)
+    generate_debiased(model, *([row[view] for row in rows] for view in ("original", "imagined")))
+    assert not any(found)
+    assert torch.backends.cuda.cudnn_sdp_enabled()

@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 from peft import LoraConfig
 
 from d2e_sft import D2EConfig, D2ETrainer
+from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.util.errors import UserError
+from tests.command import call
 from tests.d2e_sft.train.arguments.test_inputs import ROWS, SHORT
+from tests.naive import encoded_rows
+from tests.tiny import tiny_model
 
 
 def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: Path) -> None:
@@ -52,3 +57,36 @@ def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: P
     trainer(max_steps=1, overwrite_output_dir=True).train()
     assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-1"]
     assert not (run / "adapter_model.safetensors").exists()
+
+
+def test_rows_that_are_tokens_leave_a_recipe_and_are_compared_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, tokens = tmp_path / "run", encoded_rows(D2ESection(), 6)
+    options: dict[str, Any] = {**SHORT, "save_steps": 1, "save_total_limit": 10}
+
+    def trainer(rows: Any = tokens, **changes: Any) -> D2ETrainer:
+        return D2ETrainer(tiny_model(), D2EConfig(str(run), **{**options, **changes}), train_dataset=rows)
+
+    trainer(alpha=0.3).train()
+    assert "training samples: 6, given as tokens" in capsys.readouterr().out
+    recipe = load_recipe(run / "recipe.yaml")
+    assert (recipe.d2e.alpha, recipe.train.max_steps, recipe.model.name) == (0.3, 2, "LlamaForCausalLM")
+    with pytest.raises(UserError, match=r"already contains a run"):
+        trainer().train()
+    longer = [{**tokens[0], "answer": [*tokens[0]["answer"], 7]}, *tokens[1:]]
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"alpha": 0.9}, "d2e.alpha: 0.3 → 0.9"),
+        ({"alpha": 0.3, "rows": tokens[:5]}, "was started with other tokens\n  samples: 6 → 5"),
+        ({"alpha": 0.3, "rows": longer}, "tokens, SHA-256"),
+    ]
+    for changes, told in refusals:
+        for given in (True, str(run / "checkpoint-1")):
+            with pytest.raises(UserError, match=told):
+                trainer(**changes).train(resume_from_checkpoint=given)
+    trainer(datasets.Dataset.from_list(tokens), alpha=0.3).train(resume_from_checkpoint=str(run / "checkpoint-1"))
+    again = call("train", run / "recipe.yaml", f"train.output_dir={tmp_path / 'again'}")
+    assert again.status == 1
+    assert "the rows of this run were given as tokens" in again.err
+    trainer(alpha=0.9, overwrite_output_dir=True).train()
+    assert load_recipe(run / "recipe.yaml").d2e.alpha == 0.9
