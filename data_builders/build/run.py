@@ -91,7 +91,7 @@ def build(options: BuildOptions) -> Result:
         # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.
         is_optional = suite and (name in suite.optional or (suite.ratios and options.allow_shortfall))
         if is_optional and isinstance(error, MissingRawFileError):
-            result.warnings.append(str(error))
+            result.warnings.append(f"{name} is left out: it lacks a raw file, as said above")
         else:
             result.failures[reading.what_lacks(name)] = error
     datasets = _describe_datasets(reading, composition, result)
