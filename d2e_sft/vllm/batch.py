@@ -96,7 +96,11 @@ class RequestBatch:
             self.room = min(self.room + 1, self.scheduler.max_num_seqs)
             self.on_answer(index, progress.answer)
         elif progress.outcome == "decoupled":
-            self.parted.append(index)
+            if self.inside:
+                self.parted.append(index)
+            else:
+                # It ran alone, and is in the cache: another parted pair could take its place there, and lose its own.
+                self.parted.appendleft(index)
             if not progress.fruitless:
                 # Parted after some tokens: the requests inside fill the cache, and more would only part.
                 self.room = max(2, len(self.inside))

@@ -90,8 +90,7 @@ class _Engine:
         assert len(self.requests) <= self.vllm_config.scheduler_config.max_num_seqs
 
     def step(self) -> list[Any]:
-        chosen = [request for request in self.requests if self.random.random() >= self.apart]
-        self.random.shuffle(chosen)
+        chosen = self._chosen()
         rows = BatchRows()
         rows.update([], [(i, request.row, request.placeholders) for i, request in enumerate(chosen)], [])
         logits = torch.zeros(len(chosen), VOCAB)
@@ -100,7 +99,7 @@ class _Engine:
             if self.random.random() < 0.03:
                 request.read = 0  # preempted: prompt and answer are read again
             tokens = request.prompt + request.outputs
-            request.read = min(len(tokens), request.read + self.random.randint(1, 12))
+            request.read = min(len(tokens), request.read + self._budget())
             partial.append(request.read < len(tokens))
             self.cache[request.key] = request.read
             logits[i] = _logits(tokens[: request.read])
@@ -121,6 +120,33 @@ class _Engine:
             )
             for request in ended
         ]
+
+    def _chosen(self) -> list[_Request]:
+        chosen = [request for request in self.requests if self.random.random() >= self.apart]
+        self.random.shuffle(chosen)
+        return chosen
+
+    def _budget(self) -> int:
+        return self.random.randint(1, 12)
+
+
+class _TightEngine(_Engine):
+    """Reads one prompt in a step, and its cache holds the two prompts that were read last."""
+
+    def add_request(self, name: str, prompt: Any, parameters: Any, priority: int) -> None:
+        request = _Request(name, read_row(parameters.extra_args), prompt, parameters)
+        request.read = min(self.cache.get(request.key, 0), len(prompt) - 1)
+        self.requests.append(request)
+
+    def _chosen(self) -> list[_Request]:
+        known = [one for one in self.requests if one.read >= len(one.prompt) - 1]
+        unread = [one for one in self.requests if one.read < len(one.prompt) - 1][:1]
+        if unread:
+            self.cache = dict(list(self.cache.items())[-1:])
+        return [*known, *unread]
+
+    def _budget(self) -> int:
+        return 100
 
 
 @pytest.fixture
@@ -163,6 +189,21 @@ def test_answers_are_those_of_decoding_both_prompts_side_by_side(apart: float, r
     assert [answered[i] for i in range(30)] == expected
     if apart:
         assert len(resubmitted) > 30, "the case needs pairs that part"
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_pairs_that_part_until_they_are_cached_do_not_take_the_cache_from_each_other() -> None:
+    prompts = [([i] * 20, [i] * 10) for i in range(6)]
+    decoding = DecodingConfig(max_new_tokens=LIMIT)
+    pairs = [PromptPair(original, imagined, alpha=0.5) for original, imagined in prompts]
+    requests = [PairRequest(pair, decoding, (STOP,), SENTINEL) for pair in pairs]
+    engine = _TightEngine(random.Random(0), 0.0, rows=4)
+    llm: Any = SimpleNamespace(llm_engine=engine, sleep=lambda **_: None, wake_up=lambda **_: None)
+    batch = RequestBatch(llm, requests)
+    batch.parted, batch.waiting = batch.waiting, batch.parted  # all have parted in a full engine, so each runs alone
+    for progress in batch.progress:
+        progress.fruitless = 4
+    assert batch.run() == [_direct(*one, "d2e:alpha=0.5", None) for one in prompts]
 
 
 @pytest.mark.parametrize(
