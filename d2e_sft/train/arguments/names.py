@@ -94,6 +94,7 @@ def taken_over(args: Any, known: Iterable[str]) -> dict[str, Any]:
         if one.name in known:
             found[one.name] = value
         elif value not in (None, default, *_SAME.get(one.name, ())):
-            check_names(type(args).__name__, {one.name: value}, known)
+            of = f"{type(args).__name__}: {one.name}={_shown(value)}"
+            raise UserError(f"{of} is not supported", _INSTEAD.get(one.name))
     check_names(type(args).__name__, {"packing": found.get("packing")}, ["packing"])
     return found

@@ -33,6 +33,7 @@ class SFTConfig(TrainingArguments):
     loss_type: str = "nll"
     shuffle_dataset: bool = False
     trust_remote_code: bool = False
+    router_aux_loss_coef: float | None = None
 
 
 def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: 
         ("dataset_text_field", "body", "remedy: a text has no context that a view can leave out"),
         ("padding_free", True, "micro_batch_tokens=N"),
         ("loss_type", "dft", "the objective defines the loss"),
+        ("router_aux_loss_coef", 0.1, "SFTConfig: router_aux_loss_coef=0.1 is not supported"),
         ("trust_remote_code", True, "remedy: leave it out: code from the Hub is not run"),
     ],
 )
