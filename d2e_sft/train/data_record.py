@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from d2e_sft.config.recipe import Recipe, recipe_file_of
 from d2e_sft.data.built import warn_if_changed
-from d2e_sft.data.prompts import NEUTRAL, load_prompt_set
+from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
 from d2e_sft.data.rows import file_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
@@ -120,11 +120,12 @@ def check_resumed_data(
 
 
 def trained_wording(model: str, named: str) -> str:
-    """Name the prompt set that worded a run's rows: `neutral` if it worded all, else the one that is `named`."""
+    """Name the prompt set that worded a run's rows: the one `named`, or `neutral` if `default` worded none of them."""
     recipe = recipe_file_of(Path(model))
-    if recipe is None or not (recipe.parent / DATA_FILE).is_file():
+    if named != DEFAULT or recipe is None or not (recipe.parent / DATA_FILE).is_file():
         return named
-    return NEUTRAL if _load(recipe.parent).wording == NEUTRAL else named
+    names = (_load(recipe.parent).wording or DEFAULT).split(", ")
+    return NEUTRAL if NEUTRAL in names and DEFAULT not in names else named
 
 
 def refuse_other_source(recipe: Recipe, run: Path) -> None:

@@ -12,6 +12,7 @@ from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import PromptPair, generate
 from d2e_sft.model.loading import LoadedModel
+from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.hub.runs import make_run, write_data_record
 from tests.tiny import make_sample, save_tiny_model, tiny_model, tiny_tokenizer
@@ -94,10 +95,17 @@ def test_a_run_is_asked_and_decoded_as_its_recipe_says(tmp_path: Path) -> None:
     given = ChatOptions(alpha=0.9, max_new_tokens=5, wording="none", system="Be brief.", dtype="bfloat16")
     conversation = open_conversation(run, given)
     assert conversation.wording == Wording(system="Be brief.")
-    for wording, said in (("neutral", "neutral"), ("default, neutral", "default"), (None, "default")):
+    worded = {
+        "neutral": "neutral",
+        "neutral, the rows' own": "neutral",
+        "default, neutral": "default",
+        None: "default",
+    }
+    for wording, said in worded.items():
         write_data_record(Path(run), wording)
         system = load_prompt_set(said).zero_shot["qa"].system
         assert open_conversation(run, ChatOptions()).wording.system == system, "as its rows were worded"
+        assert trained_wording(run, "mine.yaml") == "mine.yaml"
     assert (conversation.decoding.alpha, conversation.decoding.max_new_tokens) == (0.9, 5)
     assert str(conversation.loaded.model.dtype) == "torch.bfloat16"
 
