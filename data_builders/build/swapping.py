@@ -25,8 +25,8 @@ def swap_rows(
 ) -> dict[str, Swaps]:
     """Swap a share of each dataset's rows of a split; returns the counts by dataset.
 
-    Training rows are replaced (`options.swap`). Test rows get a swapped twin (`options.swap_test`). The original's
-    answer is then the habit: a model that uses the context answers the twin differently (Longpre et al. 2021).
+    Training rows are replaced (`options.swap`). Test rows get a swapped twin (`options.swap_test`). The habit of both
+    is the usual answer of the training rows, else the original's answer (Longpre et al. 2021).
     Own datasets also lend answers of a wider kind, and those of training rows to test rows. UserError if no row can be
     swapped.
     """
@@ -36,12 +36,13 @@ def swap_rows(
     rows, found, swaps = composition.rows.get(split, []), list[EventSample](), dict[str, Swaps]()
     for name in dict.fromkeys(map(source_of, rows)):
         places = [place for place, row in enumerate(rows) if source_of(row) == name]
-        change = swap_samples if split == "train" else with_twins
-        chance, more = options.random(f"{name}/{option}"), composition.of(name, "train") if name in own else None
-        changed, swaps[name] = change([rows[at] for at in places], share, chance, how, more)
+        given, train = [rows[at] for at in places], composition.of(name, "train")
+        chance, more = options.random(f"{name}/{option}"), train if name in own else None
         if split == "test":
-            found += changed
+            pairs, swaps[name] = with_twins(given, share, chance, how, more, train=train)
+            found += pairs
         else:
+            changed, swaps[name] = swap_samples(given, share, chance, how, more)
             for place, row in zip(places, changed, strict=True):
                 rows[place] = row
     if not any(done.swapped for done in swaps.values()):
@@ -76,15 +77,17 @@ def never_swapped(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
     return found
 
 
-def too_few_conflicts(options: BuildOptions, composition: Composition) -> list[str]:
-    """Return a warning for each dataset whose swapped test rows are too few to compare by subset."""
+def too_few_tagged(options: BuildOptions, composition: Composition) -> list[str]:
+    """Return a warning for each dataset whose aligned or conflict test rows, with swaps, are too few to compare."""
     found = []
     for name, done in composition.swaps["test"].items():
-        count = sum(row.subset == "conflict" for row in composition.of(name, "test"))
-        if 0 < count < ENOUGH_ROWS:
+        counts = Counter(str(row.subset) for row in composition.of(name, "test"))
+        subset = min(("conflict", "aligned"), key=lambda one: counts[one])
+        count = counts[subset]
+        if done.swapped and count < ENOUGH_ROWS:
             by_share = ", or --swap-test 1" if options.swap_test < 1 and done.swapped == done.wanted else ""
             remedy = f"{ENOUGH_ROWS} are needed to compare by subset: more test rows (a larger `test`){by_share}"
-            found.append(f"{name} test: {count} conflict row{'s' * (count > 1)}; {remedy}")
+            found.append(f"{name} test: {count} {subset} row{'s' * (count != 1)}; {remedy}")
     return found
 
 

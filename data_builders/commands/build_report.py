@@ -10,6 +10,8 @@ from d2e_sft.util.terminal import warn
 from data_builders.build.run import Result
 from data_builders.commands.shared import print_refinement, print_table
 
+_SHOWN = 3  # habits that are named
+
 
 def print_result(result: Result) -> None:
     """Print warnings, counts, filters, the comparison with the paper, the draw, and the files that were written."""
@@ -44,6 +46,8 @@ def print_result(result: Result) -> None:
             click.echo(f"swapped {name} {split}: {done['swapped']:,} of {done['rows']:,} rows{pools}")
             for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
                 click.echo(f"  refused: {count:,}, {reason}")
+            if split == "test" and done["swapped"]:
+                click.echo(f"habits of {name} test: {_habits(done.get('habits', {}), done['swapped'])}")
     if bad := sum(entry["bad_rows"] for _, _, entry in splits):
         click.echo(f"bad rows put aside: {bad:,}")
     for path in result.files:
@@ -64,6 +68,15 @@ def _print_comparisons(manifest: dict[str, Any]) -> None:
         ratios = sum(part["ratio"] for part in mixture["datasets"].values())
         drawn = ("all", f"{ratios:.2f}", sum(part[2] for part in parts), mixture["size"], "")
         print_table(("dataset", "ratio %", "wanted", "drawn", "reason for a difference"), [*parts, drawn])
+
+
+def _habits(habits: dict[str, int], pairs: int) -> str:
+    """Say how many pairs of a test row and its twin have which habit, first the most frequent of training rows."""
+    known = sum(habits.values())
+    shown = [f"{count:,} {answer!r}" for answer, count in list(habits.items())[:_SHOWN]]
+    if len(habits) > _SHOWN:
+        shown.append(f"{known - sum(list(habits.values())[:_SHOWN]):,} others")
+    return ", ".join([*shown, *([f"{pairs - known:,} their own tag or answer"] if pairs > known else [])])
 
 
 def _counted(counts: dict[str, int]) -> str:

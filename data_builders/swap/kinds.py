@@ -143,6 +143,13 @@ def asked_for(question: str) -> str:
     return re.sub(r"\d+", "9", " ".join(masked))
 
 
+def without_names(question: str) -> str:
+    """Return the question with `_` for names and numbers: `How old is the _` for `How old is the Grand Hotel?`."""
+    content = set(_content(question))
+    masked = ("_" if part in content and _is_capitalised(part) else part.casefold() for part in question.split())
+    return re.sub(r"_(?: _)+", "_", " ".join(masked))
+
+
 def _asking_part(question: str) -> str:
     """The part of `If …, who would …?` after the comma: the condition may have a `who` of its own."""
     parts = question.split(",")

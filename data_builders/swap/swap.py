@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from d2e_sft.data.built import SWAPPED, TAG
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.progress import Progress
+from data_builders.swap.habits import Habits, subset_by
 from data_builders.swap.options import Pool, SwapOptions
 from data_builders.swap.pools import Candidates
 from data_builders.swap.revise import Refusal, refusal_of, revised
@@ -32,6 +33,7 @@ class Swaps:
         pools: Pool → swapped rows whose other entity comes from it.
         refused: Reason → refused rows among those that were tried, in random order, until enough were swapped.
         never: Answer → rows that have it and were tried, if none was swapped; without labels of nli.
+        habits: Usual answer of the training rows → pairs of a test row and its twin that have it as their habit.
     """
 
     rows: int
@@ -39,6 +41,7 @@ class Swaps:
     pools: Counter[Pool] = field(default_factory=Counter)
     refused: Counter[Refusal] = field(default_factory=Counter)
     never: Counter[str] = field(default_factory=Counter)
+    habits: Counter[str] = field(default_factory=Counter)
 
     @property
     def swapped(self) -> int:
@@ -49,7 +52,9 @@ class Swaps:
         """Return the numbers for the manifest."""
         pools = {pool.value: self.pools[pool] for pool in Pool if self.pools[pool]}
         refused = {reason.value: self.refused[reason] for reason in Refusal if self.refused[reason]}
-        return {"rows": self.rows, "wanted": self.wanted, "swapped": self.swapped, "pools": pools, "refused": refused}
+        habits = {"habits": dict(self.habits.most_common())} if self.habits else {}
+        counts = {"rows": self.rows, "wanted": self.wanted, "swapped": self.swapped}
+        return {**counts, "pools": pools, "refused": refused, **habits}
 
 
 def swap_samples(
@@ -102,29 +107,36 @@ def with_twins(
     rng: random.Random,
     options: SwapOptions | None = None,
     more: Sequence[EventSample] | None = None,
+    *,
+    train: Iterable[EventSample] = (),
 ) -> tuple[list[EventSample], Swaps]:
     """Return the samples of one dataset, with a share of them followed by their swapped form.
 
-    The original of such a pair is `aligned`, the other `conflict`, and the original's answers are the habit of both.
-    A sample that a model has tagged stays as it is. Its twin has the model's habit, and is in `conflict` with it,
-    unless the sample is `unknown`. Samples with another subset get no twin. Arguments are those of `swap_samples`.
+    Both of such a pair have one habit: the sample's own, else the usual answer of the training rows (`Habits.of`),
+    else the sample's answer. Their subsets follow from it, and it is never the twin's answer. A sample that a model
+    has tagged stays as it is. Its twin has the model's habit, and is in `conflict` with it, unless the sample is
+    `unknown`. Samples with another subset get no twin. Arguments are those of `swap_samples`.
 
     Returns:
         the samples in order; and the numbers, which count samples that may get a twin.
     """
-    free = [place for place, sample in enumerate(samples) if sample.subset is None or TAG in sample.meta]
-    rows, swaps = swap_samples([samples[place] for place in free], share, rng, options, more)
-    twins = {place: row for place, row in zip(free, rows, strict=True) if row is not samples[place]}
-    found = []
+    habits, found = Habits(train), list[EventSample]()
+    free = {
+        place: sample.model_copy(update={} if TAG in sample.meta else {"habit": sample.habit or habits.of(sample)})
+        for place, sample in enumerate(samples)
+        if sample.subset is None or TAG in sample.meta
+    }
+    rows, swaps = swap_samples(list(free.values()), share, rng, options, more)
+    twins = {place: row for place, row in zip(free, rows, strict=True) if row is not free[place]}
     for place, sample in enumerate(samples):
-        twin = twins.get(place)
-        if twin is None:
-            found.append(sample)
-        elif sample.subset is None:
-            found.append(sample.model_copy(update={"subset": "aligned", "habit": sample.answers}))
-            found.append(twin.model_copy(update={"subset": "conflict", "habit": sample.answers}))
-        else:
-            found += [sample, twin]
+        pair = [sample, twins[place]] if place in twins else [sample]
+        if place in twins and sample.subset is None:
+            habit = twins[place].habit or sample.answers
+            swaps.habits.update(() if sample.habit else twins[place].habit[:1])
+            if subset_by(habit, sample) == "aligned":
+                habit = sample.answers
+            pair = [row.model_copy(update={"subset": subset_by(habit, row), "habit": habit}) for row in pair]
+        found += pair
     return found, swaps
 
 

@@ -1,0 +1,152 @@
+"""Habits of training rows: what most of them answer is the habit of test rows and of their swapped twins."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.sample import EventSample, read_samples
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.swap.habits import Habits
+from data_builders.swap.options import SwapOptions
+from data_builders.swap.swap import Swaps, with_twins
+from tests.command import output_of
+from tests.data_builders.own_rows import write
+
+KEY, BOX = "Where is the key?", "Where is box {n}?"
+
+
+def _row(question: str, answer: str, *, context: str = "", **other: Any) -> EventSample:
+    fields = {"id": "1", "dataset": "mine", "split": "test", "relation": "none", "format": "qa"}
+    text = context or f"It is in {answer}."
+    return EventSample.model_validate({**fields, "context": text, "question": question, "answers": [answer], **other})
+
+
+def _rows(question: str, *answers: tuple[int, str]) -> list[EventSample]:
+    """So many rows of each answer; `{n}` in the question is their number."""
+    every = [answer for count, answer in answers for _ in range(count)]
+    return [_row(question.format(n=n), answer) for n, answer in enumerate(every)]
+
+
+def _habit(question: str, *train: EventSample, **other: Any) -> list[str]:
+    return Habits(train).of(_row(question, "Rome", **other))
+
+
+@pytest.mark.parametrize(
+    ("train", "asked", "habit"),
+    [
+        (_rows(KEY, (11, "the barn"), (9, "the shop")), KEY, ["the barn"]),
+        (_rows(KEY, (11, "the barn"), (9, "the shop")), "where is key", ["the barn"]),
+        (_rows(KEY, (10, "the barn"), (10, "the shop")), KEY, []),  # a half is not more than a half
+        (_rows(KEY, (19, "the barn")), KEY, []),  # too few
+        (_rows(KEY, (6, "The barn."), (5, "barn"), (9, "the shop")), KEY, ["The barn."]),  # one answer to the scorers
+        # The same question but for names and numbers.
+        (_rows(BOX, (15, "the barn"), (5, "the shop")), BOX.format(n=99), ["the barn"]),
+        ([*_rows("Who led Team {n}?", (20, "Ann")), *_rows("Who left?", (30, "Bo"))], "Who led Real Madrid?", ["Ann"]),
+        (_rows("Why did {n} burn?", (20, "oil")), "Why did {n} sink?", []),
+        # A question that asks for the same: where.
+        (_rows(BOX, (15, "the barn"), (5, "the shop")), "Where are the nails?", ["the barn"]),
+        (_rows(BOX, (15, "the barn"), (5, "the shop")), "Who has box 3?", []),
+        # The narrower question decides: by its own majority, by the lack of one, or against the wider one's.
+        ([*_rows(KEY, (15, "the shop"), (5, "Rome")), *_rows(BOX, (60, "the barn"))], KEY, ["the shop"]),
+        ([*_rows(KEY, (9, "the shop"), (11, "Rome")), *_rows(BOX, (60, "the barn"))], KEY, ["Rome"]),
+        ([*_rows(KEY, (10, "the shop"), (10, "the barn")), *_rows(BOX, (60, "the barn"))], KEY, []),
+        ([*_rows(KEY, (3, "the shop"), (1, "the barn")), *_rows(BOX, (60, "the barn"))], KEY, []),
+        ([*_rows(KEY, (1, "the shop"), (3, "the barn")), *_rows(BOX, (60, "the barn"))], KEY, ["the barn"]),
+        # A swapped row counts with the answer that it had.
+        ([_row(KEY, "x", meta={"swapped": {"from": "the barn", "to": "x"}})] * 20, KEY, ["the barn"]),
+    ],
+)  # fmt: skip
+def test_the_habit_is_the_answer_of_most_rows_of_the_narrowest_question_with_enough(
+    train: list[EventSample], asked: str, habit: list[str]
+) -> None:
+    assert _habit(asked, *train) == habit
+
+
+@pytest.mark.parametrize(("options", "habit"), [(["Rome", "barn"], ["barn"]), (["Rome", "Oslo"], [])])
+def test_the_habit_of_a_row_with_options_is_one_of_them(options: list[str], habit: list[str]) -> None:
+    choice: dict[str, Any] = {"format": "scq", "options": ["Rome", "barn"]}
+    train = [_row(KEY, "barn", **choice)] * 20
+    assert _habit(KEY, *train, **{**choice, "options": options}) == habit
+
+
+def _twins(*rows: EventSample, train: list[EventSample]) -> tuple[list[EventSample], Swaps]:
+    options = SwapOptions.model_validate({"pools": "dataset"})
+    return with_twins(rows, 1.0, random.Random(0), options, train, train=train)
+
+
+USUAL = _rows(KEY, (16, "the barn"), (2, "the shop"), (2, "the cold store"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "subset"), [("the barn", "aligned"), ("the shop", "conflict"), ("the red barn", "unknown")]
+)
+def test_row_and_twin_are_tagged_by_the_habit_which_is_never_the_twins_answer(answer: str, subset: str) -> None:
+    for _ in range(20):
+        (row, twin), swaps = _twins(_row(KEY, answer), train=USUAL)
+        assert (row.subset, row.habit, row.answers) == (subset, ["the barn"], [answer])
+        assert (twin.subset, twin.habit) == ("conflict", ["the barn"])
+        assert twin.answers[0] in {"the shop", "the cold store"} - {answer}
+        assert twin.context == f"It is in {twin.answers[0]}."
+        assert swaps.describe()["habits"] == {"the barn": 1}
+
+
+def test_a_habit_of_its_own_and_missing_evidence_leave_the_training_rows_aside() -> None:
+    own = _row(KEY, "the shop", habit=["the attic"])
+    (row, twin), swaps = _twins(own, train=USUAL)
+    assert (row.subset, row.habit, twin.habit, twin.subset) == ("conflict", ["the attic"], ["the attic"], "conflict")
+    assert "habits" not in swaps.describe()
+    (row, twin), swaps = _twins(_row(KEY, "the shop"), train=USUAL[5:])
+    assert (row.subset, row.habit, twin.habit, twin.subset) == ("aligned", ["the shop"], ["the shop"], "conflict")
+    assert "habits" not in swaps.describe()
+    (row,), _ = _twins(_row(KEY, "the shop", context="Look there."), train=USUAL)  # cannot be swapped
+    assert (row.subset, row.habit) == (None, [])
+
+
+def test_a_build_tags_natural_conflicts_and_says_which_habits_it_found(tmp_path: Path) -> None:
+    places = ("the barn", "the attic", "the cold store")
+    lines = [
+        f"Crate {n} is kept in {place} by {'Ann' if n % 2 else 'Bob'}.,Where is crate {n}?,{place}"
+        for n, place in ((n, "the workshop" if n % 5 else places[n // 5 % 3]) for n in range(200))
+    ]
+    rows = "\n".join(["context,question,answer", *lines, ""])
+    spec = write(tmp_path, mine_csv=rows, mine_yaml="train: mine.csv\ntest: 0.2\nformat: qa\nrelation: none\n")
+    printed, built = [], []
+    for swap in ("0", "0.5"):
+        out = tmp_path / f"out-{swap}"
+        printed.append(output_of("data", "build", "--datasets", spec, "--out", out, "--swap", swap, "--swap-test", 1))
+        built.append(read_samples(out / "test.parquet"))
+    assert built[0] == built[1]  # swapping the training rows changes no habit
+    assert "habits of mine test: 40 'the workshop'\n" in printed[0]
+    assert len(built[0]) == 80
+    for row, twin in zip(built[0][::2], built[0][1::2], strict=True):
+        [said], [changed] = row.answers, twin.answers
+        assert re.fullmatch(rf"Crate \d+ is kept in {said} by \w+\.", row.context)
+        assert twin.context == row.context.replace(said, changed)
+        assert row.subset == ("aligned" if said == "the workshop" else "conflict")
+        assert (twin.subset, changed == "the workshop") == ("conflict", False)
+        assert row.habit == twin.habit == ["the workshop"]
+    counts = Counter(row.subset for row in built[0])
+    assert f"subsets of mine test: {counts['aligned']} aligned, {counts['conflict']} conflict\n" in printed[0]
+    manifest = json.loads((tmp_path / "out-0" / "manifest.json").read_text())
+    assert manifest["swap-test"]["datasets"]["mine"]["habits"] == {"the workshop": 40}
+    assert "The `habit` of 40 of the 40 pairs" in (tmp_path / "out-0" / "README.md").read_text()
+
+
+def test_too_few_aligned_rows_are_a_warning_like_too_few_conflict_rows(tmp_path: Path) -> None:
+    train = "".join(f"It is in the shed.,Where is box {n}?,the shed\n" for n in range(20))
+    test = "".join(f"It is in the barn.,Where is box {n}?,the barn\n" for n in range(20))
+    head, extra = "context,question,answer\n", "It is in the attic.,Where is box 1?,the attic\n"
+    spec = "train: mine.csv\ntest: test.csv\nformat: qa\nrelation: none\n"
+    path = write(tmp_path, mine_csv=head + train + extra, test_csv=head + test, mine_yaml=spec)
+    result = build(BuildOptions([str(path)], tmp_path / "out", swap_test=1))
+    assert result.manifest["datasets"]["mine"]["splits"]["test"]["rows_by_subset"] == {"conflict": 40}
+    [warning] = result.warnings
+    assert warning.startswith("mine test: 0 aligned rows; 20 are needed to compare by subset")
