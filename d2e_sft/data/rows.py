@@ -54,7 +54,7 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
             "file",
             remedy="read a stream with list(rows)",
         )
-    rows = [_plain(row) for row in rows]
+    rows = [plain(row) for row in rows]
     if not answered:
         rows = [_with_answer(row) if isinstance(row, Mapping) else row for row in rows]
     samples = [
@@ -75,13 +75,13 @@ def is_row(rows: Any) -> bool:
     return not any(hasattr(value, "column_names") for value in rows.values())
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value with lists and numbers in place of tensors and arrays, as `Dataset.with_format` gives them."""
     if hasattr(value, "tolist"):
-        return _plain(value.tolist()) if getattr(value, "shape", ()) else value.tolist()
+        return plain(value.tolist()) if getattr(value, "shape", ()) else value.tolist()
     if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return {key: _plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+        return [plain(one) for one in value]
+    return {key: plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
 def _sample(row: Any, number: int, name: str, loss: Loss) -> EventSample:
@@ -156,6 +156,12 @@ def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, wh
             continue
         empty = next((one for one in _NAMES_OF[key] if one in found), None)
         hint = "; answer_samples takes rows without answers" * (key == "answer")
+        if "input_ids" in found:
+            raise UserError(
+                f"{where}: has input_ids, which do not say where its context is",
+                remedy="give the rows from before they were tokens; or `answer` and one column of prompt ids for each "
+                "view, `original`, `imagined` and `refined`",
+            )
         if empty is not None:
             raise UserError(f"{where}: `{empty}` is None; expected text", f"fill it, or leave the row out{hint}")
         raise UserError(

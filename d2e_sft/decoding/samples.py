@@ -15,6 +15,8 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
 from d2e_sft.decoding.stops import stop_token_ids
+from d2e_sft.model.forward import expect_of_transformers
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 
 
@@ -39,9 +41,14 @@ def answer_samples(
         one text per sample, in order.
 
     Raises:
-        UserError: the model has no chat template, and the form needs one; or a row is not a sample.
+        UserError: the model has no chat template, and the form needs one; or a row is not a sample, or an argument
+            of another kind.
     """
-    if len(samples) == 0:
+    expect_of_transformers("model", model, "config")
+    expect_of_transformers("tokenizer", tokenizer, "batch_decode")
+    if not isinstance(decoding, DecodingConfig):
+        raise UserError(f"decoding: got {decoding!r:.60}; expected a DecodingConfig", "give DecodingConfig(alpha=0.5)")
+    if hasattr(samples, "__len__") and len(samples) == 0:
         return []
     asked = samples_of(samples, "samples", answered=False)
     wording = load_prompt_set(prompt_set) if isinstance(prompt_set, str) else prompt_set

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
 from d2e_sft.model.packing import TokenForest
+from d2e_sft.util.errors import UserError
 
 # Cached: unwrapping walks the whole model, and decoding asks at every token.
 _TAKES_LOGITS_TO_KEEP: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -110,6 +111,15 @@ def bare_model(model: nn.Module) -> Any:
     bare = unwrapped(model)
     get_base_model = getattr(bare, "get_base_model", None)  # peft
     return get_base_model() if callable(get_base_model) else bare
+
+
+def expect_of_transformers(name: str, given: Any, attribute: str) -> None:
+    """Raise UserError unless what was given as a model or tokenizer has the attribute of one."""
+    if not hasattr(given, attribute):
+        raise UserError(
+            f"{name}: got a {type(given).__name__}; expected one from transformers",
+            remedy="load_model(NAME) gives both, as .model and .tokenizer",
+        )
 
 
 def is_fully_sharded(module: Any) -> bool:

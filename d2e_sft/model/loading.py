@@ -48,7 +48,7 @@ def load_model(
 
     Args:
         name: `builtin:…`, a folder (a checkpoint, a finished run, or an adapter), or a Hub name.
-        dtype: torch dtype of the weights.
+        dtype: of the weights, by name or as torch's.
         attention: transformers' attention implementation; None for the default.
         quantization: a BitsAndBytesConfig, for the frozen weights under a new adapter.
         seed: of random weights in the model's architecture; None loads its weights.
@@ -58,6 +58,8 @@ def load_model(
         UserError: the model cannot be loaded, a weight contains NaN or infinity, the tokenizer is another model's, or
             an adapter is to be quantised or to have random weights.
     """
+    if (dtype := str(dtype).removeprefix("torch.")) not in ("float32", "bfloat16", "float16"):
+        raise UserError(f"dtype={dtype!r}: expected float32, bfloat16 or float16")
     with loading(name):
         source = find_model(name)
         base = base_of_adapter(Path(source))
@@ -78,8 +80,7 @@ def load_model(
             whole = load_model(base, dtype=dtype, attention=attention).model
             model = adapter_on(whole, Path(source)).merge_and_unload()
         else:
-            options = {"dtype": dtype, "attn_implementation": attention}
-            model = _whole_model(source, options, quantization, seed)
+            model = _whole_model(source, {"dtype": dtype, "attn_implementation": attention}, quantization, seed)
         from d2e_sft.model.finite import refuse_non_finite
 
         refuse_non_finite(name, list(model.named_parameters()))

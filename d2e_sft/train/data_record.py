@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from d2e_sft.config.recipe import Recipe, recipe_file_of
 from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
-from d2e_sft.data.rows import file_of
+from d2e_sft.data.rows import file_of, plain
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.terminal import warn
@@ -201,4 +201,4 @@ def _column(rows: Any, name: str) -> Any:
     """A column of a list of rows, or of a `datasets.Dataset`, whose tokens are not copied into Python's lists."""
     if hasattr(rows, "with_format"):
         return rows.select_columns([name]).with_format("arrow")[:][name]
-    return pa.array([row[name] for row in rows])
+    return pa.array([plain(row[name]) for row in rows])

@@ -19,7 +19,7 @@ from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection, fitting_micro_batch
 from d2e_sft.model.micro_batch import checkpointing_argument
-from d2e_sft.train.arguments.names import check_names, taken_over
+from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS, check_names, check_values, taken_over
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.prepare import automatic_precision
 from d2e_sft.util.distributed import asked_for, without_launcher_precision
@@ -27,16 +27,6 @@ from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.signals import end_with_parent
 
 LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "preference", "bias_share", "habit_gap"}
-# Arguments from sections that have keys of the model and its files, too; one has another name than its key.
-FROM_OTHER_SECTIONS = {
-    "attention": ("model", "attention"),
-    "prompt_set": ("data", "prompt_set"),
-    "form": ("data", "form"),
-    "max_length": ("data", "max_length"),
-    "overlong": ("data", "overlong"),
-    "decoding_alpha": ("eval", "alpha"),
-    "max_new_tokens": ("eval", "max_new_tokens"),
-}
 _UNSUPPORTED = {
     "neftune_noise_alpha": "its noise differs from view to view, and the subtraction needs equal embeddings",
     "label_smoothing_factor": "the objective defines the loss",
@@ -119,6 +109,7 @@ class D2EConfig(_Keys):
 
     def __post_init__(self: Any) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
+        check_values(self)
         if self.fits_micro_batch and self.gradient_accumulation_steps is None and self.micro_batch_tokens is None:
             self.per_device_train_batch_size = fitting_micro_batch(self.batch_size, self.per_device_train_batch_size)
         self.given = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
@@ -180,6 +171,8 @@ class D2EConfig(_Keys):
         """
         if isinstance(args, cls):
             return args
+        if not isinstance(args, TrainingArguments):
+            raise UserError(f"args: got {args!r:.60}; expected a D2EConfig", 'give D2EConfig("runs/mine", …)')
         return cls(**taken_over(args, [one.name for one in fields(cls) if one.init]), **more)
 
     @property

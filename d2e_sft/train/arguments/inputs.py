@@ -16,6 +16,7 @@ from d2e_sft.data.conversation import Loss
 from d2e_sft.data.rows import is_row, samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.model.attention.registry import BY_BRANCH
+from d2e_sft.model.forward import expect_of_transformers
 from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
 from d2e_sft.objective.own import function_of
 from d2e_sft.train.arguments.config import D2EConfig
@@ -80,10 +81,17 @@ class UserInputs:
         columns = getattr(rows, "column_names", None) if hasattr(rows, "__len__") else None  # a datasets.Dataset
         if columns is None and isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
             columns = rows[0]
+        d2e = self.args.d2e
         if rows is None or (columns is not None and {"original", "answer"} <= set(columns)):  # tokens
+            if missing := [view for view in d2e.views if view not in (columns or d2e.views)]:
+                raise UserError(
+                    f"{name}: rows of tokens without the column {', '.join(missing)}; the objective {d2e.objective} "
+                    f"needs prompt ids of the views {', '.join(d2e.views)}",
+                    remedy="add them, or give rows with `question`, `answer` and `context`",
+                )
             return None, rows
         loss: Loss = "all" if self.args.assistant_only_loss else "last"
-        samples, d2e = samples_of(rows, name, loss=loss), self.args.d2e
+        samples = samples_of(rows, name, loss=loss)
         if self.loaded.tokenizer is None:
             raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
         if name == "train_dataset" and not d2e.prefers and any(sample.rejected for sample in samples):
@@ -167,6 +175,9 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
         model, tokenizer = loaded.model, tokenizer or loaded.tokenizer
     elif tokenizer is None and name:
         tokenizer = load_tokenizer(name)[0]
+    expect_of_transformers("model", model, "config")
+    if tokenizer is not None:
+        expect_of_transformers("processing_class", tokenizer, "batch_decode")
     if peft_config is not None:
         set_seed(args.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
         model = wrapped_in_adapter(model, peft_config, name)

@@ -1,4 +1,4 @@
-"""Arguments of TRL and of other trainers, and what to use here instead."""
+"""Arguments of TRL and of other trainers, what to use here instead, and values that do not fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from d2e_sft.util.errors import UserError, did_you_mean, shortened
+from pydantic import ValidationError
+from transformers import TrainingArguments
+
+from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.sections import TrainSection
+from d2e_sft.util.errors import UserError, describe_problem, did_you_mean, shortened
+
+# Arguments from sections that have keys of the model and its files, too; one has another name than its key.
+FROM_OTHER_SECTIONS = {
+    "attention": ("model", "attention"),
+    "prompt_set": ("data", "prompt_set"),
+    "form": ("data", "form"),
+    "max_length": ("data", "max_length"),
+    "overlong": ("data", "overlong"),
+    "decoding_alpha": ("eval", "alpha"),
+    "max_new_tokens": ("eval", "max_new_tokens"),
+}
 
 _ROWS = "give rows with `question`, `answer` and `context`, or with `messages`"
 _TEXT = f"a text has no context that a view can leave out; {_ROWS}"
@@ -74,6 +90,23 @@ def check_names(of: str, given: Mapping[str, Any], known: Iterable[str]) -> None
         if name in _INSTEAD:
             raise UserError(f"{of}: {name}={_shown(given[name])} is not supported", _INSTEAD[name])
         raise UserError(f"{of}: has no argument {name}.{did_you_mean(name, known)}")
+
+
+def check_values(args: Any) -> None:
+    """Raise UserError for a value that a recipe refuses, of an argument that transformers does not have."""
+    theirs = {one.name for one in fields(TrainingArguments)} - {"per_device_train_batch_size"}
+    own = {name: ("train", name) for name in TrainSection.model_fields if name not in theirs} | FROM_OTHER_SECTIONS
+    content: dict[str, dict[str, Any]] = {"data": {"train": "rows"}, "train": {"output_dir": "run"}}
+    for name, (section, key) in own.items():
+        content.setdefault(section, {})[key] = getattr(args, name)
+    try:
+        Recipe.model_validate(content)
+    except ValidationError as error:
+        names: dict[tuple[int | str, ...], str] = {place: name for name, place in own.items()}
+        # What depends on several arguments is checked where they are resolved.
+        places = [(names.get(item["loc"][:2]), item) for item in error.errors()]
+        if problems := [describe_problem({**item, "loc": (name,)}) for name, item in places if name]:
+            raise UserError(f"D2EConfig: {'; '.join(problems)}") from None
 
 
 def _shown(value: Any) -> str:

@@ -22,12 +22,13 @@ from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.model.storage.seal import renew_seal
-from d2e_sft.train.arguments.config import FROM_OTHER_SECTIONS, D2EConfig
+from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS
 from d2e_sft.train.checks import count_processes, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import describe_rows
-from d2e_sft.util.errors import UserError, describe_validation_error
+from d2e_sft.util.errors import UserError, describe_problem
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.terminal import say, warn
 
@@ -203,7 +204,7 @@ def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]
     except ValidationError as error:
         places = {tuple(map(str, item["loc"][:2])) for item in error.errors()}
         if any(len(place) != 2 for place in places):
-            raise UserError(f"D2EConfig: {describe_validation_error(error)}") from None
+            raise UserError(f"D2EConfig: {describe_problem({**error.errors()[0], 'loc': ()})}") from None
         for section, key in places:
             del content[section][key]
             unsaid.append(f"{section}.{key}")

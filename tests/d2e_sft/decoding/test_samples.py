@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from peft import LoraConfig, get_peft_model
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import samples_of
@@ -43,6 +44,16 @@ def test_a_batch_of_several_formats_is_answered_in_the_order_given(kind: str, al
     texts = answer_samples(tiny_model(kind).eval(), tokenizer, SAMPLES, decoding)
     assert texts == [answered_alone(kind, sample, alpha) for sample in SAMPLES]
     assert len(set(texts)) > 1
+
+
+def test_a_model_in_training_mode_answers_without_dropout_and_stays_in_it() -> None:
+    lora = LoraConfig(r=2, lora_dropout=0.9, init_lora_weights=False, target_modules="all-linear")
+    model, decoding = get_peft_model(tiny_model(), lora), DecodingConfig(max_new_tokens=5)
+    expected = answer_samples(model.eval(), tiny_tokenizer(), SAMPLES, decoding)
+    assert answer_samples(model.train(), tiny_tokenizer(), SAMPLES, decoding) == expected
+    assert model.training
+    with pytest.raises(UserError, match=r"decoding: got 0\.5; expected a DecodingConfig"):
+        answer_samples(model, tiny_tokenizer(), SAMPLES, 0.5)  # type: ignore[arg-type]
 
 
 def test_the_end_of_a_long_context_is_cut() -> None:

@@ -140,8 +140,8 @@ def test_each_of_several_held_out_sets_has_its_own_states(tmp_path: Path) -> Non
     config = D2ESection(bias_model="base", distill=False)
     rows = encoded_rows(config, 6)
     sets, found = {"two": rows[:2], "four": rows[2:]}, list[dict[str, float]]()
-    for held_out in (sets, *sets.values()):
-        trainer = trainer_for(tiny_model("llama", seed=3), config, tmp_path / "run", rows, held_out)
+    for number, held_out in enumerate((sets, *sets.values())):
+        trainer = trainer_for(tiny_model("llama", seed=3), config, tmp_path / f"run-{number}", rows, held_out)
         trainer.train()
         found.append(trainer.evaluate())
     for name, alone in zip(sets, found[1:], strict=True):

@@ -77,6 +77,20 @@ def test_precision_is_that_of_the_arguments_and_of_no_others(
     assert TrainingArguments("run", use_cpu=True).mixed_precision == (of_launcher or "no")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("max_length", -1, "max_length: got -1; Input should be greater than or equal to 8"),
+        ("overlong", "cut", "overlong: got 'cut'; Input should be 'error', 'drop' or 'truncate_context'"),
+        ("decoding_alpha", -3, "decoding_alpha: got -3; Input should be greater than or equal to 0"),
+        ("per_device_train_batch_size", 0, "per_device_train_batch_size: got 0; Input should be greater than"),
+    ],
+)
+def test_a_value_of_an_own_argument_that_a_recipe_refuses_is_refused(name: str, value: Any, said: str) -> None:
+    with pytest.raises(UserError, match=f"D2EConfig: {said}"):
+        D2EConfig("run", **{name: value})
+
+
 def test_what_a_recipe_cannot_say_is_named() -> None:
     args = D2EConfig("run", adam_beta1=0.8, lr_scheduler_type="polynomial", max_steps=2)
     again, unsaid = to_recipe(args, {"name": "m"}, {"train": "rows.parquet"})

@@ -190,3 +190,26 @@ def test_columns_in_place_of_held_out_rows_are_no_sets(world: Path, tmp_path: Pa
     columns = {key: [row[key] for row in ROWS] for key in ROWS[0]}
     with pytest.raises(UserError, match="eval_dataset: got columns in a dict, context, question, answer"):
         D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **SHORT), eval_dataset=columns)
+
+
+def test_a_batch_that_is_smaller_than_the_usual_micro_batch_trains(world: Path, tmp_path: Path) -> None:
+    args = D2EConfig(str(tmp_path), batch_size=2, max_steps=1, bf16=False, disable_tqdm=True)
+    D2ETrainer(str(world / "model"), args, train_dataset=ROWS).train()
+    train = load_recipe(tmp_path / "recipe.yaml").train
+    assert (train.batch_size, train.per_device_train_batch_size) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": 3}, "model: got a int; expected one from transformers"),
+        ({"args": "runs/mine"}, "args: got 'runs/mine'; expected a D2EConfig"),
+        ({"processing_class": "gpt2"}, "processing_class: got a str; expected one from transformers"),
+        ({"train_dataset": [{"input_ids": [1], "labels": [1]}]}, "train_dataset, row 0: has input_ids"),
+        ({"train_dataset": [{"original": [1], "answer": [1]}]}, "rows of tokens without the column imagined, refined"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    given = {"model": tiny_model(), "args": D2EConfig(str(tmp_path), **SHORT), "processing_class": tiny_tokenizer()}
+    with pytest.raises(UserError, match=said):
+        D2ETrainer(**{**given, "train_dataset": ROWS, **changed})
