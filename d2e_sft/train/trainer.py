@@ -37,6 +37,7 @@ from d2e_sft.train.evaluation.held_out import HeldOut
 from d2e_sft.train.steps import setup
 from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
 from d2e_sft.train.steps.safeguards import ROWS, StepGuard
+from d2e_sft.util.startup import without_notes
 from d2e_sft.util.terminal import quietly
 
 
@@ -236,7 +237,8 @@ class D2ETrainer(EvaluatingTrainer):
         for name, source in getattr(self.model, "all_tied_weights_keys", {}).items():
             if state_dict and source in state_dict:
                 state_dict.pop(name, None)
-        super()._save(output_dir, state_dict)
+        with without_notes():
+            super()._save(output_dir, state_dict)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.
