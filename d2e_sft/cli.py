@@ -156,8 +156,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         _refuse_secrets(arguments)
         with quietly(quiet):
             run([argument for argument in arguments if argument not in ("--debug", "--quiet")])
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("d2e: stopped", err=True)
+    except (click.Abort, KeyboardInterrupt) as error:
+        kept = str(error.__cause__ or error)  # click raises its own
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            click.echo(folded(f"d2e: stopped; {kept}" if kept else "d2e: stopped"), err=True)
         sys.exit(130)
     except click.ClickException as error:
         click.echo(without_secrets(folded_usage(error)), err=True)

@@ -62,7 +62,7 @@ PUSHED = ("push", "{adapter}", "me/mine")
 REFUSALS: dict[tuple[str, ...], str] = {
     (*TRAIN, "train.output_dir={run}"): "already contains a run",
     (*TRAIN, "train.output_dir={file}"): "is not a folder",
-    (*TRAIN, "--resume"): "contains no checkpoint to resume from",
+    (*TRAIN, "--resume"): "contains no run to resume",
     (*TRAIN, "--resume", "--overwrite"): "exclude each other",
     (*TRAIN, "d2e.aplha=1"): "unknown key 'd2e.aplha'",
     (*TRAIN, "data.train={foreign}"): "its rows lack",

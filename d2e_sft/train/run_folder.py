@@ -25,6 +25,7 @@ TRAINER_STATE = "trainer_state.json"  # marks a finished run
 PREDICTIONS_FILE = "held_out_predictions.jsonl"
 NON_FINITE_FILE = "non_finite.json"
 ASIDE = ".saving"  # folder in which a model is written before it is moved into its place
+_ANEW = "start over with --overwrite, or choose another train.output_dir"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 _LEFT_BY_TRAINING = (
     *("checkpoint-*", "adapter_*", "*.safetensors", "*.safetensors.index.json", "config.json", ASIDE, "eval"),
@@ -98,12 +99,24 @@ def contains_run(run: Path) -> bool:
     return any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", TRAINER_STATE))
 
 
+def _is_finished(run: Path) -> bool:
+    return any(next(run.glob(pattern), None) for pattern in ("*.safetensors", TRAINER_STATE))
+
+
+def what_is_kept(run: Path) -> str:
+    """Say which checkpoint an interrupted run has, and how to continue, or how to have one the next time."""
+    for newest in checkpoints_of(run):
+        return f"{newest.name} is saved; --resume continues {run}"
+    return "no checkpoint was saved; train.save_steps=N saves one every N steps"
+
+
 def refuse_run(run: Path) -> None:
     """Raise UserError if the folder contains a run."""
     if contains_run(run):
+        resumable = bool(checkpoints_of(run)) or not _is_finished(run)
         raise UserError(
-            f"{run}: already contains a run",
-            remedy="continue it with --resume, start over with --overwrite, or choose another train.output_dir",
+            f"{run}: already contains a run{'' if resumable else ', which is finished'}",
+            remedy=f"{'continue it with --resume, ' if resumable else ''}{_ANEW}",
         )
 
 
@@ -136,12 +149,10 @@ def check_resumable(recipe: Recipe, run: Path) -> None:
     """Raise UserError if the run has nothing to resume, or another recipe or other data than the given one."""
     begun = (run / RECIPE_FILE).is_file()
     checkpoints = checkpoints_of(run)
-    finished = (run / TRAINER_STATE).is_file() or next(run.glob("*.safetensors"), None) is not None
-    if not checkpoints and (finished or not begun):
-        raise UserError(
-            f"{run}: contains no checkpoint to resume from",
-            remedy="checkpoints need train.save_steps; to start over, leave --resume out",
-        )
+    if not checkpoints and _is_finished(run):
+        raise UserError(f"{run}: is finished, and contains no checkpoint to continue from", _ANEW)
+    if not checkpoints and not begun:
+        raise UserError(f"{run}: contains no run to resume", "to start one, leave --resume out")
     if not begun:
         raise UserError(
             f"{run}: contains checkpoints but no {RECIPE_FILE}, so its recipe is unknown",

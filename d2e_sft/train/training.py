@@ -12,7 +12,7 @@ from d2e_sft.train.checkpoints import remove_leftovers
 from d2e_sft.train.data_record import check_resumed_data, tokens_digest
 from d2e_sft.train.prepare import adapter_config, load_on_all, settle_recipe
 from d2e_sft.train.rows import read_rows
-from d2e_sft.train.run_folder import clear_run, resuming_point
+from d2e_sft.train.run_folder import clear_run, resuming_point, what_is_kept
 from d2e_sft.train.samples import RunSamples
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.distributed import decided_by_main, process_state, same_everywhere
@@ -58,7 +58,10 @@ def train(recipe: Recipe, samples: RunSamples, termination: Termination, *, resu
             say(f"{run} has no complete checkpoint: training starts from the beginning")
     state.wait_for_everyone()
     trainer.guard.termination, termination.deferred = termination, True
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(what_is_kept(run)) from None
     if trainer.guard.stopped:
         termination.end(kept=f"checkpoint-{trainer.state.global_step} is saved; ")
     trainer.save_model()

@@ -23,15 +23,38 @@ def test_a_fresh_folder_is_a_beginning(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"resume": True, "overwrite": True}, "--resume and --overwrite exclude each other"),
-        ({"resume": False, "overwrite": False}, "already contains a run"),
+        ({"resume": False, "overwrite": False}, "contains a run, which is finished\n  remedy: start over"),
         ({"resume": False, "overwrite": True}, "is not a run folder"),
-        ({"resume": True, "overwrite": False}, "contains no checkpoint to resume from"),
+        (
+            {"resume": True, "overwrite": False},
+            "is finished, and contains no .*\n  remedy: start over with --overwrite",
+        ),
     ],
 )
 def test_a_used_folder_is_refused(tmp_path: Path, options: dict[str, bool], said: str) -> None:
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(UserError, match=said):
         starting_point(recipe(tmp_path), **options)
+
+
+@pytest.mark.parametrize(
+    ("files", "resume", "remedy"),
+    [
+        ([], True, "contains no run to resume\n  remedy: to start one, leave --resume out"),
+        (
+            ["recipe.yaml", "checkpoint-4/checksums.json", "model.safetensors"],
+            False,
+            "continue it with --resume, start",
+        ),
+        (["recipe.yaml", "checkpoint-4/x"], False, "continue it with --resume, start"),
+    ],
+)
+def test_a_remedy_is_one_that_works(tmp_path: Path, files: list[str], resume: bool, remedy: str) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    with pytest.raises(UserError, match=remedy):
+        starting_point(recipe(tmp_path), resume=resume, overwrite=False)
 
 
 def test_a_run_that_holds_its_own_data_is_not_overwritten(tmp_path: Path) -> None:

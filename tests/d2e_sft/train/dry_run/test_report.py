@@ -126,7 +126,7 @@ def test_a_run_in_the_folder_is_said_and_left_alone(recipe_file: Path, tmp_path:
     assert "training would stop" in text
     assert "already contains a run" in text
     assert "--overwrite" in text
-    assert "contains no checkpoint to resume from" in section(shown(recipe_file, out, resume=True), "run folder")
+    assert "is finished, and contains no checkpoint" in section(shown(recipe_file, out, resume=True), "run folder")
     assert [path.name for path in tmp_path.iterdir()] == ["trainer_state.json"]
 
 

@@ -153,6 +153,24 @@ def test_another_runtime_error_is_not_taken_for_it(folder: Path, monkeypatch: py
         d2e("train", folder / "run.yaml")
 
 
+@pytest.mark.parametrize(
+    ("saving", "kept"),
+    [
+        ("2", "checkpoint-2 is saved; --resume continues"),
+        ("null", "no checkpoint was saved; train.save_steps=N saves one every N steps"),
+    ],
+)
+def test_ctrl_c_says_what_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saving: str, kept: str
+) -> None:
+    def interrupt(trainer: Any, loss: Any) -> Any:
+        raise KeyboardInterrupt
+
+    AtMicroBatch(monkeypatch, 5, interrupt)
+    assert d2e("train", folder / "run.yaml", f"train.save_steps={saving}") == 130
+    assert f"d2e: stopped; {kept}" in " ".join(capsys.readouterr().err.split())
+
+
 def test_sigterm_saves_a_checkpoint_where_none_was_due_and_ends_with_75(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
