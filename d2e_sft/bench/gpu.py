@@ -7,6 +7,7 @@ does not fit the memory or the time is listed as skipped. A rehearsal runs tiny 
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -90,13 +91,15 @@ def bench_gpu(
         file: The report, written again after every case.
         seconds: Time limit; no case or repetition starts after it.
         shapes: Keys of `SHAPES`; empty for those of the plan.
-        rehearse: Use tiny shapes on any device.
+        rehearse: Use tiny shapes on any device; D2E_DEVICE=cpu: on the CPU.
 
     Raises:
-        UserError: there is no accelerator, or a shape is unknown.
+        UserError: there is no accelerator, or a shape or D2E_DEVICE is unknown.
     """
-    started, device = time.monotonic(), usable_device()
-    plan = _plan(device, shapes, rehearse)
+    if (wanted := os.environ.get("D2E_DEVICE")) not in (None, "", "cpu", "cuda"):
+        raise UserError(f"D2E_DEVICE={wanted!r}: expected cuda or cpu", "leave it out to take the accelerator")
+    started, device = time.monotonic(), torch.device("cpu") if wanted == "cpu" else usable_device()
+    plan = _plan(device, shapes, rehearse or wanted == "cpu")
     versions = {name: version(name) for name in _PACKAGES if find_spec(name) is not None}
     report = Report(measure_peaks(device), {"python": platform.python_version(), **versions})
     missing = trl_is_missing()
@@ -155,7 +158,7 @@ def attempt(act: Callable[[], Any]) -> str | None:
 
 
 def _train(report: Report, plan: Plan, shape: str, device: torch.device, end: float, case: str) -> None:
-    memory = PeakMemory()
+    memory = PeakMemory(device)
     model = random_model(shape, device).train()
     layout = choose_layout(model, D2ESection(), "shared_batch")
     report.attention[shape] = layout.attention

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -161,7 +160,7 @@ def decode_samples(
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default="runs/gpu", show_default=True)
 @click.option("--shapes", help="Names separated by commas. [default: four, from 135M to 7B parameters]")
 @click.option("--minutes", type=Number(0.1), default=8.5, show_default=True, help="No case begins after this time.")
-@click.option("--rehearse", is_flag=True, help="Use tiny shapes, also on a CPU; D2E_DEVICE=cpu does the same.")
+@click.option("--rehearse", is_flag=True, help="Use tiny shapes, on any device; D2E_DEVICE=cpu: on the CPU.")
 def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
     """Measure training and decoding in the shapes of published models, with random weights, on one GPU.
 
@@ -188,7 +187,7 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
         file=out / "bench-gpu.json",
         seconds=60 * minutes,
         shapes=[name.strip() for name in shapes.split(",")] if shapes else (),
-        rehearse=rehearse or os.environ.get("D2E_DEVICE") == "cpu",
+        rehearse=rehearse,
         progress=partial(say, err=True),
     )
     write_whole(out / "bench-gpu.md", as_text(report, Table.markdown) + "\n")

@@ -149,8 +149,8 @@ class PeakMemory:
         UserError: on any other device or system.
     """
 
-    def __init__(self) -> None:
-        self.device = usable_device()
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device or usable_device()
         if self.device.type not in ("cuda", "cpu") or (self.device.type == "cpu" and sys.platform != "linux"):
             raise UserError(f"memory cannot be measured on {self.device.type} under {sys.platform}")
         self.reset()

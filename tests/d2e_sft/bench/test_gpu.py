@@ -53,6 +53,20 @@ def test_the_report_is_written_after_every_case_and_a_failure_ends_none_but_its_
     assert "skipped: decoding, tiny, batch 2: out of memory" in (tmp_path / "bench-gpu.md").read_text()
 
 
+def test_d2e_device_decides_where_it_rehearses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "usable_device", lambda: torch.device("cuda"))
+    measured: list[torch.device] = []
+    monkeypatch.setattr(gpu, "_train", lambda report, plan, shape, device, *_: measured.append(device))
+    for name in ("_answer", "_decode"):
+        monkeypatch.setattr(gpu, name, lambda *_: None)
+    monkeypatch.setenv("D2E_DEVICE", "cpu")
+    gpu.bench_gpu(file=None, seconds=60)
+    assert {device.type for device in measured} == {"cpu"}
+    monkeypatch.setenv("D2E_DEVICE", "gpu")
+    with pytest.raises(UserError, match="'gpu': expected cuda or cpu"):
+        gpu.bench_gpu(file=None, seconds=60)
+
+
 def test_nothing_is_begun_when_the_time_is_over() -> None:
     report = gpu.bench_gpu(file=None, seconds=0, rehearse=True)
     assert not [*report.training, *report.answering, *report.decoding]
