@@ -18,7 +18,7 @@ from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, offer_builti
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, pickles_allowed
 from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError, path_error
-from d2e_sft.util.startup import without_notes
+from d2e_sft.util.startup import bars_if_slow, without_notes
 
 _SHOWN_KEYS = 3
 # Model and tokenizer as they were loaded, by source and options; None outside of `keeping_models`.
@@ -129,12 +129,12 @@ def keeping_models() -> Iterator[None]:
         _KEPT.reset(token)
 
 
+@bars_if_slow()
 def _whole_model(source: str, options: dict[str, Any], quantization: Any, seed: int | None) -> Any:
     import torch
 
     options["dtype"] = getattr(torch, options["dtype"])
-    config = _config(source)
-    kind = _class_of(config)
+    kind = _class_of(config := _config(source))
     if seed is not None:
         with torch.random.fork_rng():
             torch.manual_seed(seed)

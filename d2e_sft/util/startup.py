@@ -38,6 +38,18 @@ def without_notes() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def bars_if_slow() -> Iterator[None]:
+    """Let transformers show its progress bars inside only in a terminal, and only after three seconds."""
+    from transformers.utils import logging
+
+    before = logging.set_tqdm_hook(lambda bar, given, options: bar(*given, **options, delay=3.0, disable=None))
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
+
+
 def _ignore_warnings() -> None:
     for category, message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message, category=category)

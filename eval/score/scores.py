@@ -6,7 +6,7 @@ are the content of `scores.json`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -130,8 +130,7 @@ class EvaluationFacts(BaseModel):
         decoder: Another decoder, with its options; None: `d2e`, or plain if α is 0.
         plausibility: The cut-off; 0 allows all tokens and is not written.
         num_beams: Beams of plain decoding; 1 is not written.
-        engine: Name of the engine, or several names if the run was resumed with another one; None for answers that
-            were not decoded here but only scored.
+        engine: Name of the engine, several if the run was resumed with another one; None if answers were only scored.
         prompt_set: Names of the prompt sets that worded the rows.
         prompt_set_given: Name of the prompt set that was chosen, or the file of a custom one.
         lacking: Datasets of the suite that its build could not read.
@@ -195,12 +194,9 @@ def group_of(prediction: Prediction) -> GroupKey:
     return prediction.dataset, prediction.relation, prediction.format
 
 
-def by_relation(groups: Iterable[GroupKey]) -> dict[str, list[GroupKey]]:
+def by_relation(groups: Collection[GroupKey]) -> dict[str, list[GroupKey]]:
     """Group keys by relation, in order of appearance."""
-    relations: dict[str, list[GroupKey]] = {}
-    for key in groups:
-        relations.setdefault(key[1], []).append(key)
-    return relations
+    return {relation: [key for key in groups if key[1] == relation] for _, relation, _ in groups}
 
 
 def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Scores:
@@ -240,10 +236,8 @@ def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> Group
         own["events"] = EventGroupScores(n=len(scored), **means)
     if faithful := score_faithfulness(predictions, seed=seed):
         own["faithfulness"] = faithful
-    extraction = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
-    return GroupScores(
-        dataset=dataset, relation=relation, format=fmt, n=len(predictions), extraction=extraction, **own
-    )
+    own["extraction"] = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
+    return GroupScores(dataset=dataset, relation=relation, format=fmt, n=len(predictions), **own)
 
 
 def gold_shares(predictions: Sequence[Prediction]) -> dict[str, float]:

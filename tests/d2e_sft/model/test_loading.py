@@ -25,6 +25,11 @@ def test_a_folder_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
     assert loaded.tokenizer.chat_template
 
 
+def test_bars_of_a_fast_load_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load_model(str(save_tiny_model(tmp_path)))
+    assert "Loading weights" not in capsys.readouterr().err
+
+
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
     save_tiny_model(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
