@@ -77,7 +77,8 @@ class D2EConfig(_Keys):
         per_device_train_batch_size: of the divisors of a process's share, a micro-batch is the largest up to this.
             Given with `batch_size`, it must divide that.
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
-        save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`.
+        save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`. With
+            `load_best_model_at_end` and neither `save_strategy` nor `save_steps`, each evaluation saves a checkpoint.
         objective … bias_model: the section `d2e`; None is the objective's own default.
         decoding_alpha: the key `eval.alpha`.
         overwrite_output_dir: remove an earlier run in `output_dir` as training begins; otherwise it is refused.
@@ -122,9 +123,11 @@ class D2EConfig(_Keys):
             self.logging_nan_inf_filter = bool(self.fp16)
         checkpointing = checkpointing_argument()
         setattr(self, checkpointing, bool(getattr(self, checkpointing) or self.gradient_checkpointing))
-        self.save_strategy = self.save_strategy or ("steps" if self.save_steps else "no")
-        self.save_steps = self.save_steps or 500
         self.eval_strategy = self.eval_strategy or ("steps" if self.eval_steps else "no")
+        saves_best = self.load_best_model_at_end and self.save_strategy is None and not self.save_steps
+        usual = self.eval_strategy if saves_best else "steps" if self.save_steps else "no"
+        self.save_strategy = self.save_strategy or usual
+        self.save_steps = self.save_steps or ((self.eval_steps or self.logging_steps) if saves_best else 500)
         self.run_name = self.run_name or Path(self.output_dir or "").name
         self.remove_unused_columns = False  # the batch holds views and answers, not the model's own columns
         self.data_seed = self.seed if self.data_seed is None else self.data_seed

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, get_args
 
 from transformers import set_seed
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import logging
 
 from d2e_sft.config.sections import ModelSection
@@ -112,7 +112,8 @@ class UserInputs:
 
         That is expressed in steps: an epoch ends after its last checkpoint, so a resumed run would miss an evaluation.
         Without held-out rows `args.eval_strategy` becomes "no", since the Trainer would refuse to be built; the caller
-        sets it once the Trainer is there. Raises UserError for a probe with training rows that are tokens.
+        sets it once the Trainer is there. Raises UserError for a probe with training rows that are tokens, or without
+        evaluations for arguments that need them.
         """
         args = self.args
         if probe is not None and self.training is None:
@@ -123,7 +124,16 @@ class UserInputs:
         if args.evaluates_by_default and self.training is not None and not (self.eval_dataset is probe is None):
             args.eval_strategy = IntervalStrategy.STEPS
             args.eval_steps = count_steps(args, len(self.train_dataset), args.world_size).per_epoch
+            if args.load_best_model_at_end:  # what is best must be saved
+                args.save_strategy, args.save_steps = SaveStrategy.STEPS, args.eval_steps
         strategy = IntervalStrategy(args.eval_strategy)
+        evaluates = strategy != IntervalStrategy.NO and not (self.eval_dataset is probe is None)
+        needing = [name for name in ("load_best_model_at_end", "early_stopping_patience") if getattr(args, name)]
+        if needing and not evaluates and self.train_dataset is not None:
+            raise UserError(
+                f"D2EConfig: {needing[0]}={getattr(args, needing[0])} needs evaluations, and this training has none",
+                remedy="give held-out rows as eval_dataset; for rows of tokens also set eval_steps",
+            )
         if probe is not None and self.eval_dataset is None:
             args.eval_strategy = IntervalStrategy.NO
         return strategy

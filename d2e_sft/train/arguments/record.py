@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from transformers import TrainerCallback
+from transformers.trainer_pt_utils import AcceleratorConfig
 
 from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe
@@ -24,7 +25,7 @@ from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS
-from d2e_sft.train.checks import count_processes, loads_whole_steps, shared_micro_batch
+from d2e_sft.train.checks import count_processes, count_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import describe_rows
@@ -38,9 +39,10 @@ _WITHOUT_KEY = {
     *("gradient_accumulation_steps", "save_strategy", "eval_strategy", "run_name", "data_seed"),
     *("activation_checkpointing", "restore_callback_states_from_checkpoint", "dataloader_pin_memory", "ddp_backend"),
     *("disable_tqdm", "do_train", "do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs"),
-    "overwrite_output_dir",
+    *("overwrite_output_dir", "logging_first_step", "logging_nan_inf_filter"),
     "assistant_only_loss",  # kept in the rows
 }
+_UNSET = (None, False, "", [], {}, AcceleratorConfig())  # as arguments are without a value, resolved or not
 _OF_ANY_ADAPTER = {
     *("task_type", "peft_type", "base_model_name_or_path", "inference_mode", "revision", "auto_mapping"),
     "peft_version",
@@ -89,7 +91,7 @@ class RecordRun(TrainerCallback):
         renew_seal(run, RECIPE_FILE)  # of a model that an earlier call saved here
         self._announce(len(inputs.train_dataset), args.world_size)
         if self.unsaid:
-            say(f"{run / RECIPE_FILE} has no key for: {', '.join(self.unsaid)}")
+            say(f"{run / RECIPE_FILE} leaves out: {', '.join(self.unsaid)}, which a run of it does not repeat")
         for tracker in trackers_with_tables(args.report_to):
             tracker.config.update({"recipe": recipe.model_dump()}, allow_val_change=True)
 
@@ -120,7 +122,9 @@ class RecordRun(TrainerCallback):
             "probe": self._file(probe, PROBE_ROWS, self.probe),
         }
         model = {"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora}
-        recipe, more = to_recipe(inputs.args, model, files)
+        args, rows = inputs.args, inputs.train_dataset
+        steps = count_steps(args, len(rows), args.world_size) if hasattr(rows, "__len__") else None
+        recipe, more = to_recipe(args, model, files, steps and steps.per_epoch)
         self.unsaid = [*more, *unsaid]
         return recipe
 
@@ -170,10 +174,13 @@ class RecordRun(TrainerCallback):
             )
 
 
-def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
+def to_recipe(
+    args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any], per_epoch: int | None = None
+) -> tuple[Recipe, list[str]]:
     """The recipe of a run with these arguments, and the arguments that no recipe key can express.
 
-    `model` and `data` are further keys of these sections: the model's name and adapter, the files of rows.
+    `model` and `data` are further keys of these sections: the model's name and adapter, the files of rows. `per_epoch`
+    is the number of steps of an epoch, since a recipe counts in steps; None if it is not known.
     """
     given = {
         **args.given,
@@ -182,8 +189,8 @@ def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]
         "bf16": args.bf16,
         "gradient_checkpointing": bool(getattr(args, checkpointing_argument())),
         "report_to": args.report_to,
-        "save_steps": args.save_steps if args.save_strategy == "steps" else None,
-        "eval_steps": args.eval_steps if args.eval_strategy == "steps" and not args.evaluates_by_default else None,
+        "save_steps": _every(args, "save", per_epoch),
+        "eval_steps": _every(args, "eval", per_epoch),
     }
     content: dict[str, dict[str, Any]] = {"model": dict(model), "data": dict(data), "eval": {}}
     for section, keys in (("train", TrainSection.model_fields), ("d2e", D2ESection.model_fields)):
@@ -193,7 +200,13 @@ def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]
         content[section][key] = given[name]
     known = {*TrainSection.model_fields, *D2ESection.model_fields, *FROM_OTHER_SECTIONS, *_WITHOUT_KEY}
     defaults = {one.name: one.default for one in fields(args) if one.default is not MISSING}
-    unsaid = sorted(n for n, default in defaults.items() if n not in known and args.given.get(n, default) != default)
+    unsaid = sorted(
+        name
+        for name, default in defaults.items()
+        if name not in known
+        and (value := args.given.get(name, default)) != default
+        and not (default in _UNSET and value in _UNSET)
+    )
     # A recipe refuses keys about evaluations without held-out rows, and about a best model that is not saved.
     without_effect = ["eval_steps", "load_best_model_at_end", "early_stopping_patience"]
     if data.get("dev") or data.get("probe"):
@@ -209,6 +222,14 @@ def to_recipe(args: D2EConfig, model: Mapping[str, Any], data: Mapping[str, Any]
             del content[section][key]
             unsaid.append(f"{section}.{key}")
         return Recipe.model_validate(content), unsaid
+
+
+def _every(args: D2EConfig, kind: str, per_epoch: int | None) -> Any:
+    """Steps between checkpoints or evaluations as a recipe has them; null evaluates after each epoch there, too."""
+    if kind == "eval" and args.evaluates_by_default and not args.load_best_model_at_end:
+        return None
+    strategy = getattr(args, f"{kind}_strategy")
+    return {"epoch": per_epoch, "steps": getattr(args, f"{kind}_steps")}.get(strategy.value)
 
 
 def lora_section(adapter: Any) -> tuple[LoraSection | None, list[str]]:

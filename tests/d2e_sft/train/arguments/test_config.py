@@ -91,6 +91,11 @@ def test_a_value_of_an_own_argument_that_a_recipe_refuses_is_refused(name: str, 
         D2EConfig("run", **{name: value})
 
 
+def test_only_what_was_changed_of_transformers_arguments_is_named() -> None:
+    args = D2EConfig.of(TrainingArguments("run", adam_beta1=0.8, use_cpu=True))
+    assert to_recipe(args, {"name": "m"}, {"train": "rows.parquet"})[1] == ["adam_beta1"]
+
+
 def test_what_a_recipe_cannot_say_is_named() -> None:
     args = D2EConfig("run", adam_beta1=0.8, lr_scheduler_type="polynomial", max_steps=2)
     again, unsaid = to_recipe(args, {"name": "m"}, {"train": "rows.parquet"})

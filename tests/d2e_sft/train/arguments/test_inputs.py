@@ -82,10 +82,35 @@ def test_five_lines_on_rows_of_three_columns(world: Path, tmp_path: Path, capsys
     assert evaluated[:1] == [2]
     told = capsys.readouterr().out
     assert f"training samples: 6 of 6 in {tmp_path / 'train_rows.parquet'}" in told
-    assert "recipe.yaml has no key for: adam_beta1" in told
+    assert "recipe.yaml leaves out: adam_beta1, which a run" in told
     assert {"recipe.yaml", "data.json", "dev_rows.parquet", "trainer_state.json"} <= {
         file.name for file in tmp_path.iterdir()
     }
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"eval_strategy": "epoch"}, {"eval_strategy": "epoch", "save_strategy": "epoch"}]
+)
+def test_the_best_model_is_saved_loaded_and_in_the_recipe(
+    given: dict[str, Any], world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {**SHORT, "max_steps": -1, "num_train_epochs": 3, "learning_rate": 0.5, "sample_predictions": 0, **given}
+    args = D2EConfig(str(tmp_path), load_best_model_at_end=True, **options)
+    trainer = D2ETrainer(str(world / "model"), args, train_dataset=ROWS, eval_dataset=ROWS[:3])
+    trainer.train()
+    found = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert len(found) == 3
+    assert trainer.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{2 * (1 + found.index(min(found)))}")
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(min(found))
+    train = load_recipe(tmp_path / "recipe.yaml").train
+    assert (train.eval_steps, train.save_steps, train.load_best_model_at_end) == (2, 2, True)
+    assert "leaves out" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["load_best_model_at_end", "early_stopping_patience"])
+def test_an_argument_about_evaluations_needs_held_out_rows(name: str, world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{name}=1 needs evaluations"):
+        D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **{name: 1}, **SHORT), train_dataset=ROWS)
 
 
 def test_a_weight_of_a_row_is_used_kept_and_told(
