@@ -42,7 +42,7 @@ _WITHOUT_KEY = {
     *("overwrite_output_dir", "logging_first_step", "logging_nan_inf_filter"),
     "assistant_only_loss",  # kept in the rows
 }
-_UNSET = (None, False, "", [], {}, AcceleratorConfig())  # as arguments are without a value, resolved or not
+_UNSET: tuple[Any, ...] = (None, False, "", [], {}, AcceleratorConfig())  # no value, as it is given or resolved
 _OF_ANY_ADAPTER = {
     *("task_type", "peft_type", "base_model_name_or_path", "inference_mode", "revision", "auto_mapping"),
     "peft_version",
@@ -123,8 +123,8 @@ class RecordRun(TrainerCallback):
         }
         model = {"name": inputs.name or type(inputs.loaded.model).__name__, "lora": lora}
         args, rows = inputs.args, inputs.train_dataset
-        steps = count_steps(args, len(rows), args.world_size) if hasattr(rows, "__len__") else None
-        recipe, more = to_recipe(args, model, files, steps and steps.per_epoch)
+        per_epoch = count_steps(args, len(rows), args.world_size).per_epoch if hasattr(rows, "__len__") else None
+        recipe, more = to_recipe(args, model, files, per_epoch)
         self.unsaid = [*more, *unsaid]
         return recipe
 
