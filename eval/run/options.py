@@ -1,7 +1,7 @@
 """How an evaluation decodes: the options of the call, with defaults from the run's recipe.
 
-The recipe of a run folder gives α and the prompt set, which options can override. Any other model (a Hub name, a plain
-checkpoint, an endpoint) is decoded with α = 0 by default.
+The recipe of a run folder gives α, the prompt set and its form, which options can override. Any other model (a Hub
+name, a plain checkpoint) is decoded with α = 0 by default. An endpoint decodes plainly, also if it serves a run.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ def resolve_options(model: str, options: EvalOptions) -> EvalConfig:
             from d2e_sft.model.device import automatic_dtype  # imports torch, which options do not need
 
         options = replace(options, dtype=automatic_dtype())
-    recipe = None if engine == "openai" else recipe_of(model)
+    recipe = recipe_of(model)
     own = EvalSection() if recipe is None else recipe.eval
-    default = DecodingConfig(alpha=0.0) if recipe is None else recipe.decoding
+    default = DecodingConfig(alpha=0.0) if recipe is None or engine == "openai" else recipe.decoding
     limit = own.cot_max_new_tokens if options.setting == "cot" else own.max_new_tokens
     decoding = DecodingConfig(
         **given_decoder(options.decoder, options.alpha, default.alpha),

@@ -29,10 +29,11 @@ def test_options_of_decoding_and_of_the_engine_reach_it() -> None:
 def test_a_run_that_is_decoded_debiased_is_asked_plainly_at_an_endpoint_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], alpha: float, given: float | None, warned: bool
 ) -> None:
-    recipe = f"data: {{train: r.parquet}}\ntrain: {{output_dir: x}}\nd2e: {{alpha: {alpha}}}\n"
+    data = "{train: r.parquet, prompt_set: mine, form: completion}"
+    recipe = f"data: {data}\ntrain: {{output_dir: x}}\nd2e: {{alpha: {alpha}}}\n"
     (tmp_path / "recipe.yaml").write_text(recipe)
     config = resolve_options(str(tmp_path), replace(ENDPOINT, alpha=given))
-    assert config.decoding.alpha == 0
+    assert (config.decoding.alpha, config.prompt_set, config.form) == (0, "mine", "completion"), "as it was trained"
     warn_of_idle_options(str(tmp_path), config)
     told = "is otherwise decoded debiased with α = 0.3; an endpoint decodes plainly"
     assert (told in " ".join(capsys.readouterr().err.split())) == warned
