@@ -18,7 +18,7 @@ from d2e_sft.hub.results import SCORES_FILE, read_scores
 from d2e_sft.hub.weights import AS_TRAINED, ExportOptions, write_weights
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.model.storage.seal import read_seal, seal
-from d2e_sft.train.data_record import trained_wording
+from d2e_sft.train.data_record import DATA_FILE, data_file_of, trained_wording
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing_folder, with_checksums, write_json
 
@@ -93,6 +93,8 @@ def _write_record(run: Path, out: Path, recipe: Recipe, prompt_set: PromptSet) -
     for name, content, width in ((RECIPE_FILE, _portable(recipe.model_dump()), 80), (PROMPT_SET_FILE, wording, 100)):
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=width)
         (out / name).write_text(text, encoding="utf-8")
+    if (data := data_file_of(run)).is_file():  # names the prompt sets that worded the rows
+        write_json(out / DATA_FILE, _portable(json.loads(data.read_text(encoding="utf-8"))))
     for path in sorted(run.glob(f"eval/*/{SCORES_FILE}")):
         write_json(out / path.relative_to(run), with_checksums(_portable(read_scores(path))))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.built import manifest_of
-from d2e_sft.train.data_record import DATA_FILE
+from d2e_sft.train.data_record import data_file_of
 from d2e_sft.util.files import sha256_of
 from d2e_sft.util.markup import one_line
 from d2e_sft.util.table import Table
@@ -31,7 +31,7 @@ class TrainingData:
 def training_data(run: Path, recipe: Recipe) -> TrainingData:
     """Return what is known about a run's training data."""
     train = Path(recipe.data.train)
-    record = _json((run.parent if run.name.startswith("checkpoint-") else run) / DATA_FILE) or {}
+    record = _json(data_file_of(run)) or {}
     source = record.get("source", {})
     sha256 = source.get("train_sha256") or (sha256_of(train) if train.is_file() else None)
     samples, rows = record.get("samples"), source.get("rows")

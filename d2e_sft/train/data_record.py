@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 
-from d2e_sft.config.recipe import Recipe, recipe_file_of
+from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.built import warn_if_changed
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
 from d2e_sft.data.rows import file_of, plain
@@ -119,13 +119,22 @@ def check_resumed_data(
             warn(f"resumed under other conditions, so losses may be rounded differently: {line}")
 
 
+def data_file_of(folder: Path) -> Path:
+    """Return where the record of a run's data is: in the folder, or for a checkpoint in its run's."""
+    return (folder.parent if folder.name.startswith("checkpoint-") else folder) / DATA_FILE
+
+
+def wording_of(model: str) -> list[str]:
+    """Name the prompt sets that worded a run's rows; none if it did not record them, or the model is no run."""
+    file = data_file_of(Path(model))
+    recorded = _load(file.parent).wording if file.is_file() else None
+    return recorded.split(", ") if recorded else []
+
+
 def trained_wording(model: str, named: str) -> str:
     """Name the prompt set that worded a run's rows: the one `named`, or `neutral` if `default` worded none of them."""
-    recipe = recipe_file_of(Path(model))
-    if named != DEFAULT or recipe is None or not (recipe.parent / DATA_FILE).is_file():
-        return named
-    names = (_load(recipe.parent).wording or DEFAULT).split(", ")
-    return NEUTRAL if NEUTRAL in names and DEFAULT not in names else named
+    names = wording_of(model)
+    return NEUTRAL if named == DEFAULT and NEUTRAL in names and DEFAULT not in names else named
 
 
 def refuse_other_source(recipe: Recipe, run: Path) -> None:

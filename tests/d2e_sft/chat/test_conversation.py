@@ -106,6 +106,9 @@ def test_a_run_is_asked_and_decoded_as_its_recipe_says(tmp_path: Path) -> None:
         system = load_prompt_set(said).zero_shot["qa"].system
         assert open_conversation(run, ChatOptions()).wording.system == system, "as its rows were worded"
         assert trained_wording(run, "mine.yaml") == "mine.yaml"
+        (Path(run) / "checkpoint-4").mkdir(exist_ok=True)
+        (Path(run) / "checkpoint-4" / "recipe.yaml").write_bytes((Path(run) / "recipe.yaml").read_bytes())
+        assert trained_wording(f"{run}/checkpoint-4", "default") == said
     assert (conversation.decoding.alpha, conversation.decoding.max_new_tokens) == (0.9, 5)
     assert str(conversation.loaded.model.dtype) == "torch.bfloat16"
 

@@ -9,6 +9,7 @@ from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.hub.export import export, exported_files
 from d2e_sft.model.loading import load_model
+from d2e_sft.train.data_record import trained_wording
 from tests.command import output_of, refusal_of
 from tests.d2e_sft.hub.runs import content_of, make_run, write_data_record, write_scores
 from tests.factories import seal_run
@@ -24,7 +25,7 @@ def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
     found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert found == {
         "README.md", "chat_template.jinja", "checksums.json", "config.json", "custom_generate/generate.py",
-        "d2e_export.json",
+        "d2e_export.json", "data.json",
         "eval/mini/scores.json", "generation_config.json", "model.safetensors", "prompt_set.yaml", "recipe.yaml",
         "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
@@ -32,11 +33,13 @@ def test_the_folder_holds_all_that_the_model_is(tmp_path: Path) -> None:
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     assert f"exported {len(found)} files: {out}" in output
     assert load_prompt_set(str(out / "prompt_set.yaml")).name == "neutral", "as its rows were worded"
+    assert trained_wording(str(out), "default") == "neutral", "which chat and demo take"
 
 
 def test_nothing_in_it_names_a_path_of_this_machine(tmp_path: Path) -> None:
     run, out = make_run(tmp_path), tmp_path / "out"
     write_scores(run)
+    write_data_record(run)
     export(run, out)
     for path in out.rglob("*"):
         if path.is_file() and path.suffix != ".safetensors":
