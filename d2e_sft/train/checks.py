@@ -51,6 +51,20 @@ class Steps:
     warmup: int
 
 
+FEW_STEPS = 25  # the tutorials learn in 28 and 30 steps; 12 were too few (docs/reference/training.md)
+
+
+def few_steps(train: Any, steps: Steps) -> list[str]:
+    """Return a warning if the epochs make so few optimiser steps that a model learns little."""
+    if train.max_steps > 0 or steps.total >= FEW_STEPS:
+        return []
+    epochs = math.ceil(FEW_STEPS / steps.per_epoch)
+    return [
+        f"{steps.total} optimiser steps are few: under {FEW_STEPS} a model learns little; remedy: "
+        f"train.num_train_epochs={epochs}"
+    ]
+
+
 def count_processes(processes: int) -> str:
     """Return `1 process` or `2 processes`."""
     return f"{processes} process{'es' * (processes > 1)}"

@@ -124,8 +124,11 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
         f"bad rows skipped, kept in {Path(recipe.train.output_dir) / BAD_ROWS_FILE}": len(rows.bad_rows),
         none: len(without_context),
     }
-    file = data.train if split == "training" else data.dev
-    lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}"]
+    file, limit, key = data.train, data.max_samples, "data.max_samples"
+    if split == "dev":
+        file, limit, key = str(data.dev), data.max_dev_samples, "data.max_dev_samples"
+    cap = f" ({key}={limit})" if len(encoded.whole) < rows.in_file else ""
+    lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}{cap}"]
     lines += _unrefined_lines([item.prompts for item in encoded.kept], own=is_own(recipe.d2e.objective))
     lines += [f"  {count} {what}" for what, count in counts.items() if count]
     lines += _pair_lines(recipe, rows)

@@ -27,7 +27,7 @@ from data_builders.dataset.sample_sets import SampleSet, read_set
 from data_builders.own_data.source import how_to_describe, is_own
 
 _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
-_RECIPE, _MODEL = "smollm2-135m-mini", ModelSection.model_fields["name"].default  # a recipe for any rows
+_RECIPE, _MODEL = "smollm2-135m-own", ModelSection.model_fields["name"].default  # a recipe for any rows
 _DESCRIPTION = "DESCRIPTION.yaml"
 
 

@@ -181,7 +181,7 @@ def evaluate(
             if os.environ.get("RANK", "0") == "0":
                 if len(passes) > 1:
                     click.echo(f"\n== {run}")
-                _show(scores, run, without_context=options["without_context"])
+                _show(scores, run, options)
                 if asked is not None:
                     judge_run(run, scores.bench.name, asked, judge)
 
@@ -198,7 +198,7 @@ def _evaluate_system(
         click.echo(f"scores, tables and predictions: {folder}")
 
 
-def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
+def _show(scores: RunScores, run: Path, options: dict[str, Any]) -> None:
     from eval.compare.subset_tables import subset_tables
     from eval.compare.tables import score_tables
 
@@ -208,6 +208,12 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
     if scores.overall.acc is not None and scores.overall.acc_norm is not None:
         by_sum, by_length = scores.overall.acc.mean, scores.overall.acc_norm.mean
         click.echo(f"likeliest option correct: acc {by_sum:.1%} (sum), acc_norm {by_length:.1%} (sum per character)")
+    if scores.subset is not None:
+        limit, rows = scores.subset["per_group"], scores.subset["of"]
+        cap, all_rows = f"--max-samples {limit}", ""
+        if options["max_samples"] is None:
+            cap, all_rows = f"eval.max_samples={limit}", f"; --max-samples {rows} --overwrite scores all of them"
+        click.echo(f"scored {scores.overall.n:,} of {rows:,} rows ({cap}){all_rows}")
     counts = {
         "rows without options left out": scores.without_options,
         f"bad rows skipped, kept in {BAD_ROWS_FILE} next to the scores": scores.bad_rows,
@@ -219,7 +225,7 @@ def _show(scores: RunScores, run: Path, *, without_context: bool) -> None:
             click.echo(f"{what}: {count}")
     if "openai" in (scores.engine or ""):
         click.echo("decoded plainly: an endpoint shows no logits that could be subtracted")
-    if without_context:
+    if options["without_context"]:
         click.echo(f"predictions without context, for `d2e errors {run}`: {folder / 'without_context.jsonl'}")
     else:
         click.echo(f"scores and predictions: {folder}")

@@ -15,7 +15,7 @@ from d2e_sft.util.files import read_json_as
 from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
 from eval.compare.paper_tables import Entry, PaperTable
 from eval.compare.published.values import check_model, published_row
-from eval.compare.runs import distinct_labels, scored_benches
+from eval.compare.runs import distinct_labels, how_to_score_alike, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 
 _SETTINGS = {"zero_shot": "ZS", "few_shot": "FS", "cot": "CoT"}
@@ -164,6 +164,7 @@ def _fitting(path: Path, results: Sequence[Result], layout: Layout) -> list[Resu
 
 def _check_same_rows(first: Result, other: Result) -> None:
     one, two = first.scores, other.scores
+    by_path = {str(result.run): result.scores for result in (first, other)}
     if (one.bench.sha256, one.subset) != (two.bench.sha256, two.subset):
         raise UserError(
             f"{first.run} ({first.bench}) and {other.run} ({other.bench}) were scored on different samples: "
@@ -171,7 +172,7 @@ def _check_same_rows(first: Result, other: Result) -> None:
                 f"{own.bench.file} (sha256 {own.bench.sha256[:16]}…, {own.subset or 'all of it'})"
                 for own in (one, two)
             ),
-            remedy="choose one benchmark with --bench NAME, or score all runs on the same file and subset",
+            remedy=f"choose one benchmark with --bench NAME, or {how_to_score_alike(by_path)}",
         )
 
 

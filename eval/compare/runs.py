@@ -6,7 +6,7 @@ Runs are read together to check that they fit: one benchmark and the same sample
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -201,5 +201,12 @@ def _check_same_samples(first: ScoredRun, other: ScoredRun) -> None:
         raise UserError(
             f"{first.path} ({len(first.predictions)} samples) and {other.path} ({len(other.predictions)} samples) "
             f"were scored on different samples: {len(strangers)} are in one only, such as {sample!r} of {dataset}",
-            remedy="score both on the same subset with d2e eval",
+            remedy=how_to_score_alike({str(run.path): run.scores for run in (first, other)}),
         )
+
+
+def how_to_score_alike(scored: Mapping[str, RunScores]) -> str:
+    """Return the remedy for runs that were scored on different rows; the keys are the paths of their folders."""
+    capped = {path: scores.subset["of"] for path, scores in scored.items() if scores.subset is not None}
+    calls = [f"add --max-samples {rows} --overwrite to the d2e eval of {path}" for path, rows in capped.items()]
+    return f"score all rows: {', '.join(calls)}" if calls else "score both on the same rows with d2e eval"

@@ -25,7 +25,7 @@ from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS
-from d2e_sft.train.checks import count_processes, count_steps, loads_whole_steps, shared_micro_batch
+from d2e_sft.train.checks import count_processes, count_steps, few_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import describe_rows
@@ -148,7 +148,9 @@ class RecordRun(TrainerCallback):
         if inputs.held_out is not None:
             lines += describe_rows(recipe, "dev", inputs.held_out)
         if self.probe is not None:
-            lines.append(f"probe: {len(self.probe)} samples of {recipe.data.probe}")
+            limit = recipe.data.max_probe_samples
+            cap = f" (data.max_probe_samples={limit})" if limit is not None else ""
+            lines.append(f"probe: {len(self.probe)} samples of {recipe.data.probe}{cap}")
         read = [] if inputs.training is None else inputs.training.samples
         if other := tags_of_another(taggers([*read, *(self.probe or ())]), recipe.model.name):
             warn(other)
@@ -166,6 +168,8 @@ class RecordRun(TrainerCallback):
                 f"each process gets {train.batch_size // processes} samples of a batch"
             )
         say("\n".join([*lines, self.trainer.layout.describe()]))
+        for note in few_steps(train, count_steps(train, samples, processes)):
+            warn(note)
         at_once = size * processes
         if processes > 1 and not loads_whole_steps(train) and samples % at_once:
             warn(

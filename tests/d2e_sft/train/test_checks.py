@@ -10,7 +10,7 @@ import pytest
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train import checks
-from d2e_sft.train.checks import check_recipe, count_steps
+from d2e_sft.train.checks import check_recipe, count_steps, few_steps
 from d2e_sft.util.errors import UserError
 
 
@@ -28,6 +28,22 @@ def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
     asked = recipe(tmp_path, num_train_epochs=3, batch_size=4, per_device_train_batch_size=1)
     steps = count_steps(asked.train, 7, processes=2)
     assert (steps.accumulation, steps.micro_batches, steps.per_epoch, steps.total) == (2, 4, 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "train", "said"),
+    [
+        (90, {}, ["12 optimiser steps are few: under 25 a model learns little; remedy: train.num_train_epochs=3"]),
+        (90, {"num_train_epochs": 3}, []),
+        (200, {}, []),
+        (90, {"max_steps": 2}, []),
+    ],
+)
+def test_few_steps_are_said_with_the_epochs_that_make_enough(
+    tmp_path: Path, rows: int, train: dict[str, Any], said: list[str]
+) -> None:
+    asked = recipe(tmp_path, **{"num_train_epochs": 1, **train}).train
+    assert few_steps(asked, count_steps(asked, rows, processes=1)) == said
 
 
 @pytest.mark.parametrize(

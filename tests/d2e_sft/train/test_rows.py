@@ -25,7 +25,7 @@ def test_rows_are_counted_as_they_are_read(tmp_path: Path) -> None:
     rows = read_rows(recipe, "training", loaded, progress=False)
     assert (rows.in_file, len(rows.encoded.whole), len(rows.samples), len(rows.dataset)) == (4, 3, 2, 2)
     assert describe_rows(recipe, "training", rows) == [
-        f"training samples: 2 of 4 in {tmp_path}/train.jsonl",
+        f"training samples: 2 of 4 in {tmp_path}/train.jsonl (data.max_samples=3)",
         "  1 longer than 400 tokens and dropped",
         "  2 without a context, so that the imagined view is the original",
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import read_samples
 from tests.command import output_of, refusal_of
 from tests.data_builders.own_rows import write
@@ -59,6 +60,9 @@ def test_advised_commands_run_as_printed(tmp_path: Path, monkeypatch: pytest.Mon
     for _, *words in map(shlex.split, commands):
         if words[0] == "data":
             output_of(*words)
+        if words[0] == "train":
+            advised = load_recipe(f"{words[words.index('--model') + 1]}/sft")
+            assert (advised.data.max_samples, advised.eval.max_samples) == (None, None)
         for word in words:
             assert not word.startswith("data.train=") or Path(word.removeprefix("data.train=")).is_file()
         if "--bench" in words:

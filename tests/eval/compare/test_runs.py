@@ -30,6 +30,11 @@ def one(folder: Path, name: str = "run", count: int = 1, **changes: Any) -> Path
         (lambda f: [one(f), f / "." / "run"], None, "twice"),
         (lambda f: [one(f, name, sha256=name * 64) for name in "ab"], None, "different benchmarks.*a{64}.*b{64}"),
         (lambda f: [one(f, "a", 3), one(f, "b", 2)], None, "1 are in one only, such as 's2' of stories"),
+        (
+            lambda f: [one(f, "a", 3), one(f, "b", 2, subset={"per_group": 2, "seed": 0, "of": 3})],
+            None,
+            "score all rows: add --max-samples 3 --overwrite to the d2e eval of .*b$",
+        ),
         (lambda f: [one(f, bench=bench) for bench in ("mini", "full")][:1], None, "full, mini"),
         (lambda f: [one(f)], "left", "not scored on 'left', only on mini(.|\n)*d2e eval .*run --bench left"),
         (lambda f: [one(f, name, bench=name) for name in ("one", "two")], None, "share no benchmark"),

@@ -34,6 +34,21 @@ def test_a_finished_evaluation_is_scored_again_without_decoding_unless_it_is_ove
     assert len(decoded) == 16
 
 
+def test_scores_of_a_part_of_the_rows_name_the_cap(world: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part.yaml"
+    part.write_text(
+        f"model: {{name: {world / 'model'}}}\ndata: {{train: {world / 'train.jsonl'}}}\neval: {{max_samples: 1}}"
+    )
+    assert d2e("train", part, f"train.output_dir={tmp_path / 'run'}", "train.max_steps=1", "d2e.objective=sft") == 0
+    rows, drawn = len(bench_rows()), len({(row.relation, row.format) for row in bench_rows()})
+    capped = ["eval", tmp_path / "run", "--bench", world / "bench", *QUICK]
+    of_all = f"; --max-samples {rows} --overwrite scores all of them"
+    assert f"scored {drawn} of {rows} rows (eval.max_samples=1){of_all}\n" in output_of(*capped)
+    assert "rows (" not in output_of(*capped, "--max-samples", rows, "--overwrite")
+    shown = output_of(*capped, "--max-samples", 2, "--out", tmp_path / "other")
+    assert " of 8 rows (--max-samples 2)\n" in shown
+
+
 OTHERS = {
     "--alpha 0.5": "--alpha: 0.0 → 0.5",
     "--max-new-tokens 7": "--max-new-tokens: 6 → 7",
