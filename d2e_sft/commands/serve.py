@@ -63,7 +63,9 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
       d2e serve --port 8080 runs/d2e-mini --max-model-len 2048 --tensor-parallel-size 2
     """
     from d2e_sft.config.recipe import recipe_of, warn_if_trained_on_texts
+    from d2e_sft.data.prompts import OWN
     from d2e_sft.server.start import ServeOptions, require_starlette
+    from d2e_sft.train.data_record import trained_wording, wording_of
 
     if engine == "auto":
         engine = "transformers" if find_spec("vllm") is None else "vllm"
@@ -91,10 +93,7 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
     if engine == "vllm":
         check_decoder(decoding.decoder)
     if prompt_set is None:
-        prompt_set = "default" if recipe is None else recipe.data.prompt_set
-    run(
-        model,
-        ServeOptions(
-            decoding=decoding, prompt_set=prompt_set, format=fmt, engine_arguments=engine_arguments, **options
-        ),
-    )
+        prompt_set = "default" if recipe is None else trained_wording(model, recipe.data.prompt_set)
+    is_worded = recipe is not None and recipe.data.form == "chat" and wording_of(model) != [OWN]
+    words = {"prompt_set": prompt_set, "format": fmt, "shows_example": is_worded}
+    run(model, ServeOptions(decoding=decoding, **words, engine_arguments=engine_arguments, **options))

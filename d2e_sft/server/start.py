@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import json
+import shlex
 import socket
 import sys
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import Format
+from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import warn
 
@@ -28,6 +30,7 @@ class ServeOptions:
         api_key: bearer token that clients must send; None: no check.
         decoding: of requests that name no decoder.
         prompt_set, format: whose context line words a context.
+        shows_example: an example request in the prompt set's words is printed at the start.
         engine_arguments: vLLM's own command-line options.
         dtype, max_queue, max_new_tokens: of the engine `transformers`: data type of the weights, prompts that may
             wait, longest answer to a request without `max_tokens`.
@@ -39,6 +42,7 @@ class ServeOptions:
     decoding: DecodingConfig = DecodingConfig()
     prompt_set: str = "default"
     format: Format = "qa"
+    shows_example: bool = False
     max_body_bytes: int = 4 * 1024 * 1024
     engine_arguments: tuple[str, ...] = ()
     dtype: str | None = None
@@ -87,7 +91,33 @@ def serve(model: str, options: ServeOptions) -> None:
         prompts = Prompts(loaded, options.decoding, wording, options.format, options.max_new_tokens)
         queue = BatchQueue(loaded, options.max_queue)
         app = build_app(model, prompts, queue, api_key=options.api_key, max_body_bytes=options.max_body_bytes)
-        run(app, sock, f"serving {model} with transformers at http://{address(sock)}/v1")
+        url = f"http://{address(sock)}/v1"
+        run(app, sock, f"serving {model} with transformers at {url}{example_request(model, options, url)}")
+
+
+def example_request(model: str, options: ServeOptions, url: str) -> str:
+    """Return a command that asks a run as it was trained, with its system message; nothing if that is unknown."""
+    wording = load_prompt_set(options.prompt_set)
+    if not options.shows_example or options.format not in wording.zero_shot:
+        return ""
+    choices = ["the bridge", "the barn"] if options.format in ("scq", "mcq") else []
+    asked = EventSample.model_validate(
+        {
+            **{"id": "example", "dataset": "example", "split": "test", "relation": "causal", "format": options.format},
+            **{"context": "The river rose. Then the bridge broke.", "options": choices},
+            "question": "The bridge broke first" if options.format == "nli" else "What broke?",
+            "answers": ["negative" if options.format == "nli" else "the bridge"],
+        }
+    )
+    system, user = (json.dumps(turn, ensure_ascii=False) for turn in wording.messages(asked, "imagined"))
+    body = (
+        f'{{\n  "model": {json.dumps(model)}, "temperature": 0, "max_tokens": 32,\n  "messages": [\n    {system},\n'
+        f'    {user}],\n  "context": {json.dumps(asked.context)}}}'
+    )
+    key = "" if options.api_key is None else " -H 'Authorization: Bearer KEY'"
+    headers = f"-H 'Content-Type: application/json'{key}"
+    note = "a request in the words of its training, with their system message:"
+    return f"\n{note}\ncurl -s {url}/chat/completions {headers} -d {shlex.quote(body)}"
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.server.start import ServeOptions, warn_if_open
+from d2e_sft.server.start import ServeOptions, example_request, warn_if_open
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import model_folder, require_vllm, unregistered_plugin
 
@@ -87,7 +87,8 @@ async def _run(arguments: Namespace, options: ServeOptions) -> None:
     try:
         async with build_async_engine_client(arguments) as engine:
             app = await build_app(engine, arguments, options)
-            print(f"d2e: serving {arguments.served_model_name[0]} at {address}/v1", file=sys.stderr, flush=True)
+            name, url = arguments.served_model_name[0], f"{address}/v1"
+            print(f"d2e: serving {name} at {url}{example_request(name, options, url)}", file=sys.stderr, flush=True)
             stopped = await serve_http(
                 app,
                 sock=sock,

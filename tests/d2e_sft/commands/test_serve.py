@@ -13,6 +13,7 @@ from d2e_sft.server.start import ServeOptions
 from d2e_sft.vllm import engine
 from d2e_sft.vllm.server import serve as of_vllm
 from tests.command import refusal_of
+from tests.d2e_sft.hub.runs import make_run, write_data_record
 
 Started = list[tuple[str, ServeOptions]]
 
@@ -43,6 +44,17 @@ def test_a_checkpoint_is_served_as_its_run_was_trained(tmp_path: Path, started: 
         _serve("--engine", engine, *(("--max-new-tokens", "9") if engine == "transformers" else ()), str(model))
         assert started[-1][1].max_new_tokens == (9 if engine == "transformers" else 1024)
         assert (started[-1][1].decoding.alpha, started[-1][1].prompt_set) == (0.3, "mine")
+        assert started[-1][1].shows_example
+
+
+@pytest.mark.parametrize(("wording", "asked"), [("neutral", ("neutral", True)), ("the rows' own", ("default", False))])
+def test_the_example_is_worded_as_the_rows_were(
+    tmp_path: Path, started: Started, wording: str, asked: tuple[str, bool]
+) -> None:
+    run = make_run(tmp_path)
+    write_data_record(run, wording)
+    _serve("--engine", "transformers", str(run))
+    assert (started[-1][1].prompt_set, started[-1][1].shows_example) == asked
 
 
 def test_options_win_over_the_recipe_and_the_rest_goes_to_vllm(tmp_path: Path, started: Started) -> None:

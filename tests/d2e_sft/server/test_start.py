@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+
 import pytest
 
-from d2e_sft.server.start import listening
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import Format
+from d2e_sft.server.start import ServeOptions, example_request, listening
 from d2e_sft.util.errors import UserError
 
 
@@ -17,3 +22,20 @@ def test_an_address_that_cannot_be_listened_on_says_which_part_to_change(host: s
         with pytest.raises(UserError) as refused:
             listening(host, taken.getsockname()[1])
     assert remedy in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize(("name", "fmt"), [("default", "nli"), ("default", "mcq"), ("neutral", "qa")])
+def test_the_example_is_a_command_with_the_system_message_of_training(name: str, fmt: Format) -> None:
+    options = ServeOptions(prompt_set=name, format=fmt, shows_example=True, api_key="secret")
+    command = example_request("runs/it's", options, "http://127.0.0.1:8000/v1").partition("\ncurl ")[2]
+    url, body = (shlex.split(command)[place] for place in (1, -1))
+    asked = json.loads(body)
+    assert (url, asked["model"]) == ("http://127.0.0.1:8000/v1/chat/completions", "runs/it's")
+    system, user = asked["messages"]
+    assert system == {"role": "system", "content": load_prompt_set(name).zero_shot[fmt].system}
+    assert asked["context"] not in user["content"]
+    assert "secret" not in command
+
+
+def test_no_example_is_shown_of_a_model_whose_wording_is_unknown() -> None:
+    assert example_request("m", ServeOptions(), "http://127.0.0.1:8000/v1") == ""
