@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -16,6 +19,7 @@ from accelerate.utils import DistributedType, broadcast_object_list, gather_obje
 from d2e_sft.util.errors import UserError
 
 T = TypeVar("T")
+_RELEASING = 0.2  # seconds
 
 
 def process_state(*, patience: timedelta | None = None) -> PartialState:
@@ -66,7 +70,19 @@ def process_state(*, patience: timedelta | None = None) -> PartialState:
             f"{launched} processes were launched, but training sees {state.num_processes}",
             remedy="launch with `accelerate launch --config_file launch/accelerate/ddp.yaml -m d2e_sft.train RECIPE`",
         )
+    if state.num_processes > 1:
+        wait_for_gloo_at_exit()
     return state
+
+
+@cache
+def wait_for_gloo_at_exit() -> None:
+    """Give gloo's threads time to release their last tensors before Python ends.
+
+    A thread that does so later aborts the process (torch 2.13), and the launcher reports a finished run as failed.
+    `destroy_process_group` waits for the threads only if nothing else refers to the group, as a model in DDP does.
+    """
+    atexit.register(time.sleep, _RELEASING)
 
 
 def asked_for(engine: Literal["DEEPSPEED", "FSDP", "PARALLELISM_CONFIG"]) -> bool:

@@ -22,7 +22,7 @@ from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS, check_names, check_values, taken_over
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.prepare import automatic_precision
-from d2e_sft.util.distributed import asked_for, without_launcher_precision
+from d2e_sft.util.distributed import asked_for, wait_for_gloo_at_exit, without_launcher_precision
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.signals import end_with_parent
 
@@ -141,6 +141,8 @@ class D2EConfig(_Keys):
         self._choose_device()
         with without_launcher_precision():
             super().__post_init__()
+        if self.world_size > 1:
+            wait_for_gloo_at_exit()
         self._n_gpu = min(self.n_gpu, 1)  # one process drives one device: DataParallel would split across views
         self._share_batch()
 
