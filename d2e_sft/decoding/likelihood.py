@@ -29,6 +29,7 @@ from d2e_sft.model.collation import encoder_inputs, left_pad, right_pad
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.forward import head_of, last_logits
 from d2e_sft.model.packing import pack
+from d2e_sft.model.packing_support import evaluating
 from d2e_sft.util.errors import UserError
 
 # Tokens whose distributions are in memory at once: about 1 GB for both views and a vocabulary of 150,000.
@@ -63,7 +64,7 @@ def score(
     """The log-probability of each pair's options under the distribution that decoding chooses from.
 
     Args:
-        model: A causal or an encoder-decoder language model in eval mode.
+        model: A causal or an encoder-decoder language model; scores in eval mode.
         pairs: Prompts and their options as token ids.
         decoding: The decoder, and `batch_size` (prompts that go through the model together).
         on_batch: Called after each batch with the scores of the options of its pairs, by index.
@@ -111,7 +112,7 @@ def _scored(
     model: Any, answers: Sequence[_Answer], prefix: Prefix, decoding: DecodingConfig, kept: KeptStates | None
 ) -> list[OptionScore]:
     decoder, size = decoder_of(decoding), decoding.together
-    with no_gradients(model):
+    with no_gradients(model), evaluating(model):
         if decodes_packed(model):
             with attending_by_branch(model) as causal:
                 states = _packed_states(causal, answers, prefix, kept)
