@@ -14,8 +14,8 @@ from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.likelihood import score
 from d2e_sft.decoding.pairs import PromptPair, TokenPair
 
-_CONTEXTS = 8  # of a sample
-_ENDS = 8  # one token in so many ends an answer, so that random weights give answers of uneven length
+_CONTEXTS = 8  # contexts of a sample
+_ENDS = 8  # every eighth token of the vocabulary ends an answer, so that answers of random weights differ in length
 
 
 def evaluation(model: Any, prompt: int, samples: int, new_tokens: int, repeats: int) -> list[Measured]:
@@ -32,7 +32,7 @@ def evaluation(model: Any, prompt: int, samples: int, new_tokens: int, repeats: 
 
 
 def refiner(model: Any, prompt: int, samples: int, new_tokens: int, repeats: int) -> list[Measured]:
-    """Find which context makes an answer likeliest: each lacks one part, and all of a sample are one packed row."""
+    """Find which context makes an answer likeliest, one at a time and all of a sample packed; each lacks one part."""
     rows = synthetic_rows(samples, prompt - PREFIX - QUESTION, model.config.get_text_config().vocab_size)
     candidates = [_without_a_part(row["original"], [row["answer"], row["answer"][::-1]]) for row in rows]
     how = DecodingConfig(alpha=0.0, batch_size=_CONTEXTS)

@@ -74,7 +74,7 @@ def bench_samples(
 def compare_ways(
     ways: Mapping[str, Callable[[], list[list[int]]]], pairs: Sequence[TokenPair], repeats: int, device: torch.device
 ) -> list[Measured]:
-    """Run the ways in turns, each of which returns a list of tokens per sample; `pairs` are all prompts."""
+    """Run the ways in turns; each returns the answers' tokens. `pairs` are the prompts of all samples."""
     on_cpu, first = device.type == "cpu", next(iter(ways))
     costs, answers = take_turns(ways, repeats, device, warm_up=not on_cpu)
     seconds = {way: [cost.cpu_s if on_cpu else cost.clock_s for cost in own] for way, own in costs.items()}

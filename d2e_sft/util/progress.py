@@ -41,11 +41,12 @@ class Progress(tqdm):
         return True
 
     def update(self, n: float | None = 1) -> bool | None:
-        """Count `n` more. Whoever counts 0 while work goes on gets the bar again every second, with its speed."""
+        """Count `n` more. A call with 0 shows the bar again after a second, so that its speed is current."""
         shown, now = super().update(n), time.monotonic()
         if shown or now - self._told >= 1:
             self._told = now
-            self.refresh()
+            if not shown:
+                self.refresh()
         return shown
 
     def clear(self, *args: Any, **options: Any) -> None:

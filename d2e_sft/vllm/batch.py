@@ -99,7 +99,7 @@ class RequestBatch:
             if self.inside:
                 self.parted.append(index)
             else:
-                # It ran alone, and is in the cache: another parted pair could take its place there, and lose its own.
+                # It ran while no other did, and is in the cache, from which another parted pair would remove it.
                 self.parted.appendleft(index)
             if not progress.fruitless:
                 # Parted after some tokens: the requests inside fill the cache, and more would only part.

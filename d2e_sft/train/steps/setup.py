@@ -125,8 +125,8 @@ def add_reference(trainer: Any, pad_token_id: int) -> None:
 def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun | None) -> None:
     """Add the callbacks of a training, and what its evaluations measure.
 
-    Checks come after the callbacks that decide about logs and checkpoints, and the progress bar after what is told as
-    training begins. Rows that are tokens are not decoded; without `record` there are no training rows.
+    Checks come after the callbacks that decide about logs and checkpoints, and the progress bar after what the
+    beginning logs. Rows that are tokens are not decoded; without `record` there are no training rows.
     """
     for callback in (StepActions(trainer), trainer.guard, checkpoints, *([record] if record else [])):
         trainer.add_callback(callback)

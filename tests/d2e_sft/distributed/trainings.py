@@ -1,6 +1,6 @@
 """Trainings on two processes under `accelerate launch`, and what they must have in common with those on one.
 
-Equal numbers alone would hide a wrong set-up (two runs of one process, DDP in place of DeepSpeed), so what each
+Equal numbers alone would hide a wrong set-up (two runs of one process, DDP instead of DeepSpeed), so what each
 process ran under is asserted as well. Everything is on the CPU, over gloo.
 """
 
