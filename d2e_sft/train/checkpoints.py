@@ -20,10 +20,13 @@ from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.model.storage.builtin import portable_name
 from d2e_sft.model.storage.folder import weights_folder
 from d2e_sft.model.storage.seal import SEAL_FILE, FileSum, damage, seal, weight_sums
+from d2e_sft.train.dry_run.memory import optimizer_bytes
 from d2e_sft.train.run_folder import ASIDE, checkpoint_folders, checkpoints_of, step_of
 from d2e_sft.util.errors import ProcessError, UserError, is_disk_full
 from d2e_sft.util.files import sync
+from d2e_sft.util.terminal import say
 
+_LARGE = 1e9  # bytes of checkpoints that are worth a line
 # Loaders recognise a model by these files, so they are moved in last.
 _MODEL_MARKS = ("config.json", "adapter_config.json")
 
@@ -58,10 +61,14 @@ class WholeCheckpoints(TrainerCallback):
         self._start = 0  # the step that this training starts from
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record the weights of other models before a step depends on them."""
+        """Record the weights of other models before a step depends on them, and say what checkpoints take."""
         self._start = state.global_step
         if args.should_save:
             _ = self.trainer.depends_on
+        size = checkpoint_bytes(self.trainer.model, args)
+        if state.is_world_process_zero and args.save_strategy != "no" and size * (self.keep or 1) > _LARGE:
+            kept = f"the last {self.keep}" if self.keep else "all"
+            say(f"each checkpoint takes about {size / 1e9:.1f} GB, {kept} kept (train.save_total_limit)")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Clear the place of the checkpoint to come of a damaged or interrupted one."""
@@ -87,6 +94,14 @@ class WholeCheckpoints(TrainerCallback):
             best = Path(state.best_model_checkpoint) if state.best_model_checkpoint else None
             _rotate(checkpoint, self._start, self.keep, best)
         self.trainer.accelerator.wait_for_everyone()
+
+
+def checkpoint_bytes(model: Any, args: Any) -> int:
+    """Return about how many bytes a checkpoint takes: weights, of an adapter its own, and optimiser state."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    saved = trained if hasattr(model, "peft_config") else model.parameters()
+    states = [] if args.save_only_model else [optimizer_bytes(args.optim, parameter) for parameter in trained]
+    return sum(states) + sum(parameter.numel() * parameter.element_size() for parameter in saved)
 
 
 def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
