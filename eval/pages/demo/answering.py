@@ -1,4 +1,4 @@
-"""Three answers to a question, decoded together and token by token: plain, debiased, and without the context."""
+"""Answers to a question, decoded together and token by token: plain, without the context, and debiased above α = 0."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEFAULT_ALPHA = 0.5
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers so far; `cut` if the end of the context was cut off, `done` if all three are complete."""
+    """The answers so far; `cut` if the end of the context was cut off, `done` if all are complete."""
 
     plain: str = ""
     debiased: str = ""
@@ -90,6 +90,8 @@ class Answerer:
             DecodingConfig(max_new_tokens=max_new_tokens),
             tuple(stop_token_ids(self._model.loaded.model, end_of_turn)),
         )
+        if alpha == 0:
+            del pairs["debiased"]  # it would be the plain one
         names, said = list(pairs), Answers(cut=pair.truncated)
         async with aclosing(self._queue.answers([Prompt(one, *how) for one in pairs.values()])) as pieces:
             async for piece in pieces:

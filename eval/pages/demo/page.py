@@ -1,4 +1,4 @@
-"""`d2e demo`: a page on the server of `d2e serve`, with a form, a slider for α, three answers and a summary.
+"""`d2e demo`: a page on the server of `d2e serve`, with a form, a slider for α, its answers and a summary.
 
 The page loads nothing from elsewhere. Its only script sends the form and shows the answers as they grow.
 """

@@ -1,4 +1,4 @@
-"""What the three answers show about the habit, in words, and which example the page shows first.
+"""What the answers show about the habit, in words, and which example the page shows first.
 
 Texts of models and visitors are escaped.
 """
@@ -18,13 +18,11 @@ from eval.score.metrics import normalise
 from eval.score.predictions import Prediction
 from eval.score.scoring import score_output
 
-_AT_ZERO = (
-    "At α = 0 nothing is subtracted, so the debiased answer is the plain one. Move the slider for α, and answer again."
-)
+_AT_ZERO = "At α = 0 nothing is subtracted. For a debiased answer, move the slider for α, and answer again."
 
 
 def _parsed(question: Question, prompt_set: PromptSet, answers: Answers) -> list[Prediction]:
-    """The three answers, parsed as by `d2e eval`."""
+    """The answers, parsed as by `d2e eval`."""
     sample = question.sample()
     marker, given = prompt_set.marker(sample.format), prompt_set.given(sample.format)
     texts = (answers.plain, answers.debiased, answers.imagined)
@@ -38,14 +36,16 @@ def _key(answer: Prediction) -> str:
 def summarise(question: Question, prompt_set: PromptSet, answers: Answers, alpha: float) -> str:
     """HTML with each parsed answer, whether it is right if that is known, and a verdict."""
     names = ("Plain", f"Debiased, α = {alpha:g}", "Without the context")
-    said = _parsed(question, prompt_set, answers)
+    said = dict(zip(names, _parsed(question, prompt_set, answers), strict=True))
+    if alpha == 0:
+        del said[names[1]]  # it was not decoded
     rows = []
-    for name, one in zip(names, said, strict=True):
+    for name, one in said.items():
         right = one.exact_match == 1
         mark = "<span class='right'>✓ right</span>" if right else "<span>✗ not as expected</span>"
         text = escape("; ".join(one.answer)) if one.parsed else "<em>no answer recognised</em>"
         rows.append(f"<dt>{escape(name)}</dt><dd>{text}{mark if question.is_answered else ''}</dd>")
-    parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said))}</p>"]
+    parts = [f'<dl class="d2e-read">{"".join(rows)}</dl>', f"<p>{escape(_verdict(*said.values()))}</p>"]
     if question.is_answered:
         parts.insert(1, f"<p>Expected: <strong>{escape('; '.join(question.sample().answers))}</strong></p>")
     if alpha == 0:
@@ -61,20 +61,22 @@ def differs(question: Question, prompt_set: PromptSet, answers: Answers) -> bool
     return _key(plain) != _key(debiased)
 
 
-def _verdict(plain: Prediction, debiased: Prediction, imagined: Prediction) -> str:
-    """What the answers show about the model's habit."""
-    if not all(one.parsed for one in (plain, debiased, imagined)):
+def _verdict(plain: Prediction, *others: Prediction) -> str:
+    """What the answers show about the model's habit; the others are the debiased one, if any, and the imagined one."""
+    if not all(one.parsed for one in (plain, *others)):
         return "An answer was not recognised: the model did not follow the form that the instruction asks for."
+    debiased, imagined, paired = others[0], others[-1], len(others) > 1
     same, habit = _key(plain) == _key(debiased), _key(plain) == _key(imagined)
     if habit and same:
-        return "The answer is the same with and without the context, and debiasing at this α does not change it."
+        unchanged = ", and debiasing at this α does not change it" if paired else ""
+        return f"The answer is the same with and without the context{unchanged}."
     if habit:
         return (
             "The plain answer is the same without the context: it is the model's habit. "
             "With that habit subtracted, the answer is another."
         )
-    if same:
-        return "The context changes the answer, and debiasing at this α keeps it."
+    if same or not paired:
+        return f"The context changes the answer{', and debiasing at this α keeps it' if paired else ''}."
     if _key(debiased) == _key(imagined):
         return "The context changes the plain answer; the debiased one is the same as without the context."
     return "The context changes the answer, and debiasing changes it again."

@@ -117,4 +117,5 @@ def test_the_ratio_is_the_one_asked_for_else_one_half(world: Path) -> None:
     assert load(world).alpha == ALPHA
     assert load(world, alpha=None).alpha == 0.5
     said = answering(load(world)).answer(ASKED, 0.0, TOKENS)
-    assert said.debiased == said.plain != said.imagined
+    assert said.plain != said.imagined
+    assert said.debiased == "", "at α = 0 it is the plain one"

@@ -38,9 +38,16 @@ def test_a_summary_tells_whether_the_answer_is_a_habit(said: tuple[str, str, str
     assert verdict in summary(*said)
 
 
-def test_at_alpha_0_the_summary_says_to_move_the_slider() -> None:
-    assert "Move the slider for α" in summary("a cup", "a cup", "a cup", alpha=0.0)
-    assert "Move the slider" not in summary("a cup", "a cup", "a cup")
+@pytest.mark.parametrize(
+    ("imagined", "verdict"),
+    [("a cup", "the same with and without the context."), ("a car", "The context changes the answer.")],
+)
+def test_at_alpha_0_there_are_two_answers_and_the_slider_is_named(imagined: str, verdict: str) -> None:
+    shown = summary("a cup", "", imagined, alpha=0.0)
+    assert (shown.count("<dt>"), "Debiased" in shown) == (2, False)
+    assert verdict in shown
+    assert "move the slider for α" in shown
+    assert "move the slider" not in summary("a cup", "a cup", "a cup")
 
 
 def test_a_summary_says_who_is_right_only_where_that_is_known() -> None:
