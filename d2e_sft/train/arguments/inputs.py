@@ -24,6 +24,7 @@ from d2e_sft.train.checks import check_optimizer, count_steps
 from d2e_sft.train.prepare import wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, encode_rows
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.startup import bars_if_slow
 from d2e_sft.util.terminal import say
 
 _LOADING = {
@@ -146,12 +147,13 @@ def name_of(model: Any) -> str:
 
 @contextmanager
 def bars(*, shown: bool) -> Iterator[None]:
-    """Load or save a model with or without transformers' own progress bars."""
+    """Load or save a model with or without transformers' own progress bars, which are shown only if it takes long."""
     before = logging.is_progress_bar_enabled()
     if not shown:
         logging.disable_progress_bar()
     try:
-        yield
+        with bars_if_slow():
+            yield
     finally:
         if before and not shown:
             logging.enable_progress_bar()
