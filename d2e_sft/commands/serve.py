@@ -55,7 +55,8 @@ def serve(model: str, engine: str, engine_arguments: tuple[str, ...], fmt: Any, 
 
     MODEL is a run folder, a checkpoint, an adapter, a Hub name or builtin:smollm2-135m-instruct. The engine vllm is
     for many requests on GPUs; options after MODEL are passed to it. The engine transformers needs no vLLM and decodes
-    one batch at a time, on a CPU or one GPU. Options of this command come before MODEL.
+    one batch at a time, on a CPU or one GPU. Options of this command come before MODEL. For a run, an example request
+    with the system message of its training is printed at the start.
 
     \b
     Examples:
