@@ -10,6 +10,9 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError, did_you_mean
 
+OF_SCRIPT = "__main__:"  # begins the name of a function of the script that runs
+MOVE_FUNCTION = "move it into a module and name that, as objective=module:function"
+
 
 def refuse_function(what: str, given: Any) -> None:
     """Raise UserError if a function is given in place of its name, `module:function`, which a run can record."""
@@ -45,6 +48,11 @@ def load_function(name: str, role: str) -> Callable[..., Any]:
             "run the command in the folder that holds the module, or install it",
         ) from error
     function = getattr(module, function_name, None)
+    if not callable(function) and name.startswith(OF_SCRIPT):
+        raise UserError(
+            f"{role} {name!r}: the program that runs now has no function {function_name!r}",
+            f"a function of another script: {MOVE_FUNCTION}",
+        )
     if not callable(function):
         is_other = "is not a function" if hasattr(module, function_name) else "does not exist"
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]

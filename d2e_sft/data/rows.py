@@ -17,7 +17,7 @@ from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
 from d2e_sft.data.conversation import Loss
 from d2e_sft.data.hub_rows import fetch_rows, is_hub
 from d2e_sft.data.sample import EventSample, check_row, read_samples, write_samples
-from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.errors import UserError, did_you_mean, shortened
 
 _EXPECTED = "expected `question`, `answer` (or `answers`) and optionally `context`; or `messages`"
 _CHATS = ("messages", "conversations")
@@ -48,6 +48,8 @@ def samples_of(rows: Any, name: str, *, loss: Loss = "last", answered: bool = Tr
         raise UserError(f"{name}: got {got} in a dict, {', '.join(map(str, rows))}; expected a list of rows", remedy)
     if isinstance(rows, Mapping):
         raise UserError(f"{name}: has the splits {', '.join(map(str, rows))}; expected one of them, {name}[...]")
+    if hasattr(rows, "iterrows"):
+        raise UserError(f"{name}: got a DataFrame; expected rows", "use datasets.Dataset.from_pandas(rows)")
     if not isinstance(rows, Iterable) or not hasattr(rows, "__len__"):
         raise UserError(
             f"{name}: got a {type(rows).__name__} without a length; expected a datasets.Dataset, a list of rows, or a "
@@ -152,9 +154,15 @@ def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, wh
     if isinstance(answers, Mapping):  # SQuAD's, {"text": [...], "answer_start": [...]}
         answers = answers.get("text")
     for key, value in (("question", row.get("question")), ("answer", answers)):
-        if value is not None:
-            continue
         empty = next((one for one in _NAMES_OF[key] if one in found), None)
+        texts = value if key == "answer" and isinstance(value, list | tuple) else [value]
+        if value is not None and all(isinstance(text, str) for text in texts):
+            continue
+        if value is not None:
+            column = next((one for one in _NAMES_OF[key] if found.get(one) is not None), key)
+            other = next(text for text in texts if not isinstance(text, str))
+            kind = type(other).__name__
+            raise UserError(f"{where}: `{column}`: got {shortened(other, 60)}, of type {kind}; expected text")
         hint = "; answer_samples takes rows without answers" * (key == "answer")
         if "input_ids" in found:
             raise UserError(
@@ -164,6 +172,8 @@ def _of_question(row: Mapping[str, Any], found: Mapping[str, Any], name: str, wh
             )
         if empty is not None:
             raise UserError(f"{where}: `{empty}` is None; expected text", f"fill it, or leave the row out{hint}")
+        if key == "question" and "chosen" in found:
+            raise UserError(f"{where}: `chosen` is text without a `prompt`", "add the column prompt, what was asked")
         raise UserError(
             f"{where}: no `{key}`; it has {', '.join(map(str, found))}; {_EXPECTED}."
             f"{did_you_mean(key, map(str, found))}",

@@ -48,6 +48,10 @@ def answer_samples(
     expect_of_transformers("tokenizer", tokenizer, "batch_decode")
     if not isinstance(decoding, DecodingConfig):
         raise UserError(f"decoding: got {decoding!r:.60}; expected a DecodingConfig", "give DecodingConfig(alpha=0.5)")
+    if not isinstance(prompt_set, str | PromptSet):
+        raise UserError(f"prompt_set: got {prompt_set!r:.60}; expected a name, or a set of load_prompt_set")
+    if max_length is not None and max_length < 1:
+        raise UserError(f"max_length: got {max_length}; expected at least 1, or None for no limit")
     if hasattr(samples, "__len__") and len(samples) == 0:
         return []
     asked = samples_of(samples, "samples", answered=False)

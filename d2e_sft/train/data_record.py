@@ -195,7 +195,7 @@ def tokens_digest(dataset: Sequence[Mapping[str, Any]]) -> str:
     """SHA-256 over all columns of token ids."""
     digest = hashlib.sha256()
     for name in sorted(dataset[0]):
-        lists = _column(dataset, name)
+        lists = column_of(dataset, name)
         if name == "weight":
             digest.update(b"weight" + lists.to_numpy(zero_copy_only=False).tobytes())
         # Other columns follow from the tokens.
@@ -206,7 +206,7 @@ def tokens_digest(dataset: Sequence[Mapping[str, Any]]) -> str:
     return digest.hexdigest()
 
 
-def _column(rows: Any, name: str) -> Any:
+def column_of(rows: Any, name: str) -> Any:
     """A column of a list of rows, or of a `datasets.Dataset`, whose tokens are not copied into Python's lists."""
     if hasattr(rows, "with_format"):
         return rows.select_columns([name]).with_format("arrow")[:][name]

@@ -139,6 +139,14 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     return lines
 
 
+def warn_without_contexts(recipe: Recipe, samples: Iterable[EventSample], *, remedy: str) -> None:
+    """Warn if the objective subtracts the view without the context, and no training row has a context."""
+    objective = recipe.d2e.objective
+    subtracts = "imagined" in recipe.d2e.views and not is_own(objective)
+    if subtracts and not any(sample.context for sample in samples):
+        warn(f"no training row has a context, so the objective {objective} has nothing to subtract; {remedy}")
+
+
 def _pair_lines(recipe: Recipe, rows: TokenRows) -> list[str]:
     """Say how many rows have a rejected answer and from where, and how the others are trained."""
     if not recipe.d2e.prefers:

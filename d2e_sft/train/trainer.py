@@ -30,6 +30,7 @@ from d2e_sft.train.arguments.folder import prepare_folder
 from d2e_sft.train.arguments.inputs import Refiner, UserInputs, bars, load_inputs, name_of, refined_by_rule
 from d2e_sft.train.arguments.names import check_names, without_unset
 from d2e_sft.train.arguments.record import RecordRun
+from d2e_sft.train.arguments.words import in_pythons_words
 from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
 from d2e_sft.train.checks import loads_whole_steps
 from d2e_sft.train.evaluation.evaluating import EvaluatingTrainer
@@ -77,6 +78,7 @@ class D2ETrainer(EvaluatingTrainer):
     depends_on = cached_property(other_models)  # computed at the first step, before the models can change
     _metrics_start: float | None = None  # seconds of training, evaluations left out
 
+    @in_pythons_words
     def __init__(
         self,
         model: Any = None,
@@ -100,8 +102,7 @@ class D2ETrainer(EvaluatingTrainer):
         if args.ddp_find_unused_parameters is None:
             args.ddp_find_unused_parameters = may_leave_parameters_out(loaded.model)
         evaluated = given.evaluation_strategy(probe_dataset)
-        checkpoints = WholeCheckpoints(self, args.save_total_limit)
-        args.save_total_limit = None
+        checkpoints, args.save_total_limit = WholeCheckpoints(self, args.save_total_limit), None
         super().__init__(
             loaded.model,
             args,
@@ -122,6 +123,7 @@ class D2ETrainer(EvaluatingTrainer):
         self.record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe) if recorded else None
         setup.add_callbacks(self, checkpoints, self.record)
 
+    @in_pythons_words
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Like transformers', in a folder without a run unless it is resumed.
 

@@ -83,6 +83,7 @@ class D2EConfig(_Keys):
         decoding_alpha: the key `eval.alpha`.
         overwrite_output_dir: remove an earlier run in `output_dir` as training begins; otherwise it is refused.
         assistant_only_loss: as in TRL, train on all assistant turns of `messages`; otherwise on the last one.
+        completion_only_loss: TRL's; False is refused, since the loss is on the answer only.
         model_init_kwargs: for a model given by name: `dtype`, `attn_implementation`, `quantization_config`.
 
     Raises:
@@ -100,6 +101,7 @@ class D2EConfig(_Keys):
     ddp_backend: str | None = None
     model_init_kwargs: dict[str, Any] | None = None
     assistant_only_loss: bool = False
+    completion_only_loss: bool | None = None
     overwrite_output_dir: bool = False
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
@@ -220,6 +222,8 @@ class D2EConfig(_Keys):
         for name, reason in _UNSUPPORTED.items():
             if getattr(self, name):
                 raise UserError(f"D2EConfig: {name}={getattr(self, name)} is not supported: {reason}")
+        if self.completion_only_loss is False:
+            raise UserError("D2EConfig: completion_only_loss=False is not supported: the loss is on the answer only")
         if self.use_liger_kernel and not is_liger_kernel_available():
             raise UserError(
                 "train.use_liger_kernel: the package liger-kernel is not installed",

@@ -22,15 +22,6 @@ from d2e_sft.train.states import check_states
 from d2e_sft.util.distributed import decided_by_main
 from d2e_sft.util.errors import UserError
 
-# Words of the command line, and those of a script.
-_WORDS = {
-    "leave --resume out": "leave resume_from_checkpoint out",
-    "--resume": "train(resume_from_checkpoint=True)",
-    "--overwrite": "D2EConfig(overwrite_output_dir=True)",
-    "train.output_dir": "output_dir",
-    "train.save_steps": "save_steps",
-}
-
 
 def prepare_folder(trainer: Any, resume: str | bool | None) -> str | None:
     """Check that a training may start in its folder, or clear it; return the checkpoint to resume from.
@@ -42,13 +33,7 @@ def prepare_folder(trainer: Any, resume: str | bool | None) -> str | None:
         UserError: the folder contains a run that is neither continued nor cleared. Or the checkpoint is damaged, or
             belongs to a run with another recipe or other rows.
     """
-    try:
-        return decided_by_main(trainer.accelerator, lambda: _prepared(trainer, resume))
-    except UserError as error:
-        message, remedy = error.message, error.remedy or ""
-        for theirs, ours in _WORDS.items():
-            message, remedy = message.replace(theirs, ours), remedy.replace(theirs, ours)
-        raise UserError(message, remedy or None) from None
+    return decided_by_main(trainer.accelerator, lambda: _prepared(trainer, resume))
 
 
 def _prepared(trainer: Any, resume: str | bool | None) -> str | None:

@@ -13,19 +13,22 @@ from transformers.utils import logging
 
 from d2e_sft.config.sections import ModelSection
 from d2e_sft.data.conversation import Loss
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import is_row, samples_of
 from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.forward import expect_of_transformers
 from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
 from d2e_sft.objective.own import function_of
 from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.arguments.token_rows import check_token_rows
 from d2e_sft.train.checks import check_optimizer, count_steps
 from d2e_sft.train.prepare import wrapped_in_adapter
 from d2e_sft.train.rows import TokenRows, encode_rows
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import bars_if_slow
-from d2e_sft.util.terminal import say
+from d2e_sft.util.terminal import quietly, say
 
 _LOADING = {
     "dtype": "dtype",
@@ -84,12 +87,9 @@ class UserInputs:
             columns = rows[0]
         d2e = self.args.d2e
         if rows is None or (columns is not None and {"original", "answer"} <= set(columns)):  # tokens
-            if missing := [view for view in d2e.views if view not in (columns or d2e.views)]:
-                raise UserError(
-                    f"{name}: rows of tokens without the column {', '.join(missing)}; the objective {d2e.objective} "
-                    f"needs prompt ids of the views {', '.join(d2e.views)}",
-                    remedy="add them, or give rows with `question`, `answer` and `context`",
-                )
+            if columns is not None:
+                vocabulary = self.loaded.model.config.get_text_config().vocab_size
+                check_token_rows(rows, name, [*columns], d2e, vocabulary)
             return None, rows
         loss: Loss = "all" if self.args.assistant_only_loss else "last"
         samples = samples_of(rows, name, loss=loss)
@@ -103,10 +103,21 @@ class UserInputs:
             )
         unrefined = "refined" in d2e.views and any(sample.refined_context is None for sample in samples)
         if self.refiner is not None and unrefined:
-            samples = self.refiner(samples)
+            samples = self._refined(samples, self.refiner)
         shown = not (self.args.disable_tqdm or self.args.process_index > 0)
         found = encode_rows(samples, self.loaded, self.args, name=name, progress=shown)
         return found, found.dataset
+
+    def _refined(self, samples: list[EventSample], refiner: Refiner) -> list[EventSample]:
+        """Refine, unless a row is too long anyway: then the rows are refused, and long ones take long to refine."""
+        args, config = self.args, self.loaded.model.config
+        long = [sample for sample in samples if args.overlong == "error" and len(sample.context) > args.max_length]
+        wording = load_prompt_set(args.prompt_set, args.form)
+        views = ViewEncoder(self.loaded.tokenizer, wording, ("original",), encoder_decoder=config.is_encoder_decoder)
+        if any(views.encode(sample).longest > args.max_length for sample in long):
+            return [sample.model_copy(update={"refined_context": sample.context}) for sample in samples]
+        with quietly(args.disable_tqdm):
+            return refiner(samples)
 
     def evaluation_strategy(self, probe: Any) -> IntervalStrategy:
         """When to evaluate; by default after each epoch if there is anything to evaluate on.
@@ -190,6 +201,14 @@ def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_con
     expect_of_transformers("model", model, "config")
     if tokenizer is not None:
         expect_of_transformers("processing_class", tokenizer, "batch_decode")
+    if peft_config is not None and not hasattr(peft_config, "peft_type"):
+        kind, example = type(peft_config).__name__, 'LoraConfig(r=8, target_modules="all-linear")'
+        raise UserError(f"peft_config: got a {kind}; expected one of peft", f"give peft_config={example}")
+    if peft_config is not None and hasattr(model, "peft_config"):
+        raise UserError(
+            "peft_config: the model has an adapter already",
+            remedy="give the PeftModel without peft_config, or its base, model.unload()",
+        )
     if peft_config is not None:
         set_seed(args.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
         model = wrapped_in_adapter(model, peft_config, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
@@ -33,7 +34,6 @@ _INSTEAD = {
     "max_seq_length": "use max_length; overlong='truncate_context' cuts the ends of long contexts, never an answer",
     "max_prompt_length": "use max_length, for prompt and answer together",
     "max_completion_length": "use max_length, for prompt and answer together",
-    "completion_only_loss": "leave it out: the loss is on the answer only",
     "dataset_text_field": _TEXT,
     "formatting_func": f"{_TEXT}, as dataset.map(your_function) makes them",
     "dataset_kwargs": _ROWS,
@@ -48,6 +48,8 @@ _INSTEAD = {
     "eos_token": "set it in the tokenizer, and give that as processing_class",
     "pad_token": "set it in the tokenizer, and give that as processing_class",
     "tokenizer": "use processing_class",
+    "model_init": "give the model, or its name, as `model`",
+    "group_by_length": "leave it out: views are packed without padding",
     "quantization_config": "use D2EConfig(model_init_kwargs={'quantization_config': …})",
     "trust_remote_code": "leave it out: code from the Hub is not run; a model that needs it has to be converted",
     "warmup_ratio": "use warmup_steps; below 1 it is a share of all steps",
@@ -67,7 +69,6 @@ _INSTEAD = {
 _PACKING = "use packing='shared_batch' or 'batched', or leave it out: views are packed wherever that is exact"
 # Values of TRL that say what happens here anyway.
 _SAME: dict[str, tuple[Any, ...]] = {
-    "completion_only_loss": (True,),
     "loss_type": ("nll", "chunked_nll"),
     "shuffle_dataset": (True,),
     "precompute_ref_log_probs": (True,),
@@ -93,8 +94,13 @@ def check_names(of: str, given: Mapping[str, Any], known: Iterable[str]) -> None
 
 
 def check_values(args: Any) -> None:
-    """Raise UserError for a value that a recipe refuses, of an argument that transformers does not have."""
-    theirs = {one.name for one in fields(TrainingArguments)} - {"per_device_train_batch_size"}
+    """Raise UserError for a number as text, or a value that a recipe refuses of an argument of our own."""
+    for one in fields(args):
+        value, kinds = getattr(args, one.name, None), set(re.findall(r"\w+", str(one.type)))
+        if isinstance(value, str) and kinds & {"int", "float"} and not kinds & {"str", "dict", "Literal"}:
+            raise UserError(f"D2EConfig: {one.name}: got {value!r}, which is text; expected a number")
+    also = {"per_device_train_batch_size", *(["save_total_limit"] if args.save_total_limit is not None else [])}
+    theirs = {one.name for one in fields(TrainingArguments)} - also
     own = {name: ("train", name) for name in TrainSection.model_fields if name not in theirs} | FROM_OTHER_SECTIONS
     content: dict[str, dict[str, Any]] = {"data": {"train": "rows"}, "train": {"output_dir": "run"}}
     for name, (section, key) in own.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from transformers import EvalPrediction, Trainer
@@ -13,7 +14,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.train.evaluation.answers import Answers
 from d2e_sft.train.evaluation.held_out import HeldOut, HeldOutLoader, check_best_metric
 from d2e_sft.train.samples import choose_samples
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, did_you_mean
 
 
 class EvaluatingTrainer(Trainer):
@@ -87,7 +88,12 @@ class EvaluatingTrainer(Trainer):
     def _loader(self, rows: Any, name: str) -> HeldOutLoader:
         """Rows, the trainer's own for None, or the set with this name."""
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {None: self.eval_dataset}
-        own = None if rows is None or rows is self.eval_dataset else rows
+        own, named = None if rows is None or rows is self.eval_dataset else rows, [one for one in sets if one]
+        unknown = isinstance(own, str) and own not in sets and not Path(own).suffix
+        if unknown or (own is None and sets.get(None) is None):
+            other = f", or the name of a set in eval_dataset: {', '.join(named)}" if named else ""
+            near = did_you_mean(str(own), named) if own else ""
+            raise UserError(f"{name}: got {own!r}; expected rows, or a file of them{other}.{near}")
         if isinstance(own, str | None) and own in sets:
             found, samples = self.held_out.loader(sets[own], self), self.inputs.samples.get(own)
         elif self.d2e.frozen_views or self.d2e.needs_reference:
@@ -112,10 +118,19 @@ class EvaluatingTrainer(Trainer):
         """The values of the user's `compute_metrics`."""
         if self.compute_metrics is None:
             return {}
-        values: Any = self.compute_metrics(EvalPrediction(predictions=answers.texts, label_ids=answers.references))
+        try:
+            values: Any = self.compute_metrics(EvalPrediction(predictions=answers.texts, label_ids=answers.references))
+        except AttributeError as error:
+            if not str(error).startswith("'list' object has no attribute"):
+                raise
+            raise UserError(
+                f"compute_metrics: {error}; it gets answers as texts, and the accepted answers of each row",
+                "compare predictions[i], a text, with label_ids[i], a list of texts; there are no logits",
+            ) from error
         if not isinstance(values, Mapping):
             raise UserError(f"compute_metrics: returned a {type(values).__name__}; expected a dict, name → value")
         found: dict[str, Any] = denumpify_detensorize(dict(values))
+        self.held_out.own.update(found)
         return found
 
 

@@ -54,12 +54,14 @@ class HeldOut:
         measures: Further values, computed at each evaluation of the trainer's own rows.
         seconds, cpu_seconds: Time of all finished evaluations, by the clock and by CPU time of this process.
         began: Start of the evaluation under way, by the same two clocks.
+        own: Names of the values of the user's `compute_metrics`.
         decoded: The texts of the evaluation under way, by the sample's `id()` and how it was decoded.
     """
 
     def __init__(self, d2e: D2ESection, term_weights: Mapping[str, float], device: torch.device) -> None:
         self.measures: list[Measure] = []
         self.seconds = self.cpu_seconds = 0.0
+        self.own = set[str]()
         self.began: tuple[float, float] | None = None
         self.decoded: dict[tuple[int, DecodingConfig], str] = {}
         self._new_metrics = partial(ObjectiveMetrics, d2e, term_weights, device)
@@ -67,9 +69,7 @@ class HeldOut:
         self._own_batches = 0
 
     def loader(self, rows: Any, trainer: Any) -> HeldOutLoader:
-        """This process's share of the rows, in order; ValueError if there are no `rows`."""
-        if rows is None:
-            raise ValueError("evaluate() needs held-out rows: pass eval_dataset, here or to the trainer")
+        """This process's share of the rows, in order."""
         args, accelerator = trainer.args, trainer.accelerator
         batches = ProcessBatches(len(rows), args.eval_batch_size, accelerator.process_index, accelerator.num_processes)
         # Its own generator: without one an iteration draws from the global one, as dropout does.

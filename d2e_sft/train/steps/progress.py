@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from transformers.trainer_callback import ProgressCallback
@@ -21,14 +21,15 @@ class LossLines(ProgressCallback):
 
     `accuracy` is the share of answer tokens that are the likeliest ones as the model is decoded, `preferred` the share
     of pairs whose gold answer has the higher reward. `kl_rows` is the share of rows whose refined view differs from
-    the original.
+    the original. An evaluation also shows values of the user's own, whose names are `own`.
     """
 
     training_bar: Any
     prediction_bar: Any
 
-    def __init__(self) -> None:
+    def __init__(self, own: Collection[str] = ()) -> None:
         super().__init__()
+        self.own = own
         self._columns: list[str] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -71,7 +72,10 @@ class LossLines(ProgressCallback):
             ]
         if "eval_loss" in logs:
             values = {name.removeprefix("eval_"): value for name, value in logs.items()}
-            told = ", ".join(f"{name} {value}" for name, value in _cells(values).items() if value)
+            cells = _cells(values)
+            own = {name.removeprefix("eval_") for name in self.own}
+            cells |= {name: f"{values[name]:.4g}" for name in sorted(own - {*cells}) if _is_number(values.get(name))}
+            told = ", ".join(f"{name} {value}" for name, value in cells.items() if value)
             return [f"step {step:,}, held out: {told}", *probed]
         if "loss" not in logs:
             return probed
@@ -81,6 +85,10 @@ class LossLines(ProgressCallback):
             self._columns = list(cells)
             lines.insert(0, "".join(name.rjust(_WIDTH + 2) for name in cells)[_WIDTH - 4 :])
         return lines
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _cells(logs: Mapping[str, Any]) -> dict[str, str]:

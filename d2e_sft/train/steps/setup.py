@@ -132,7 +132,7 @@ def add_callbacks(trainer: Any, checkpoints: WholeCheckpoints, record: RecordRun
         trainer.add_callback(callback)
     if any(type(callback) is ProgressCallback for callback in trainer.callback_handler.callbacks):
         trainer.remove_callback(ProgressCallback)
-        trainer.add_callback(LossLines)
+        trainer.add_callback(LossLines(trainer.held_out.own))
     if trainer.args.quiet:
         trainer.remove_callback(PrinterCallback)
     if trainer.args.early_stopping_patience is not None:

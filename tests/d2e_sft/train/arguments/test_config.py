@@ -12,8 +12,8 @@ from accelerate.parallelism_config import ParallelismConfig
 from transformers import HfArgumentParser, TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection, Recipe, TrainSection
+from d2e_sft.train.arguments.as_recipe import to_recipe
 from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.arguments.record import to_recipe
 from d2e_sft.util.errors import UserError
 
 
@@ -89,18 +89,6 @@ def test_precision_is_that_of_the_arguments_and_of_no_others(
 def test_a_value_of_an_own_argument_that_a_recipe_refuses_is_refused(name: str, value: Any, said: str) -> None:
     with pytest.raises(UserError, match=f"D2EConfig: {said}"):
         D2EConfig("run", **{name: value})
-
-
-def test_only_what_was_changed_of_transformers_arguments_is_named() -> None:
-    args = D2EConfig.of(TrainingArguments("run", adam_beta1=0.8, use_cpu=True))
-    assert to_recipe(args, {"name": "m"}, {"train": "rows.parquet"})[1] == ["adam_beta1"]
-
-
-def test_what_a_recipe_cannot_say_is_named() -> None:
-    args = D2EConfig("run", adam_beta1=0.8, lr_scheduler_type="polynomial", max_steps=2)
-    again, unsaid = to_recipe(args, {"name": "m"}, {"train": "rows.parquet"})
-    assert unsaid == ["adam_beta1", "train.lr_scheduler_type"]
-    assert again.train.max_steps == 2
 
 
 @pytest.mark.parametrize(("batch", "expected"), [(4, (4, 1)), (12, (6, 2)), (16, (8, 2))])

@@ -39,8 +39,8 @@ def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: P
         "with D2EConfig(overwrite_output_dir=True), or choose another output_dir"
     )
     refusals: list[tuple[dict[str, Any], str]] = [
-        ({"objective": "sft"}, "d2e.objective: 'd2e' → 'sft'"),
-        ({"rank": 8}, "model.lora.r: 4 → 8"),
+        ({"objective": "sft"}, "\n  objective: 'd2e' → 'sft'"),
+        ({"rank": 8}, "peft_config.r: 4 → 8"),
         ({"rows": ROWS[:5]}, "train_rows.parquet (6 rows, SHA-256"),
     ]
     for changes, told in refusals:
@@ -74,9 +74,10 @@ def test_rows_that_are_tokens_leave_a_recipe_and_are_compared_too(
     assert (recipe.d2e.alpha, recipe.train.max_steps, recipe.model.name) == (0.3, 2, "LlamaForCausalLM")
     with pytest.raises(UserError, match=r"already contains a run"):
         trainer().train()
-    longer = [{**tokens[0], "answer": [*tokens[0]["answer"], 7]}, *tokens[1:]]
+    added = {"answer": [*tokens[0]["answer"], 7], "content": [*tokens[0]["content"], True]}
+    longer = [{**tokens[0], **added}, *tokens[1:]]
     refusals: list[tuple[dict[str, Any], str]] = [
-        ({"alpha": 0.9}, "d2e.alpha: 0.3 → 0.9"),
+        ({"alpha": 0.9}, "\n  alpha: 0.3 → 0.9"),
         ({"alpha": 0.3, "rows": tokens[:5]}, "was started with other tokens\n  samples: 6 → 5"),
         ({"alpha": 0.3, "rows": longer}, "tokens, SHA-256"),
     ]

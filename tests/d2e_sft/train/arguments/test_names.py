@@ -55,7 +55,7 @@ def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: 
     ("name", "value", "told"),
     [
         ("packing", True, "SFTConfig: packing=True of TRL is not supported\n  remedy: use packing='shared_batch'"),
-        ("completion_only_loss", False, "remedy: leave it out: the loss is on the answer only"),
+        ("completion_only_loss", False, "the loss is on the answer only"),
         ("dataset_text_field", "body", "remedy: a text has no context that a view can leave out"),
         ("padding_free", True, "micro_batch_tokens=N"),
         ("loss_type", "dft", "the objective defines the loss"),
@@ -76,7 +76,7 @@ def test_another_argument_of_trl_is_refused_if_it_was_changed(
     [
         (D2EConfig, "max_seq_length", 512, "D2EConfig: max_seq_length=512 is not supported\n  remedy: use max_length"),
         (D2EConfig, "packing", True, "D2EConfig: packing=True of TRL is not supported"),
-        (D2EConfig, "completion_only_loss", True, "remedy: leave it out"),
+        (D2EConfig, "completion_only_loss", False, "the loss is on the answer only"),
         (D2EConfig, "beta", 0.1, "objective='prefer' with prefer_beta"),
         (D2EConfig, "rpo_alpha", 0.1, "objective='prefer' with sft_weight"),
         (D2EConfig, "warmup_ratio", 0.1, "remedy: use warmup_steps; below 1 it is a share"),
