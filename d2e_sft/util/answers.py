@@ -1,4 +1,4 @@
-"""SQuAD's answer metrics: exact match and token-level F1 of normalised text."""
+"""What a question asks for, and SQuAD's answer metrics: exact match and token-level F1 of normalised text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import string
 from collections import Counter
 from collections.abc import Iterable
 
+WORD = re.compile(r"[^\W_]+")
+_ASKING = "who whom whose where when which what how why"
+_VERBS = "is are was were be been do does did has have had will would can could shall should may might must"
+QUESTION_WORDS = frozenset(_ASKING.split())
+CLAUSE_VERBS = frozenset(_VERBS.split())  # one of these makes a phrase a clause
+_MAY = re.compile(r"\bMay\b")  # the month
+_COUNTED = ("many", "much", "long", "old", "far")
+_PASTS = ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SIGNS = re.compile(r"[-+−]?\d(?:[\d.,:/]*\d)?|[+#%$€£<>=*/]")  # numbers as they are written, and signs with a meaning
@@ -44,3 +52,45 @@ def token_f1(prediction: str, golds: Iterable[str]) -> float:
         # 2PR/(P+R) with P = shared/|tokens| and R = shared/|gold|
         best = max(best, 2 * shared / (len(tokens) + len(gold)) if tokens and gold else float(tokens == gold))
     return best
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without punctuation."""
+    return WORD.findall(text.casefold())
+
+
+def asked_for(question: str) -> str:
+    """Return what a question asks for: `who`, `where`, `when`, `how long`, or the noun of `which club`.
+
+    A question without a kind (`What will happen if …?`) is a kind of its own: only the same question with other names
+    and numbers asks for the same.
+    """
+    asked = words(_MAY.sub("", _asking_part(question)))
+    at = next((number for number, word in enumerate(asked) if word in QUESTION_WORDS), None)
+    word = "" if at is None else asked[at]
+    if word in ("who", "whom", "whose", "where", "when"):
+        return "who" if word == "whom" else word
+    rest = asked[at + 1 : at + 7] if at is not None else []
+    noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in CLAUSE_VERBS), None)
+    if word == "how" and rest and rest[0] in _COUNTED:
+        return " ".join(dict.fromkeys(["how", rest[0], noun or rest[-1]]))
+    if word in ("what", "which") and rest and rest[0] not in CLAUSE_VERBS:
+        # Without an auxiliary, the next word may be the verb: `What caused …?`
+        like_verb = rest[0].endswith(("s", "ed")) or rest[0] in _PASTS
+        if noun or not like_verb:
+            return noun or rest[0]
+    masked = ["_" if is_capitalised(part) else part.casefold() for part in question.split()]
+    return re.sub(r"\d+", "9", " ".join(masked))
+
+
+def is_capitalised(part: str) -> bool:
+    """Return whether the first letter or digit is a capital or a digit."""
+    first = next((letter for letter in part if letter.isalnum()), "")
+    return first.isupper() or first.isdigit()
+
+
+def _asking_part(question: str) -> str:
+    """The part of `If …, who would …?` after the comma: the condition may have a `who` of its own."""
+    parts = question.split(",")
+    asking = [part for part in parts if not QUESTION_WORDS.isdisjoint(words(part))]
+    return question if words(question)[:1] != ["if"] or not asking else asking[-1]

@@ -17,13 +17,12 @@ import yaml
 
 from d2e_sft.data.built import SWAPPED, taggers
 from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, EventSample
+from d2e_sft.util.answers import asked_for
 from data_builders.dataset.manifest import describe_refinement
 from data_builders.quality.context_free import ContextFree, question_alone
 from data_builders.quality.stats import Lengths
 from data_builders.sources.filters import has_answer
 from data_builders.swap.swap import Swaps, swap_samples
-from data_builders.text.stems import words
-from data_builders.text.word_lists import words_of
 
 _ADVICE = Path(__file__).with_name("advice.yaml")
 _TAGGED = ("aligned", "conflict", "unknown")
@@ -45,7 +44,7 @@ class Group:
 
     Attributes:
         alone: What a classifier of the question alone gets right.
-        kinds: Question word → the same of its rows, if there are 20 or more; empty for nli and for a single word.
+        kinds: What questions ask for → the same of its rows, if there are 20 or more; empty for nli and a single kind.
         habits: The rows that a model answered without the context; None if no model did.
         swaps: How many rows can be swapped, and why others cannot.
     """
@@ -87,9 +86,9 @@ class Group:
         """Rows whose refined context differs from the context."""
         return self.refined - (self.refinement["rows_refined_unchanged"] or 0)
 
-    def guessed_of(self, word: str) -> float:
-        """The share of right guesses of a question word's rows, by the classifier or the most frequent answer."""
-        alone = self.kinds[word]
+    def guessed_of(self, kind: str) -> float:
+        """The share of right guesses of a kind of question, by the classifier or the most frequent answer."""
+        alone = self.kinds[kind]
         common = alone.majority_share if self.format in ("qa", "chat") else 0.0  # of options, it is that of chance
         return max(common, alone.accuracy or 0.0)
 
@@ -149,11 +148,11 @@ class Diagnosis:
 
     @property
     def _kinds(self) -> dict[str, float]:
-        """Questions in words → the share that is guessed, for question words with enough rows."""
+        """Questions in words → the share that is guessed, for kinds of question with enough rows."""
         return {
-            f"the {alone.n:,} questions with {word!r} of {group.dataset}": group.guessed_of(word)
+            f"the {alone.n:,} questions of {group.dataset} that ask for {kind!r}": group.guessed_of(kind)
             for group in self.groups
-            for word, alone in group.kinds.items()
+            for kind, alone in group.kinds.items()
         }
 
     def advice(self, places: Mapping[str, str]) -> Advice:
@@ -179,7 +178,7 @@ class Diagnosis:
                     "format": group.format,
                     "rows": group.rows,
                     "question_alone": asdict(group.alone),
-                    "by_question_word": {word: asdict(alone) for word, alone in group.kinds.items()},
+                    "by_kind_of_question": {kind: asdict(alone) for kind, alone in group.kinds.items()},
                     "closed_book": None if group.habits is None else {"rows": len(group.habits), **group.by_subset},
                     "answers_in_context": group.found,
                     "swap": group.swaps.describe(),
@@ -219,19 +218,16 @@ def diagnose(
             chance = random.Random(f"{seed}/{dataset}/diagnosis")
             swaps = swap_samples(own, 1.0, chance, more=own if is_own else None)[1]
             alone, refinement = question_alone(own, seed), describe_refinement(own)
-            groups.append(
-                Group(dataset, fmt, own, alone, _by_question_word(own, seed), asked or None, swaps, refinement)
-            )
+            groups.append(Group(dataset, fmt, own, alone, _by_kind(own, seed), asked or None, swaps, refinement))
     return groups
 
 
-def _by_question_word(samples: Sequence[EventSample], seed: int) -> dict[str, ContextFree]:
+def _by_kind(samples: Sequence[EventSample], seed: int) -> dict[str, ContextFree]:
     parts: dict[str, list[EventSample]] = {}
     for sample in samples if samples[0].format != "nli" else ():
-        asked = (word for word in words(sample.question) if word in words_of("question_words"))
-        parts.setdefault(next(asked, "no question word"), []).append(sample)
-    enough = {word: own for word, own in parts.items() if len(own) >= ENOUGH_ROWS}
-    return {word: question_alone(own, seed) for word, own in enough.items()} if len(parts) > 1 else {}
+        parts.setdefault(asked_for(sample.question), []).append(sample)
+    enough = {kind: own for kind, own in parts.items() if len(own) >= ENOUGH_ROWS}
+    return {kind: question_alone(own, seed) for kind, own in enough.items()} if len(parts) > 1 else {}
 
 
 def is_swapped(sample: EventSample) -> bool:

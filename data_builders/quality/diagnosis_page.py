@@ -42,13 +42,14 @@ def _guessed(found: Diagnosis) -> Table:
             n, counts = len(group.habits), group.by_subset
             own = [n, *(percent(counts[name] / n) for name in ("right", "aligned", "conflict", "unknown"))]
         lines.append([*group.name, group.rows, percent(group.alone.majority_share), _accuracy(group.alone), *own])
-        for word, alone in group.kinds.items():
+        for kind, alone in group.kinds.items():
             shares = percent(alone.majority_share), _accuracy(alone)
-            lines.append([group.dataset, f"{group.format}, {word}", alone.n, *shares, *[None] * 5])
+            lines.append([group.dataset, f"{group.format}, {kind}", alone.n, *shares, *[None] * 5])
     caption = (
         "Percent of the answers. Most frequent: the most frequent label or answer, or chance among options. Question "
         "alone: a classifier of the question, on rows that it was not trained on; of free text, the answer to the "
-        "most similar question. Question words with 20 rows or more have lines of their own. "
+        "most similar question. What 20 questions or more ask for (where, the club of `which club`) has a line of its "
+        "own. "
     )
     caption += (
         f"Asked: rows that {models} answered without the context. It is right, and it is sure and right (aligned), "

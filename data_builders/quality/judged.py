@@ -16,7 +16,8 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import closing_value, load_templates
-from data_builders.text.stems import stem, words
+from d2e_sft.util.answers import words
+from data_builders.text.stems import stem
 
 _templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"), "quality")
 

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import words
 from data_builders.quality.near_duplicates import Words
-from data_builders.text.stems import words
 
 Key = Literal["id", "context", "question"]
 LEAST_WORDS = 5

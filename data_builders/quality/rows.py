@@ -11,10 +11,10 @@ from pathlib import Path
 from d2e_sft.config.objectives import VIEWS
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import WORD, words
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import render_page
-from data_builders.text.stems import WORD, words
 
 
 def draw(samples: Sequence[EventSample], rows: int, seed: int) -> list[EventSample]:

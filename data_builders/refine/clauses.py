@@ -19,10 +19,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import words
 from data_builders.refine.needed import answers_with_a_label, query_of, spans_of, texts_of
 from data_builders.refine.scorers import Scorer
 from data_builders.text.spans import Span, keep_spans, split_spans, with_needed
-from data_builders.text.stems import stems, words
+from data_builders.text.stems import stems
 from data_builders.text.verbs import begins_with_verb, predicate_place
 from data_builders.text.word_lists import words_of
 

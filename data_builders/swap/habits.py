@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Subset
-from d2e_sft.util.answers import contains, exact_match, normalise
-from data_builders.swap.kinds import asked_for, without_names
+from d2e_sft.util.answers import asked_for, contains, exact_match, normalise
+from data_builders.swap.kinds import without_names
 
 _Question = tuple[str, ...]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from data_builders.text.stems import STOP_WORDS, words
+from d2e_sft.util.answers import CLAUSE_VERBS, asked_for, is_capitalised, words
+from data_builders.text.stems import STOP_WORDS
 from data_builders.text.word_lists import words_of
 
 YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
@@ -19,9 +20,6 @@ _MONTH = (
 )
 _DATE = re.compile(rf"\b{_MONTH}\b(?=.*\d)|\b\d+\D+{_MONTH}\b")
 _NUMBER = re.compile(r"\W?\d\S*(?: \S+){0,2}")  # with its unit
-_MAY = re.compile(r"\bMay\b")  # the month
-_COUNTED = ("many", "much", "long", "old", "far")
-_PASTS = ("led", "made", "kept", "gave", "took", "came", "drove", "brought")
 _MOST_CONTENT_WORDS = {"name": 6, "phrase": 3}
 
 Kind = tuple[str, ...]
@@ -65,7 +63,7 @@ def is_entity(answer: str) -> bool:
 
 def is_clause(answer: str) -> bool:
     """Return whether a verb makes the answer a clause."""
-    return not words_of("clause_verbs").isdisjoint(words(answer))
+    return not CLAUSE_VERBS.isdisjoint(words(answer))
 
 
 def shape_of(answer: str) -> str:
@@ -76,7 +74,7 @@ def shape_of(answer: str) -> str:
         return "date"
     if _NUMBER.fullmatch(answer) or answer.casefold() in words_of("number_words"):
         return "number"
-    return "name" if all(map(_is_capitalised, _content(answer))) else "phrase"
+    return "name" if all(map(is_capitalised, _content(answer))) else "phrase"
 
 
 def plain(text: str) -> str:
@@ -112,51 +110,15 @@ def _kind_of_words(answer: str, shape: str, question: str, seen: str) -> Kind | 
 
 
 def _letter_case(part: str) -> str:
-    return "A" if _is_capitalised(part) else "_"
+    return "A" if is_capitalised(part) else "_"
 
 
 def _flag(name: str, holds: object) -> str:
     return name if holds else ""
 
 
-def asked_for(question: str) -> str:
-    """Return what a question asks for: `who`, `where`, `when`, or the noun of `which club`, `how many people`.
-
-    A question without a kind (`What will happen if …?`) is a kind of its own: only the same question with other names
-    and numbers asks for the same.
-    """
-    asked = words(_MAY.sub("", _asking_part(question)))
-    at = next((number for number, word in enumerate(asked) if word in words_of("question_words")), None)
-    word = "" if at is None else asked[at]
-    if word in ("who", "whom", "whose", "where", "when"):
-        return "who" if word == "whom" else word
-    rest = asked[at + 1 : at + 7] if at is not None else []
-    noun = next((rest[i - 1] for i in range(1, len(rest)) if rest[i] in words_of("clause_verbs")), None)
-    if word == "how" and rest and rest[0] in _COUNTED:
-        return f"how {rest[0]} {noun or rest[-1]}"
-    if word in ("what", "which") and rest and rest[0] not in words_of("clause_verbs"):
-        # Without an auxiliary, the next word may be the verb: `What caused …?`
-        like_verb = rest[0].endswith(("s", "ed")) or rest[0] in _PASTS
-        if noun or not like_verb:
-            return noun or rest[0]
-    masked = ["_" if _is_capitalised(part) else part.casefold() for part in question.split()]
-    return re.sub(r"\d+", "9", " ".join(masked))
-
-
 def without_names(question: str) -> str:
     """Return the question with `_` for names and numbers: `How old is the _` for `How old is the Grand Hotel?`."""
     content = set(_content(question))
-    masked = ("_" if part in content and _is_capitalised(part) else part.casefold() for part in question.split())
+    masked = ("_" if part in content and is_capitalised(part) else part.casefold() for part in question.split())
     return re.sub(r"_(?: _)+", "_", " ".join(masked))
-
-
-def _asking_part(question: str) -> str:
-    """The part of `If …, who would …?` after the comma: the condition may have a `who` of its own."""
-    parts = question.split(",")
-    asking = [part for part in parts if not words_of("question_words").isdisjoint(words(part))]
-    return question if words(question)[:1] != ["if"] or not asking else asking[-1]
-
-
-def _is_capitalised(part: str) -> bool:
-    first = next((letter for letter in part if letter.isalnum()), "")
-    return first.isupper() or first.isdigit()

@@ -9,10 +9,11 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import pairwise
 
+from d2e_sft.util.answers import WORD, words
 from data_builders.swap.entities import DEMONYMS, NATIONS, TITLES, TYPES
 from data_builders.swap.kinds import shape_of
 from data_builders.text.mentions import is_derived, mentions, neighbours
-from data_builders.text.stems import STOP_WORDS, WORD, words
+from data_builders.text.stems import STOP_WORDS
 from data_builders.text.word_lists import words_of
 
 # Words before the head of a phrase that was named before: `the barn`.

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import asked_for
 from data_builders.swap.entities import others_of_type, type_of
 from data_builders.swap.forms import Seen, same_form
-from data_builders.swap.kinds import Kind, asked_for, is_clause, kind_of, shape_of, wider
+from data_builders.swap.kinds import Kind, is_clause, kind_of, shape_of, wider
 from data_builders.swap.numbers import other_numbers
 from data_builders.swap.options import CHOICES, Pool, SwapOptions
 from data_builders.swap.revise import is_modifier, texts_of

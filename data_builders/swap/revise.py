@@ -6,7 +6,7 @@ from enum import Enum
 
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import EventSample
-from d2e_sft.util.answers import normalise
+from d2e_sft.util.answers import WORD, normalise, words
 from data_builders.swap.entities import NATIONS, TITLES
 from data_builders.swap.kinds import YEAR, is_entity, shape_of
 from data_builders.swap.numbers import number_forms
@@ -24,7 +24,7 @@ from data_builders.text.mentions import (
     stands_alone,
     without,
 )
-from data_builders.text.stems import STOP_WORDS, WORD, words
+from data_builders.text.stems import STOP_WORDS
 from data_builders.text.word_lists import words_of
 
 _MOST_YEARS_BETWEEN, _MOST_WORDS_MORE = 10, 2

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
-from data_builders.text.stems import STOP_WORDS, WORD, stem
+from d2e_sft.util.answers import WORD
+from data_builders.text.stems import STOP_WORDS, stem
 
 _GONE = " \x00 "
 _LAST_WORD, _NEXT_WORD = re.compile(r"([^\W_]+)[ -]$"), re.compile(r"[ -]([^\W_]+)")

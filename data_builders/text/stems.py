@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
+from d2e_sft.util.answers import words
 from data_builders.text.word_lists import word_text, words_of
 
-WORD = re.compile(r"[^\W_]+")
 # Form of an irregular verb → its first form.
 _VERBS = word_text("irregular_verbs").split(",")
 _IRREGULAR = {form: forms.split()[0] for forms in _VERBS for form in forms.split()[1:]}
 STOP_WORDS = words_of("stop_words", "question_stems")
-
-
-def words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without punctuation."""
-    return WORD.findall(text.casefold())
 
 
 def stems(text: str) -> set[str]:

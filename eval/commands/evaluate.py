@@ -26,6 +26,7 @@ from eval.score.scoring import NORMALISATIONS
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
 if TYPE_CHECKING:
+    from d2e_sft.util.table import Table
     from eval.score.scores import RunScores
 
 
@@ -198,11 +199,19 @@ def _evaluate_system(
         click.echo(f"scores, tables and predictions: {folder}")
 
 
-def _show(scores: RunScores, run: Path, options: dict[str, Any]) -> None:
-    from eval.compare.subset_tables import subset_tables
+def _tables(scores: RunScores, run: Path, *, without_context: bool) -> list[Table]:
+    from eval.compare.compare import compare_kinds
+    from eval.compare.runs import load_runs
+    from eval.compare.subset_tables import kind_tables, subset_tables
     from eval.compare.tables import score_tables
 
-    tables = score_tables(scores) + subset_tables(scores)
+    kinds = scores.bench.suite is None and not without_context
+    by_kind = kind_tables(compare_kinds(load_runs([run], scores.bench.name))) if kinds else []
+    return [*score_tables(scores), *subset_tables(scores), *by_kind]
+
+
+def _show(scores: RunScores, run: Path, options: dict[str, Any]) -> None:
+    tables = _tables(scores, run, without_context=options["without_context"])
     click.echo("\n\n".join(table.terminal() for table in tables) + "\n")
     folder = run / "eval" / scores.bench.name
     if scores.overall.acc is not None and scores.overall.acc_norm is not None:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from d2e_sft.util.progress import Progress
 from eval.compare.context_use import ContextUse, context_use, without_context
 from eval.compare.faithfulness import Faithfulness, compare_faithfulness
-from eval.compare.paired import corrected
+from eval.compare.paired import ComparedRun, changes_to_first, corrected, paired_change
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_comparison import SmallSubset, SubsetComparison, compare_subsets, small_subsets
 from eval.score.extract import Mode
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of
 from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average
-from eval.score.subsets import AVERAGE
+from eval.score.subsets import AVERAGE, by_kind
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,19 @@ class Row:
 
 
 @dataclass(frozen=True)
+class KindOfQuestion:
+    """All runs on the questions that ask for the same; their `accuracy`, and that on `conflict` rows if there are any.
+
+    `conflict` is the number of these rows.
+    """
+
+    kind: str
+    n: int
+    conflict: int
+    runs: tuple[ComparedRun, ...]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Runs on one benchmark.
 
@@ -76,6 +90,7 @@ class Comparison:
         subsets: None if no subset has enough rows.
         small_subsets: subsets with too few rows to compare.
         faithfulness: about free answers to contexts, by dataset.
+        kinds: free answers by what the questions ask for.
     """
 
     bench: str
@@ -84,6 +99,7 @@ class Comparison:
     subsets: SubsetComparison | None = None
     small_subsets: tuple[SmallSubset, ...] = ()
     faithfulness: tuple[Faithfulness, ...] = ()
+    kinds: tuple[KindOfQuestion, ...] = ()
 
     @property
     def overall(self) -> Row:
@@ -106,7 +122,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists, with scores as fractions."""
         content = asdict(replace(self, subsets=None))
-        for name in ("subsets", "small_subsets", "faithfulness"):
+        for name in ("subsets", "small_subsets", "faithfulness", "kinds"):
             if not content[name]:
                 del content[name]
         return content if self.subsets is None else {**content, "subsets": self.subsets.to_json()}
@@ -132,6 +148,37 @@ def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
         compare_subsets(runs, seed=seed),
         small_subsets(runs),
         compare_faithfulness(runs, seed=seed),
+        compare_kinds(runs, seed=seed),
+    )
+
+
+def compare_kinds(runs: Sequence[ScoredRun], *, seed: int = 0) -> tuple[KindOfQuestion, ...]:
+    """Compare runs by what the questions ask for, see `by_kind`; empty for suites.
+
+    P-values are corrected for all kinds, runs and measures together.
+    """
+    is_suite = runs[0].scores.bench.suite is not None
+    kinds = {} if is_suite else by_kind([*runs[0].predictions.values()])
+    parts = {f"accuracy {kind}": own for kind, own in kinds.items()}
+    conflict = {kind: [one for one in own if one.subset == "conflict"] for kind, own in kinds.items()}
+    parts |= {f"conflict {kind}": own for kind, own in conflict.items() if own}
+    keys = {part: [(one.dataset, one.id) for one in own] for part, own in parts.items()}
+    right = [
+        {part: [{key: float(run.predictions[key].right) for key in own}] for part, own in keys.items()} for run in runs
+    ]
+    scores = [{part: bootstrap_average([[*own.values()]], seed=seed) for part, [own] in one.items()} for one in right]
+    changes = changes_to_first(right, partial(paired_change, seed=seed))
+
+    def compared(place: int, kind: str) -> ComparedRun:
+        names = {name: f"{name} {kind}" for name in ("accuracy", "conflict")}
+        score = {name: scores[place][part] for name, part in names.items() if part in keys}
+        return ComparedRun(
+            runs[place].label, score, {name: changes[place][names[name]] for name in score if changes[place]}
+        )
+
+    return tuple(
+        KindOfQuestion(kind, len(own), len(conflict[kind]), tuple(compared(place, kind) for place in range(len(runs))))
+        for kind, own in kinds.items()
     )
 
 

@@ -34,6 +34,11 @@ def points(difference: Difference | None, *, star: bool = True) -> str:
     return f"{100 * difference.mean:+z.1f}" + ("" if math.isinf(low) else f" [{low:+z.1f}, {high:+z.1f}]{mark}")
 
 
+def star(change: Difference | None) -> str:
+    """The mark of a significant difference."""
+    return " *" if change is not None and change.significant else ""
+
+
 def short_p(value: float) -> str:
     """A p-value with three decimals."""
     return "<0.001" if value < 0.001 else f"{value:.3f}"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS, Subset
 from d2e_sft.util.table import NONE, Table, percent
-from eval.compare.figures import corrected_p, mean_of, p_value, points, with_interval
+from eval.compare.compare import KindOfQuestion
+from eval.compare.figures import corrected_p, mean_of, p_value, points, star, with_interval
 from eval.compare.subset_comparison import DatasetComparison, RunSubsets, SmallSubset, SubsetComparison
 from eval.score.scores import Scores
 from eval.score.statistics import Difference
@@ -19,6 +20,10 @@ _ANSWERS = (
 _OWN_HABIT = (
     "Does the model have the habit? How often its answer to conflict rows without the context is the habit, the "
     "number of these rows, and its accuracy on them with the context"
+)
+_KINDS = (
+    "By what the questions ask for, such as company for “which company …?”: accuracy (exact match) in percent with "
+    "95 % intervals"
 )
 
 
@@ -105,6 +110,24 @@ def change_table(comparison: SubsetComparison, p: Callable[[Difference | None], 
         "where that is below 0.05"
     )
     return _table(comparison.datasets, caption, [title for name in names for title in (f"Δ {name}", "p")], cells)
+
+
+def kind_tables(kinds: Sequence[KindOfQuestion]) -> list[Table]:
+    """Each run's accuracy by what the questions ask for, on all rows and on conflict rows; empty without kinds."""
+    measures = ["accuracy", *["conflict"] * any(one.conflict for one in kinds)]
+    lines = [
+        (
+            f"{one.kind} ({one.n:,}{f', {one.conflict:,} conflict' * bool(one.conflict)})",
+            [run.label, *(with_interval(run.scores.get(name)) + star(run.changes.get(name)) for name in measures)],
+        )
+        for one in kinds
+        for run in one.runs
+    ]
+    if not lines:
+        return []
+    first, *others = kinds[0].runs
+    caption = _KINDS + f"; * differs from {first.label} (corrected p below 0.05)" * bool(others)
+    return [Table.in_blocks("question asks for", ["run", *measures], lines, caption)]
 
 
 def _names(comparison: SubsetComparison) -> list[Subset]:

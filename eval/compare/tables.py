@@ -20,12 +20,12 @@ from eval.compare.figures import (
     points,
     share_bar,
     shares_in_percent,
+    star,
     with_interval,
 )
 from eval.score.extract import Mode
 from eval.score.faithfulness import MEASURES
 from eval.score.scores import GroupScores, Scores
-from eval.score.statistics import Difference
 
 _LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
 _EVENTS = "ESTER's own scores: all events of an answer are asked for, separated by ';'"
@@ -190,7 +190,7 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
         for row in (row for row in comparison.faithfulness if row.has(measures)):
             lacking = f", {row.lacking:,} lack the answer" * bool(row.lacking and known is WORDS)
             for place, run in enumerate(row.runs):
-                scores = [with_interval(run.scores.get(name)) + _star(run.changes.get(name)) for name in measures]
+                scores = [with_interval(run.scores.get(name)) + star(run.changes.get(name)) for name in measures]
                 block = f"{row.dataset} ({row.n:,}{lacking})"
                 lines.append((block, [run.label, *scores]))
                 changes = [run.changes.get(name) for name in measures]
@@ -204,10 +204,6 @@ def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: b
         )
         tables += [table for table in found if len(table.frame)]
     return tables
-
-
-def _star(change: Difference | None) -> str:
-    return " *" if change is not None and change.significant else ""
 
 
 def _by_run(

@@ -9,7 +9,7 @@ from d2e_sft.util.terminal import folded
 from eval.compare.compare import Comparison
 from eval.compare.figures import points, verdict_line
 from eval.compare.subset_comparison import COMPARED, MARGIN, MORE, SubsetComparison
-from eval.compare.subset_tables import small_note, subset_comparison_tables
+from eval.compare.subset_tables import kind_tables, small_note, subset_comparison_tables
 from eval.compare.tables import comparison_tables, faithfulness_tables
 from eval.score.subsets import AVERAGE
 
@@ -33,6 +33,7 @@ def markdown_text(comparison: Comparison) -> str:
 def _tables(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
     """The overall tables and those by subset; the latter come first if the benchmark is about subsets."""
     subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=detail)
+    subsets += kind_tables(comparison.kinds)
     overall = (comparison_tables if groups else faithfulness_tables)(comparison, detail=detail)
     return [*subsets, *overall] if comparison.is_about_subsets else [*overall, *subsets]
 

@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
+from d2e_sft.data.prompts import NOT_OF_EVENTS
 from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS, Subset
+from d2e_sft.util.answers import asked_for
 from eval.score.metrics import exact_match, normalise, option_key, same_answers
 from eval.score.predictions import Prediction
 from eval.score.statistics import Interval, bootstrap_average, bootstrap_gap, bootstrap_ratio
@@ -73,6 +75,7 @@ class DatasetSubsets(BaseModel):
         return {name: scores.n for name, scores in self.subsets.items()}
 
 
+_LEAST_OF_KIND, _MOST_KINDS = 10, 12
 _COMPARED: tuple[Subset, ...] = ("aligned", "conflict")
 Tagged = dict[str, dict[Subset, list[Prediction]]]  # dataset → subset → its predictions
 
@@ -94,6 +97,24 @@ def with_both(tagged: Tagged) -> list[str]:
     fewest = {dataset: min(len(own.get(name, [])) for name in _COMPARED) for dataset, own in tagged.items()}
     found = [dataset for dataset, n in fewest.items() if n >= ENOUGH_ROWS]
     return found or [dataset for dataset, n in fewest.items() if n]
+
+
+def by_kind(predictions: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+    """Group free answers by what their questions ask for, the largest kinds first; the rest is `other questions`.
+
+    The rest are kinds of fewer than 10 rows and those after the twelfth. Returns nothing unless two kinds have 10
+    rows. Rows about event relations are left out.
+    """
+    found: dict[str, list[Prediction]] = {}
+    for one in predictions:
+        if one.format in ("qa", "chat") and one.relation in NOT_OF_EVENTS:
+            found.setdefault(asked_for(one.question), []).append(one)
+    ordered = sorted(found, key=lambda kind: -len(found[kind]))
+    shown = [kind for kind in ordered if len(found[kind]) >= _LEAST_OF_KIND][:_MOST_KINDS]
+    if len(shown) < 2:
+        return {}
+    rest = [one for kind in ordered if kind not in shown for one in found[kind]]
+    return {kind: found[kind] for kind in shown} | ({"other questions": rest} if rest else {})
 
 
 def score_subsets(predictions: Sequence[Prediction], *, seed: int = 0) -> list[DatasetSubsets]:

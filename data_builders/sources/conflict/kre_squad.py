@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator
 from pydantic import Field
 
 from d2e_sft.data.sample import Subset
+from d2e_sft.util.answers import words
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
 from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
 from data_builders.sources.filters import apply_filters, keep_if, move_share, to_samples
 from data_builders.sources.rows import Form, RawRow, Text, Texts
-from data_builders.text.stems import words
 
 
 class KreSquadOptions(SourceOptions):

@@ -23,7 +23,7 @@ from eval.compare.measures.measure import MeasureComparison
 from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
 from eval.compare.measures.tables import measure_table, measure_verdicts
 from eval.compare.runs import ScoredRun, presented
-from eval.compare.subset_tables import small_note, subset_comparison_tables
+from eval.compare.subset_tables import kind_tables, small_note, subset_comparison_tables
 from eval.compare.tables import context_table, faithfulness_tables, gain_table, label_table, score_table
 from eval.compare.verdicts import verdict_words, verdicts
 from eval.pages.report.browser import browser_data, change_table, packed
@@ -97,6 +97,9 @@ def render_page(
         "pattern_table": pattern_table(runs, patterns),
         "pattern_chart": pattern_chart(pattern_figure(runs, patterns), patterns),
         "curves": curves(comparison.labels, trainings),
+        "trained": [
+            f"{run.label} with {one.terms}" for run, one in zip(runs, trainings, strict=True) if one and one.terms
+        ],
         "changes": change_table(runs),
         "samples": choose_samples(readable, options.samples),
         "browser": browser,
@@ -122,6 +125,7 @@ def _tables(comparison: Comparison) -> dict[str, Any]:
         "context": context if len(context.frame) else None,
         "labels": label_table(comparison),
         "faithfulness": faithfulness_tables(comparison, detail=True),
+        "kinds": kind_tables(comparison.kinds),
         "subsets": [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=True),
     }
 
@@ -133,6 +137,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("reading", "Use of the context", by_subset),
         ("groups", "Picture", not by_subset),
         ("subsets", "Scores by subset", by_subset),
+        ("kinds", "Kinds of question", by_subset and bool(comparison.kinds)),
         ("faithfulness", "Faithfulness", by_subset and bool(comparison.faithfulness)),
         ("by-group", "Scores by group", by_subset),
         ("scores", "Scores", not by_subset),
@@ -141,6 +146,7 @@ def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str
         ("labels", "Labels", not by_subset and context["shares"] is not None),
         ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
         ("subsets", "Scores by subset", not by_subset and comparison.subsets is not None),
+        ("kinds", "Kinds of question", not by_subset and bool(comparison.kinds)),
         ("samples", "Samples", True),
         ("errors", "Errors", bool(context["patterns"])),
         ("curves", "Training", bool(context["curves"])),

@@ -67,7 +67,13 @@ def read_training(run: Path) -> Training | None:
         return sorted((step, float(x)) for step, x in found if isinstance(x, int | float) and math.isfinite(x))
 
     def series(prefix: str) -> dict[str, list[tuple[int, float]]]:
-        return {key: points for key in CURVES if (points := values(prefix + key))}
+        found = {key: points for key in CURVES if (points := values(prefix + key))}
+        # Plain SFT logs a KL of 0 and the plain accuracy once more.
+        if not any(value for _, value in found.get("kl", ())):
+            found.pop("kl", None)
+        if _equal(found.get("debiased_accuracy"), found.get("plain_accuracy")):
+            found.pop("debiased_accuracy", None)
+        return found
 
     speeds = [value for _, value in values("tokens_per_second")]
     return Training(
@@ -77,6 +83,13 @@ def read_training(run: Path) -> Training | None:
         tokens_per_second=median(speeds) if speeds else None,
         terms=_terms(run),
     )
+
+
+def _equal(one: Sequence[tuple[int, float]] | None, other: Sequence[tuple[int, float]] | None) -> bool:
+    """Whether two curves are the same up to rounding."""
+    if not one or not other or len(one) != len(other):
+        return one == other
+    return all(a[0] == b[0] and math.isclose(a[1], b[1], rel_tol=1e-4) for a, b in zip(one, other, strict=True))
 
 
 def _terms(run: Path) -> str:
@@ -101,7 +114,7 @@ def curves(labels: Sequence[str], trainings: Sequence[Training | None]) -> list[
     charts = []
     runs = [(index, label, one) for index, (label, one) in enumerate(zip(labels, trainings, strict=True)) if one]
     # A cross-entropy that is the whole loss is drawn once.
-    repeats = [all(own.get("ce") == own.get("loss") for own in (one.curves, one.held_out)) for _, _, one in runs]
+    repeats = [all(_equal(own.get("ce"), own.get("loss")) for own in (one.curves, one.held_out)) for _, _, one in runs]
     every_term = list(dict.fromkeys(training.terms for _, _, training in runs))
     for key, title in CURVES.items():
         separate = key in LOSSES and len(every_term) > 1

@@ -116,10 +116,10 @@ def test_a_habit_of_one_kind_of_question_is_not_averaged_away() -> None:
     found = diagnosis([*where, *[row(n) for n in range(25, 85)], row(90, question="Which year was it?")])
     assert found.measures["guessed"] < 0.5
     assert found.measures["guessed_most"] == 0.6, "15 of 25 are in the shed"
-    assert list(found.groups[0].kinds) == ["where", "when"], "one row with `which` is too few"
+    assert list(found.groups[0].kinds) == ["where", "when"], "one row that asks for a year is too few"
     advice = found.advice(PLACES)
     assert advice.name == "SFT on swapped rows"
-    assert "60% of the answers to the 25 questions with 'where' of " in advice.reason
+    assert "60% of the answers to the 25 questions of " in advice.reason
 
 
 def test_every_rule_has_words_for_the_measures_it_asks_for() -> None:

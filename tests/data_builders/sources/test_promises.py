@@ -12,6 +12,7 @@ import yaml
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, Split
+from d2e_sft.util.answers import words
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
 from data_builders.raw.characters import decode_characters
 from data_builders.raw.files import MissingRawFileError, find_files
@@ -19,7 +20,6 @@ from data_builders.refine.needed import best_occurrence, spans_of
 from data_builders.refine.rules import RefinerOptions, refine_samples
 from data_builders.sources import SOURCES
 from data_builders.text.sentences import split_sentences
-from data_builders.text.stems import words
 from tests.data_builders.reading import letters, published_rows, rows_of_split
 
 COUNTS = yaml.safe_load(Path(__file__).with_name("counts.yaml").read_text(encoding="utf-8"))

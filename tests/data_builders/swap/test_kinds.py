@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_builders.swap.kinds import asked_for, kind_of
+from data_builders.swap.kinds import kind_of
 
 SEEN = "he lives in the netherlands . she plays for ajax in peru , and rosa luz wrote that the world bank paid ."
 Row = tuple[str, str]
@@ -54,21 +54,3 @@ def test_answers_of_different_kinds(one: Row, other: Row) -> None:
 def test_other_answers_than_entities_have_no_kind() -> None:
     for answer in ("nothing", "Yes", "it", "?", "the", "because a fire broke out in the old mill", "the cap,"):
         assert kind_of(answer, "What happened?", SEEN) is None, answer
-
-
-@pytest.mark.parametrize(
-    ("question", "asked"),
-    [
-        ("Where is the key now?", "where"),
-        ("To whom did she write?", "who"),
-        ("What type of planes were flown?", "planes"),
-        ("The ship was owned by what country between 1982 and 1985?", "country"),
-        ("If the man who led had left, which town would he have chosen?", "town"),
-        ("How many people were hurt?", "how many people"),
-        ("Why did it burn?", "_ did it burn?"),
-        ("What caused the Great Fire?", "_ caused the _ _"),
-        ("What does Box 12 contain?", "_ does _ _ contain?"),
-    ],
-)
-def test_the_kind_that_a_question_asks_for(question: str, asked: str) -> None:
-    assert asked_for(question) == asked

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs
 from eval.compare.subset_comparison import compare_subsets
 from eval.compare.subset_tables import subset_comparison_tables, subset_tables
+from eval.score.predictions import Prediction
 from eval.score.scores import score_predictions
 from tests.command import d2e, output_of, refusal_of
 from tests.eval.compare.test_subset_comparison import habit_rows
@@ -92,3 +96,52 @@ def test_one_run_s_table_has_a_row_a_subset_and_one_for_the_gap() -> None:
     assert [row[4].split()[0] for row in rows] == ["–", "60.0", "–"]
     assert "1 untagged sample is left out" in table.caption
     assert subset_tables(score_predictions([prediction(1, True)])) == []
+
+
+def asked(number: int, question: str, right: bool, conflict: bool) -> Prediction:
+    """Make a free answer whose habit is `left`."""
+    subset = "conflict" if conflict else "aligned"
+    answer = {"answer": ["here" if right else "left"], "output": "The answer is: here", "habit": ["left"]}
+    shape = {"relation": "none", "format": "qa", "question": question, "gold": ["here"], "subset": subset}
+    return prediction(number, right, **shape, **answer)
+
+
+def test_the_failing_kind_of_question_is_told_apart(tmp_path: Path) -> None:
+    def rows(right: int) -> list[Prediction]:
+        """12 `where`, all right; 15 companies, 10 of them conflict rows with so many right; 3 others."""
+        where = [asked(n, f"Where is pump {n}?", True, n < 6) for n in range(12)]
+        company = [asked(n, "Which company services it?", n - 20 < right or n >= 30, n < 30) for n in range(20, 35)]
+        return [*where, *company, *(asked(n, f"Why was pump {n} moved?", False, False) for n in range(40, 43))]
+
+    runs = [str(make_run(tmp_path / name, rows(right))) for name, right in (("plain", 1), ("swapped", 9))]
+    text = output_of("compare", *runs)
+    table = text[text.index("By what the questions ask for") :]
+    assert re.findall(r"^(\S.*) \((\d+(?:, \d+ conflict)?)\)$", table, re.M)[:3] == [
+        ("company", "15, 10 conflict"), ("where", "12, 6 conflict"), ("other questions", "3"),
+    ]  # fmt: skip
+    shares = re.findall(r"^  (plain|swapped) +([\d.]+) \[[\d., ]+\](?: \*)? +([\d.]+|–)", table, re.M)[:6]
+    assert shares == [
+        ("plain", "40.0", "10.0"), ("swapped", "93.3", "90.0"),  # 6 and 14 of 15; 1 and 9 of 10
+        ("plain", "100.0", "100.0"), ("swapped", "100.0", "100.0"),
+        ("plain", "0.0", "–"), ("swapped", "0.0", "–"),
+    ]  # fmt: skip
+    found = {one.kind: one.runs[1].changes for one in compare_runs(load_runs([*map(Path, runs)])).kinds}
+    assert found["company"]["conflict"].mean == pytest.approx(0.8)
+    assert found["company"]["conflict"].adjusted_p > found["company"]["conflict"].p_value
+    page = tmp_path / "report.html"
+    output_of("report", *runs, "--out", str(page))
+    assert '<section id="kinds">' in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"question": "Where is it?"},  # one kind
+        {"relation": "causal"},  # PIPER's
+        {"format": "nli", "gold": ["positive"]},
+    ],
+)
+def test_other_rows_have_no_table_by_kind(tmp_path: Path, change: dict[str, Any]) -> None:
+    questions = ["Where is it?", "Which company services it?"] * 10
+    rows = [asked(n, text, True, False).model_copy(update=change) for n, text in enumerate(questions)]
+    assert not compare_runs(load_runs([make_run(tmp_path / "run", rows)])).kinds
