@@ -139,8 +139,8 @@ def _attribute(module: str, name: str) -> Any:
 def d2e() -> None:
     """Fine-tune and evaluate language models on event reasoning with D²E-SFT.
 
-    `d2e VERB --help` explains a verb. Anywhere on the line, `--quiet` leaves out progress and notes, and `--debug`
-    shows the traceback of an error.
+    `d2e VERB --help` explains a verb. Anywhere on the line, `--quiet` keeps results, warnings and errors, and leaves
+    out explanations and progress; `--debug` shows the traceback of an error.
 
     Example: d2e quickstart
     """

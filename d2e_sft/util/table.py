@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from d2e_sft.util.terminal import filled, terminal_width
+from d2e_sft.util.terminal import filled, is_quiet, terminal_width
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -142,6 +142,8 @@ class Table:
     def terminal(self, width: int | None = None) -> str:
         """Return the table as aligned columns; a wide table is split into parts, and its long texts are wrapped.
 
+        With `--quiet` it has a title, but no explanation.
+
         Args:
             width: Width in characters; None takes the terminal's width, or 100 if the output is piped.
         """
@@ -150,7 +152,9 @@ class Table:
         cells = [cell for row in self.rows() for cell in row]
         kinds = {"* best": any(cell.best for cell in cells), "_ second best": any(cell.second for cell in cells)}
         marks = ", ".join(mark for mark, used in kinds.items() if used)
-        caption, *notes = (filled(text, room) for text in (self.caption, *filter(None, [marks]), *self.notes))
+        # Up to its first stop a caption is a title, after that it explains.
+        told = re.split(r"(?<=[.?]) |[:;] ", self.caption, maxsplit=1)[0] if is_quiet() else self.caption
+        caption, *notes = (filled(text, room) for text in (told, *filter(None, [marks]), *self.notes))
         return "\n\n".join(filter(None, [caption, *parts, "\n".join(notes)]))
 
     def numeric(self) -> list[bool]:

@@ -55,7 +55,7 @@ def folded(message: str) -> str:
 
 
 def is_quiet() -> bool:
-    """Whether only results, warnings and errors are wanted."""
+    """Whether only results, warnings and errors are wanted: no explanations, hints or progress."""
     return os.environ.get(QUIET) == "1"
 
 

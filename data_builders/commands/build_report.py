@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from d2e_sft.util.terminal import warn
+from d2e_sft.util.terminal import is_quiet, warn
 from data_builders.build.run import Result
 from data_builders.commands.shared import print_refinement, print_table
 
@@ -14,15 +15,27 @@ _SHOWN = 3  # habits that are named
 
 
 def print_result(result: Result) -> None:
-    """Print warnings, counts, filters, the comparison with the paper, the draw, and the files that were written."""
-    manifest = result.manifest
+    """Print warnings, counts, filters, the comparison with the paper, the draw, and the files that were written.
+
+    With `--quiet` only warnings, bad rows and files: the manifest has the counts.
+    """
     splits = [
         (name, split, entry)
-        for name, dataset in manifest["datasets"].items()
+        for name, dataset in result.manifest["datasets"].items()
         for split, entry in dataset["splits"].items()
     ]
     for warning in result.warnings:
         warn(warning)
+    if not is_quiet():
+        _print_counts(result, splits)
+    if bad := sum(entry["bad_rows"] for _, _, entry in splits):
+        click.echo(f"bad rows put aside: {bad:,}")
+    for path in result.files:
+        click.echo(f"wrote {path}")
+
+
+def _print_counts(result: Result, splits: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
+    manifest = result.manifest
     header = ("dataset", "split", "relation", "format", "rows")
     print_table(header, [(*key, rows) for key, rows in result.counts.items()])
     for name, split, entry in splits:
@@ -48,10 +61,6 @@ def print_result(result: Result) -> None:
                 click.echo(f"  refused: {count:,}, {reason}")
             if split == "test" and done["swapped"]:
                 click.echo(f"habits of {name} test: {_habits(done.get('habits', {}), done['swapped'])}")
-    if bad := sum(entry["bad_rows"] for _, _, entry in splits):
-        click.echo(f"bad rows put aside: {bad:,}")
-    for path in result.files:
-        click.echo(f"wrote {path}")
 
 
 def _print_comparisons(manifest: dict[str, Any]) -> None:

@@ -61,7 +61,8 @@ def compare(
     the answer is the habit, and verdicts on these. They replace the tables by dataset if at least half of the samples
     are in such subsets. Subsets of fewer than 20 rows are a footnote.
 
-    For free answers to a context (formats qa and chat): how faithful they are, by words and by the verdicts of a
+    For free answers to questions (qa and chat, not of event relations): accuracy by what the questions ask for, if two
+    kinds have 10 rows or more. For free answers to a context: how faithful they are, by words and by the verdicts of a
     --judge of d2e eval.
 
     Results of crepe, openpi2, boxes and wiqa are compared by the measures of their papers, with paired tests over

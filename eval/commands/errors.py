@@ -10,7 +10,7 @@ from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import filled
+from d2e_sft.util.terminal import filled, say
 from eval.compare.context_use import read_without_context
 from eval.compare.error_patterns import (
     ErrorPattern,
@@ -78,7 +78,7 @@ def errors(
 
     click.echo(f"{len(wrong):,} of {len(scored.predictions):,} predictions are wrong\n")
     click.echo(pattern_table([scored], {scored.label: patterns}).terminal())
-    click.echo("\n" + filled(_BY_RULE if asked is None else asked.usage.describe()))
+    say("\n" + filled(_BY_RULE if asked is None else asked.usage.describe()))
     method = _BY_RULE if asked is None else f"Sorted by the judge {judge.model}."
     for file in [written, *write_error_report(scored, patterns, answers, method=method, samples=samples)]:
         click.echo(f"wrote {file}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import folded
+from d2e_sft.util.terminal import folded, is_quiet, say
 from eval.compare.compare import compare_runs
 from eval.compare.measures.runs import load_measured
 from eval.compare.measures.tables import measure_verdicts
@@ -97,7 +97,7 @@ def report(
     if lacking:
         first, *others = (run.label for run in lacking)
         more = f" (of {', '.join(others)} likewise)" if others else ""
-        click.echo(folded(f"without error patterns; to find those of {first} by rule first{more}:"))
-        click.echo("\n".join(f"  {command}" for command in commands_for(lacking[0])))
-    if lines := closing_lines(comparison):
+        say(folded(f"without error patterns; to find those of {first} by rule first{more}:"))
+        say("\n".join(f"  {command}" for command in commands_for(lacking[0])))
+    if lines := closing_lines(comparison, words=not is_quiet()):
         click.echo(folded("\n".join(["", *lines])))

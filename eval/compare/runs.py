@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from d2e_sft.config.recipe import RECIPE_FILE
+from d2e_sft.data.built import MANIFEST
+from d2e_sft.data.chat_template import FORMS
+from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import read_json_as
+from eval.run.benchmark import DATA_ROOT, SUITES, rows_file
 from eval.score.predictions import Prediction, SampleKey, read_predictions
 from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores, score_predictions
 
@@ -68,8 +72,11 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
     return runs
 
 
-def scored_benches(path: Path, bench: str | None = None) -> list[str]:
-    """List the benchmarks with complete results in a run folder, or check for `bench`; UserError without a result."""
+def scored_benches(path: Path, bench: str | None = None, file: str | None = None) -> list[str]:
+    """List the benchmarks with complete results in a run folder, or check for `bench`; UserError without a result.
+
+    `file` has the benchmark's rows, if that is known.
+    """
     if not path.is_dir():
         raise UserError(f"{path}: no such run folder", "check the path; `d2e train` and `d2e eval` make run folders")
     found = row_benches(path)
@@ -81,13 +88,29 @@ def scored_benches(path: Path, bench: str | None = None) -> list[str]:
                 + (f", and of {bench!r}" if bench else ""),
                 remedy=f"d2e compare, report and table read {others[0]} of runs that all have it: --bench {others[0]}",
             )
+        if (path / MANIFEST).is_file() or rows_file(path, "test"):
+            raise UserError(
+                f"{path}: holds rows, no run; expected a run folder with scores",
+                remedy=f"score a run on them, d2e eval RUN --bench {path}, and give RUN instead of {path}",
+            )
         raise UserError(f"{path}: the run has no scores", remedy=f"d2e eval {path} --bench BENCH")
     if bench is not None and bench not in found:
         raise UserError(
             f"{path}: not scored on {bench!r}, only on {', '.join(found)}.{did_you_mean(bench, found)}",
-            remedy=f"d2e eval {path} --bench {bench}",
+            remedy=f"d2e eval {path} {_options_of(bench, file)}",
         )
     return found if bench is None else [bench]
+
+
+def _options_of(bench: str, file: str | None = None) -> str:
+    """The options of `d2e eval` that write to RUN/eval/BENCH; the rows of BENCH are in `file` or below `data`."""
+    known = dict.fromkeys(SETTINGS, "--setting") | dict.fromkeys(FORMS, "--form") | {"likelihood": "--answer"}
+    name, more = bench, ""
+    while (parts := name.rpartition("-"))[0] and parts[2] in known:
+        name, more = parts[0], f" {known[parts[2]]} {parts[2]}{more}"
+    if name in SUITES:
+        return f"--suite {name}{more}"
+    return f"--bench {file or (DATA_ROOT / name if (DATA_ROOT / name).is_dir() else name)}{more}"
 
 
 def row_benches(path: Path) -> list[str]:
@@ -142,7 +165,9 @@ def only_subset(runs: Sequence[ScoredRun], subset: str) -> list[ScoredRun]:
 
 
 def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:
-    benches = {path: scored_benches(path, bench) for path in paths}
+    known = [path / "eval" / str(bench) / SCORES_FILE for path in paths]
+    file = next((read_scores(one).bench.file for one in known if one.is_file() and system_of(one) is None), None)
+    benches = {path: scored_benches(path, bench, file) for path in paths}
     shared = sorted(set.intersection(*(set(names) for names in benches.values())))
     if len(shared) == 1:
         return shared[0]
@@ -182,7 +207,7 @@ def _load_run(path: Path, label: str, bench: str) -> ScoredRun:
         raise UserError(
             f"{folder / 'predictions.jsonl'}: {len(rows) - len(predictions)} of {len(rows)} predictions repeat "
             "the id of another; expected one for each sample",
-            remedy=f"d2e eval {path} --bench {bench}",
+            remedy=f"d2e eval {path} {_options_of(bench, scores.bench.file)} --overwrite",
         )
     return ScoredRun(path, label, folder, scores, predictions)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from d2e_sft.util.table import Table
-from d2e_sft.util.terminal import folded
+from d2e_sft.util.terminal import folded, is_quiet
 from eval.compare.compare import Comparison
 from eval.compare.figures import points, verdict_line
 from eval.compare.subset_comparison import COMPARED, MARGIN, MORE, SubsetComparison
@@ -22,7 +22,7 @@ def terminal_text(comparison: Comparison, *, groups: bool = True, detail: bool =
     hidden = comparison.is_about_subsets and not groups
     parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
     parts += [table.terminal() for table in _tables(comparison, groups=not hidden, detail=detail)]
-    return "\n\n".join([*parts, folded("\n".join(closing_lines(comparison)))]).rstrip("\n")
+    return "\n\n".join([*parts, folded("\n".join(closing_lines(comparison, words=not is_quiet())))]).rstrip("\n")
 
 
 def markdown_text(comparison: Comparison) -> str:
@@ -38,10 +38,10 @@ def _tables(comparison: Comparison, *, groups: bool = True, detail: bool = False
     return [*subsets, *overall] if comparison.is_about_subsets else [*overall, *subsets]
 
 
-def closing_lines(comparison: Comparison) -> list[str]:
-    """The verdicts, what their words mean, and the footnote on small subsets; for one run only the footnote."""
-    words = verdict_words(comparison)
-    return [*filter(None, [words]), *verdicts(comparison), *filter(None, [small_note(comparison.small_subsets)])]
+def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
+    """The verdicts, what their `words` mean, and the footnote on small subsets; for one run only the footnote."""
+    meaning = verdict_words(comparison) if words else ""
+    return [*filter(None, [meaning]), *verdicts(comparison), *filter(None, [small_note(comparison.small_subsets)])]
 
 
 def verdicts(comparison: Comparison) -> list[str]:

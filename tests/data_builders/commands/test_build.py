@@ -48,3 +48,11 @@ def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> 
     result = call("data", "build", "--datasets", "habit", "--out", tmp_path, *settings)
     assert "subsets of habit train: 38 aligned, 2 conflict\n" in result.out
     assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.out
+
+
+def test_quiet_names_only_the_files(tmp_path: Path) -> None:
+    settings = ["habit.train_samples=40", "habit.test_samples=6"]
+    result = call("data", "build", "--datasets", "habit", "--out", tmp_path, *settings, "--quiet")
+    assert result.status == 0, result.err
+    assert all(line.startswith("wrote ") for line in result.out.splitlines())
+    assert f"wrote {tmp_path / 'test.parquet'}" in result.out

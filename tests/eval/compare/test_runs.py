@@ -11,7 +11,7 @@ import pytest
 from d2e_sft.util.errors import UserError
 from eval.compare.compare import compare_runs
 from eval.compare.runs import load_runs, only_subset, reference_first
-from tests.factories import make_run, prediction, story
+from tests.factories import bench_rows, make_run, prediction, save_bench, story
 
 
 def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
@@ -22,6 +22,11 @@ def test_runs_of_one_name_are_told_apart_by_their_path(tmp_path: Path) -> None:
 
 def one(folder: Path, name: str = "run", count: int = 1, **changes: Any) -> Path:
     return make_run(folder / name, [prediction(n, True) for n in range(count)], **changes)
+
+
+def rows_of(folder: Path) -> Path:
+    save_bench(folder, bench_rows(2))
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -37,6 +42,11 @@ def one(folder: Path, name: str = "run", count: int = 1, **changes: Any) -> Path
         ),
         (lambda f: [one(f, bench=bench) for bench in ("mini", "full")][:1], None, "full, mini"),
         (lambda f: [one(f)], "left", "not scored on 'left', only on mini(.|\n)*d2e eval .*run --bench left"),
+        (lambda f: [one(f, "a", bench="left"), one(f, "b")], "left", "d2e eval .*b --bench data/left/test.parquet$"),
+        (lambda f: [one(f)], "piper", "d2e eval .*run --suite piper$"),
+        (lambda f: [one(f)], "piper-few_shot-completion", "--suite piper --setting few_shot --form completion$"),
+        (lambda f: [one(f)], "wiqa", "d2e eval .*run --bench wiqa$"),
+        (lambda f: [rows_of(f / "own")], None, "holds rows, no run(.|\n)*d2e eval RUN --bench .*own, and give RUN"),
         (lambda f: [one(f, name, bench=name) for name in ("one", "two")], None, "share no benchmark"),
         (lambda f: [f / "none"], None, "no such run folder"),
         (lambda f: [f], None, "no scores(.|\n)*d2e eval"),

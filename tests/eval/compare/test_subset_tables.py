@@ -145,3 +145,13 @@ def test_other_rows_have_no_table_by_kind(tmp_path: Path, change: dict[str, Any]
     questions = ["Where is it?", "Which company services it?"] * 10
     rows = [asked(n, text, True, False).model_copy(update=change) for n, text in enumerate(questions)]
     assert not compare_runs(load_runs([make_run(tmp_path / "run", rows)])).kinds
+
+
+def test_quiet_keeps_tables_and_verdicts_without_explanations(runs: list[Path]) -> None:
+    loud, quiet = (output_of("compare", *map(str, runs), *more) for more in ((), ("--quiet",)))
+    assert {line for line in quiet.splitlines() if line[:4] in ("sft ", "d2e ")} <= {*loud.splitlines()}
+    assert "By subset (" in quiet
+    assert "d2e against sft: conflict " in quiet
+    assert "gap = aligned − conflict" in loud
+    for explanation in ("gap = aligned", "Zhou et", "Verdict with"):
+        assert explanation not in quiet
