@@ -19,6 +19,7 @@ from d2e_sft.config.lookup import (
 )
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.startup import collector_paused, import_transformers
+from d2e_sft.util.terminal import say
 
 _COUNT = click.IntRange(min=1)
 _PLACE = ("processes", "machines", "machine_rank", "main_address")
@@ -131,6 +132,7 @@ def train(
     """
     from d2e_sft.config.recipe import is_begun, load_recipe
     from d2e_sft.train.run import check_run, train_recipe
+    from d2e_sft.train.run_folder import is_complete
 
     source, overrides = _source(recipe, overrides, model, method)
     loaded = load_recipe(source, overrides)
@@ -147,6 +149,9 @@ def train(
         if value:
             reason = "training needs the weights" if name == "without-weights" else "nothing is trained with it"
             raise UserError(f"--{name}: {reason}", remedy="add --dry-run, or leave it out")
+    if auto_resume and resume and is_complete(loaded):
+        say(f"{loaded.train.output_dir}: is finished; nothing is left to train")
+        return
     if launcher is not None:
         from d2e_sft.train.launch import Machines, check_launcher, launch, launch_command
 

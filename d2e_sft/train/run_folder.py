@@ -145,6 +145,18 @@ def resuming_point(run: Path) -> Path | None:
     return found
 
 
+def is_complete(recipe: Recipe) -> bool:
+    """Whether the recipe's own run is finished, and has no checkpoint from which more could be trained.
+
+    UserError if it was trained on other rows.
+    """
+    run = Path(recipe.train.output_dir)
+    if not (run / TRAINER_STATE).is_file() or checkpoints_of(run) or _changed_keys(recipe, run):
+        return False
+    refuse_other_source(recipe, run)
+    return True
+
+
 def check_resumable(recipe: Recipe, run: Path) -> None:
     """Raise UserError if the run has nothing to resume, or another recipe or other data than the given one."""
     begun = (run / RECIPE_FILE).is_file()
@@ -158,18 +170,21 @@ def check_resumable(recipe: Recipe, run: Path) -> None:
             f"{run}: contains checkpoints but no {RECIPE_FILE}, so its recipe is unknown",
             remedy="copy the file from where the run was started, or train into another train.output_dir",
         )
-    before, now = (dict(flat(one.model_dump())) for one in (load_recipe(run / RECIPE_FILE), recipe))
-    changed = [
-        f"{key}: {before.get(key)!r} → {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not key.startswith(_FREE_TO_CHANGE)
-    ]
-    if changed:
+    if changed := _changed_keys(recipe, run):
         raise UserError(
             "\n  ".join([f"{run}: was started with another recipe", *changed]),
             remedy="resume with the original recipe, or train into another train.output_dir",
         )
     refuse_other_source(recipe, run)
+
+
+def _changed_keys(recipe: Recipe, run: Path) -> list[str]:
+    before, now = (dict(flat(one.model_dump())) for one in (load_recipe(run / RECIPE_FILE), recipe))
+    return [
+        f"{key}: {before.get(key)!r} → {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and not key.startswith(_FREE_TO_CHANGE)
+    ]
 
 
 def keep_precision(recipe: Recipe) -> None:

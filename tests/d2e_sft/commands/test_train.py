@@ -63,6 +63,12 @@ def test_auto_resume_continues_a_run_that_was_begun_and_begins_another(
     assert d2e("train", recipe, "--auto-resume", "--launch", "ddp") == 0
     assert ("--resume" in launched[0]) is begun, "decided once for all processes"
     assert "--auto-resume" not in launched[0]
+    if begun:  # and finished since
+        (run / "trainer_state.json").write_text("{}")
+        assert d2e("train", recipe, "--auto-resume") == 0
+        assert len(trained) == 1, "there is nothing left to train"
+        assert d2e("train", recipe, "--auto-resume", "train.seed=9") == 0
+        assert len(trained) == 2, "another recipe is refused where it is compared"
 
 
 @pytest.mark.parametrize(
