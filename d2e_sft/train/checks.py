@@ -54,15 +54,20 @@ class Steps:
 FEW_STEPS = 25  # the tutorials learn in 28 and 30 steps; 12 were too few (docs/reference/training.md)
 
 
-def few_steps(train: Any, steps: Steps) -> list[str]:
-    """Return a warning if the epochs make so few optimiser steps that a model learns little."""
-    if train.max_steps > 0 or steps.total >= FEW_STEPS:
-        return []
-    epochs = math.ceil(FEW_STEPS / steps.per_epoch)
-    return [
-        f"{steps.total} optimiser steps are few: under {FEW_STEPS} a model learns little; remedy: "
-        f"train.num_train_epochs={epochs}"
-    ]
+def notes_on_steps(train: Any, steps: Steps) -> list[str]:
+    """Return warnings: the epochs make so few steps that a model learns little, or processes repeat samples."""
+    notes, at_once = list[str](), steps.micro_batch * steps.processes
+    if train.max_steps <= 0 and steps.total < FEW_STEPS:
+        notes.append(
+            f"{steps.total} optimiser steps are few: under {FEW_STEPS} a model learns little; remedy: "
+            f"train.num_train_epochs={math.ceil(FEW_STEPS / steps.per_epoch)}"
+        )
+    if steps.processes > 1 and not loads_whole_steps(train) and steps.samples % at_once:
+        notes.append(
+            f"{steps.samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an "
+            f"epoch repeats {at_once - steps.samples % at_once} samples of its beginning"
+        )
+    return notes
 
 
 def count_processes(processes: int) -> str:

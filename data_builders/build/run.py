@@ -18,7 +18,7 @@ from data_builders.build.compose import Composition, compose, first_judged
 from data_builders.build.coverage import compare
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
 from data_builders.build.reading import Reading, pick_sources, read_datasets, report_missing_files
-from data_builders.build.swapping import incomplete, never_swapped, shares, swap_rows, too_few_tagged
+from data_builders.build.swapping import incomplete, never_swapped, new_habits, shares, swap_rows, too_few_tagged
 from data_builders.build.writing import check_target, write_build
 from data_builders.dataset import manifest
 from data_builders.dataset.sample_sets import answerless, repeated_rows
@@ -85,7 +85,7 @@ def build(options: BuildOptions) -> Result:
     result = Result(warnings=[*reading.warnings(), *benchmark.warnings])
     for split, swaps in composition.swaps.items():
         result.warnings += [*incomplete(swaps, split), *never_swapped(swaps, split)]
-    result.warnings += too_few_tagged(options, composition)
+    result.warnings += [*new_habits(composition, own), *too_few_tagged(options, composition)]
     suite = options.suite
     for name, error in reading.failures.items():
         # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.

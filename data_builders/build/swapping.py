@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
 
+from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.build.compose import Composition, source_of
@@ -13,6 +14,7 @@ from data_builders.swap.options import SwapOptions
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
 _FREQUENT, _FREQUENT_SHARE, _SHOWN = 3, 0.05, 5  # rows and share of wanted rows of an answer that is reported
+_ENOUGH_SWAPS = 5  # of an answer, from which on one new answer in more than half of them counts as a habit
 
 
 def shares(options: BuildOptions) -> dict[Split, tuple[str, float]]:
@@ -74,6 +76,26 @@ def never_swapped(swaps: Mapping[str, Swaps], split: Split) -> list[str]:
         if often:
             effect = "stays as it is" if split == "train" else "is not measured"
             found.append(f"{name} {split}: never swapped: {', '.join(often)}; a habit of these answers {effect}")
+    return found
+
+
+def new_habits(composition: Composition, own: Container[str]) -> list[str]:
+    """Return a warning for each dataset whose training rows swap a frequent answer for one other answer mostly."""
+    found = []
+    for name in composition.swaps["train"]:
+        became = defaultdict[str, Counter[str]](Counter)
+        for pair in (row.meta[SWAPPED] for row in composition.of(name, "train") if SWAPPED in row.meta):
+            became[pair["from"]][pair["to"]] += 1
+        often = [
+            f"{old!r} became {new!r} in {count:,} of {others.total():,} swapped rows"
+            for old, others in became.items()
+            for new, count in others.most_common(1)
+            if others.total() >= _ENOUGH_SWAPS and 2 * count > others.total()
+        ]
+        more = "list other answers in the column `choices` (docs/how-to/own-data.md)"
+        remedy = more if name in own else "name other pools (--swap-pool)"
+        if often:
+            found.append(f"{name} train: {', '.join(often[:_SHOWN])}: a new habit; remedy: {remedy}")
     return found
 
 

@@ -45,13 +45,19 @@ def files_of(path: Path, splits: Collection[Split] = SPLITS) -> list[Path]:
 
 
 def answerless(rows: Sequence[EventSample]) -> str:
-    """Return a warning if most free answers are not in their contexts, or ""; empty contexts are not counted."""
+    """Return a warning if a twentieth of the free answers or more are not in their contexts, or "".
+
+    Empty contexts are not counted.
+    """
     read = [row for row in rows if row.format in ("qa", "chat") and row.context.strip()]
     lacking = [row.id for row in read if not has_answer(row)]
-    if 2 * len(lacking) <= len(read):
+    if 20 * len(lacking) < len(read) or not lacking:
         return ""
     what = f"{len(lacking):,} of {len(read):,} contexts lack their answer (the first: {lacking[0]})"
-    return f"{what}; such rows teach to answer from memory: are the columns right?"
+    remedy = (
+        "are the columns right?" if 2 * len(lacking) > len(read) else "shorten the answers to words of the context"
+    )
+    return f"{what}; such rows teach to answer from memory: {remedy}"
 
 
 def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:

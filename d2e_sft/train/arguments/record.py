@@ -19,7 +19,7 @@ from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.storage.seal import renew_seal
 from d2e_sft.train.arguments.as_recipe import lora_section, to_recipe
-from d2e_sft.train.checks import count_processes, count_steps, few_steps, loads_whole_steps, shared_micro_batch
+from d2e_sft.train.checks import count_processes, count_steps, loads_whole_steps, notes_on_steps, shared_micro_batch
 from d2e_sft.train.data_record import DATA_FILE, TOKENS, record_data
 from d2e_sft.train.evaluation.callbacks import trackers_with_tables
 from d2e_sft.train.rows import describe_rows, warn_without_contexts
@@ -153,11 +153,5 @@ class RecordRun(TrainerCallback):
                 f"each process gets {train.batch_size // processes} samples of a batch"
             )
         say("\n".join([*lines, self.trainer.layout.describe()]))
-        for note in few_steps(train, count_steps(train, samples, processes)):
+        for note in notes_on_steps(train, count_steps(train, samples, processes)):
             warn(note)
-        at_once = size * processes
-        if processes > 1 and not loads_whole_steps(train) and samples % at_once:
-            warn(
-                f"{samples} samples are not a multiple of {at_once} (micro-batch × processes): the last batch of an "
-                f"epoch repeats {at_once - samples % at_once} samples of its beginning"
-            )

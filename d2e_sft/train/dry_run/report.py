@@ -8,7 +8,7 @@ from pathlib import Path
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
 from d2e_sft.model.loading import LoadedModel
-from d2e_sft.train.checks import count_processes, few_steps, loads_whole_steps
+from d2e_sft.train.checks import count_processes, loads_whole_steps, notes_on_steps
 from d2e_sft.train.dry_run.cards import CARDS, HERE, Where
 from d2e_sft.train.dry_run.costs import measure_speed, memory_lines, not_estimated, time_lines
 from d2e_sft.train.dry_run.examples import example_lines, length_table
@@ -53,7 +53,7 @@ def dry_run(
     section(f"samples ({legend})", _sample_lines(recipe, training, loaded))
     section("lengths", _length_lines(recipe, training, loaded))
     section("layout", [*_layout_lines(plan, where), *_lines_about_contexts(made)])
-    notes = [*few_steps(recipe.train, plan.steps), *made.drawn.notes]
+    notes = [*notes_on_steps(recipe.train, plan.steps), *made.drawn.notes]
     section("steps", [*_step_lines(plan), *(f"warning: {note}" for note in notes)])
     if where.gpu is not None:
         memory, time = _lines_of_a_card(plan, where)

@@ -10,7 +10,7 @@ import pytest
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train import checks
-from d2e_sft.train.checks import check_recipe, count_steps, few_steps
+from d2e_sft.train.checks import check_recipe, count_steps, notes_on_steps
 from d2e_sft.util.errors import UserError
 
 
@@ -39,11 +39,11 @@ def test_steps_are_counted_as_processes_share_a_batch(tmp_path: Path) -> None:
         (90, {"max_steps": 2}, []),
     ],
 )
-def test_few_steps_are_said_with_the_epochs_that_make_enough(
+def test_notes_on_steps_are_said_with_the_epochs_that_make_enough(
     tmp_path: Path, rows: int, train: dict[str, Any], said: list[str]
 ) -> None:
     asked = recipe(tmp_path, **{"num_train_epochs": 1, **train}).train
-    assert few_steps(asked, count_steps(asked, rows, processes=1)) == said
+    assert notes_on_steps(asked, count_steps(asked, rows, processes=1)) == said
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,39 @@ def test_frequent_answers_that_were_never_swapped_are_named(tmp_path: Path) -> N
         "mine train: never swapped: 'nothing but a shelf that nobody had seen before': 0 of 30; a habit of these "
         "answers stays as it is"
     ]
+
+
+@pytest.mark.parametrize(("more", "warns"), [("", True), (",choices", False)])
+def test_a_single_replacement_of_the_usual_answer_is_a_new_habit(tmp_path: Path, more: str, warns: bool) -> None:
+    lines = [
+        f"Crate {n} is kept in {place}.,Where is crate {n}?,{place}" + (",the attic|the yard|the loft" if more else "")
+        for n, place in ((n, "the barn" if n % 8 == 7 else "the shed") for n in range(40))
+    ]
+    spec = QA + ("columns: {choices: choices}\n" if more else "")
+    path = write(tmp_path, mine_csv="\n".join([f"context,question,answer{more}", *lines, ""]), mine_yaml=spec)
+    warnings = build(BuildOptions([str(path)], tmp_path / "out", swap=0.5)).warnings
+    rows = read_samples(tmp_path / "out" / "train.parquet")
+    new = Counter(row.answers[0] for row in rows if row.meta.get("swapped", {}).get("from") == "the shed")
+    if not warns:
+        assert (max(new.values()) * 2 <= new.total(), warnings) == (True, [])
+        return
+    assert set(new) == {"the barn"}
+    count = f"{new.total()} of {new.total()} swapped rows: a new habit"
+    remedy = "list other answers in the column `choices` (docs/how-to/own-data.md)"
+    assert warnings == [f"mine train: 'the shed' became 'the barn' in {count}; remedy: {remedy}"]
+
+
+@pytest.mark.parametrize(("lacking", "warns"), [(1, False), (2, True)])
+def test_a_twentieth_of_the_contexts_without_their_answer_is_worth_a_warning(
+    tmp_path: Path, lacking: int, warns: bool
+) -> None:
+    changed = _habit_of_one_length(30, "the shed").replace("kept in the shed", "kept in a hut", lacking)
+    path = write(tmp_path, mine_csv=changed, mine_yaml=QA)
+    warnings = build(BuildOptions([str(path)], tmp_path / "out")).warnings
+    assert [w.partition("(")[0] for w in warnings] == [
+        f"mine train: {lacking} of 30 contexts lack their answer "
+    ] * warns
+    assert all(w.endswith("shorten the answers to words of the context") for w in warnings)
 
 
 def test_contexts_that_lack_their_answers_are_told_and_cannot_be_swapped(tmp_path: Path) -> None:
