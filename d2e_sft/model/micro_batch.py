@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from d2e_sft.config.recipe import Precision
 from d2e_sft.model.collation import IGNORE
-from d2e_sft.model.device import autocast
+from d2e_sft.model.device import autocast, without_cudnn_attention
 
 OF_ANSWERS = ("content", "weights", "answers")  # (N,) inputs of the objective, beside `targets`
 _OF_PAIRS = ("rejected", "owner", "reference", "tokens_per_pair")
@@ -81,6 +81,7 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
     return inputs
 
 
+@without_cudnn_attention()
 def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:
     """Add a micro-batch's gradients to a model with an attached objective; the precision is resolved, not `auto`."""
     with autocast(precision, device):

@@ -19,7 +19,11 @@ def test_gradients_are_those_of_the_mean_over_answer_tokens() -> None:
     model, reference = tiny_model(seed=3), tiny_model(seed=3)
     (naive_sums(reference, rows, d2e)["loss"] / sum(len(row["answer"]) for row in rows)).backward()
     attach_objective(model, d2e)
+    by_cudnn: list[bool] = []
+    model.register_forward_hook(lambda *_: by_cudnn.append(torch.backends.cuda.cudnn_sdp_enabled()))
     forward_backward(model, model_inputs(BatchedCollator(d2e.views, 0)(rows), CPU), "float32", CPU)
+    assert by_cudnn == [False], "as in training"
+    assert torch.backends.cuda.cudnn_sdp_enabled()
     theirs = gradients_of(reference)
     for name, gradient in gradients_of(model).items():
         assert (gradient - theirs[name]).norm() <= 1e-5 * theirs[name].norm() + 1e-9, name
