@@ -99,7 +99,7 @@ def step(
 ) -> tuple[Any, dict[str, float]]:
     """The change of the weights in one step over all rows, and its log."""
     whole = {} if "micro_batch_tokens" in options else {"gradient_accumulation_steps": 1}
-    size = {"per_device_train_batch_size": len(rows), "max_steps": 1}
+    size = {"per_device_train_batch_size": len(rows), "max_steps": 1, "overwrite_output_dir": True}
     given = {**size, **whole, **SGD, **config.model_dump(), **options}
     trainer = D2ETrainer(model or tiny_model(seed=3), D2EConfig(str(folder), **given), train_dataset=rows)
     start = [p.detach().clone() for p in trainer.model.parameters()]

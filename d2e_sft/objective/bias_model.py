@@ -20,7 +20,7 @@ from d2e_sft.model.collation import Row, trained_tokens
 from d2e_sft.model.forward import bare_model, head_of
 from d2e_sft.model.loading import load_config, load_model, load_tokenizer
 from d2e_sft.model.micro_batch import OF_ANSWERS, model_inputs
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for, evaluating
 from d2e_sft.objective.terms import Project
 from d2e_sft.objective.views import states_of_views
 from d2e_sft.util.errors import UserError
@@ -99,9 +99,7 @@ class BiasModel:
         They take 4 bytes · hidden size per answer token, and one forward of the view over the rows.
         """
         found = dict[View, list[Tensor]]()
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
+        with evaluating(self.model), torch.no_grad():
             for view in d2e.frozen_views:
                 collate = collator_for(self.layout, d2e, self.model.config, pad_token_id, views=[view])
                 found[view] = []
@@ -112,7 +110,6 @@ class BiasModel:
                         inputs.pop(name, None)
                     states = states_of_views(self.model, [view], "all", inputs)[view].cpu()
                     found[view] += states.split([trained_tokens(row) for row in batch])
-        self.model.train(training)
         return found
 
 

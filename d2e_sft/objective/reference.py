@@ -25,7 +25,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Row
 from d2e_sft.model.forward import bare_model
 from d2e_sft.model.micro_batch import model_inputs
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for, evaluating
 from d2e_sft.objective.attach import answer_log_probabilities
 from d2e_sft.objective.bias_model import load_beside, refuse_sharded
 from d2e_sft.util.distributed import decided_by_main
@@ -105,14 +105,13 @@ class Reference:
 @contextmanager
 def _ready(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Put a model on the device, without dropout; FSDP and DeepSpeed leave it on the CPU until training begins."""
-    training, home = model.training, next(model.parameters()).device
-    model.eval()
+    home = next(model.parameters()).device
     if home != device:
         model.to(device)
     try:
-        yield
+        with evaluating(model):
+            yield
     finally:
-        model.train(training)
         if home != device:
             model.to(home)
 

@@ -20,7 +20,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.collation import IGNORE
 from d2e_sft.model.micro_batch import model_inputs
-from d2e_sft.model.packing_support import collator_for
+from d2e_sft.model.packing_support import collator_for, evaluating
 from d2e_sft.train.encoding import encode_samples
 from d2e_sft.train.rows import dataset_row
 from d2e_sft.train.samples import DEBIASED, PLAIN, PREFIX, PROBED, probe_groups
@@ -86,17 +86,14 @@ class ReadingProbe(TrainerCallback):
     def _right(self) -> dict[str, list[bool]]:
         """Which samples are answered correctly, by each of the three views."""
         model, found = self.trainer.model_wrapped, dict[str, list[bool]]()
-        training = model.training
-        model.eval()
         for start in Progress(range(0, len(self.rows), self.batch_size), desc="probe", unit="batch"):
             batch = self.collate(self.rows[start : start + self.batch_size])
             given = batch["labels"].ne(IGNORE)
             inputs = model_inputs(batch, self.trainer.args.device)
-            with torch.no_grad(), self.trainer.compute_loss_context_manager():
+            with evaluating(model), torch.no_grad(), self.trainer.compute_loss_context_manager():
                 hits: dict[str, Tensor] = model(**inputs, hits_of=self.views)
             for name, of_tokens in hits.items():
                 right = torch.ones_like(given)
                 right[given] = of_tokens.cpu()
                 found.setdefault(name, []).extend(right.all(dim=1).tolist())
-        model.train(training)
         return found
