@@ -18,8 +18,8 @@ _ABOUT = f"""\
 All commands of `d2e`, grouped by purpose. `d2e COMMAND --help` explains one in the terminal, with examples. Anywhere
 on the line, `--debug` shows the traceback of an error, and `--quiet` keeps results, warnings and errors:
 
-- kept are scores, tables with their titles, verdicts, recommendations, counts of rows that were left out, and the
-  names of files that were written;
+- kept are scores, tables with their titles, verdicts, recommendations, counts of bad rows and of contexts that
+  were cut, and the names of files that were written;
 - left out are progress, explanations of tables and measures, hints, and of `d2e data build` the counts, which its
   `manifest.json` has.
 

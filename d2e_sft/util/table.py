@@ -153,7 +153,7 @@ class Table:
         kinds = {"* best": any(cell.best for cell in cells), "_ second best": any(cell.second for cell in cells)}
         marks = ", ".join(mark for mark, used in kinds.items() if used)
         # Up to its first stop a caption is a title, after that it explains.
-        told = re.split(r"(?<=[.?]) |[:;] ", self.caption, maxsplit=1)[0] if is_quiet() else self.caption
+        told = re.split(r"(?<=\?) |[.:;](?: |$)", self.caption, maxsplit=1)[0] if is_quiet() else self.caption
         caption, *notes = (filled(text, room) for text in (told, *filter(None, [marks]), *self.notes))
         return "\n\n".join(filter(None, [caption, *parts, "\n".join(notes)]))
 

@@ -22,8 +22,8 @@ _OWN_HABIT = (
     "number of these rows, and its accuracy on them with the context"
 )
 _KINDS = (
-    "By what the questions ask for, such as company for “which company …?”: accuracy (exact match) in percent with "
-    "95 % intervals"
+    "By what the questions ask for: accuracy (exact match) in percent with 95 % intervals; “Which company …?” asks "
+    "for a company"
 )
 
 

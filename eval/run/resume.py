@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import warn
+from d2e_sft.util.terminal import say, warn
 from eval.run.fingerprint import check_fingerprint
 from eval.run.journal_files import (
     DECODE_AGAIN,
@@ -42,7 +42,7 @@ class ResumeState(JournalContent):
             edited = " (edited by hand, as its record says)" if self.record.get("edited") else ""
             print(f"decoded before, and only scored again: {files.predictions}{edited}", file=sys.stderr)
         elif self.answers:
-            print(f"resumed: {len(self.answers):,} of {count:,} samples were decoded before", file=sys.stderr)
+            say(f"resumed: {len(self.answers):,} of {count:,} samples were decoded before", err=True)
 
     def remove_stale(self, folder: Path) -> None:
         """Make the folder and remove stale files; call this only after everything has been checked."""
