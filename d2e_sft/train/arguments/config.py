@@ -180,7 +180,7 @@ class D2EConfig(_Keys):
             return args
         if not isinstance(args, TrainingArguments):
             raise UserError(f"args: got {args!r:.60}; expected a D2EConfig", 'give D2EConfig("runs/mine", …)')
-        return cls(**taken_over(args, [one.name for one in fields(cls) if one.init]), **more)
+        return cls(**taken_over(args, [one.name for one in fields(cls) if one.init]) | more)
 
     @property
     def quiet(self) -> bool:

@@ -123,6 +123,8 @@ def test_transformers_own_arguments_are_completed() -> None:
     assert (args.learning_rate, args.per_device_train_batch_size, args.bf16, args.alpha) == (0.5, 3, False, 0.5)
     assert not args.remove_unused_columns, "views are no columns of a model's forward"
     assert D2EConfig.of(args) is args
+    changed = D2EConfig.of(TrainingArguments("run", learning_rate=0.5, use_cpu=True), objective="sft", learning_rate=2)
+    assert (changed.objective, changed.learning_rate) == ("sft", 2)
 
 
 @pytest.mark.parametrize(
