@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -26,15 +26,22 @@ _USUAL_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-def nearest_columns(fmt: str, found: Iterable[str], *, by_turns: bool = False) -> str:
-    """Return `columns: {…}` for a description: for each part the column with the nearest name, or `…`."""
-    left = list(found)
+def nearest_columns(
+    fmt: str, found: Iterable[str], given: Mapping[str, object] | None = None, *, by_turns: bool = False
+) -> str:
+    """Return `columns: {…}` for a description: for each part the column with the nearest name, or `…`.
+
+    A column that is `given` for a part and found stays.
+    """
+    there = list(found)
+    kept = {part: name for part, name in (given or {}).items() if name in there}
+    left = [name for name in there if name not in kept.values()]
     parts = ["messages"] if by_turns else ["context", "question", "answer"]
     if fmt in ("scq", "mcq") and not by_turns:
         parts.insert(2, "options")
     chosen = []
     for part in parts:
-        name = _nearest(part, left)
+        name = kept.get(part) or _nearest(part, left)
         left = [other for other in left if other != name]
         chosen.append(f"{part}: {name or '…'}")
     return f"columns: {{{', '.join(chosen)}}}"

@@ -87,11 +87,16 @@ def claim_packages() -> None:
 
 
 def nearest_path(path: Path) -> str:
-    """`" Did you mean 'x'?"` for a path that is there if its first missing part is misspelt, or the empty string."""
+    """`" Did you mean 'x'?"` for a path of rows that is there if its first missing part is misspelt, or ""."""
     missing = [part for part in (path, *path.parents) if not part.exists()]
     if not missing or not (folder := missing[-1].parent).is_dir():
         return ""
     rest = path.relative_to(missing[-1])
-    known = [found.name for found in folder.iterdir() if (found / rest).exists()]
+    known = [found.name for found in folder.iterdir() if _has_rows(found / rest)]
     near = difflib.get_close_matches(missing[-1].name, known, n=1, cutoff=0.5)
     return f" Did you mean {str(folder / near[0] / rest)!r}?" if near else ""
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether it is a file of samples, or a folder of such files."""
+    return path.suffix in (".parquet", ".jsonl") if path.is_file() else any(path.glob("*.parquet"))

@@ -47,7 +47,8 @@ def render_card(manifest: Manifest) -> str:
         for name, dataset in datasets.items()
         for split, entry in dataset["splits"].items()
     ]
-    about_events = {relation for entry in entries for relation in entry["rows_by_relation"]} != {"none"}
+    relations = {relation for entry in entries for relation in entry["rows_by_relation"]}
+    about_events = relations != {"none"}
     suite = manifest.get("suite")
     title = f"{'Event-reasoning samples' if about_events else 'Samples'} of {', '.join(datasets)}"
     title = SUITES[suite].title if suite else title
@@ -64,6 +65,7 @@ def render_card(manifest: Manifest) -> str:
         entries=entries,
         title=title,
         about_events=about_events,
+        relations=relations,
         front_matter=harmless_yaml(_front_matter(manifest, datasets, title, about_events=about_events)),
         total=sum(map(rows_of, datasets.values())),
         closed=restricted(manifest),

@@ -127,7 +127,9 @@ class RowParser:
         for name in self.columns:
             if name not in row:
                 keys = cut(", ".join(map(repr, row)) or "none")
-                likely = nearest_columns(self.spec.format, row, by_turns=self.spec.by_turns)
+                likely = nearest_columns(
+                    self.spec.format, row, self.spec.columns.model_dump(), by_turns=self.spec.by_turns
+                )
                 raise BadRowError(
                     f"{name}: missing; the row has {keys}.{did_you_mean(name, row)} "
                     f"Columns are named under `columns:` in {self.raw.own_spec}, here perhaps `{likely}`"

@@ -102,7 +102,7 @@ def _read(spec: OwnSpec, job: Job) -> dict[Split, Samples]:
     result: dict[Split, Samples] = {}
     for split in (split for split in spec.files if split in job.files):
         raw = job.input(split)
-        raw.suggest = partial(nearest_columns, spec.format, by_turns=spec.by_turns)
+        raw.suggest = partial(nearest_columns, spec.format, given=spec.columns.model_dump(), by_turns=spec.by_turns)
         parser = RowParser(spec, raw)
         rows = SplitRows(read_conversations(parser) if spec.by_turns else raw.parse(parser.rows(), parser))
         result |= _draw(parser, job, rows) if split == "train" else {split: rows}

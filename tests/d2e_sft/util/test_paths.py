@@ -76,7 +76,9 @@ def test_a_path_with_one_misspelt_part_is_found(tmp_path: Path) -> None:
     (tmp_path / "mine" / "train.parquet").touch()
     for given in ("mien/train.parquet", "mine/trian.parquet"):
         assert nearest_path(tmp_path / given) == f" Did you mean {str(tmp_path / 'mine' / 'train.parquet')!r}?"
-    for given in ("mien/dev.parquet", "other/train.parquet", "mine/train.parquet/x"):
+    (tmp_path / "minefile").touch()
+    assert nearest_path(tmp_path / "mien") == f" Did you mean {str(tmp_path / 'mine')!r}?"
+    for given in ("nofile", "mien/dev.parquet", "other/train.parquet", "mine/train.parquet/x"):
         assert nearest_path(tmp_path / given) == ""
 
 

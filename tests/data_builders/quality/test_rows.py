@@ -53,12 +53,15 @@ def test_a_refined_context_of_its_own_marks_nothing(refined: str) -> None:
 
 
 def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:
-    rows = [row(), row("d-2", refined_context="A flood came."), row("d-3", refined_context=None)]
+    swap = {"swapped": {"from": "the <dam>", "to": "the wall"}}
+    rows = [row(meta=swap), row("d-2", refined_context="A flood came."), row("d-3", refined_context=None)]
     write_rows_page("rows", rows, load_prompt_set("default"), tmp_path / "rows.html")
     page = (tmp_path / "rows.html").read_text("utf-8")
     first, second, third = page.split("<article")[1:]
     assert '<span class="left-out">Cats slept.</span>' in first
     assert "The &lt;dam&gt; broke." in first
+    assert "<dt>swapped</dt><dd>the &lt;dam&gt; → the wall</dd>" in first
+    assert "<dt>swapped</dt>" not in second
     assert "<dam>" not in page
     assert "71 % of its words" in first
     assert ">A flood came.<" in second
