@@ -20,6 +20,7 @@ from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection, fitting_micro_batch
 from d2e_sft.model.micro_batch import checkpointing_argument
 from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS, check_names, check_values, taken_over
+from d2e_sft.train.arguments.words import in_pythons_words
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch
 from d2e_sft.train.prepare import automatic_precision
 from d2e_sft.util.distributed import asked_for, wait_for_gloo_at_exit, without_launcher_precision
@@ -110,6 +111,7 @@ class D2EConfig(_Keys):
         made.fits_micro_batch = "per_device_train_batch_size" not in given
         return made
 
+    @in_pythons_words
     def __post_init__(self: Any) -> None:
         """Resolve arguments that depend on others, on the device or on the number of processes."""
         check_values(self)

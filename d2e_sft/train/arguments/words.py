@@ -28,7 +28,10 @@ _LITERALS = {"true": "True", "false": "False", "null": "None", "None": "None", "
 
 
 def in_pythons_words(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Reword UserErrors of a trainer's method, unless the training is of a recipe, as by `d2e train`."""
+    """Reword UserErrors of a method of a trainer or its arguments, unless the trainer has a recipe, as of `d2e train`.
+
+    `d2e train` has checked arguments by then.
+    """
 
     @functools.wraps(method)
     def reworded(trainer: Any, *args: Any, **options: Any) -> Any:

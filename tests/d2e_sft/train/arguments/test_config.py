@@ -97,7 +97,7 @@ def test_a_batch_alone_makes_micro_batches_that_divide_it(
 ) -> None:
     config = D2EConfig(output_dir=str(tmp_path), batch_size=batch)
     assert (config.per_device_train_batch_size, config.gradient_accumulation_steps) == expected
-    with pytest.raises(UserError, match=rf"split over 1 process in[\s\S]*set train.batch_size={batch} train.per"):
+    with pytest.raises(UserError, match=rf"split over 1 process in[\s\S]*set batch_size={batch} per"):
         D2EConfig(output_dir=str(tmp_path), batch_size=batch, per_device_train_batch_size=7)
 
 
