@@ -112,7 +112,11 @@ def put_folder(complete: Path, path: Path, *, overwrite: bool) -> None:
         return
     with temporary_folder(path.parent, f".{path.name}.replaced-") as old:
         os.replace(path, old)
-        os.replace(complete, path)
+        try:
+            os.replace(complete, path)
+        except OSError:
+            os.replace(old, path)
+            raise
 
 
 def write_whole(path: Path, text: str) -> None:

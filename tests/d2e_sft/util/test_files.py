@@ -14,6 +14,7 @@ from d2e_sft.util.errors import is_disk_full
 from d2e_sft.util.files import (
     load_yaml,
     object_with_unique_keys,
+    put_folder,
     replacing,
     replacing_folder,
     write_json,
@@ -54,6 +55,16 @@ def test_a_folder_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
     with replacing_folder(target, overwrite=True) as partial:
         (partial / "weights").write_text("new")
     assert [*target.parent.rglob("*")] == [target, target / "weights"]
+
+
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    target.mkdir()
+    (target / "weights").write_text("old")
+    with pytest.raises(FileNotFoundError):
+        put_folder(tmp_path / "missing", target, overwrite=True)
+    assert (target / "weights").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_several_threads_may_write_one_file(tmp_path: Path) -> None:
