@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +20,8 @@ from d2e_sft.util.errors import UserError
 
 Result = TypeVar("Result")
 _MB = 2**20
+_CUDNN_LOCK = threading.Lock()
+_CUDNN_FOUND: list[bool] = []  # the setting before each block that runs
 
 
 def usable_device() -> torch.device:
@@ -36,13 +39,21 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 @contextmanager
 def without_cudnn_attention() -> Iterator[None]:
-    """Keep torch from choosing cuDNN's attention, which gave NaN on padded rows in bfloat16 (torch 2.11, one H100)."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    """Keep torch from choosing cuDNN's attention, which gave NaN on padded rows in bfloat16 (torch 2.11, one H100).
+
+    The setting is the whole process's. Of blocks in several threads the last to end restores what the first found.
+    """
+    with _CUDNN_LOCK:
+        _CUDNN_FOUND.append(torch.backends.cuda.cudnn_sdp_enabled())
+        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
+        with _CUDNN_LOCK:
+            first, *others = _CUDNN_FOUND
+            _CUDNN_FOUND.pop()
+            if not others:
+                torch.backends.cuda.enable_cudnn_sdp(first)
 
 
 def automatic_dtype() -> Literal["bfloat16", "float32"]:

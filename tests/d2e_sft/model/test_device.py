@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import pytest
 import torch
 
-from d2e_sft.model.device import LapTimer, PeakMemory, automatic_dtype, usable_device
+from d2e_sft.model.device import LapTimer, PeakMemory, automatic_dtype, usable_device, without_cudnn_attention
 
 
 @pytest.mark.parametrize("found", [None, "xpu"])
@@ -55,3 +56,17 @@ def test_peak_memory_sees_what_was_freed_since() -> None:
     assert 45 < memory.peak_mb() - before < 60
     memory.reset()
     assert memory.peak_mb() - before < 20
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_blocks_of_several_threads_leave_cudnns_attention_as_it_was(found: bool) -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(found)
+    one, other = without_cudnn_attention(), without_cudnn_attention()
+    with ExitStack() as later:
+        later.callback(torch.backends.cuda.enable_cudnn_sdp, before)
+        with one:
+            other.__enter__()  # as another thread would, whose block ends later
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        other.__exit__(None, None, None)
+        assert torch.backends.cuda.cudnn_sdp_enabled() is found
