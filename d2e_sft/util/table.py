@@ -114,11 +114,7 @@ class Table:
             yield str(name), [row for _, row in pairs]
 
     def markdown(self, *, escape: bool = True) -> str:
-        """The table as Markdown, its columns padded.
-
-        Args:
-            escape: False keeps Markdown in cells of text.
-        """
+        """The table as Markdown, its columns padded; without `escape`, Markdown in cells of text stays."""
         flat = self
         if self.frame.index.name:  # a named index is the first column
             frame = self.frame.reset_index(drop=True)
