@@ -11,7 +11,9 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Removed from the environment, so that builds in tests use made-up files.
-_PUBLISHED = os.environ.pop("D2E_RAW", None)
+_PUBLISHED = os.environ.pop("D2E_RAW", None) or os.environ.get("PUBLISHED_RAW")
+if _PUBLISHED:
+    os.environ["PUBLISHED_RAW"] = _PUBLISHED  # for the workers of pytest-xdist, which start after this
 
 
 # The slowest files (`--durations=60`) run first, so that no worker runs one after all others have ended.
