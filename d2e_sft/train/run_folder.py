@@ -96,7 +96,7 @@ def check_folder(recipe: Recipe, *, resume: bool, overwrite: bool) -> None:
 
 def contains_run(run: Path) -> bool:
     """Whether the folder contains a checkpoint, a model or the mark of a finished run."""
-    return any(next(run.glob(pattern), None) for pattern in ("checkpoint-*", "*.safetensors", TRAINER_STATE))
+    return next(run.glob("checkpoint-*"), None) is not None or _is_finished(run)
 
 
 def _is_finished(run: Path) -> bool:
