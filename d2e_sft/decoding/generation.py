@@ -26,7 +26,7 @@ from d2e_sft.decoding.rows import no_gradients, rows_of
 from d2e_sft.decoding.stops import Stops
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
-from d2e_sft.model.packing_support import evaluating
+from d2e_sft.model.forward import evaluating
 from d2e_sft.util.errors import UserError
 
 OnBatch = Callable[[Mapping[int, list[int]]], object]

@@ -27,9 +27,8 @@ from d2e_sft.decoding.prefill import prefill
 from d2e_sft.decoding.rows import attending_by_branch, decodes_packed, no_gradients
 from d2e_sft.model.collation import encoder_inputs, left_pad, right_pad
 from d2e_sft.model.finite import non_finite_output
-from d2e_sft.model.forward import head_of, last_logits
+from d2e_sft.model.forward import evaluating, head_of, last_logits
 from d2e_sft.model.packing import pack
-from d2e_sft.model.packing_support import evaluating
 from d2e_sft.util.errors import UserError
 
 # Tokens whose distributions are in memory at once: about 1 GB for both views and a vocabulary of 150,000.

@@ -1,11 +1,12 @@
-"""Partial calls of a language model (head, hidden states, last logits), and a divergence of its predictions."""
+"""Partial calls of a language model (head, hidden states, last logits), eval mode, and a divergence of predictions."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -111,6 +112,17 @@ def bare_model(model: nn.Module) -> Any:
     bare = unwrapped(model)
     get_base_model = getattr(bare, "get_base_model", None)  # peft
     return get_base_model() if callable(get_base_model) else bare
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Put a model in eval mode, without dropout, for the duration of the block."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def expect_of_transformers(name: str, given: Any, attribute: str) -> None:

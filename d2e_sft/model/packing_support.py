@@ -5,8 +5,7 @@ Exactness is measured once, on sequences of random tokens, except under ZeRO-3 o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -20,7 +19,7 @@ from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, register
 from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator, PairCollator
 from d2e_sft.model.device import without_cudnn_attention
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, packed_states
+from d2e_sft.model.forward import bare_model, evaluating, head_of, hidden_states, packed_states
 from d2e_sft.model.packing import pack
 from d2e_sft.util.errors import UserError
 
@@ -227,14 +226,3 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
 def _tolerance(tensor: torch.Tensor) -> float:
     # A wrong mask or position changes the first digit; rounding does not.
     return 1e-3 if tensor.dtype in (torch.float32, torch.float64) else 0.1
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Put a model in eval mode, without dropout, for the duration of the block."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

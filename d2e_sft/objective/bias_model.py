@@ -17,10 +17,10 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from d2e_sft.config.objectives import BASE, View
 from d2e_sft.config.recipe import D2ESection, Recipe, recipe_of
 from d2e_sft.model.collation import Row, trained_tokens
-from d2e_sft.model.forward import bare_model, head_of
+from d2e_sft.model.forward import bare_model, evaluating, head_of
 from d2e_sft.model.loading import load_config, load_model, load_tokenizer
 from d2e_sft.model.micro_batch import OF_ANSWERS, model_inputs
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for, evaluating
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.terms import Project
 from d2e_sft.objective.views import states_of_views
 from d2e_sft.util.errors import UserError

@@ -23,9 +23,9 @@ from torch import nn
 from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Row
-from d2e_sft.model.forward import bare_model
+from d2e_sft.model.forward import bare_model, evaluating
 from d2e_sft.model.micro_batch import model_inputs
-from d2e_sft.model.packing_support import Layout, choose_layout, collator_for, evaluating
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import answer_log_probabilities
 from d2e_sft.objective.bias_model import load_beside, refuse_sharded
 from d2e_sft.util.distributed import decided_by_main
