@@ -75,7 +75,7 @@ class DecodingConfig:
     batch_size: int | None = None
     compiled: bool = False
     decoder: str = "d2e"
-    TOGETHER: ClassVar[int] = 16  # prompts that enter together
+    GROUP_BATCH_SIZE: ClassVar[int] = 16  # prompts that enter together
 
     def __post_init__(self) -> None:
         name, options = parse_decoder(self.decoder)
@@ -103,7 +103,7 @@ class DecodingConfig:
             "top_k": (self.top_k >= 0, "0 (all tokens) or more"),
             "top_p": (0 < self.top_p <= 1, "above 0 and at most 1"),
             "plausibility": (_is_number(self.plausibility) and 0 <= self.plausibility <= 1, "0 to 1"),
-            "batch_size": (self.together >= 1, "1 or more"),
+            "batch_size": (self.group_batch_size >= 1, "1 or more"),
         }
         for name, (fits, expected) in ranges.items():
             if not fits:
@@ -112,9 +112,9 @@ class DecodingConfig:
             raise UserError(f"stop_strings={self.stop_strings!r}: expected a list of texts, none of them empty")
 
     @property
-    def together(self) -> int:
+    def group_batch_size(self) -> int:
         """Number of prompts of a group that one process decodes as a whole."""
-        return self.TOGETHER if self.batch_size is None else self.batch_size
+        return self.GROUP_BATCH_SIZE if self.batch_size is None else self.batch_size
 
     @property
     def needs_imagined(self) -> bool:

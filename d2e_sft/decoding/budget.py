@@ -59,9 +59,9 @@ def budget_of(model: Any, decoding: DecodingConfig) -> Budget:
     Rows that are padded or compiled run batch by batch.
     """
     refills = decodes_packed(model) and not decoding.compiled
-    batch = min(decoding.together, DecodingConfig.TOGETHER) if refills else decoding.together
+    batch = min(decoding.group_batch_size, DecodingConfig.GROUP_BATCH_SIZE) if refills else decoding.group_batch_size
     if decoding.batch_size is not None or not refills:
-        return Budget(decoding.together, batch, math.inf, decoding.max_new_tokens, refills)
+        return Budget(decoding.group_batch_size, batch, math.inf, decoding.max_new_tokens, refills)
     weights = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
     free = max(total_memory(model.device) - weights, 0)
     return Budget(MOST_PAIRS, batch, _SHARE * free / _token_bytes(model), decoding.max_new_tokens, refills)
@@ -76,10 +76,10 @@ def _token_bytes(model: Any) -> int:
     return int(2 * config.num_hidden_layers * key_heads * width * model.dtype.itemsize)
 
 
-def batches_of(pairs: Sequence[TokenPair], budget: Budget, together: int) -> Iterator[Batch]:
+def batches_of(pairs: Sequence[TokenPair], budget: Budget, group_batch_size: int) -> Iterator[Batch]:
     """Cut the pairs of each group into batches, longest first, with the one `Prefix` of their group.
 
-    Every `together` pairs begin a new batch, as these are shared out to processes as a whole. A batch takes at most
+    Every `group_batch_size` pairs begin a new batch, as these are shared out to processes as a whole. A batch takes at most
     half of the budget's tokens, since its keys and values are copied once.
     """
     groups: dict[Hashable, list[int]] = {}
@@ -95,7 +95,7 @@ def batches_of(pairs: Sequence[TokenPair], budget: Budget, together: int) -> Ite
         batch: list[int] = []
         for place, index in enumerate(order):
             tokens = budget.cost([pairs[one] for one in (*batch, index)])
-            if batch and (place % together == 0 or len(batch) == budget.batch or 2 * tokens > budget.tokens):
+            if batch and (place % group_batch_size == 0 or len(batch) == budget.batch or 2 * tokens > budget.tokens):
                 yield batch, prefix
                 batch = []
             batch.append(index)

@@ -65,7 +65,7 @@ def generate(
     stops = Stops(model, stop_ids, decoding.stop_strings, tokenizer)
     pairs = resolved(pairs, decoding, model)
     answers: list[list[int]] = [[] for _ in pairs]
-    batches = list(batches_of(pairs, budget_of(model, decoding), decoding.together))
+    batches = list(batches_of(pairs, budget_of(model, decoding), decoding.group_batch_size))
     batch_of = {index: number for number, (indices, _) in enumerate(batches) for index in indices}
     running = [len(indices) for indices, _ in batches]
     with evaluating(model):

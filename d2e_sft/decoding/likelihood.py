@@ -95,7 +95,7 @@ def score(
         if any(answer.scored < 1 for answer in options):
             raise ValueError(f"prompt {index} has an option with no token to score")
     results: list[list[OptionScore]] = [[] for _ in pairs]
-    for indices, prefix in batches_of(pairs, budget_of(model, decoding), decoding.together):
+    for indices, prefix in batches_of(pairs, budget_of(model, decoding), decoding.group_batch_size):
         scores = iter(_scored(model, [answer for i in indices for answer in answers[i]], prefix, decoding, kept))
         for i in indices:
             results[i] = [next(scores) for _ in answers[i]]
@@ -110,7 +110,7 @@ def score(
 def _scored(
     model: Any, answers: Sequence[_Answer], prefix: Prefix, decoding: DecodingConfig, kept: KeptStates | None
 ) -> list[OptionScore]:
-    decoder, size = decoder_of(decoding), decoding.together
+    decoder, size = decoder_of(decoding), decoding.group_batch_size
     with no_gradients(model), evaluating(model):
         if decodes_packed(model):
             with attending_by_branch(model) as causal:

@@ -100,7 +100,7 @@ class TokenCosts:
             return "no two rows have the same context"
         return "prompts with the same context begin differently (it comes after the question, or is short)"
 
-    def together(self, rows: Sequence[int]) -> list[list[int]]:
+    def grouped(self, rows: Sequence[int]) -> list[list[int]]:
         """Return the rows in groups that share a context, in the order of their first rows."""
         groups = dict[Hashable, list[int]]()
         for i in rows:
@@ -129,7 +129,7 @@ def cut_by_tokens(rows: Sequence[int], costs: TokenCosts, budget: int, processes
 
 def _evenly(order: Sequence[int], costs: TokenCosts, budget: int, count: int) -> list[list[int]]:
     count = max(count, min(len(order), costs.of_micro_batch(order) // budget))
-    groups = [part for group in costs.together(order) for part in _within(group, costs, budget)]
+    groups = [part for group in costs.grouped(order) for part in _within(group, costs, budget)]
     while len(groups) < min(count, len(order)):  # so that no process waits for the rows of a context
         _halve(groups, max(range(len(groups)), key=lambda at: len(groups[at])))
     loads = [max(costs.of_micro_batch(group) - costs.shared, 1) for group in groups]
@@ -146,7 +146,7 @@ def _filled(order: Sequence[int], costs: TokenCosts, budget: int, count: int) ->
     count = max(count, math.ceil(len(order) / budget))
     most = math.ceil(len(order) / count)
     parts: list[list[int]] = [[] for _ in range(count)]
-    for group in sorted(costs.together(order), key=lambda rows: -len(rows)):  # stable
+    for group in sorted(costs.grouped(order), key=lambda rows: -len(rows)):  # stable
         left = group
         while left:
             room = [most - len(part) for part in parts]

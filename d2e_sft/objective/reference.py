@@ -28,7 +28,7 @@ from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import answer_log_probabilities
 from d2e_sft.objective.bias_model import load_beside, refuse_sharded
-from d2e_sft.util.distributed import decided_by_main
+from d2e_sft.util.distributed import broadcast_from_main
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
 from d2e_sft.util.paths import cache_dir
@@ -77,7 +77,7 @@ class Reference:
         state, used = PartialState(), [{name: row.get(name) for name in _READ} for row in rows]
         content = [_digest(self.model), precision, hashlib.sha256(json.dumps(used).encode()).hexdigest()]
         path = cache_dir() / REFERENCE / f"{hashlib.sha256(' '.join(content).encode()).hexdigest()}.json"
-        kept = decided_by_main(state, lambda: _read(path, len(rows)))
+        kept = broadcast_from_main(state, lambda: _read(path, len(rows)))
         if kept is not None:
             return kept
         starts = range(state.process_index * batch_size, len(rows), state.num_processes * batch_size)
@@ -90,7 +90,7 @@ class Reference:
         shares = gather_object([found]) if state.num_processes > 1 else [found]
         by_start: Mapping[int, list[list[float]]] = {start: part for share in shares for start, part in share.items()}
         ordered = [row for start in sorted(by_start) for row in by_start[start]]
-        decided_by_main(state, lambda: _write(path, ordered))
+        broadcast_from_main(state, lambda: _write(path, ordered))
         return ordered
 
     @torch.no_grad()

@@ -17,7 +17,7 @@ from d2e_sft.model.storage.hub import check_model
 from d2e_sft.train.checks import check_recipe, trackers
 from d2e_sft.train.run_folder import check_folder, keep_precision
 from d2e_sft.train.samples import RunSamples
-from d2e_sft.util.locks import only_one
+from d2e_sft.util.locks import file_lock
 from d2e_sft.util.signals import on_sigterm
 from d2e_sft.util.startup import collector_paused, import_transformers
 
@@ -44,7 +44,7 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
     decided = _deciding(processes)
     with (
         on_sigterm(f"--resume continues {run}") as termination,
-        only_one(run, "another training", "wait for its end, or choose another train.output_dir", decided),
+        file_lock(run, "another training", "wait for its end, or choose another train.output_dir", decided),
         trackers(recipe.train.report_to, recipe.train.project),
     ):
         check_run(recipe, processes, resume=resume, overwrite=overwrite, decided=decided)
@@ -76,5 +76,5 @@ def _deciding(processes: int) -> Decided:
         return lambda decide: decide()
     with collector_paused():
         import_transformers(trainer=True)
-        from d2e_sft.util.distributed import decided_by_main, process_state
-    return partial(decided_by_main, process_state())
+        from d2e_sft.util.distributed import broadcast_from_main, process_state
+    return partial(broadcast_from_main, process_state())

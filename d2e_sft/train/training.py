@@ -15,7 +15,7 @@ from d2e_sft.train.rows import read_rows
 from d2e_sft.train.run_folder import clear_run, resuming_point, what_is_kept
 from d2e_sft.train.samples import RunSamples
 from d2e_sft.train.trainer import D2ETrainer
-from d2e_sft.util.distributed import decided_by_main, process_state, same_everywhere
+from d2e_sft.util.distributed import broadcast_from_main, process_state, same_everywhere
 from d2e_sft.util.signals import Termination
 from d2e_sft.util.terminal import say
 
@@ -25,8 +25,8 @@ def train(recipe: Recipe, samples: RunSamples, termination: Termination, *, resu
     state, run = process_state(), Path(recipe.train.output_dir)
     settle_recipe(recipe)
     # Machines may differ, and all processes must train in the same precision.
-    recipe.train.bf16 = decided_by_main(state, lambda: recipe.train.bf16)
-    checkpoint = decided_by_main(state, lambda: resuming_point(run)) if resume else None
+    recipe.train.bf16 = broadcast_from_main(state, lambda: recipe.train.bf16)
+    checkpoint = broadcast_from_main(state, lambda: resuming_point(run)) if resume else None
     # Before the model is loaded: under ZeRO-3 the arguments make transformers load it in shards.
     args = D2EConfig.from_recipe(recipe)
     if recipe.train.compile_layers:
@@ -37,7 +37,7 @@ def train(recipe: Recipe, samples: RunSamples, termination: Termination, *, resu
     dataset = training.dataset
     same_everywhere(state, "the training tokens", tokens_digest(dataset))
     if resume:
-        decided_by_main(state, lambda: check_resumed_data(recipe, dataset, processes=state.num_processes))
+        broadcast_from_main(state, lambda: check_resumed_data(recipe, dataset, processes=state.num_processes))
     trainer = D2ETrainer(
         loaded.model,
         args,

@@ -116,7 +116,7 @@ def same_everywhere(state: PartialState, name: str, value: str) -> None:
         raise UserError(f"{name} differ between the processes ({listed})", "give all machines the same files")
 
 
-def decided_by_main(state: PartialState, decide: Callable[[], T]) -> T:
+def broadcast_from_main(state: PartialState, decide: Callable[[], T]) -> T:
     """Return the main process's result, or raise its error, in every process.
 
     Raises:

@@ -19,7 +19,7 @@ LOCK_FILE = ".lock"
 
 
 @contextmanager
-def only_one(
+def file_lock(
     folder: Path,
     what: str,
     remedy: str,

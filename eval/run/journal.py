@@ -16,7 +16,7 @@ import d2e_sft
 from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
-from d2e_sft.util.locks import only_one
+from d2e_sft.util.locks import file_lock
 from d2e_sft.util.progress import Progress
 from eval.run.engines.engine import Engine, prompt_length
 from eval.run.journal_files import Answer, Fingerprint, JournalWriter, PassFiles, SessionHeader, read_journal
@@ -76,8 +76,8 @@ class DecodingPass:
         options, a damaged file, or an engine that stopped; the answers so far are kept.
         """
         remedy = "wait for its end, or choose another --out"
-        with only_one(self.files.folder, "another evaluation", remedy, self.processes.decided_by_main):
-            now, resumed = self.processes.decided_by_main(self._find_earlier)
+        with file_lock(self.files.folder, "another evaluation", remedy, self.processes.broadcast_from_main):
+            now, resumed = self.processes.broadcast_from_main(self._find_earlier)
             count = len(self.task.conversations)
             if self.processes.is_main:
                 resumed.report(self.files, count)
@@ -85,8 +85,8 @@ class DecodingPass:
             if len(resumed.answers) < count:
                 session = self._decode_missing(now, resumed)
             else:
-                self.processes.decided_by_main(lambda: resumed.remove_stale(self.files.folder))
-            return self.processes.decided_by_main(lambda: self._finish(self._gather(now, resumed, session), write))
+                self.processes.broadcast_from_main(lambda: resumed.remove_stale(self.files.folder))
+            return self.processes.broadcast_from_main(lambda: self._finish(self._gather(now, resumed, session), write))
 
     def _find_earlier(self) -> tuple[Fingerprint, ResumeState]:
         now, keys = self.fingerprint(), [(one.dataset, one.id) for one in self.task.conversations]
@@ -98,9 +98,9 @@ class DecodingPass:
         task, processes, engine = self.task, self.processes, self.load_engine()
         pairs = engine.prepare(task)
         environment = {"d2e_sft": d2e_sft.__version__, **engine.environment(), "processes": processes.count}
-        processes.decided_by_main(lambda: resumed.remove_stale(self.files.folder))
+        processes.broadcast_from_main(lambda: resumed.remove_stale(self.files.folder))
         lengths, groups = [prompt_length(pair) for pair in pairs], [one.group for one in task.conversations]
-        places = share(lengths, groups, task.decoding.together, resumed.answers.keys(), processes)
+        places = share(lengths, groups, task.decoding.group_batch_size, resumed.answers.keys(), processes)
         path = self.files.partial(processes.index)
         started = before = time.perf_counter()
         counted = 0  # tokens so far

@@ -40,13 +40,13 @@ class Processes:
 
         return (self.state or process_state(patience=_PATIENCE)).device
 
-    def decided_by_main(self, decide: Callable[[], T]) -> T:
+    def broadcast_from_main(self, decide: Callable[[], T]) -> T:
         """Run `decide` in the main process; its result or error reaches every process."""
         if self.state is None:
             return decide()
-        from d2e_sft.util.distributed import decided_by_main
+        from d2e_sft.util.distributed import broadcast_from_main
 
-        return decided_by_main(self.state, decide)
+        return broadcast_from_main(self.state, decide)
 
     def wait(self) -> None:
         """Wait until every process reaches this point."""

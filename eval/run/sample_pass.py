@@ -67,7 +67,7 @@ class SamplePass:
                     remedy="drop --decoder, or evaluate on samples with contexts",
                 )
         processes = join_processes(config.engine)
-        processes.decided_by_main(self.warn)
+        processes.broadcast_from_main(self.warn)
         task = sample_task(
             self.rows.chosen,
             self.wording,

@@ -111,7 +111,7 @@ def _evaluation(expected: Expected, point: Point, model: Any, words: Sequence[st
     prompts = [suite.prompt, *([suite.without_context] if point.decoding.needs_imagined else [])]
     tokens = suite.rows * (sum(prompts) + suite.answer * len(prompts))
     flops = Work(0, 0, 0, round(tokens), round(suite.rows * sum(length**2 / 2 for length in prompts))).flops(model)
-    batches = suite.rows / point.recipe.decoding.together / expected.devices
+    batches = suite.rows / point.recipe.decoding.group_batch_size / expected.devices
     reading = batches * suite.answer * _READ * _parameters(model) / expected.bytes_per_s
     return Cost(tokens, _seconds(expected, flops) + reading, expected.on)
 

@@ -22,7 +22,7 @@ from typing import IO
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
-from d2e_sft.util.locks import only_one
+from d2e_sft.util.locks import file_lock
 from d2e_sft.util.paths import safe_environment
 from eval.sweep import commands
 from eval.sweep.plan import Sweep
@@ -179,7 +179,7 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
         groups.setdefault(point.trained_in, []).append(point)
     threads = {} if jobs == 1 else {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
     what, remedy = "another sweep, or a training that one left behind,", "wait until it has ended, or end it"
-    with only_one(sweep.out, what, remedy, patience=LOCK_SECONDS) as lock, ThreadPoolExecutor(jobs) as pool:
+    with file_lock(sweep.out, what, remedy, patience=LOCK_SECONDS) as lock, ThreadPoolExecutor(jobs) as pool:
         save_record(sweep)
         runner = Runner(sweep, say, lock, {**threads, **os.environ})
         futures = [pool.submit(runner.work_on, points) for points in groups.values()]

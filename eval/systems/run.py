@@ -57,7 +57,7 @@ def evaluate_system(
     asker = Asker(model, config, processes, folder)
     result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood, config.form), asker)
     scores = {"system": system.name, **result.scores, **_record(asker, own)}
-    processes.decided_by_main(lambda: write_result(folder, scores, result))
+    processes.broadcast_from_main(lambda: write_result(folder, scores, result))
     return scores, result, folder
 
 

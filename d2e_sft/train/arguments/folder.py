@@ -19,7 +19,7 @@ from d2e_sft.train.run_folder import (
     resuming_point,
 )
 from d2e_sft.train.states import check_states
-from d2e_sft.util.distributed import decided_by_main
+from d2e_sft.util.distributed import broadcast_from_main
 from d2e_sft.util.errors import UserError
 
 
@@ -33,7 +33,7 @@ def prepare_folder(trainer: Any, resume: str | bool | None) -> str | None:
         UserError: the folder contains a run that is neither continued nor cleared. Or the checkpoint is damaged, or
             belongs to a run with another recipe or other rows.
     """
-    return decided_by_main(trainer.accelerator, lambda: _prepared(trainer, resume))
+    return broadcast_from_main(trainer.accelerator, lambda: _prepared(trainer, resume))
 
 
 def _prepared(trainer: Any, resume: str | bool | None) -> str | None:

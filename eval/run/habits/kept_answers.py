@@ -79,7 +79,7 @@ class Questioner:
         ]
         fingerprint = self._fingerprint(decoding, likelihood=likelihood)
         folder = cache_dir() / "closed-book" / _digest(fingerprint)[:16]
-        kept = self.processes.decided_by_main(lambda: _read(folder))
+        kept = self.processes.broadcast_from_main(lambda: _read(folder))
         missing = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in kept}
         before = sum(key in kept for key in keys)
         if before and self.processes.is_main:
