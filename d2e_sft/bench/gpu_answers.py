@@ -27,7 +27,7 @@ def evaluation(model: Any, prompt: int, samples: int, new_tokens: int, repeats: 
         how = DecodingConfig(max_new_tokens=new_tokens, batch_size=batch_size)
         return generate(model, pairs, how, stop_ids=stops)
 
-    sizes = {f"batches of {DecodingConfig.TOGETHER}": DecodingConfig.TOGETHER, "refilled": None}
+    sizes = {f"batches of {DecodingConfig.GROUP_BATCH_SIZE}": DecodingConfig.GROUP_BATCH_SIZE, "refilled": None}
     return compare_ways({way: partial(decode, size) for way, size in sizes.items()}, pairs, repeats, model.device)
 
 

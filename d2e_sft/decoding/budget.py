@@ -79,8 +79,8 @@ def _token_bytes(model: Any) -> int:
 def batches_of(pairs: Sequence[TokenPair], budget: Budget, group_batch_size: int) -> Iterator[Batch]:
     """Cut the pairs of each group into batches, longest first, with the one `Prefix` of their group.
 
-    Every `group_batch_size` pairs begin a new batch, as these are shared out to processes as a whole. A batch takes at most
-    half of the budget's tokens, since its keys and values are copied once.
+    Every `group_batch_size` pairs begin a new batch, as these are shared out to processes as a whole. A batch takes
+    at most half of the budget's tokens, since its keys and values are copied once.
     """
     groups: dict[Hashable, list[int]] = {}
     for index, pair in enumerate(pairs):

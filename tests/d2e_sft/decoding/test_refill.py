@@ -52,7 +52,7 @@ def test_memory_limits_how_many_run_and_enter(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(budget, "total_memory", lambda device: weights + 4 * tokens * token_bytes)
     limits = budget.budget_of(model, decoding)
     assert (limits.pairs, limits.batch, limits.tokens) == (64, 16, pytest.approx(tokens))
-    batches = [indices for indices, _ in budget.batches_of(pairs, limits, together=16)]
+    batches = [indices for indices, _ in budget.batches_of(pairs, limits, group_batch_size=16)]
     cost = [len(pair.original) + len(pair.imagined or ()) + 24 for pair in pairs]
     assert all(2 * sum(cost[i] for i in indices) <= tokens for indices in batches)
     shapes = watch_inputs(model)
