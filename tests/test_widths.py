@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from d2e_sft import cli
-from d2e_sft.bench.decode import Measured
-from d2e_sft.bench.decode import as_table as decode_table
+from d2e_sft.bench.decode import decoding_table
 from d2e_sft.doctor.finding import Finding
 from d2e_sft.doctor.run import lines
 from d2e_sft.util.terminal import WIDTH
@@ -104,6 +103,6 @@ def test_what_the_doctor_finds_is_folded_under_itself() -> None:
 def test_tables_of_speed_are_shown_in_parts() -> None:
     file = ROOT / "docs" / "results" / "bench-decode-cpu-2026-11-25.json"
     rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-    printed = decode_table([Measured(**row) for row in rows]).terminal()
+    printed = decoding_table(rows).terminal()
     assert printed.count("prompt  ") == 2
     assert not too_wide(printed)

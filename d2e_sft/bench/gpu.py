@@ -6,50 +6,39 @@ does not fit the memory or the time is listed as skipped. A rehearsal runs tiny 
 
 from __future__ import annotations
 
-import gc
 import os
 import platform
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
-from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from d2e_sft.bench.decode import measure_decoding
-from d2e_sft.bench.engines import (
-    ENGINES,
-    PREFERENCE_ENGINES,
-    PREFIX,
-    QUESTION,
-    Engine,
-    bias_engine,
-    synthetic_pairs,
-    synthetic_rows,
-)
-from d2e_sft.bench.gpu_answers import TASKS
-from d2e_sft.bench.gpu_report import Report
-from d2e_sft.bench.shapes import Peaks, measure_peaks, work_of
-from d2e_sft.bench.step_rows import compare
-from d2e_sft.bench.train import Run, cases_of, chosen, measure
-from d2e_sft.bench.trl_peer import trl_engines, trl_is_missing
-from d2e_sft.config.recipe import D2ESection, Precision
-from d2e_sft.model.device import PeakMemory, usable_device
-from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.bench.decode import answer_rows, bench_decoding, decoding_table, random_pairs, samples_table
+from d2e_sft.bench.harness import Report, Row, open_model, versions
+from d2e_sft.bench.peers import trl_is_missing
+from d2e_sft.bench.train import PREFIX, QUESTION, bench_training, step_table, synthetic_rows
+from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.config.recipe import Precision
+from d2e_sft.decoding.generation import generate
+from d2e_sft.decoding.likelihood import score
+from d2e_sft.decoding.pairs import PromptPair, TokenPair
+from d2e_sft.model.device import timed, usable_device
 from d2e_sft.model.shapes import SHAPES, Work, random_model
+from d2e_sft.train.dry_run.cards import CARDS
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
 
-_OF_ALL_SHAPES = "training"
-_FLOAT16, _PREFERENCE, _BIAS = _OF_THE_FIRST = ("float16", "preference", "bias model")
-_PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "triton")
+_CONTEXTS = 8  # contexts of a sample that the refiner scores
+_ENDS = 8  # every eighth token of the vocabulary ends an answer, so that answers of random weights differ in length
 
 
 @dataclass(frozen=True)
-class Plan:
+class GpuSizes:
     """What to measure: a micro-batch to train on for each shape, and batches to decode."""
 
     training: dict[str, tuple[int, int]]  # shape → samples, tokens of a context
@@ -58,39 +47,58 @@ class Plan:
     new_tokens: int
     repeats: int
     precision: Precision
-    answered: dict[str, int]  # key of `TASKS` → samples
+    evaluated: int  # samples; more than run at a time, so prompts wait
+    refined: int
 
 
 # Micro-batches of 3 to 9 thousand tokens: enough to fill an accelerator of 80 GB and up, weights in float32.
-ACCELERATOR = Plan(
+ACCELERATOR = GpuSizes(
     training={"smollm2-135m": (16, 350), "qwen1.5-7b": (8, 350), "qwen3-0.6b": (16, 350), "qwen3-4b": (8, 350)},
-    batches=(8, 32),
-    prompt=600,
-    new_tokens=32,
-    repeats=5,
-    precision="bfloat16",
-    answered={"evaluation": 80, "refiner by likelihood": 8},  # more than run at a time, so prompts wait
-)
-REHEARSAL = Plan(
+    batches=(8, 32), prompt=600, new_tokens=32, repeats=5, precision="bfloat16", evaluated=80, refined=8,
+)  # fmt: skip
+REHEARSAL = GpuSizes(
     training={"tiny": (3, 30)}, batches=(2,), prompt=PREFIX + QUESTION + 20, new_tokens=4, repeats=2,
-    precision="float32", answered={"evaluation": 66, "refiner by likelihood": 2},
+    precision="float32", evaluated=66, refined=2,
 )  # fmt: skip
 
 
-def bench_gpu(
-    *,
-    file: Path | None,
-    seconds: float,
-    shapes: Sequence[str] = (),
-    rehearse: bool = False,
-    progress: Callable[[str], object] = lambda line: None,
-) -> Report:
+@dataclass(frozen=True)
+class Peaks:
+    """Measured rates of bfloat16 products (CPU: float32) and copies, and the data sheet's rate if known."""
+
+    device: str
+    flops: float  # a second, of a large product
+    bytes_per_s: float  # read and written by a large copy
+    data_sheet_flops: float | None
+
+    @property
+    def best_flops(self) -> float:
+        """Return the data sheet's rate or, if unknown, the measured one."""
+        return self.data_sheet_flops or self.flops
+
+
+def measure_peaks(device: torch.device) -> Peaks:
+    """Time a square product and a copy."""
+    on_cuda = device.type == "cuda"
+    size, copied = (8192, 2**30) if on_cuda else (1024, 2**26)
+    dtype = torch.bfloat16 if on_cuda else torch.float32
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    source = torch.empty(copied // 4, device=device)
+    target = torch.empty_like(source)
+    product = min(timed(lambda: torch.mm(left, right), device)[1] for _ in range(8))
+    copy = min(timed(lambda: target.copy_(source), device)[1] for _ in range(8))
+    name = torch.cuda.get_device_name(device) if on_cuda else device.type
+    sheet = next((card.flops for card in CARDS.values() if re.search(rf"\b{re.escape(card.named)}\b", name)), None)
+    return Peaks(name, 2 * size**3 / product, 2 * copied / copy, sheet)
+
+
+def bench_gpu(*, file: Path | None, seconds: float, shapes: Sequence[str] = (), rehearse: bool = False) -> Report:
     """Measure as many cases as the time allows.
 
     Args:
         file: The report, written again after every case.
-        seconds: Time limit; no case or repetition starts after it.
-        shapes: Keys of `SHAPES`; empty for those of the plan.
+        seconds: Time limit; no case starts after it.
+        shapes: Keys of `SHAPES`; empty for those of the sizes.
         rehearse: Use tiny shapes on any device; D2E_DEVICE=cpu: on the CPU.
 
     Raises:
@@ -98,36 +106,19 @@ def bench_gpu(
     """
     if (wanted := os.environ.get("D2E_DEVICE")) not in (None, "", "cpu", "cuda"):
         raise UserError(f"D2E_DEVICE={wanted!r}: expected cuda or cpu", "leave it out to take the accelerator")
-    started, device = time.monotonic(), torch.device("cpu") if wanted == "cpu" else usable_device()
-    plan = _plan(device, shapes, rehearse or wanted == "cpu")
-    versions = {name: version(name) for name in _PACKAGES if find_spec(name) is not None}
-    report = Report(measure_peaks(device), {"python": platform.python_version(), **versions})
+    device = torch.device("cpu") if wanted == "cpu" else usable_device()
+    sizes = _sizes(device, shapes, rehearse or wanted == "cpu")
+    peaks = measure_peaks(device)
+    packages = versions("torch", "transformers", "accelerate", "peft", "trl", "triton")
+    report = Report({**vars(peaks), "python": platform.python_version(), "versions": packages})
     missing = trl_is_missing()
     if missing is not None:
-        report.skipped.append({"case": "training, TRL", "reason": missing})
-    first, end = next(iter(plan.training)), started + seconds
-    trainings = [(_OF_ALL_SHAPES, shape) for shape in plan.training] + [(case, first) for case in _OF_THE_FIRST]
-    tasks: list[tuple[str, Callable[[], Any]]] = [
-        (f"{case}, {shape}", partial(_train, report, plan, shape, device, end, case)) for case, shape in trainings
-    ]
-    tasks += [(f"{task}, {first}", partial(_answer, report, plan, first, device, task)) for task in TASKS]
-    tasks += [
-        (f"decoding, {shape}, batch {batch}", partial(_decode, report, plan, shape, batch, device))
-        for shape in plan.training
-        for batch in plan.batches
-    ]
-    for name, act in tasks:
-        is_over = time.monotonic() >= started + seconds
-        reason = f"the {seconds:.0f} s were over" if is_over else attempt(act)
-        if reason is not None:
-            report.skipped.append({"case": name, "reason": reason})
-        report.seconds = round(time.monotonic() - started, 1)
-        progress(f"{name}: {'measured' if reason is None else f'skipped, {reason}'} ({report.seconds:.0f} s)")
-        report.save(file)
+        report.skipped["training, TRL"] = missing
+    report.measure(_GpuBench(sizes, device, peaks).cases(), seconds, file)
     return report
 
 
-def _plan(device: torch.device, shapes: Sequence[str], rehearse: bool) -> Plan:
+def _sizes(device: torch.device, shapes: Sequence[str], rehearse: bool) -> GpuSizes:
     unknown = [shape for shape in shapes if shape not in SHAPES]
     if unknown:
         raise UserError(f"--shapes {','.join(shapes)}: no shape {unknown[0]!r}; there are {', '.join(SHAPES)}")
@@ -142,84 +133,131 @@ def _plan(device: torch.device, shapes: Sequence[str], rehearse: bool) -> Plan:
     return replace(ACCELERATOR, training={shape: known.get(shape, (8, 350)) for shape in shapes or known})
 
 
-def attempt(act: Callable[[], Any]) -> str | None:
-    """Run a case; return why it could not be measured, or None."""
-    try:
-        act()
-    except torch.OutOfMemoryError:
-        return "out of memory"
-    except Exception as error:  # a compiler, a driver or another library may raise anything
-        return f"failed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-    finally:
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    return None
+@dataclass(frozen=True)
+class _GpuBench:
+    """The cases, as functions that return rows."""
 
+    sizes: GpuSizes
+    device: torch.device
+    peaks: Peaks
 
-def _train(report: Report, plan: Plan, shape: str, device: torch.device, end: float, case: str) -> None:
-    memory = PeakMemory(device)
-    model = random_model(shape, device).train()
-    layout = choose_layout(model, D2ESection(), "shared_batch")
-    report.attention[shape] = layout.attention
-    samples, context = plan.training[shape]
-    words = model.config.get_text_config().vocab_size
-    rows = synthetic_rows(samples, context, words)
-    rows = synthetic_pairs(rows, words) if case == _PREFERENCE else rows
-    precision: Precision = "float16" if case == _FLOAT16 else plan.precision
-    cases = list(cases_of(_engines(case, precision), True, rows))
-    for repeat in measure(Run(model, layout.attention, precision, memory), cases, plan.repeats):
-        if repeat and time.monotonic() >= end:
-            break
-    best = report.device.best_flops
-    for one, row in zip(cases, compare(cases, context, samples), strict=True):
-        flops = work_of(one.engine, one.rows, one.d2e).flops(model)
-        seconds = row.median_ms / 1000
-        figures = {
-            "shape": shape,
-            "case": case,
-            **asdict(row),
-            "precision": precision,
-            "timed_steps": len(one.seconds),
-            "tflops_per_s": round(flops / seconds / 1e12, 3),
-            "model_flop_utilisation": round(flops / seconds / best, 4),
+    def cases(self) -> dict[str, Callable[[], Iterable[Row]]]:
+        """Return training and decoding for all shapes, the others for the first one."""
+        shapes = list(self.sizes.training)
+        trl, first = not trl_is_missing(), shapes[0]
+        cases: dict[str, Callable[[], Iterable[Row]]] = {
+            f"training, {shape}": partial(self._train, "training", shape, trl=trl) for shape in shapes
         }
-        report.training.append(figures)
+        cases[f"float16, {first}"] = partial(
+            self._train, "float16", first, precision="float16", engines=["shared_batch"]
+        )
+        cases[f"preference, {first}"] = partial(self._train, "preference", first, trl=trl, objective="prefer")
+        cases[f"evaluation, {first}"] = partial(self._evaluate, first)
+        cases[f"refiner by likelihood, {first}"] = partial(self._refine, first)
+        for shape in shapes:
+            for batch in self.sizes.batches:
+                cases[f"decoding, {shape}, batch {batch}"] = partial(self._decode, shape, batch)
+        return cases
 
+    def _train(self, case: str, shape: str, **options: Any) -> Iterator[Row]:
+        samples, context = self.sizes.training[shape]
+        options = {"precision": self.sizes.precision, "repeats": self.sizes.repeats, **options}
+        for row in bench_training(
+            f"shape:{shape}", contexts=[context], samples=samples, unshared_samples=0, device=self.device, **options
+        ):
+            used = round(1e12 * row["tflops_per_s"] / self.peaks.best_flops, 4)
+            yield {
+                "shape": shape,
+                "case": case,
+                **row,
+                "precision": options["precision"],
+                "model_flop_utilisation": used,
+            }
 
-def _engines(case: str, precision: Precision) -> list[Engine]:
-    """Return the engines that take turns in a training; those of TRL are left out if it is not installed."""
-    if case in (_FLOAT16, _BIAS):
-        return [*chosen(ENGINES, ["shared_batch"]), *([bias_engine()] if case == _BIAS else [])]
-    prefers = case == _PREFERENCE
-    trl = () if trl_is_missing() else trl_engines(precision, prefers=prefers)
-    return [*(PREFERENCE_ENGINES if prefers else ENGINES), *trl]
+    def _evaluate(self, shape: str) -> Iterator[Row]:
+        """Decode prompts debiased in batches that wait for their longest answer, and with refill as `d2e eval`."""
+        model, words, sizes = *self._model(shape), self.sizes
+        pairs, stops = random_pairs(sizes.prompt, sizes.evaluated, words), range(0, words, _ENDS)
 
+        def decode(batch_size: int | None) -> list[list[int]]:
+            decoding = DecodingConfig(max_new_tokens=sizes.new_tokens, batch_size=batch_size)
+            return generate(model, pairs, decoding, stop_ids=stops)
 
-def _answer(report: Report, plan: Plan, shape: str, device: torch.device, task: str) -> None:
-    model = random_model(shape, device, getattr(torch, plan.precision)).eval()
-    for row in TASKS[task](model, plan.prompt, plan.answered[task], plan.new_tokens, 2):
-        report.answering.append({"shape": shape, "task": task, **asdict(row), "dtype": plan.precision})
+        size = DecodingConfig.GROUP_BATCH_SIZE
+        variants = {f"batches of {size}": partial(decode, size), "refilled": partial(decode, None)}
+        yield from self._answers("evaluation", shape, variants, pairs)
 
+    def _refine(self, shape: str) -> Iterator[Row]:
+        """Find the context that makes an answer likeliest, one at a time and packed; each lacks one part."""
+        model, words, sizes = *self._model(shape), self.sizes
+        rows = synthetic_rows(sizes.refined, sizes.prompt - PREFIX - QUESTION, words)
+        candidates = [_without_a_part(row["original"], [row["answer"], row["answer"][::-1]]) for row in rows]
+        decoding = DecodingConfig(alpha=0.0, batch_size=_CONTEXTS)
 
-def _decode(report: Report, plan: Plan, shape: str, batch: int, device: torch.device) -> None:
-    model = random_model(shape, device, getattr(torch, plan.precision)).eval()
-    row = measure_decoding(model, plan.prompt, batch, plan.new_tokens, 2)
-    floor = 1000 * _decoding_floor(model, row.prompt, batch, plan.new_tokens, report.device)
-    report.decoding.append(
-        {
+        def best(at_once: int) -> list[list[int]]:
+            chosen = []
+            for pairs in candidates:
+                parts = [pairs[start : start + at_once] for start in range(0, len(pairs), at_once)]
+                logprobs = [options[0].logprob for part in parts for options in score(model, part, decoding)]
+                chosen.append([max(range(len(pairs)), key=logprobs.__getitem__)])
+            return chosen
+
+        variants = {"a context at a time": partial(best, 1), "packed": partial(best, _CONTEXTS)}
+        yield from self._answers("refiner by likelihood", shape, variants, [*chain(*candidates)])
+
+    def _model(self, shape: str) -> tuple[Any, int]:
+        """Return a random model in the shape, and the number of its tokens."""
+        model = open_model(f"shape:{shape}", self.device, self.sizes.precision).eval()
+        return model, model.config.get_text_config().vocab_size
+
+    def _answers(self, task: str, shape: str, variants: Any, pairs: Sequence[TokenPair]) -> Iterator[Row]:
+        for row in answer_rows(variants, pairs, 2, self.device):
+            yield {"shape": shape, "task": task, **row, "dtype": self.sizes.precision}
+
+    def _decode(self, shape: str, batch: int) -> Iterator[Row]:
+        sizes = self.sizes
+        lengths: dict[str, Any] = {"prompts": [sizes.prompt], "batches": [batch], "new_tokens": [sizes.new_tokens]}
+        (row,) = bench_decoding(f"shape:{shape}", **lengths, repeats=2, dtype=sizes.precision, device=self.device)
+        floor = 1000 * self._decoding_floor(shape, batch)
+        yield {
             "shape": shape,
-            **asdict(row),
-            "dtype": plan.precision,
-            "new_tokens_per_s": round(1000 * batch * plan.new_tokens / row.debiased_ms, 1),
+            **row,
+            "dtype": sizes.precision,
+            "new_tokens_per_s": round(1000 * batch * sizes.new_tokens / row["debiased_ms"], 1),
             "roofline_ms": round(floor, 3),
-            "debiased_to_roofline": round(row.debiased_ms / floor, 2),
+            "debiased_to_roofline": round(row["debiased_ms"] / floor, 2),
         }
+
+    def _decoding_floor(self, shape: str, batch: int) -> float:
+        """Return the least seconds of plain decoding: the prompts' arithmetic, and all weights read per new token."""
+        prompt, model = self.sizes.prompt, random_model(shape, torch.device("meta"))
+        weights = getattr(torch, self.sizes.precision).itemsize * sum(one.numel() for one in model.parameters())
+        prompts = Work(batch * prompt, 0, batch * prompt * (prompt + 1) // 2).flops(model) / 3
+        return prompts / self.peaks.best_flops + (self.sizes.new_tokens - 1) * weights / self.peaks.bytes_per_s
+
+
+def _without_a_part(prompt: Sequence[int], answers: Sequence[Sequence[int]]) -> list[TokenPair]:
+    size = (len(prompt) - PREFIX - QUESTION) // _CONTEXTS
+    starts = range(PREFIX, PREFIX + size * _CONTEXTS, size)
+    return [PromptPair([*prompt[:start], *prompt[start + size :]], options=answers) for start in starts]
+
+
+def gpu_text(report: Report, write: Callable[[Table], str]) -> str:
+    """Return the device, tables of what was measured, and skipped cases; `write` is such as `Table.markdown`."""
+    facts = report.facts
+    origin = "its data sheet's" if facts["data_sheet_flops"] else "measured on a large product"
+    packages = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    rows = [row for rows in report.rows.values() for row in rows]
+    tables = (
+        (step_table, [row for row in rows if "engine" in row]),
+        (samples_table, [row for row in rows if "task" in row]),
+        (decoding_table, [row for row in rows if "roofline_ms" in row]),
     )
-
-
-def _decoding_floor(model: Any, prompt: int, batch: int, new_tokens: int, peaks: Peaks) -> float:
-    """Return the least seconds of plain decoding: the prompts' arithmetic, and reading all weights per new token."""
-    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    prompts = Work(batch * prompt, 0, batch * prompt * (prompt + 1) // 2).flops(model) / 3
-    return prompts / peaks.best_flops + (new_tokens - 1) * size / peaks.bytes_per_s
+    lines = [
+        f"{facts['device']}: {(facts['data_sheet_flops'] or facts['flops']) / 1e12:,.1f} TFLOP/s {origin}, "
+        f"{facts['bytes_per_s'] / 1e9:,.0f} GB/s copying; {packages}",
+        *(write(make_table(shown)) for make_table, shown in tables if shown),
+        *(f"skipped: {case}: {reason}" for case, reason in report.skipped.items()),
+        f"{report.seconds:.0f} s in all",
+    ]
+    return "\n\n".join(lines)

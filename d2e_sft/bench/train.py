@@ -1,98 +1,223 @@
 """`d2e bench train`: what a D²E step costs compared with plain SFT, engine by engine.
 
-A timed step is the forward and backward of one micro-batch with collation, without the optimiser. Engines take turns,
-so that other work on the machine affects them equally; the figures are medians.
+A timed step is the forward and backward of one micro-batch with collation, without the optimiser. All engines compute
+the same loss, which is checked.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as profiler
 
-from d2e_sft.bench.cost import cost_of
-from d2e_sft.bench.engines import (
-    BIAS,
-    ENGINES,
-    PREFER,
-    PREFERENCE_ENGINES,
-    SFT,
-    Engine,
-    synthetic_pairs,
-    synthetic_rows,
-)
-from d2e_sft.bench.step_profile import time_by_kind
-from d2e_sft.bench.step_rows import Case, Measured, compare
-from d2e_sft.bench.trl_peer import trl_engines
-from d2e_sft.config.objectives import ViewGradients
+from d2e_sft.bench import peers
+from d2e_sft.bench.harness import Measurement, Row, in_turns, open_model, rows_table
+from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
-from d2e_sft.model.collation import Row
-from d2e_sft.model.device import PeakMemory, autocast, frozen_heap, without_cudnn_attention
-from d2e_sft.model.loading import load_model
-from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.model import collation
+from d2e_sft.model.collation import IGNORE, BatchedCollator
+from d2e_sft.model.device import PeakMemory, autocast, without_cudnn_attention
+from d2e_sft.model.forward import hidden_states
+from d2e_sft.model.micro_batch import model_inputs
+from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
+from d2e_sft.model.shapes import Work
+from d2e_sft.objective.attach import chunked_head, objective_of
+from d2e_sft.objective.attach import step as objective_step
+from d2e_sft.objective.chunks import sum_in_chunks
+from d2e_sft.objective.terms import AnswerTokens
 from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.table import Table
+from d2e_sft.util.terminal import say
+
+SFT = D2ESection(debias=False, distill=False)
+PREFER = D2ESection(objective="prefer", sft_weight=0)
+PREFIX, QUESTION, ANSWER, REFINED_SHARE = 130, 30, 10, 0.4
+Rows = Sequence[collation.Row]
+Packing = Literal["batched", "shared_prefix", "shared_batch"]
+Step = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
-class Training:
-    """What to measure: the options of `d2e bench train`; `only` are names of engines, empty for all.
+class Engine:
+    """One way to compute a step's loss, which is summed over the answer tokens.
 
-    The engines that share no prefix between samples have `unshared_samples`: their cost per sample does not depend on
-    the number. The refined view of a share `unrefined` of the samples is the original one.
+    Attributes:
+        baseline: The SFT engine that shares the same prefixes.
+        make: Makes the step of a model, rows and settings; it does not count.
+        layout: Of the batch; None: rows of one view each, without a collator that lays them out.
+        is_sft: The loss is that of plain SFT.
+        is_peer: The engine belongs to another library, and is measured with both groups of engines.
     """
 
-    contexts: Sequence[int]
-    samples: int
-    unshared_samples: int
-    repeats: int
-    precision: Precision
-    trl: bool = False
-    objective: Literal["d2e", "prefer"] = "d2e"
-    only: Sequence[str] = ()
-    profile: bool = False
-    unrefined: float = 0.0
+    name: str
+    baseline: str
+    make: Callable[[Any, Rows, D2ESection], Step]
+    layout: Packing | None = None
+    is_sft: bool = False
+    is_peer: bool = False
+
+    @property
+    def packed(self) -> bool:
+        """Whether the views of a sample share a row."""
+        return self.layout in ("shared_prefix", "shared_batch")
+
+    @property
+    def shares_samples(self) -> bool:
+        """Whether samples share their prefix, so that the cost per sample depends on their number."""
+        return self.layout == "shared_batch"
+
+    def work(self, rows: Rows, d2e: D2ESection) -> Work:
+        """Return the work of a step on these rows; padding counts as tokens."""
+        if self.layout is not None:
+            return Work.of_batch(collator_for(Layout(self.layout, ""), d2e, None)(rows), d2e.view_gradients)
+        if d2e.prefers:
+            rows = [*rows, *({**row, "answer": row["rejected"]} for row in rows)]
+        if self.is_peer:  # one row each, and logits at every position
+            widths = [len(row["original"]) + len(row["answer"]) for row in rows]
+            tokens = len(rows) * max(widths)
+            return Work(tokens, tokens, len(rows) * (max(widths) * (max(widths) + 1) // 2))
+        parts = [Work.of_batch(BatchedCollator([view], 0)(rows)) for view in d2e.views]
+        trained, others = (parts, []) if d2e.view_gradients == "all" else (parts[:1], parts[1:])
+        return Work(
+            sum(part.tokens for part in trained),
+            sum(part.positions for part in trained),
+            sum(part.pairs for part in trained),
+            sum(part.tokens for part in others),
+            sum(part.pairs for part in others),
+        )
 
 
-def bench_training(
-    model_name: str, asked: Training, progress: Callable[[str], object] = lambda line: None
-) -> list[Measured]:
-    """Measure every engine at every context length.
+def synthetic_rows(
+    samples: int, context: int, vocabulary: int, seed: int = 0, *, unrefined: int = 0
+) -> list[collation.Row]:
+    """Make samples of random tokens: a shared prefix, and a context, a question and an answer of fixed lengths.
 
-    Raises UserError if the model cannot be packed, two engines compute different losses, TRL is not installed, or an
-    engine is unknown.
+    The refined view of the first `unrefined` samples is the original one.
     """
-    prefers = asked.objective == "prefer"
-    known = [*(PREFERENCE_ENGINES if prefers else ENGINES)]
-    engines = chosen([*known, *(trl_engines(asked.precision, prefers=prefers) if asked.trl else ())], asked.only)
-    memory = PeakMemory()  # before the model is loaded: memory counts the weights
-    model = load_model(model_name).model
-    layout = choose_layout(model, D2ESection(), "shared_batch")
-    model = model.to(memory.device).train()
-    measured: list[Measured] = []
-    for context in asked.contexts:
-        for shared, count in ((True, asked.samples), (False, asked.unshared_samples)):
-            if not any(engine.shares_samples == shared and not engine.elsewhere for engine in engines):
-                continue
-            vocabulary = model.config.get_text_config().vocab_size
-            rows = synthetic_rows(count, context, vocabulary, unrefined=round(asked.unrefined * count))
-            rows = synthetic_pairs(rows, vocabulary) if prefers else rows
-            cases = list(cases_of(engines, shared, rows))
-            run = Run(model, layout.attention, asked.precision, memory)
-            for repeat in measure(run, cases, asked.repeats):
-                progress(f"context {context}, {count} samples: {repeat} of {asked.repeats}")
-            if asked.profile:
-                for case in cases:
-                    case.time_by_kind = time_by_kind(_step(run, case), model.device)
-            measured += compare(cases, context, count)
-    return measured
+    source = random.Random(seed)
+
+    def some(count: int) -> list[int]:
+        return [source.randrange(vocabulary) for _ in range(count)]
+
+    prefix, rows = some(PREFIX), []
+    for _ in range(samples):
+        question = some(QUESTION)
+        rows.append(
+            {
+                "original": [*prefix, *some(context), *question],
+                "imagined": [*prefix, *question],
+                "refined": [*prefix, *some(round(REFINED_SHARE * context)), *question],
+                "answer": some(ANSWER),
+            }
+        )
+    return [*({**row, "refined": row["original"]} for row in rows[:unrefined]), *rows[unrefined:]]
 
 
-def chosen(engines: Sequence[Engine], only: Sequence[str]) -> list[Engine]:
-    """Return the engines of these names and their baselines, all without names; UserError for an unknown name."""
+def synthetic_pairs(rows: Rows, vocabulary: int, seed: int = 0) -> list[collation.Row]:
+    """Return the rows with a rejected answer of random tokens, and log-probabilities as if by a reference."""
+    source = random.Random(seed)
+    of_reference = [-math.log(vocabulary) * ANSWER, -1.1 * math.log(vocabulary) * ANSWER]
+    return [
+        {**row, "rejected": [source.randrange(vocabulary) for _ in range(ANSWER)], "reference": of_reference}
+        for row in rows
+    ]
+
+
+def _plain_sft(model: Any, rows: Rows, d2e: D2ESection) -> Step:
+    """Compute what transformers' Trainer does: a row per sample, logits and loss at every position."""
+
+    def step() -> Tensor:
+        ids = torch.tensor([[*row["original"], *row["answer"]] for row in rows], device=model.device)
+        labels = ids.clone()
+        for line, row in zip(labels, rows, strict=True):
+            line[: len(row["original"])] = IGNORE
+        loss: Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels, use_cache=False).loss
+        return loss * sum(len(row["answer"]) for row in rows)
+
+    return step
+
+
+def _three_forwards(model: Any, rows: Rows, d2e: D2ESection) -> Step:
+    """Run one forward per view, with a row per sample."""
+
+    def step() -> Tensor:
+        states: dict[View, Tensor] = {}
+        for view in d2e.views:
+            inputs = model_inputs(BatchedCollator([view], 0)(rows), model.device)
+            index, targets = inputs.pop("answer_index")[0], inputs.pop("targets")
+            inputs.pop("answers")
+            with nullcontext() if view == "original" or d2e.view_gradients == "all" else torch.no_grad():
+                states[view] = hidden_states(model, **inputs).flatten(0, 1)[index]
+        tokens = AnswerTokens(targets, torch.ones_like(targets, dtype=torch.bool))
+        return sum_in_chunks(objective_of(model, d2e), chunked_head(model, targets), states, tokens)["loss"]
+
+    return step
+
+
+def _ours(name: str, baseline: str, layout: Packing, *, is_sft: bool = False) -> Engine:
+    """Return the engine of the trainer's own step, with collation."""
+
+    def make(model: Any, rows: Rows, d2e: D2ESection) -> Step:
+        def step() -> Tensor:
+            inputs = model_inputs(collator_for(Layout(layout, ""), d2e, model.config)(rows), model.device)
+            return objective_step(model, objective_of(model, d2e), inputs.pop("targets"), inputs)["loss"]
+
+        return step
+
+    return Engine(name, baseline, make, layout, is_sft)
+
+
+ENGINES = (
+    Engine("sft_plain", "sft_plain", _plain_sft, is_sft=True, is_peer=True),
+    _ours("sft", "sft", "shared_prefix", is_sft=True),
+    _ours("sft_shared", "sft_shared", "shared_batch", is_sft=True),
+    Engine("three_forwards", "sft", _three_forwards),
+    _ours("batched", "sft", "batched"),
+    _ours("shared_prefix", "sft", "shared_prefix"),
+    _ours("shared_batch", "sft_shared", "shared_batch"),
+)
+# For the loss of DPO, with SFT on the gold answers as the baseline.
+PREFERENCE_ENGINES = tuple(engine for engine in ENGINES if engine.name != "three_forwards")
+
+
+def trl_engines(precision: Precision, *, prefers: bool = False) -> tuple[Engine, ...]:
+    """Return the engines of TRL's SFT without and with packing, or of its DPO; UserError if it is not installed."""
+    missing = peers.trl_is_missing()
+    if missing is not None:
+        raise UserError(f"TRL's trainers cannot be measured: {missing}", "pip install 'd2e-sft[bench]'")
+    if prefers:
+
+        def dpo(model: Any, rows: Rows, d2e: D2ESection) -> Step:
+            form, beta, weight = d2e.prefer_form, d2e.beta, d2e.sft_weight
+            return peers.trl_dpo_step(model, rows, precision, form=form, beta=beta, sft_weight=weight)
+
+        return (Engine("trl", "sft_plain", dpo, is_peer=True),)
+
+    def sft(model: Any, rows: Rows, d2e: D2ESection, *, packing: bool) -> Step:
+        return peers.trl_sft_step(model, rows, precision, packing=packing)
+
+    return tuple(
+        Engine(name, "sft_plain", partial(sft, packing=packing), is_sft=True, is_peer=True)
+        for name, packing in (("trl", False), ("trl_packed", True))
+    )
+
+
+def engines_of(precision: Precision, *, trl: bool, prefers: bool, only: Sequence[str] = ()) -> list[Engine]:
+    """Return the engines of an objective, or those of these names and their baselines.
+
+    Raises UserError for an unknown name, or if TRL is wanted and not installed.
+    """
+    engines = [*(PREFERENCE_ENGINES if prefers else ENGINES)]
+    engines += trl_engines(precision, prefers=prefers) if trl else ()
     by_name = {engine.name: engine for engine in engines}
     for name in only:
         if name not in by_name:
@@ -104,73 +229,227 @@ def chosen(engines: Sequence[Engine], only: Sequence[str]) -> list[Engine]:
     return [engine for engine in engines if engine.name in wanted]
 
 
-def cases_of(engines: Sequence[Engine], shared: bool, rows: list[Row]) -> Iterator[Case]:
-    """Yield the engines that do or do not share their samples' prefix; those of other libraries are in both groups."""
-    for engine in engines:
-        if not engine.elsewhere and engine.shares_samples != shared:
-            continue
-        only = SFT if engine.is_sft else PREFER if engine.prefers else BIAS if engine.has_bias_model else None
-        for d2e in [only] if only else [D2ESection(view_gradients=one) for one in get_args(ViewGradients)]:
-            yield Case(engine, d2e, rows, [])
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An engine and the settings of its step."""
+
+    engine: Engine
+    d2e: D2ESection
 
 
 @dataclass(frozen=True)
-class Run:
-    """What all cases of a measurement share; `attention` is that of packed rows."""
+class StepBench:
+    """What all steps of a measurement share; `attention` is that of packed rows."""
 
     model: Any
     attention: str
     precision: Precision
     memory: PeakMemory
 
+    @classmethod
+    def of(cls, name: str, precision: Precision, device: torch.device | None = None) -> StepBench:
+        """Load a model to train; memory counts its weights. UserError if it cannot be packed."""
+        memory = PeakMemory(device)
+        model = open_model(name, memory.device)
+        layout = choose_layout(model, D2ESection(), "shared_batch")
+        return cls(model.to(memory.device).train(), layout.attention, precision, memory)
 
-def measure(run: Run, cases: Sequence[Case], repeats: int) -> Iterator[int]:
-    """Run the cases in turns, first for their memory and then `repeats` times for their time; yields each turn.
+    @property
+    def vocabulary(self) -> int:
+        """Number of the model's tokens."""
+        return int(self.model.config.get_text_config().vocab_size)
 
-    Raises UserError if two engines compute different losses.
+    def measure(self, cases: Sequence[Case], rows: Rows, repeats: int) -> Iterator[dict[Case, Measurement]]:
+        """Run a step of each case in turns, first for their memory; yields the measurements so far.
+
+        Raises UserError if two engines compute different losses.
+        """
+        steps = {case: self.step(case, rows) for case in cases}
+
+        def memory() -> PeakMemory:
+            self.memory.reset()
+            return self.memory
+
+        turns = in_turns(steps, repeats, self.model.device, prepare=self.prepare, memory=memory)
+        for turn, measured in enumerate(turns):
+            if turn == 0:
+                self._check_same_losses(measured)
+            yield measured
+
+    def prepare(self, case: Case) -> None:
+        """Set the attention of an engine, without gradients of an earlier step."""
+        self.model.set_attn_implementation(self.attention if case.engine.packed else "sdpa")
+        self.model.zero_grad(set_to_none=True)
+
+    def step(self, case: Case, rows: Rows) -> Callable[[], float]:
+        """Return a case's forward and backward, which returns the loss."""
+        loss_of = case.engine.make(self.model, rows, case.d2e)
+        scaler = torch.amp.GradScaler(self.model.device.type, enabled=self.precision == "float16")
+
+        def step() -> float:
+            with autocast(self.precision, self.model.device), without_cudnn_attention():
+                loss = loss_of()
+            scaler.scale(loss).backward()
+            return loss.item()
+
+        return step
+
+    def _check_same_losses(self, measured: Mapping[Case, Measurement]) -> None:
+        """Reject engines that compute different losses: a fast wrong one would win."""
+        tolerance = 1e-4 if self.precision == "float32" else 2e-2
+        for is_sft in (True, False):
+            losses = [one.result for case, one in measured.items() if case.engine.is_sft == is_sft]
+            highest = max(losses, default=0)
+            if not highest - min(losses, default=0) <= tolerance * abs(highest):  # NaN fails this, too
+                named = {(case.engine.name, case.d2e.view_gradients): one.result for case, one in measured.items()}
+                raise UserError(f"the engines disagree on the loss: {named}", "report it with this line")
+
+
+def cases_of(engines: Sequence[Engine], *, shared: bool, prefers: bool = False) -> list[Case]:
+    """Return the cases of engines that do or do not share their samples' prefix; a peer's are in both groups."""
+    objective = (
+        [PREFER] if prefers else [D2ESection(view_gradients=gradients) for gradients in get_args(ViewGradients)]
+    )
+    return [
+        Case(engine, d2e)
+        for engine in engines
+        if engine.is_peer or engine.shares_samples == shared
+        for d2e in ([SFT] if engine.is_sft else objective)
+    ]
+
+
+def bench_training(
+    model: str,
+    *,
+    contexts: Sequence[int],
+    samples: int,
+    unshared_samples: int,
+    repeats: int,
+    precision: Precision,
+    trl: bool = False,
+    objective: Literal["d2e", "prefer"] = "d2e",
+    engines: Sequence[str] = (),
+    profile: bool = False,
+    unrefined: float = 0.0,
+    device: torch.device | None = None,
+) -> list[Row]:
+    """Measure every engine at every context length; returns a row for each, see `step_rows`.
+
+    The engines that share no prefix between samples have `unshared_samples`: their cost per sample does not depend on
+    the number. The refined view of a share `unrefined` of the samples is the original one.
+
+    Raises UserError if the model cannot be packed, two engines compute different losses, TRL is not installed, or an
+    engine is unknown.
     """
-    with frozen_heap():
-        for repeat in range(repeats + 1):
-            for case in cases:
-                step = _step(run, case)
-                if repeat == 0:
-                    if case.engine.prepare is not None:
-                        case.engine.prepare(run.model, case.rows)
-                    run.memory.reset()
-                loss, cost = cost_of(step, run.model.device)
-                if repeat:
-                    case.seconds.append(cost.clock_s)
-                    case.cpu.append(cost.cpu_s)
-                else:  # memory was just given back to the system, so this time means nothing
-                    case.peak = run.memory.peak_mb()
-                case.loss = loss.item()
-            if repeat == 0:
-                _check_same_losses(cases, run.precision)
-            yield repeat
+    prefers = objective == "prefer"
+    chosen = engines_of(precision, trl=trl, prefers=prefers, only=engines)
+    bench = StepBench.of(model, precision, device)
+    result: list[Row] = []
+    for context in contexts:
+        for shared, count in ((True, samples), (False, unshared_samples)):
+            cases = cases_of(chosen, shared=shared, prefers=prefers)
+            if not count or all(case.engine.is_peer for case in cases):
+                continue
+            rows = synthetic_rows(count, context, bench.vocabulary, unrefined=round(unrefined * count))
+            rows = synthetic_pairs(rows, bench.vocabulary) if prefers else rows
+            for turn, measured in enumerate(bench.measure(cases, rows, repeats)):  # noqa: B007 (the last is used)
+                say(f"context {context}, {count} samples: {turn} of {repeats}", err=True)
+            for case in cases if profile else ():
+                bench.prepare(case)
+                say(f"{case.engine.name}, context {context}\n{profiled(bench.step(case, rows), bench.memory.device)}")
+            result += step_rows(bench.model, measured, rows, context)
+    return result
 
 
-def _step(run: Run, case: Case) -> Callable[[], Tensor]:
-    """Return a case's forward and backward, ready to run without gradients of an earlier step."""
-    run.model.set_attn_implementation(run.attention if case.engine.packed else "sdpa")
-    run.model.zero_grad(set_to_none=True)
-    gc.collect()
-    scaler = torch.amp.GradScaler(run.model.device.type, enabled=run.precision == "float16")
-
-    def step() -> Tensor:
-        with autocast(run.precision, run.model.device), without_cudnn_attention():
-            loss = case.engine.loss(run.model, case.rows, case.d2e)
-        scaler.scale(loss).backward()
-        return loss
-
-    return step
+def profiled(step: Callable[[], object], device: torch.device) -> str:
+    """Run a step once under torch's profiler; returns its table of the operations that took most time."""
+    activities, by = [ProfilerActivity.CPU], "self_cpu_time_total"
+    if device.type == "cuda":
+        activities, by = [*activities, ProfilerActivity.CUDA], "self_device_time_total"
+    with profiler(activities=activities) as recorded:
+        step()
+    return str(recorded.key_averages().table(sort_by=by, row_limit=20, max_name_column_width=40))
 
 
-def _check_same_losses(cases: Sequence[Case], precision: Precision) -> None:
-    """Reject engines that compute different losses: a fast wrong one would win."""
-    tolerance = 1e-4 if precision == "float32" else 2e-2
-    for sft in (True, False):
-        losses = [case.loss for case in cases if case.engine.is_sft == sft]
-        highest = max(losses, default=0)
-        if not highest - min(losses, default=0) <= tolerance * abs(highest):  # NaN fails this, too
-            named = {(case.engine.name, case.d2e.view_gradients): case.loss for case in cases}
-            raise UserError(f"the engines disagree on the loss: {named}", "report it with this line")
+def step_rows(model: Any, measured: Mapping[Case, Measurement], rows: Rows, context: int) -> list[Row]:
+    """Return a row for each case, with ratios to its baselines; None for a baseline that was not measured.
+
+    `tokens` are those with gradient, one without counts as a third, as a backward is two forwards; `floor_ratio` is
+    their ratio to the SFT engine that shares as many prefixes, and `ratio_to_sft` that of time. `view_tokens_per_s`
+    counts all views in full, as logged in training. `half_spread_ms` is half of the slowest minus the fastest step.
+    FLOPs are the model's, see `Work.flops`.
+    """
+    times = {case.engine.name: one.cost.clock_s for case, one in measured.items()}
+    peaks = {case.engine.name: one.peak_mb or 0 for case, one in measured.items() if case.engine.is_sft}
+    whole = {case.engine.name: _tokens(case.engine.work(rows, _with_all_gradients(case.d2e))) for case in measured}
+
+    def ratio(value: float, values: Mapping[str, float], name: str) -> float | None:
+        return round(value / values[name], 3) if name in values else None
+
+    result: list[Row] = []
+    for case, one in measured.items():
+        engine, d2e = case.engine, case.d2e
+        seconds, clock = one.cost.clock_s, [cost.clock_s for cost in one.costs]
+        answers = ("answer", "rejected") if d2e.prefers else ("answer",)
+        view_tokens = sum(
+            len(row[view]) + len(row[name]) - 1 for row in rows for view in d2e.views for name in answers
+        )
+        row = {
+            "engine": engine.name,
+            "view_gradients": d2e.view_gradients,
+            "context": context,
+            "samples": len(rows),
+            "tokens": round(whole[engine.name]),
+            "median_ms": round(1000 * seconds, 1),
+            "cpu_ms": round(1000 * one.cost.cpu_s, 1),
+            "ratio_to_sft": ratio(seconds, times, engine.baseline),
+            "ratio_to_sft_plain": ratio(seconds, times, "sft_plain"),
+            "floor_ratio": ratio(_tokens(engine.work(rows, d2e)), whole, engine.baseline),
+            "peak_mb": round(one.peak_mb or 0, 1),
+            "peak_to_sft_plain": ratio(one.peak_mb or 0, peaks, "sft_plain"),
+            "half_spread_ms": round(500 * (max(clock) - min(clock)), 1),
+            "ms_a_sample": round(1000 * seconds / len(rows), 1),
+            "view_tokens_per_s": round(view_tokens / seconds, 1),
+            "ratio_to_trl": ratio(seconds, times, "trl"),
+            "tflops_per_s": round(engine.work(rows, d2e).flops(model) / seconds / 1e12, 3),
+            "unrefined": sum(row["refined"] == row["original"] for row in rows) or None,
+        }
+        result.append(row)
+    return result
+
+
+def _with_all_gradients(d2e: D2ESection) -> D2ESection:
+    return d2e.model_copy(update={"view_gradients": "all"})
+
+
+def _tokens(work: Work) -> float:
+    return work.tokens + work.tokens_without_gradient / 3
+
+
+# Column → field and format; the first and the last ones are those of `d2e bench gpu`.
+_COLUMNS = {
+    "shape": ("shape", "{}"),
+    "case": ("case", "{}"),
+    "context": ("context", "{}"),
+    "samples": ("samples", "{}"),
+    "engine": ("engine", "{}"),
+    "view gradients": ("view_gradients", "{}"),
+    "unrefined": ("unrefined", "{}"),
+    "tokens": ("tokens", "{:,}"),
+    "median ms": ("median_ms", "{:,.0f}"),
+    "/ sft": ("ratio_to_sft", "{:.2f}"),
+    "floor": ("floor_ratio", "{:.2f}"),
+    "/ sft_plain": ("ratio_to_sft_plain", "{:.2f}"),
+    "peak MB": ("peak_mb", "{:,.0f}"),
+    "peak / sft_plain": ("peak_to_sft_plain", "{:.2f}"),
+    "/ trl": ("ratio_to_trl", "{:.2f}"),
+    "± ms": ("half_spread_ms", "{:,.0f}"),
+    "tokens/s": ("view_tokens_per_s", "{:,.0f}"),
+    "MFU": ("model_flop_utilisation", "{:.1%}"),
+}
+
+
+def step_table(rows: Sequence[Row]) -> Table:
+    """Return the rows as a table."""
+    keys = 6 if rows and "shape" in rows[0] else 4
+    return rows_table(_COLUMNS, rows, keys=keys)

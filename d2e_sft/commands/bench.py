@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from d2e_sft.config.options import Lengths, Number
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.table import Table
-from d2e_sft.util.terminal import folded, say
+from d2e_sft.util.terminal import folded
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,14 +74,10 @@ def train(model: str, engines: str, json_file: Path | None, **options: Any) -> N
 
     Example: d2e bench train --contexts 150 --repeats 5 --json bench.json
     """
-    from d2e_sft.bench.step_rows import as_table, profile_table
-    from d2e_sft.bench.train import Training, bench_training
+    from d2e_sft.bench.train import bench_training, step_table
 
-    asked = Training(only=[name.strip() for name in engines.split(",")] if engines else (), **options)
-    measured = bench_training(model, asked, progress=partial(say, err=True))
-    if asked.profile:
-        click.echo(profile_table(measured).terminal() + "\n")
-    _report(as_table(measured), measured, json_file)
+    rows = bench_training(model, engines=_names(engines), **options)
+    _report(step_table(rows), rows, json_file)
 
 
 @bench.command("decode")
@@ -111,17 +105,10 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
 
     Example: d2e bench decode --prompts 600 --batches 8 --repeats 5 --json bench.json
     """
-    from d2e_sft.bench.decode import Decoding, as_table, bench_decoding
+    from d2e_sft.bench.decode import bench_decoding, decoding_table
 
-    measured = bench_decoding(
-        model,
-        Decoding(**options),
-        in_vllm=vllm,
-        progress=lambda row: say(
-            f"prompt {row.prompt}, batch {row.batch}, {row.new_tokens} new: {row.debiased_to_plain} × plain", err=True
-        ),
-    )
-    _report(as_table(measured), measured, json_file)
+    rows = bench_decoding(model, in_vllm=vllm, **options)
+    _report(decoding_table(rows), rows, json_file)
 
 
 @bench.command("samples")
@@ -135,25 +122,24 @@ def decode(model: str, vllm: bool, json_file: Path | None, **options: Any) -> No
 def decode_samples(
     file: Path, model: str, *, alpha: float, samples: int, new_tokens: int, repeats: int, json_file: Path | None
 ) -> None:
-    """Compare ways to decode a file of samples, as `d2e eval` does in float32 on a CPU.
+    """Compare variants of decoding a file of samples, as `d2e eval` does in float32 on a CPU.
 
     \b
     batches of 16, torch's layers  a batch begins when the one before has ended
     batches of 16                  the same, with weights in oneDNN's order
     refilled                       prompts enter as soon as others have ended (what `d2e eval` does)
 
-    The ways take turns; times are the processor's and medians.
+    The variants take turns; times are the processor's and medians.
 
     Example: d2e bench samples data/piper/test.jsonl --repeats 3 --json bench.json
     """
-    from d2e_sft.bench.samples import as_table, bench_samples
+    from d2e_sft.bench.decode import bench_samples, samples_table
     from d2e_sft.data.sample import read_samples
 
-    rows = read_samples(file)
-    rows = rows[:: max(len(rows) // samples, 1)][:samples]
-    decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens)
-    measured = bench_samples(model, rows, decoding, repeats, progress=partial(say, err=True))
-    _report(as_table(measured), measured, json_file)
+    taken = read_samples(file)
+    taken = taken[:: max(len(taken) // samples, 1)][:samples]
+    rows = bench_samples(model, taken, DecodingConfig(alpha=alpha, max_new_tokens=new_tokens), repeats)
+    _report(samples_table(rows), rows, json_file)
 
 
 @bench.command("gpu")
@@ -168,7 +154,6 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
     training    a step of plain SFT and of D²E, and TRL's SFTTrainer if it is installed
     float16     a step with the gradient scaler
     preference  a step of DPO, and TRL's DPOTrainer
-    bias model  a step whose imagined view comes from the model before training
     evaluation  prompts that enter as others end, and batches that wait for their longest answer
     refiner     contexts scored by likelihood, in one packed row and one at a time
     decoding    an answer, plain and debiased, and transformers' generate
@@ -179,22 +164,15 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
 
     Example: d2e bench gpu --out runs/gpu
     """
-    from d2e_sft.bench.gpu import bench_gpu
-    from d2e_sft.bench.gpu_report import as_text
+    from d2e_sft.bench.gpu import bench_gpu, gpu_text
 
     out.mkdir(parents=True, exist_ok=True)
-    report = bench_gpu(
-        file=out / "bench-gpu.json",
-        seconds=60 * minutes,
-        shapes=[name.strip() for name in shapes.split(",")] if shapes else (),
-        rehearse=rehearse,
-        progress=partial(say, err=True),
-    )
-    write_whole(out / "bench-gpu.md", as_text(report, Table.markdown) + "\n")
-    click.echo(folded(as_text(report, Table.terminal)))
-    click.echo(f"wrote {out / 'bench-gpu.json'} and bench-gpu.md")
-    if report.failed:
-        raise UserError(f"d2e bench gpu: {', '.join(report.failed)} failed", "the reasons are listed above")
+    file = out / "bench-gpu.json"
+    report = bench_gpu(file=file, seconds=60 * minutes, shapes=_names(shapes or ""), rehearse=rehearse)
+    write_whole(out / "bench-gpu.md", gpu_text(report, Table.markdown) + "\n")
+    click.echo(folded(gpu_text(report, Table.terminal)))
+    click.echo(f"wrote {file} and bench-gpu.md")
+    _refuse_failed("gpu", report.failed)
 
 
 @bench.command("all")
@@ -204,7 +182,7 @@ def gpu(out: Path, shapes: str | None, minutes: float, rehearse: bool) -> None:
 @click.option("--minutes", type=Number(0.1), default=38.0, show_default=True, help="No part begins after this time.")
 @click.option("--rehearse", is_flag=True, help="Use tiny sizes, one turn each.")
 @click.pass_obj
-def bench_all(lent: Any, model: str, *, out: Path, parts: str, minutes: float, rehearse: bool) -> None:
+def all_tasks(lent: Any, model: str, *, out: Path, parts: str, minutes: float, rehearse: bool) -> None:
     """Measure each task beside what a user would take instead, as one table.
 
     \b
@@ -223,26 +201,28 @@ def bench_all(lent: Any, model: str, *, out: Path, parts: str, minutes: float, r
 
     Example: d2e bench all --out runs/bench
     """
-    from d2e_sft.bench.table import report, row
+    from d2e_sft.bench.table import FILE, FULL, REHEARSAL, TableBench, bench_all, table_of
 
     out.mkdir(parents=True, exist_ok=True)
-    measured = report.bench_all(
-        row.Bench(model, row.REHEARSAL if rehearse else row.FULL, out, lent),
-        minutes,
-        [name.strip() for name in parts.split(",")] if parts else (),
-        progress=partial(say, err=True),
-    )
-    table = report.as_table(measured)
+    report = bench_all(TableBench(model, REHEARSAL if rehearse else FULL, out, lent), minutes, _names(parts))
+    table = table_of(report)
     write_whole(out / "bench.md", table.markdown() + "\n")
     click.echo(table.terminal())
-    click.echo(f"wrote {out / report.FILE} and bench.md")
-    failed = [name for name, reason in measured.skipped.items() if reason.startswith("failed")]
+    click.echo(f"wrote {out / FILE} and bench.md")
+    _refuse_failed("all", report.failed)
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",")] if listed else []
+
+
+def _refuse_failed(verb: str, failed: Sequence[str]) -> None:
     if failed:
-        raise UserError(f"d2e bench all: {', '.join(failed)} failed", "the reasons are listed above")
+        raise UserError(f"d2e bench {verb}: {', '.join(failed)} failed", "the reasons are listed above")
 
 
 def _report(table: Table, rows: Sequence[Any], file: Path | None) -> None:
     click.echo(table.terminal())
     if file is not None:
-        write_json(file, {"rows": [asdict(row) for row in rows]})
+        write_json(file, {"rows": list(rows)})
         click.echo(f"wrote {file}")

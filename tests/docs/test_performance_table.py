@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.bench.table.parts import PARTS
-from d2e_sft.bench.table.report import FILE, Report, as_table
+from d2e_sft.bench.harness import Report
+from d2e_sft.bench.table import CASES, FILE, table_of
 from d2e_sft.util.errors import UserError
 from tests.docs.test_pictures import script
 
@@ -35,11 +35,11 @@ def test_the_table_is_replaced_and_the_text_around_it_stays(tmp_path: Path, monk
     monkeypatch.setattr(writer, "RESULTS", results)
     page.write_text(f"before\n{writer.BEGIN}\nold\n{writer.END}\nafter\n", encoding="utf-8")
     for seconds in (1.5, 2.5):
-        writer.main(save(tmp_path, [*PARTS], seconds))
+        writer.main(save(tmp_path, [*CASES], seconds))
         text = page.read_text("utf-8")
         assert (text.startswith("before\n"), text.endswith("\nafter\n")) == (True, True)
         assert text.count("| a start") == 1
-        assert text.count(f"{seconds}") == 4 * len(PARTS)
+        assert text.count(f"{seconds}") == 4 * len(CASES)
         assert "2 cores, 2 threads, 2026-01-02" in text
     with pytest.raises(UserError, match=r"not measured: start \(no time\)"):
         writer.main(save(tmp_path, ["training"], 9.5))
@@ -49,4 +49,4 @@ def test_the_table_is_replaced_and_the_text_around_it_stays(tmp_path: Path, monk
 def test_the_page_has_the_table_of_the_figures_that_are_kept() -> None:
     writer = script("performance_table")
     report = Report(**json.loads(writer.RESULTS.read_text("utf-8")))
-    assert as_table(report).markdown() in writer.PAGE.read_text("utf-8")
+    assert table_of(report).markdown() in writer.PAGE.read_text("utf-8")

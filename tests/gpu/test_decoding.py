@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.bench.engines import PREFIX, synthetic_rows
+from d2e_sft.bench.train import PREFIX, synthetic_rows
 from d2e_sft.decoding import DecodingConfig, generate, generate_debiased
 from d2e_sft.decoding.budget import MOST_PAIRS
 from d2e_sft.decoding.pairs import token_pairs

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from d2e_sft.bench.engines import synthetic_rows
+from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.recipe import D2ESection, TrainSection
 from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.packing_support import choose_layout, collator_for

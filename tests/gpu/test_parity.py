@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from d2e_sft.bench.engines import ENGINES, synthetic_rows
+from d2e_sft.bench.train import ENGINES, synthetic_rows
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model.attention.registry import BY_BRANCH, register
 from d2e_sft.model.device import autocast
@@ -24,7 +24,7 @@ def loss_and_gradients(
     model.set_attn_implementation(attention)
     rows = synthetic_rows(machine.size(6, 2), machine.size(300, 30), model.config.vocab_size)
     with autocast(precision, machine.device):
-        loss = BY_NAME[engine].loss(model, rows, d2e)
+        loss = BY_NAME[engine].make(model, rows, d2e)()
     loss.backward()
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return loss.detach().float(), torch.cat([gradient.float().flatten() for gradient in gradients])

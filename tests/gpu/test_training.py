@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from d2e_sft.bench.engines import synthetic_rows
+from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.objectives import VIEWS
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.micro_batch import forward_backward, model_inputs

@@ -1,8 +1,9 @@
-"""`d2e bench gpu`: a report after every case, whatever becomes of the case (rehearsed whole in tests/gpu)."""
+"""`d2e bench gpu`: what is refused, and where it rehearses (rehearsed whole in tests/gpu)."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from d2e_sft.bench import gpu
-from d2e_sft.bench.shapes import Peaks
+from d2e_sft.bench.gpu import Peaks, measure_peaks
 from d2e_sft.cli import run
 from d2e_sft.util.errors import UserError
 
@@ -21,56 +22,47 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "trl_is_missing", lambda: "trl is not installed")
 
 
-def test_the_report_is_written_after_every_case_and_a_failure_ends_none_but_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, seen = tmp_path / "bench-gpu.json", list[dict[str, Any]]()
+def test_a_failure_ends_only_its_own_case_and_the_status_is_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*args: Any, **options: Any) -> Iterator[dict[str, Any]]:
+        raise RuntimeError("no kernel")
 
-    def decode(report: Any, plan: Any, shape: str, batch: int, device: Any) -> None:
-        seen.append(json.loads(file.read_text()))
-        raise torch.OutOfMemoryError("CUDA out of memory")
+    def decoded(*args: Any, **options: Any) -> list[dict[str, Any]]:
+        return [{"prompt": 180, "batch": 2, "debiased_ms": 2.0, "plain_ms": 1.0}]
 
-    def train(*given: Any) -> None:
-        if "bias model" not in given:
-            raise RuntimeError("no kernel\nand a long trace")
-
-    monkeypatch.setattr(gpu, "_train", train)
-    monkeypatch.setattr(gpu, "_answer", train)
-    monkeypatch.setattr(gpu, "_decode", decode)
+    monkeypatch.setattr(gpu, "bench_training", failing)
+    monkeypatch.setattr(gpu, "answer_rows", failing)
+    monkeypatch.setattr(gpu, "bench_decoding", decoded)
     with pytest.raises(UserError, match=r"training, tiny, .* failed"):
         run(["bench", "gpu", "--rehearse", "--out", str(tmp_path)])
-    failing = [
-        f"{case}, tiny" for case in ("training", "float16", "preference", "evaluation", "refiner by likelihood")
-    ]
-    failed = {"case": "training, tiny", "reason": "failed: RuntimeError: no kernel"}
-    assert failed in seen[0]["skipped"], "on the disk before the next case began"
-    reasons = {one["case"]: one["reason"] for one in json.loads(file.read_text())["skipped"]}
-    assert reasons == {
-        "training, TRL": "trl is not installed",
-        **dict.fromkeys(failing, "failed: RuntimeError: no kernel"),
-        "decoding, tiny, batch 2": "out of memory",
-    }
-    assert "skipped: decoding, tiny, batch 2: out of memory" in (tmp_path / "bench-gpu.md").read_text()
+    text = (tmp_path / "bench-gpu.md").read_text()
+    assert "skipped: training, TRL: trl is not installed" in text
+    assert text.count("failed: RuntimeError: no kernel") == 5
+    assert "| tiny" in text, "the decoding that was measured"
 
 
 def test_d2e_device_decides_where_it_rehearses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "usable_device", lambda: torch.device("cuda"))
-    measured: list[torch.device] = []
-    monkeypatch.setattr(gpu, "_train", lambda report, plan, shape, device, *_: measured.append(device))
-    for name in ("_answer", "_decode"):
-        monkeypatch.setattr(gpu, name, lambda *_: None)
+    devices: list[str] = []
+
+    def training(*args: Any, device: torch.device, **options: Any) -> list[Any]:
+        devices.append(device.type)
+        return []
+
+    monkeypatch.setattr(gpu, "bench_training", training)
+    monkeypatch.setattr(gpu, "bench_decoding", lambda *args, **options: [])
+    monkeypatch.setattr(gpu, "answer_rows", lambda *args, **options: [])
     monkeypatch.setenv("D2E_DEVICE", "cpu")
     gpu.bench_gpu(file=None, seconds=60)
-    assert {device.type for device in measured} == {"cpu"}
+    assert devices == ["cpu"] * 3
     monkeypatch.setenv("D2E_DEVICE", "gpu")
     with pytest.raises(UserError, match="'gpu': expected cuda or cpu"):
         gpu.bench_gpu(file=None, seconds=60)
 
 
-def test_nothing_is_begun_when_the_time_is_over() -> None:
+def test_nothing_starts_when_the_time_is_over() -> None:
     report = gpu.bench_gpu(file=None, seconds=0, rehearse=True)
-    assert not [*report.training, *report.answering, *report.decoding]
-    assert {"case": "training, tiny", "reason": "the 0 s were over"} in report.skipped
+    assert not report.rows
+    assert report.skipped["training, tiny"] == "the 0 s were over"
     assert not report.failed
 
 
@@ -81,3 +73,11 @@ def test_without_an_accelerator_and_with_unknown_shapes_it_says_what_to_do(monke
         gpu.bench_gpu(file=None, seconds=1)
     with pytest.raises(UserError, match="no shape 'qwen9'"):
         gpu.bench_gpu(file=None, seconds=1, shapes=["qwen9"])
+
+
+def test_peaks_are_measured() -> None:
+    peaks = measure_peaks(torch.device("cpu"))
+    assert 1e8 < peaks.flops < 1e14
+    assert 1e8 < peaks.bytes_per_s < 1e13
+    assert peaks.best_flops == peaks.flops, "no data sheet of this CPU is known"
+    assert replace(peaks, data_sheet_flops=1e15).best_flops == 1e15

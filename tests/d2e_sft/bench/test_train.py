@@ -1,36 +1,109 @@
-"""`d2e bench train`: engines that compute the same, floors that count real tokens, rows as documented."""
+"""`d2e bench train`: engines and TRL's trainers compute the same, and work is counted as it is computed."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from d2e_sft.bench.engines import ENGINES, SFT
-from d2e_sft.bench.step_rows import Case, compare
+from d2e_sft.bench import peers
+from d2e_sft.bench.harness import Cost, Measurement
+from d2e_sft.bench.train import (
+    ENGINES,
+    PREFER,
+    PREFERENCE_ENGINES,
+    SFT,
+    Case,
+    Engine,
+    step_rows,
+    synthetic_pairs,
+    synthetic_rows,
+    trl_engines,
+)
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.model.attention.registry import BY_BRANCH, register
+from d2e_sft.model.packing_support import choose_layout
+from d2e_sft.model.shapes import Work, random_model
+from d2e_sft.util.errors import UserError
 from tests.command import output_of, refusal_of
-from tests.tiny import save_tiny_model
+from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_model
+
+CPU = torch.device("cpu")
+BY_NAME = {engine.name: engine for engine in ENGINES}
+
+
+@pytest.mark.parametrize("unrefined", [0, 2, 3])
+@pytest.mark.parametrize("view_gradients", ["all", "original"])
+def test_all_engines_compute_one_loss_and_one_gradient(view_gradients: Any, unrefined: int) -> None:
+    rows = synthetic_rows(3, 20, VOCAB_SIZE, unrefined=unrefined)
+    results: dict[bool, list[tuple[float, torch.Tensor]]] = {True: [], False: []}
+    for engine in ENGINES:
+        model = tiny_model("llama", seed=3)
+        layout = choose_layout(model, D2ESection(), "shared_batch")
+        model.set_attn_implementation(layout.attention if engine.packed else "sdpa")
+        loss = engine.make(model, rows, SFT if engine.is_sft else D2ESection(view_gradients=view_gradients))()
+        loss.backward()
+        gradients = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        results[engine.is_sft].append((loss.item(), gradients))
+    for group in results.values():
+        for loss_value, gradients in group[1:]:
+            assert loss_value == pytest.approx(group[0][0], rel=1e-5)
+            assert (gradients - group[0][1]).norm() < 1e-5 * group[0][1].norm()
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+@pytest.mark.parametrize(("gradients", "unrefined"), [("all", 0), ("original", 2)])
+def test_flops_are_those_of_the_products_that_are_computed(engine: Engine, gradients: Any, unrefined: int) -> None:
+    register()
+    model, rows = random_model("tiny", CPU), synthetic_rows(3, 40, 300, unrefined=unrefined)
+    d2e = SFT if engine.is_sft else D2ESection(view_gradients=gradients)
+    model.set_attn_implementation(BY_BRANCH if engine.packed else "sdpa")
+    step = engine.make(model, rows, d2e)
+    with FlopCounterMode(display=False) as counted:
+        step().backward()
+    products = sum(n for operator, n in counted.get_flop_counts()["Global"].items() if "mm" in str(operator))
+    without_attention = replace(engine.work(rows, d2e), pairs=0, pairs_without_gradient=0)
+    # Norms count as weights, and hidden states are subtracted before the head, which projects two views then.
+    assert without_attention.flops(model) == pytest.approx(products, rel=0.05)
+
+
+def test_work_is_counted_by_hand() -> None:
+    rows = [{"original": [1] * 9, "imagined": [1] * 9, "refined": [1] * 9, "answer": [2, 3]}]
+    assert ENGINES[0].work(rows, SFT) == Work(tokens=11, positions=11, pairs=66)
+    pairs = [{"original": [1] * 9, "answer": [2, 3], "rejected": [4, 5]}]
+    work = PREFERENCE_ENGINES[-1].work(pairs, PREFER)
+    assert (work.tokens, work.positions, work.pairs) == (11, 4, 45 + 2 * 10), "the prompt once, and two branches"
+    assert ENGINES[0].work(pairs, PREFER) == Work(22, 22, 2 * 66), "a row each"
 
 
 def test_ratios_are_medians_over_the_baseline_that_shares_as_much() -> None:
-    by_name = {engine.name: engine for engine in ENGINES}
-
-    def case(name: str, seconds: list[float], peak: float) -> Case:
-        engine = by_name[name]
-        return Case(engine, SFT if engine.is_sft else D2ESection(), [], seconds, peak=peak)
-
-    cases = [
-        case("sft_plain", [4.0, 5.0, 90.0], 100),
-        case("sft_shared", [2.0, 1.0, 2.0], 60),
-        case("shared_batch", [3.0, 3.0, 1.0], 110),
-    ]
-    plain, shared, d2e = compare(cases, context=150, samples=8)
-    assert (plain.median_ms, plain.ratio_to_sft, plain.ratio_to_sft_plain) == (5000, 1, 1)
-    assert (shared.ratio_to_sft, shared.ratio_to_sft_plain) == (1, 0.4)
-    assert (d2e.ratio_to_sft, d2e.ratio_to_sft_plain, d2e.peak_to_sft_plain) == (1.5, 0.6, 1.1)
-    assert d2e.floor_ratio == pytest.approx((130 + 8 * 330) / (130 + 8 * 190), abs=1e-3)
+    rows = synthetic_rows(8, 150, 300)
+    measured = {
+        Case(BY_NAME[name], SFT if BY_NAME[name].is_sft else D2ESection()): Measurement(
+            [Cost(clock, 2 * clock) for clock in seconds], peak
+        )
+        for name, seconds, peak in (
+            ("sft_plain", [4.0, 5.0, 90.0], 100),
+            ("sft_shared", [2.0, 1.0, 2.0], 60),
+            ("shared_batch", [3.0, 3.0, 1.0], 110),
+        )
+    }
+    plain, shared, d2e = step_rows(random_model("tiny", CPU), measured, rows, context=150)
+    assert (plain["median_ms"], plain["cpu_ms"], plain["ratio_to_sft"], plain["ratio_to_sft_plain"]) == (
+        5000, 10_000, 1, 1,
+    )  # fmt: skip
+    assert (plain["half_spread_ms"], plain["ms_a_sample"]) == (43_000, 625)
+    assert (shared["ratio_to_sft"], shared["ratio_to_sft_plain"]) == (1, 0.4)
+    assert (d2e["ratio_to_sft"], d2e["ratio_to_sft_plain"], d2e["peak_to_sft_plain"]) == (1.5, 0.6, 1.1)
+    # An answer's last token predicts nothing and is not computed.
+    assert d2e["floor_ratio"] == pytest.approx((130 + 8 * 327) / (130 + 8 * 189), abs=1e-3)
+    assert d2e["view_tokens_per_s"] == pytest.approx(8 * (319 + 169 + 229) / 3, abs=0.1)
 
 
 def test_the_command_writes_a_row_for_each_engine_and_gradient(tmp_path: Path) -> None:
@@ -57,28 +130,108 @@ def test_chosen_engines_are_measured_and_profiled_with_their_baselines(tmp_path:
     model, file = save_tiny_model(tmp_path / "model"), tmp_path / "bench.json"
     options = ["--contexts", "12", "--samples", "2", "--repeats", "1", "--engines", "shared_batch", "--profile"]
     printed = output_of("bench", "train", "--model", model, *options, "--unrefined", "0.5", "--json", file)
-    assert "unrefined" in printed
+    assert printed.count("aten::mm") >= 3
     rows = json.loads(file.read_text())["rows"]
     assert {row["unrefined"] for row in rows} == {1}
-    # A prefix of 130, two contexts of 12 with question and answer (40); then two imagined views and a refined one.
-    assert [row["tokens"] for row in rows[:2]] == [130 + 2 * 52, 130 + 2 * 52 + 3 * 40 + round(0.4 * 12)]
+    # A prefix of 130, two contexts of 12 with question and answer (39); then two imagined views and a refined one.
+    assert [row["tokens"] for row in rows[:2]] == [130 + 2 * 51, 130 + 2 * 51 + 3 * 39 + round(0.4 * 12)]
     assert [row["engine"] for row in rows] == ["sft_shared", "shared_batch", "shared_batch"]
     assert {row["ratio_to_sft_plain"] for row in rows} == {None}
-    for row in rows:
-        assert row["ratio_to_sft"] > 0
-        by_kind = row["time_by_kind"]
-        assert sum(by_kind.values()) == pytest.approx(1)
-        assert min(by_kind["matrix products"], by_kind["attention"], by_kind["elementwise and sums"]) > 0
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "said"),
+    ("kind", "options", "message"),
     [
         ("llama", ["--engines", "shared_bach"], "Did you mean 'shared_batch'"),
         ("llama", ["--unrefined", "66"], "'--unrefined'"),
+        ("llama", ["--contexts", "12,x"], "got '12,x'; expected lengths in tokens, for example 150,350,700"),
         ("bloom", ["--repeats", "1"], "train.packing=shared_batch: not exact here"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(tmp_path: Path, kind: str, options: list[str], said: str) -> None:
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, kind: str, options: list[str], message: str) -> None:
     model = save_tiny_model(tmp_path / "model", kind)
-    assert said in refusal_of("bench", "train", "--model", model, "--contexts", "12", *options)
+    refusal = refusal_of("bench", "train", "--model", model, "--contexts", "12", *options)
+    assert message in " ".join(refusal.split())
+
+
+def test_without_trl_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="trl is not installed") as error:
+        trl_engines("float32")
+    assert error.value.remedy == "pip install 'd2e-sft[bench]'"
+
+
+def gradients_of(model: Any, loss: torch.Tensor) -> list[torch.Tensor]:
+    model.zero_grad(set_to_none=True)
+    loss.backward()
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def assert_equal(model: Any, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+    for left, right in zip(gradients_of(model, ours), gradients_of(model, theirs), strict=True):
+        assert (left - right).norm() <= 1e-4 * max(right.norm(), 1e-3)
+
+
+def test_trl_has_the_loss_and_the_gradients_of_plain_sft_with_and_without_packing() -> None:
+    pytest.importorskip("trl")
+    model: Any = tiny_model().train()
+    model.set_attn_implementation("sdpa")
+    rows = synthetic_rows(3, 20, VOCAB_SIZE)
+    for engine in trl_engines("float32"):
+        step = engine.make(model, rows, SFT)
+        assert_equal(model, ENGINES[0].make(model, rows, SFT)(), step())
+        assert "forward" not in vars(model), "TRL's wrapper is not left behind"
+
+
+def pairs_of_all_lengths() -> list[dict[str, Any]]:
+    rows = synthetic_pairs(synthetic_rows(4, 20, VOCAB_SIZE), VOCAB_SIZE)
+    return [
+        {**row, "answer": row["answer"][: 10 - 2 * i], "rejected": row["rejected"][: 3 + i]}
+        for i, row in enumerate(rows)
+    ]
+
+
+OURS = next(engine for engine in PREFERENCE_ENGINES if engine.name == "shared_batch")
+
+
+@pytest.mark.parametrize(("form", "sft_weight"), [("dpo", 0), ("ipo", 0.7), ("hinge", 0)])
+def test_prefer_has_the_loss_and_the_gradients_of_trls_dpo_trainer(form: str, sft_weight: float) -> None:
+    pytest.importorskip("trl")
+    model, rows = tiny_model(seed=3).double().train(), pairs_of_all_lengths()
+    d2e = D2ESection.model_validate({"objective": "prefer", "prefer_form": form, "sft_weight": sft_weight})
+    (engine,) = trl_engines("float32", prefers=True)
+    model.set_attn_implementation("sdpa")
+    theirs = engine.make(model, rows, d2e)()
+    assert "forward" not in vars(model), "TRL's wrapper is not left behind"
+    register()
+    model.set_attn_implementation("d2e_by_branch")
+    assert_equal(model, OURS.make(model, rows, d2e)(), theirs)
+
+
+@pytest.mark.parametrize("form", ["orpo", "simpo"])
+def test_forms_without_a_reference_have_the_loss_and_the_gradients_of_trls_formulas(form: str) -> None:
+    pytest.importorskip("trl")
+    from trl.experimental.cpo import CPOTrainer
+    from trl.experimental.orpo import ORPOTrainer
+
+    model, rows = tiny_model(seed=3).double().train(), pairs_of_all_lengths()
+    d2e = D2ESection.model_validate({"objective": "prefer", "prefer_form": form, "sft_weight": 0, "prefer_beta": 0.4})
+    answers = [(row["original"], row[name]) for name in ("answer", "rejected") for row in rows]
+    width = max(len(prompt) + len(answer) for prompt, answer in answers)
+    ids, labels = torch.zeros(8, width, dtype=torch.long), torch.full((8, width), -100)
+    for i, (prompt, answer) in enumerate(answers):
+        ids[i, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+        labels[i, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+    model.set_attn_implementation("sdpa")
+    logps = ORPOTrainer.get_batch_logps(model(ids).logits, labels, average_log_prob=True).chunk(2)
+    options = {"beta": 0.4, "loss_type": "simpo", "simpo_gamma": 1.0, "alpha": 0.0, "label_smoothing": 0.0}
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(device="cpu"), **options)
+    if form == "simpo":
+        losses = CPOTrainer.cpo_loss(trainer, *logps)[0]
+    else:
+        losses = -ORPOTrainer.odds_ratio_loss(trainer, *logps)[0]
+    register()
+    model.set_attn_implementation("d2e_by_branch")
+    ours = OURS.make(model, rows, d2e)() / sum(len(row["answer"]) for row in rows)
+    assert_equal(model, ours, losses.mean())

@@ -226,7 +226,7 @@ def measure_five_shapes() -> None:
 
     glibc returns freed blocks to the system here, since the estimate counts living tensors only.
     """
-    from d2e_sft.bench.engines import synthetic_rows
+    from d2e_sft.bench.train import synthetic_rows
     from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
     from d2e_sft.model.shapes import random_model
     from d2e_sft.objective.attach import attach_objective

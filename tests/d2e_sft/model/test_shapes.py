@@ -10,10 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
-from d2e_sft.bench.engines import ENGINES, PREFER, PREFERENCE_ENGINES, SFT, Engine, synthetic_rows
-from d2e_sft.bench.shapes import measure_peaks, work_of
+from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.attention.registry import BY_BRANCH, register
 from d2e_sft.model.collation import BatchedCollator
 from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
 from d2e_sft.model.shapes import SHAPES, Work, config_of, random_model
@@ -54,21 +52,6 @@ def test_a_shape_has_as_many_parameters_as_the_published_model(shape: str, param
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
-@pytest.mark.parametrize("gradients", ["all", "original"])
-def test_flops_are_those_of_the_products_that_are_computed(engine: Engine, gradients: Any) -> None:
-    register()
-    model, rows = random_model("tiny", CPU), synthetic_rows(3, 40, 300)
-    d2e = SFT if engine.is_sft else D2ESection(view_gradients=gradients)
-    model.set_attn_implementation(BY_BRANCH if engine.packed else "sdpa")
-    with FlopCounterMode(display=False) as counted:
-        engine.loss(model, rows, d2e).backward()
-    products = sum(n for operator, n in counted.get_flop_counts()["Global"].items() if "mm" in str(operator))
-    without_attention = replace(work_of(engine, rows, d2e), pairs=0, pairs_without_gradient=0)
-    # Norms count as weights, and hidden states are subtracted before the head, which projects two views then.
-    assert without_attention.flops(model) == pytest.approx(products, rel=0.05)
-
-
 @pytest.mark.parametrize("gradients", ["all", "original"])
 @pytest.mark.parametrize("changed", ["adapter", "checkpointing"])
 def test_frozen_weights_and_recomputation_are_counted_as_they_are_computed(changed: str, gradients: Any) -> None:
@@ -94,26 +77,7 @@ def test_a_random_model_is_the_same_again_and_draws_no_number_of_others() -> Non
 
 
 def test_attention_is_counted_by_the_pairs_that_attend() -> None:
-    rows = [{"original": [1] * 9, "imagined": [1] * 9, "refined": [1] * 9, "answer": [2, 3]}]
-    plain, *_ = ENGINES
-    assert work_of(plain, rows, SFT) == Work(tokens=11, positions=11, pairs=66)
     model = random_model("tiny", CPU)
     pair = Work(0, 0, 1).flops(model)
     assert pair == 3 * 4 * 2 * 4 * 8, "forward and backward, scores and values, layers, heads, width"
     assert Work(0, 0, 0, 0, 1).flops(model) == pair / 3
-
-
-def test_a_preference_counts_both_answers() -> None:
-    rows = [{"original": [1] * 9, "answer": [2, 3], "rejected": [4, 5]}]
-    ours = PREFERENCE_ENGINES[-1]
-    found = work_of(ours, rows, PREFER)
-    assert (found.tokens, found.positions, found.pairs) == (11, 4, 45 + 2 * 10), "the prompt once, and two branches"
-    assert work_of(replace(ours, packed=False, elsewhere=True), rows, PREFER) == Work(22, 22, 2 * 66), "a row each"
-
-
-def test_peaks_are_measured() -> None:
-    peaks = measure_peaks(CPU)
-    assert 1e8 < peaks.flops < 1e14
-    assert 1e8 < peaks.bytes_per_s < 1e13
-    assert peaks.best_flops == peaks.flops, "no data sheet of this CPU is known"
-    assert replace(peaks, data_sheet_flops=1e15).best_flops == 1e15
