@@ -51,7 +51,7 @@ def _shapes() -> list[str]:
     metavar="NAME",
     shell_complete=completing(bundled_methods),
     help="How --model is trained: d2e (the default), d2e-lora, d2e-qlora, sft, sft-lora, sft-qlora, no-distill, "
-    "no-debias, product, reweight, honest, teacher, prefer or question-only.",
+    "no-debias, teacher, prefer or question-only.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the run folder's last whole checkpoint.")
 @click.option(

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.objectives import (
     BASE,
-    OBJECTIVES,
     WITHOUT_REFERENCE,
     PreferForm,
     View,
@@ -21,37 +20,30 @@ from d2e_sft.config.objectives import (
 )
 from d2e_sft.config.section import Section
 
+_FORMER = {"bias_model": None, "product_weight": 1.0, "imagined_weight": 1.0, "alpha_weight": "agreement"}
+
 
 class D2ESection(Section):
     """The objective, by name (see `d2e_sft/objective/objectives.py`) or your own function, `module:function`.
 
-    The objective sets the defaults of `debias`, `distill`, `imagined_weight` and `view_gradients`. Values of `debias`,
-    `distill`, `view_gradients` and `bias_model` that contradict it are errors; it ignores other options that it does
-    not use.
+    The objective sets the defaults of `debias` and `distill`. Values of `debias`, `distill` and `view_gradients` that
+    contradict it are errors; it ignores other options that it does not use.
     """
 
     objective: Annotated[str, AfterValidator(check_name)] = "d2e"
-    """Loss: d2e, sft, product, reweight, honest, teacher, honest-teacher, weighted, prefer, or `module:function`."""
+    """Loss: d2e, sft, teacher, prefer, or your own function, `module:function`."""
     alpha: float = Field(default=0.5, ge=0, le=MAX_ALPHA, allow_inf_nan=False)
     """The debias ratio α of z_o − α·z_im, in training, and in decoding if `eval.alpha` is not set."""
     debias: bool = True
     """Subtract the imagined view; false with `d2e` is the paper's "w/o DEE". The objective sets the default."""
     distill: bool = True
     """Add a divergence to the refined view; false with `d2e` is the paper's "w/o DIE". The default as for `debias`."""
-    bias_model: str | None = None
-    """Whose imagined view is the habit: the trained model's (null), that of `base` (before training), or of a run."""
     kl_weight: float = Field(default=1.0, ge=0)
     """λ, the weight of the divergence in the loss."""
     kl_direction: Literal["original_refined", "refined_original"] = "original_refined"
     """The first and the second argument of the divergence; equations 8 and 5 of the paper."""
     view_gradients: ViewGradients = "all"
     """Which views carry gradient: all of them, or the original one only (fewer tokens in the backward)."""
-    product_weight: float = Field(default=1.0, ge=0)
-    """w, the weight of the imagined view's log-probabilities in the objective `product`."""
-    imagined_weight: float = Field(default=1.0, ge=0)
-    """μ, the weight of the imagined view's cross entropy, in objectives that have one."""
-    alpha_weight: Literal["agreement", "jsd"] = "agreement"
-    """How the objective `weighted` weights α per token."""
     prefer_form: Annotated[PreferForm, BeforeValidator(check_form)] = "dpo"
     """The loss of a pair in the objective `prefer`; orpo and simpo need no reference."""
     prefer_beta: float | None = Field(default=None, gt=0)
@@ -64,6 +56,14 @@ class D2ESection(Section):
     """The weight of the gold answer's cross entropy in the objective `prefer`."""
     own_views: list[View] = Field(default=["original", "imagined"])
     """The views that your own function gets, the original one first."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_keys(cls, given: Any) -> Any:
+        """Drop keys that the recipes of older runs spell out at their defaults; any other value is an unknown key."""
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if key not in _FORMER or value != _FORMER[key]}
 
     @model_validator(mode="after")
     def _resolve_defaults(self) -> Self:
@@ -78,20 +78,10 @@ class D2ESection(Section):
                     f"d2e.{option}={word}: the objective {name} always has {option}={other}; "
                     "set that, or leave the option out"
                 )
-        if "imagined_weight" not in given and spec.imagined_weight is not None:
-            self.imagined_weight = spec.imagined_weight
-        if "view_gradients" not in given and not self.trains_other_views:
-            self.view_gradients = spec.view_gradients
-        if self.view_gradients == "original" and self.trains_other_views:
+        if self.view_gradients == "original" and spec.trains_refined:
             raise ValueError(
-                f"d2e.view_gradients=original: the objective {name} trains the other views by cross entropies of "
-                "their own, which need gradients; expected all"
-            )
-        if self.bias_model is not None and (not spec.takes_bias_model or self.trains_other_views):
-            raise ValueError(
-                f"d2e.bias_model={self.bias_model}: the objective {name} trains the imagined view or does not use it; "
-                f"expected one of {', '.join(known for known, one in OBJECTIVES.items() if one.takes_bias_model)}, "
-                "with imagined_weight=0"
+                f"d2e.view_gradients=original: the objective {name} trains the refined view by a cross entropy of its "
+                "own, which needs gradients; expected all"
             )
         if self.own_views[:1] != ["original"] or len(set(self.own_views)) < len(self.own_views):
             raise ValueError(f"d2e.own_views={self.own_views}: expected original first, and no view twice")
@@ -101,11 +91,6 @@ class D2ESection(Section):
     def effective_alpha(self) -> float:
         """The ratio of training; 0 if nothing is subtracted."""
         return self.alpha if self.debias else 0.0
-
-    @property
-    def decoding_alpha(self) -> float:
-        """The ratio of decoding a model trained with this objective; 0 is plain decoding."""
-        return self.alpha if spec_of(self.objective).debiased_decoding else self.effective_alpha
 
     @property
     def views(self) -> tuple[View, ...]:
@@ -119,11 +104,6 @@ class D2ESection(Section):
             needed.add("refined")
         order: tuple[View, ...] = ("original", "imagined", "refined")
         return tuple(view for view in order if view in needed)
-
-    @property
-    def frozen_views(self) -> tuple[View, ...]:
-        """The views whose logits come from the bias model."""
-        return () if self.bias_model is None else tuple(view for view in self.views if view == "imagined")
 
     @property
     def prefers(self) -> bool:
@@ -143,27 +123,7 @@ class D2ESection(Section):
     @property
     def other_model(self) -> str | None:
         """The model, beside the trained one, that training depends on; `base` is that model before training."""
-        return self.prefer_reference if self.needs_reference else self.bias_model if self.frozen_views else None
-
-    @property
-    def other_model_key(self) -> str:
-        """The option that names `other_model`, with its value, for errors."""
-        return f"d2e.{'prefer_reference' if self.needs_reference else 'bias_model'}={self.other_model}"
-
-    @property
-    def step_views(self) -> tuple[View, ...]:
-        """The views that a training step runs."""
-        return tuple(view for view in self.views if view not in self.frozen_views)
-
-    @property
-    def trains_imagined(self) -> bool:
-        """Whether the imagined view has a cross entropy of its own."""
-        return spec_of(self.objective).imagined_weight is not None and self.imagined_weight > 0
-
-    @property
-    def trains_other_views(self) -> bool:
-        """Whether views other than the original have a cross entropy of their own."""
-        return spec_of(self.objective).trains_refined or self.trains_imagined
+        return self.prefer_reference if self.needs_reference else None
 
     @property
     def distils_both_ways(self) -> bool:
@@ -176,14 +136,12 @@ class D2ESection(Section):
         if is_own(self.objective):
             return self.model_dump()
         name, ratio = self.objective, self.effective_alpha
-        if name == "sft" or (name == "weighted" and ratio == 0):
+        if name == "sft":
             name = "d2e"  # which is the same without views to subtract or to distil from
         used = {
             "kl_weight": "refined" in self.views,
             "kl_direction": self.distils_both_ways,
             "view_gradients": len(self.views) > 1,
-            "bias_model": bool(self.frozen_views),
-            "imagined_weight": spec_of(self.objective).imagined_weight is not None,
         }
         options = [*(option for option, applies in used.items() if applies), *spec_of(name).options]
         values = {option: getattr(self, option) for option in options}

@@ -18,21 +18,10 @@ DECODERS: Mapping[str, Mapping[str, float]] = {
     "d2e": {"alpha": 0.5},
     "cad": {"weight": 1.0},
     "adacad": {"floor": 0.0},
-    "coiecd": {"weight": 1.0, "ratio": 4.0},
-    "cocoa": {"share": 0.5, "weight": 1.0},
-    "grd": {"depth": 0.75},
 }
-# Those that choose by a rule, without a distribution to draw from or to score answers by.
-GREEDY_DECODERS = frozenset({"grd"})
 # Largest debias ratio in training and decoding. Beyond it the subtraction leaves nothing of the original view, and
 # half precision overflows.
 MAX_ALPHA = 10.0
-_LIMITS = {
-    "alpha": (0.0, MAX_ALPHA, f"0 to {MAX_ALPHA:g}"),
-    "ratio": (1.0, math.inf, "1 or more"),
-    "share": (0.0, 1.0, "0 to 1"),
-    "depth": (0.0, 1.0, "0 to 1"),
-}
 # The keys of `DecodingConfig.record`; each is also an option of the command line.
 RECORDED = ("alpha", "decoder", "plausibility")
 _CUSTOM = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")  # module:function
@@ -83,12 +72,6 @@ class DecodingConfig:
         texts = [f"{key}={value!r}".removesuffix(".0") for key, value in options.items()]
         object.__setattr__(self, "decoder", f"{name}:{','.join(texts)}" if texts else name)
         check_alpha(self.alpha)
-        if self.temperature and not self.has_distribution:
-            raise UserError(
-                f"temperature={self.temperature:g} with the decoder {name}: it chooses each token by a rule and has "
-                "no probabilities to draw from; expected 0",
-                "leave out the temperature, or use another decoder",
-            )
         if self.num_beams > 1 and (self.needs_imagined or self.temperature):
             other = "debiased decoding" if self.needs_imagined else f"temperature={self.temperature:g}"
             raise UserError(
@@ -120,11 +103,6 @@ class DecodingConfig:
     def needs_imagined(self) -> bool:
         """Whether the prompt without context is decoded too; otherwise decoding is plain."""
         return self.alpha > 0 if self.decoder == "d2e" else self.decoder != "plain"
-
-    @property
-    def has_distribution(self) -> bool:
-        """Whether a token can be drawn and an answer be scored: not with one of `GREEDY_DECODERS`."""
-        return self.decoder.partition(":")[0] not in GREEDY_DECODERS
 
     def record(self) -> dict[str, Any]:
         """What results depend on, as JSON: α (null for other decoders) and non-default options; see `describe`."""
@@ -176,8 +154,8 @@ def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
     name, given = ":".join(words[:count]), ",".join(words[count:])
     if name not in DECODERS and not _CUSTOM.fullmatch(name):
         raise UserError(
-            f"decoder {name!r}: no such decoder; expected {', '.join(DECODERS)}, or a custom module:function."
-            + did_you_mean(name, DECODERS)
+            f"decoder {name!r}: no such decoder; expected {', '.join(DECODERS)}, or a custom module:function "
+            f"(examples/decoders.py has some).{did_you_mean(name, DECODERS)}"
         )
     options = {key: value for key, value in DECODERS.get(name, {}).items() if key != "alpha"}
     for option in given.split(",") if given else ():
@@ -194,12 +172,12 @@ def parse_decoder(text: str) -> tuple[str, dict[str, float]]:
 
 
 def _number(decoder: str, key: str, text: str) -> float:
-    low, high, expected = _LIMITS.get(key, (0.0, math.inf, "a finite number, 0 or more"))
+    most, expected = (MAX_ALPHA, f"0 to {MAX_ALPHA:g}") if key == "alpha" else (math.inf, "a finite number, 0 or more")
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (low <= value <= high and math.isfinite(value)):
+    if not (0 <= value <= most and math.isfinite(value)):
         raise UserError(f"decoder {decoder!r}: {key}={text}: out of range; expected {expected}")
     return value
 

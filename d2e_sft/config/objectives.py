@@ -10,7 +10,7 @@ from d2e_sft.util.errors import did_you_mean
 View = Literal["original", "imagined", "refined"]
 VIEWS: tuple[View, ...] = get_args(View)
 ViewGradients = Literal["all", "original"]
-BASE = "base"  # as `bias_model` or `prefer_reference`: the model before training
+BASE = "base"  # as `prefer_reference`: the model before training
 PreferForm = Literal["dpo", "ipo", "orpo", "simpo", "hinge"]
 WITHOUT_REFERENCE: tuple[PreferForm, ...] = ("orpo", "simpo")
 
@@ -24,13 +24,7 @@ class ObjectiveSpec:
         learnt: What the answer is learnt from, for model cards; None if views and α tell.
         views: The views it always needs.
         debias, distill: The allowed values of these options, the default first.
-        debiased_decoding: Subtracts the imagined view only in decoding.
-        imagined_weight: The default of this option; None without such a term.
         trains_refined: The refined view has a cross entropy of its own.
-        reads_content: Rows must mark the tokens of the response form.
-        takes_bias_model: Supports `d2e.bias_model`.
-        weighs_answers: Each answer counts 1 − p, p its probability by the imagined view.
-        view_gradients: The default of this option, if no other view has a cross entropy of its own.
         options: Options of `D2ESection` that only this objective uses.
     """
 
@@ -39,47 +33,15 @@ class ObjectiveSpec:
     views: tuple[View, ...] = ("original",)
     debias: tuple[bool, ...] = (False,)
     distill: tuple[bool, ...] = (False,)
-    debiased_decoding: bool = False
-    imagined_weight: float | None = None
     trains_refined: bool = False
-    reads_content: bool = False
-    takes_bias_model: bool = False
-    weighs_answers: bool = False
-    view_gradients: ViewGradients = "all"
     options: tuple[str, ...] = ()
 
 
-OF_THE_OBJECTIVE = ("debias", "distill", "imagined_weight", "view_gradients")  # options whose default it sets
+OF_THE_OBJECTIVE = ("debias", "distill")  # options whose default it sets
 _BOTH = (True, False)
 OBJECTIVES = {
     "sft": ObjectiveSpec("plain supervised fine-tuning"),
-    "d2e": ObjectiveSpec("D²E-SFT", debias=_BOTH, distill=_BOTH, takes_bias_model=True),
-    "product": ObjectiveSpec(
-        "a product of experts",
-        "the product of what is predicted with and without it, so that the former need not hold the habit",
-        views=("original", "imagined"),
-        imagined_weight=0.0,
-        reads_content=True,
-        takes_bias_model=True,
-        view_gradients="original",
-        options=("product_weight",),
-    ),
-    "reweight": ObjectiveSpec(
-        "answers weighted by what a guess without the context leaves open",
-        "an answer counting the less, the more probable it is without it",
-        views=("original", "imagined"),
-        reads_content=True,
-        takes_bias_model=True,
-        weighs_answers=True,
-        view_gradients="original",
-    ),
-    "honest": ObjectiveSpec(
-        "cross entropy with and without the context",
-        "each by itself",
-        views=("original", "imagined"),
-        debiased_decoding=True,
-        imagined_weight=1.0,
-    ),
+    "d2e": ObjectiveSpec("D²E-SFT", debias=_BOTH, distill=_BOTH),
     "teacher": ObjectiveSpec(
         "the refined view as its teacher",
         "each by itself, and the first drawn to the refined one by a divergence",
@@ -87,23 +49,6 @@ OBJECTIVES = {
         debias=(False, True),
         distill=(True,),
         trains_refined=True,
-    ),
-    "honest-teacher": ObjectiveSpec(
-        "the refined view as its teacher and cross entropy without the context",
-        "each by itself, and the first drawn to the refined one by a divergence",
-        views=("original", "imagined", "refined"),
-        distill=(True,),
-        debiased_decoding=True,
-        imagined_weight=1.0,
-        trains_refined=True,
-    ),
-    "weighted": ObjectiveSpec(
-        "D²E-SFT with a debias ratio for each token",
-        "`z_original − w·α·z_imagined`, w less where the two agree",
-        debias=(True,),
-        distill=_BOTH,
-        takes_bias_model=True,
-        options=("alpha_weight",),
     ),
     "prefer": ObjectiveSpec(
         "preference of the gold answer over a rejected one",
@@ -134,7 +79,7 @@ def check_name(name: str) -> str:
     known = ", ".join(OBJECTIVES)
     raise ValueError(
         f"d2e.objective={name}: no such objective.{did_you_mean(name, OBJECTIVES)} "
-        f"Expected one of {known}, or your own function as module:function"
+        f"Expected one of {known}, or your own function as module:function (examples/objectives.py has some)"
     )
 
 

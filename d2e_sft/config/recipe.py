@@ -96,7 +96,7 @@ class Recipe(Section):
     @property
     def decoding(self) -> DecodingConfig:
         """Decoding of the trained model: by `eval.alpha` if set, otherwise by the objective's α."""
-        alpha = self.d2e.decoding_alpha if self.eval.alpha is None else self.eval.alpha
+        alpha = self.d2e.effective_alpha if self.eval.alpha is None else self.eval.alpha
         return DecodingConfig(alpha=alpha, max_new_tokens=self.eval.max_new_tokens, batch_size=self.eval.batch_size)
 
     def as_yaml(self) -> str:

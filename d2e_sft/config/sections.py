@@ -146,7 +146,7 @@ class TrainSection(Section):
     bf16: bool | None = None
     """Mixed precision in bfloat16; null uses it where the device multiplies it in hardware, false is float32."""
     fp16: bool = False
-    """Mixed precision in float16, over float32 weights, with a gradient scaler; for CUDA, slow on a CPU."""
+    """Mixed precision in float16, over float32 weights, with a gradient scaler; needs CUDA."""
     packing: Packing = "auto"
     """Layout of a micro-batch; `auto` shares all prefixes where that is exact, otherwise it batches the views."""
     gradient_checkpointing: bool = False

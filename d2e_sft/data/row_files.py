@@ -27,7 +27,6 @@ _COLUMNS = {
     "subset": _TEXT,
     "habit": _TEXTS,
     "rejected": _TEXTS,
-    "weight": pa.float64(),
     "conversation": _TEXT,
 }
 _TOO_LONG = f"has more than {_LONGEST_LINE:,} bytes; expected at most {MOST_CHARACTERS:,} characters of text in a row"
@@ -78,7 +77,7 @@ def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Write the rows of samples; columns that few files need are left out, and the same rows give the same bytes."""
     tagged = any(row["subset"] or row["habit"] for row in rows)
     used = {name: any(row[name] for row in rows) for name in ("rejected", "conversation")}
-    used |= {"subset": tagged, "habit": tagged, "weight": any(row["weight"] != 1 for row in rows)}
+    used |= {"subset": tagged, "habit": tagged}
     columns = {name: kind for name, kind in _COLUMNS.items() if used.get(name, True)}
     rows = [{name: row[name] for name in columns} for row in rows]
     with replacing(path) as partial:

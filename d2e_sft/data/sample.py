@@ -54,7 +54,6 @@ class EventSample(BaseModel):
             (`irrelevant`), or nobody can tell (`unanswerable`). Scores are also reported by subset.
         habit: The usual answer without the context, in all accepted forms; empty if there is none.
         rejected: A worse answer, in the form of `answers`, for the objective `prefer`; empty if there is none.
-        weight: Weight of the sample's loss in training.
         conversation: Only for chat: the turns that the model sees, instead of a prompt set's.
 
     Raises:
@@ -77,7 +76,6 @@ class EventSample(BaseModel):
     subset: Subset | None = None
     habit: list[NonEmptyText] = Field(default_factory=list)
     rejected: list[NonEmptyText] = Field(default_factory=list)
-    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     conversation: Conversation | None = None
 
     @model_validator(mode="after")

@@ -29,7 +29,6 @@ class EncodedSample:
     answer: list[int]
     content: list[bool] = field(default_factory=list)
     trained: list[bool] = field(default_factory=list)
-    weight: float = 1.0
     rejected: list[int] | None = None
     rejected_trained: list[bool] = field(default_factory=list)
 
@@ -83,7 +82,7 @@ class ViewEncoder:
         answer = self.answer_ids(sample)
         budget = None if max_length is None else max_length - len(answer)
         prompts = {view: self.prompt_ids(sample, view, budget) for view in self.views}
-        return EncodedSample(prompts, answer, content=self.answer_content(sample), weight=sample.weight)
+        return EncodedSample(prompts, answer, content=self.answer_content(sample))
 
     def answer_ids(self, sample: EventSample) -> list[int]:
         """Return the response and its end-of-turn token."""
@@ -169,7 +168,7 @@ class ViewEncoder:
             )
         prompts = {view: ids[: starts[view]] for view, (ids, _) in turns.items()}
         marks = turns[self.views[0]][1][starts[self.views[0]] :]
-        return EncodedSample(prompts, answers[0], content=marks, trained=marks, weight=sample.weight)
+        return EncodedSample(prompts, answers[0], content=marks, trained=marks)
 
     def _turns(self, sample: EventSample, view: View, max_length: int | None) -> tuple[list[int], list[bool]]:
         def encode(context: str | None) -> tuple[list[int], list[bool]]:

@@ -23,7 +23,6 @@ from transformers import (
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
-from d2e_sft.decoding.trust import Trusts
 
 # Stands for a token whose scores contain NaN or infinity.
 NO_TOKEN = -1
@@ -66,17 +65,13 @@ class TokenChoice:
             self.warpers = warpers(float(decoding.temperature), decoding.top_k, decoding.top_p)
         self.seed = decoding.seed
         self.draws: dict[int, random.Random] = {}
-        self.trusts, self.steps = Trusts(), 0
 
     def __call__(self, states: RowStates, head: Head, alpha: Tensor, indices: Sequence[int]) -> Tensor:
         """Return tokens (B,), `NO_TOKEN` where the best score is NaN or infinite.
 
         `alpha` (I,) is the ratio of each imagined row for `d2e`, `indices` (B,) are the pairs'.
         """
-        places = [(indices[n], self.steps) for n in states.partner.tolist()] if self.decoder.remembers else []
-        with self.trusts.remembered(self.decoder, places, alpha.device) as decoder:
-            scores, original = decoded_scores(states, head, decoder, alpha, with_original=self.plausibility > 0)
-        self.steps += 1
+        scores, original = decoded_scores(states, head, self.decoder, alpha, with_original=self.plausibility > 0)
         if self.plausibility > 0:
             floor = original.amax(dim=-1, keepdim=True) + math.log(self.plausibility)
             scores = scores.masked_fill(original < floor, -torch.inf)

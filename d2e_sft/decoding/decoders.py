@@ -1,24 +1,23 @@
 """The decoders: one short function each, from the logits of both views to the scores of the next token.
 
-All but grd push the distribution with context away from the one without: `z_original + weight · (z_original −
-z_imagined)`. The weight is fixed (d2e, cad, cocoa), or differs from step to step (adacad) or from token to token
-(coiecd). Decoding draws from `softmax(scores)`; greedy decoding takes the largest score.
+They push the distribution with context away from the one without: `z_original + weight · (z_original − z_imagined)`.
+The weight is fixed (d2e, cad), or differs from step to step (adacad). Decoding draws from `softmax(scores)`; greedy
+decoding takes the largest score.
 
 To add one, write a function here, list it in `FUNCTIONS`, and add its options to `DECODERS` of
-`d2e_sft/config/decoding.py`. A custom function with the same arguments is named as `module:function` instead.
+`d2e_sft/config/decoding.py`. A custom function with the same arguments is named as `module:function` instead;
+`examples/decoders.py` has some.
 
 Legend: P pairs of rows, V vocabulary.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig, parse_decoder
@@ -58,65 +57,9 @@ def adacad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
     return original + weight[..., None] * (original - imagined)
 
 
-def coiecd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """COIECD (Yuan et al., ACL Findings 2024, arXiv 2402.11893): contrast where the distribution with context is open.
-
-    As in its released code:
-    `log p_o + a·(log p_o − log p_im)` for tokens with more than 1/`ratio` of the largest probability, unless there is
-    only one, and for those with less than `ratio` times the smallest. The others get `log p_im + a·(log p_o −
-    log p_im)`; with a = 1 they keep p_o, and a step with one clear winner is plain. The paper describes the bounds as
-    a band around the entropy of p_im; in the code this entropy cancels.
-    """
-    log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
-    margin = math.log(options["ratio"])
-    likely = log_p > log_p.amax(-1, keepdim=True) - margin
-    unlikely = log_p < log_p.amin(-1, keepdim=True) + margin
-    undecided = likely.sum(-1, keepdim=True) > 1
-    return log_p.where(likely & undecided | unlikely, log_q) + options["weight"] * (log_p - log_q)
-
-
-def cocoa(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """The core of CoCoA's released code (Khandelwal et al., EMNLP 2025, arXiv 2508.17670).
-
-    `s·log p_o + (1 − s)·log p_im + a·(log p_o − log p_im)`. With its fixed s = 0.5 and a = 1, greedily the same as CAD
-    with weight 0.5. The paper's share s per step is not included, as the code computes and then overwrites it. Nor are
-    the penalty for repeated tokens, the mixture with the uniform distribution, and the ban on ending an answer within
-    five tokens.
-    """
-    mixture = options["share"] * original + (1 - options["share"]) * imagined
-    return mixture + options["weight"] * (original - imagined)
-
-
-# Which view an answer trusts, for `grd`: not decided yet, the one with context, the one without.
-OPEN, CONTEXT, HABIT = 0, 1, 2
-
-
-def grd(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
-    """GRD (Jiang et al., 2026, arXiv 2606.10298): one view is trusted from the first step at which they disagree.
-
-    It is the habit if it gives its token more than half of the probability and has less entropy than the view with
-    context; otherwise the context. A token on which both views agree is taken. Where they disagree, the trusted
-    context's is taken. The trusted habit chooses by `τ·log p_o + (1 − τ)·log p_im` with τ = (1 − depth)·τ*; at τ*
-    the two views' tokens tie. `options["trust"]` (…, 1) holds each answer's trust, which this step updates in place;
-    without it the step is an answer's first.
-    """
-    log_p, log_q = original.log_softmax(-1), imagined.log_softmax(-1)
-    (top_p, of_context), (top_q, of_habit) = (view.max(-1, keepdim=True) for view in (log_p, log_q))
-    conflict = of_context != of_habit
-    entropy_p, entropy_q = (torch.special.entr(view.exp()).sum(-1, keepdim=True) for view in (log_p, log_q))
-    decided = torch.where((top_q > math.log(0.5)) & (entropy_q < entropy_p), HABIT, CONTEXT)
-    trust = options.get("trust", torch.full_like(of_habit, OPEN))
-    trust.copy_(decided.where(conflict & (trust == OPEN), trust))
-    by_context, by_habit = top_p - log_p.gather(-1, of_habit), top_q - log_q.gather(-1, of_context)
-    margins = by_context + by_habit
-    tie = (by_habit / margins).where(margins > 1e-9, 1.0)
-    mixed = torch.lerp(log_q, log_p, (1 - options["depth"]) * tie)
-    return mixed.where(conflict & (trust == HABIT), log_p)
-
-
-FUNCTIONS: Mapping[str, Scores] = {scores.__name__: scores for scores in (plain, d2e, cad, adacad, coiecd, cocoa, grd)}
+FUNCTIONS: Mapping[str, Scores] = {scores.__name__: scores for scores in (plain, d2e, cad, adacad)}
 # Fixed combinations of both logits, which can be applied to hidden states before a linear head.
-LINEAR = frozenset({"plain", "d2e", "cad", "cocoa"})
+LINEAR = frozenset({"plain", "d2e", "cad"})
 
 
 @dataclass(frozen=True)
@@ -131,15 +74,6 @@ class ChosenDecoder:
     def linear(self) -> bool:
         """Whether it is in `LINEAR`."""
         return self.name in LINEAR
-
-    @property
-    def remembers(self) -> bool:
-        """Whether a step depends on earlier ones, through the trust that `trusting` gives it."""
-        return self.name == "grd"
-
-    def trusting(self, trust: Tensor) -> ChosenDecoder:
-        """The decoder of a step whose pairs have this trust (P, 1), which the step updates in place."""
-        return replace(self, options={**self.options, "trust": trust})
 
     def __call__(self, original: Tensor, imagined: Tensor, alpha: Tensor | None = None) -> Tensor:
         """The scores (P, V) of the next token; in float32 or better.

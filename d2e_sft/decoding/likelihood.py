@@ -75,14 +75,9 @@ def score(
 
     Raises:
         UserError: as `generate`, or a log-probability is NaN or infinite. A plausibility cut-off, which leaves tokens
-            no probability, is an error, too, and so is a decoder without probabilities (`grd`).
+            no probability, is an error, too.
         ValueError: an imagined prompt is missing, or a prompt or an option has no token.
     """
-    if not decoding.has_distribution:
-        raise UserError(
-            f"decoder {decoding.decoder}: it chooses each token by a rule, so an answer has no probability by it",
-            "score options plainly or with another decoder",
-        )
     if decoding.plausibility > 0:
         raise UserError(
             f"plausibility={decoding.plausibility:g}: an option with a token below the cut-off would have no "

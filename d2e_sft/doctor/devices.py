@@ -95,7 +95,7 @@ def _half(name: str, left: Tensor, right: Tensor, device: torch.device) -> Findi
     if error > _TOLERANCE[name]:
         return Finding(name, "warn", f"wrong by {error:.0e} on {device.type}", instead)
     if name == "float16":
-        return Finding(name, "ok", f"{text}; train.fp16=true uses float16" if device.type in ("cuda", "cpu") else text)
+        return Finding(name, "ok", f"{text}; train.fp16=true uses float16" if device.type == "cuda" else text)
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return Finding(name, "warn", "emulated by this GPU, so training rejects it", "use float16 or float32")
     return Finding(name, "ok", f"{text}; train.bf16=null uses {automatic_dtype()}")

@@ -1,7 +1,7 @@
 """Encoded samples → a batch of tokens: one packed row, or one padded row per view.
 
 The tokens of a view are its prompt and the answer without its last token. Every collator returns `input_ids`, the
-model's other inputs, `labels` (B, A) filled with −100 and, if rows have them, `content` and `weights` (B, A).
+model's other inputs, `labels` (B, A) filled with −100 and, if rows have it, `content` (B, A).
 `view_tokens` counts tokens without sharing or padding, `kl_rows` samples whose refined view differs from the original.
 Answer tokens that are not `trained` have no label or index. A view that equals an earlier one of its sample is not
 computed again: its `answer_index` is that of the earlier view.
@@ -25,9 +25,9 @@ from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.model.packing import pack
 
 IGNORE = -100
-# A dataset row: the prompt ids of each view and `answer`; optionally `content` and `trained`, a bool per answer token,
-# and `weight`, the weight of its loss. With a rejected answer `rejected` and optionally `rejected_trained`, and
-# `reference`, the log-probabilities of both answers by a reference.
+# A dataset row: the prompt ids of each view and `answer`; optionally `content` and `trained`, a bool per answer token.
+# With a rejected answer `rejected` and optionally `rejected_trained`, and `reference`, the log-probabilities of both
+# answers by a reference.
 Row = dict[str, Any]
 _OWNER = "owner"  # the sample of a rejected answer, by its place in the batch
 
@@ -145,8 +145,6 @@ class PairCollator:
             row.pop("content", None)  # that of the gold answer
         found: dict[str, Any] = self.collate([*batch, *others])
         found["labels"], found["rejected"] = found["labels"].split([size, len(owner)])
-        if "weights" in found:
-            found["weights"] = found["weights"][:size]
         found[_OWNER] = torch.tensor(owner, dtype=torch.int64)
         if all("reference" in row for row in batch):
             gold = [row["reference"][0] for row in batch]
@@ -206,11 +204,6 @@ def right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
     return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
 
 
-def trained_tokens(row: Row) -> int:
-    """Return how many answer tokens of the row the loss is on."""
-    return sum(_trained(row))
-
-
 def _trained(row: Row) -> list[bool]:
     return row.get("trained") or [True] * len(row["answer"])
 
@@ -220,7 +213,7 @@ def _tokens(sample: Row, view: View) -> list[int]:
 
 
 def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: Sequence[View]) -> dict[str, Any]:
-    """Return labels, content, weights, `answer_index` and `kl_rows`, from the indices of each sequence's tokens."""
+    """Return labels, content, `answer_index` and `kl_rows`, from the indices of each sequence's tokens."""
     answers = [sample["answer"] for sample in batch]
     trained = [_trained(sample) for sample in batch]
     last = [
@@ -240,7 +233,4 @@ def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: Sequ
     }
     if all("content" in sample for sample in batch):
         found["content"] = right_pad([sample["content"] for sample in batch], False)
-    if any("weight" in sample for sample in batch):
-        each = torch.tensor([float(sample.get("weight", 1.0)) for sample in batch])
-        found["weights"] = each[:, None].expand(found["labels"].shape)
     return found

@@ -13,7 +13,6 @@ from d2e_sft.config.recipe import Precision
 from d2e_sft.model.collation import IGNORE
 from d2e_sft.model.device import autocast, without_cudnn_attention
 
-OF_ANSWERS = ("content", "weights", "answers")  # (N,) inputs of the objective, beside `targets`
 _OF_PAIRS = ("rejected", "owner", "reference", "tokens_per_pair")
 _NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows", *_OF_PAIRS)
 
@@ -28,7 +27,6 @@ class Pairs:
         targets: (N + M,) the tokens, the `gold` ones first.
         answers: (B + R, A) bool, the places of these tokens in their answers.
         owner: (R,) the sample of each rejected answer.
-        weights: (B,) of the samples' losses.
         reference: (B + R,) log-probabilities of the answers by the reference; None without one.
         tokens_per_pair: gold tokens / pairs, of all micro-batches that the loss is a mean over.
     """
@@ -37,19 +35,22 @@ class Pairs:
     gold: int
     answers: Tensor
     owner: Tensor
-    weights: Tensor
     reference: Tensor | None
     tokens_per_pair: Tensor
+
+    @property
+    def size(self) -> int:
+        """The number of samples, B."""
+        return len(self.answers) - len(self.owner)
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Self:
         """Return the pairs of a `PairCollator`'s batch, by itself or with the `tokens_per_pair` of a whole step."""
         labels, owner = batch["labels"], batch["owner"]
         both, gold = torch.cat([labels, batch["rejected"]]), int(labels.ne(IGNORE).sum())
-        weights = batch["weights"][:, 0] if "weights" in batch else torch.ones(len(labels), device=labels.device)
         ratio = batch.get("tokens_per_pair", torch.tensor(gold / max(len(owner), 1), device=labels.device))
         places = both.ne(IGNORE)
-        return cls(both[places], gold, places, owner, weights, batch.get("reference"), ratio)
+        return cls(both[places], gold, places, owner, batch.get("reference"), ratio)
 
     def to(self, device: torch.device) -> Self:
         """Return the same on a device."""
@@ -58,10 +59,9 @@ class Pairs:
 
 
 def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
-    """Turn the batch of a collator into model inputs: `targets`, `content` and `weights` (N,) instead of padded rows.
+    """Turn the batch of a collator into model inputs: `targets` and `content` (N,) instead of padded rows.
 
-    `answers` (N,) has for each token the index of the first one of its answer. The rejected answers of a batch become
-    `pairs`.
+    The rejected answers of a batch become `pairs`.
 
     Args:
         device: moves the tensors there; None leaves them.
@@ -71,11 +71,8 @@ def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -
     inputs = {name: value for name, value in batch.items() if name not in _NOT_FOR_THE_MODEL}
     answers = labels.ne(IGNORE)
     inputs["targets"] = labels[answers]
-    for name in ("content", "weights"):
-        if name in inputs:
-            inputs[name] = inputs[name][answers]
-    lengths = answers.sum(dim=1)
-    inputs["answers"] = (lengths.cumsum(dim=0) - lengths).repeat_interleave(lengths)
+    if "content" in inputs:
+        inputs["content"] = inputs["content"][answers]
     if "owner" in batch:
         inputs["pairs"] = Pairs.of(batch)
     return inputs

@@ -5,7 +5,6 @@ Exactness is measured once, on sequences of random tokens, except under ZeRO-3 o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -14,7 +13,6 @@ import torch
 from torch import nn
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, register
 from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator, PairCollator
@@ -103,19 +101,16 @@ def takes_packed_rows(model: Any) -> bool:
     return _TAKES_PACKED_ROWS[causal]
 
 
-def collator_for(
-    layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0, views: Sequence[View] | None = None
-) -> Any:
+def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0) -> Any:
     """Return the collator of a layout.
 
     Args:
         config: the model's; that of an encoder-decoder names the first decoder token.
         pad_token_id: fills masked positions, if there are any.
-        views: of a batch; None for those of a step of the objective.
     """
-    views = d2e.step_views if views is None else views
+    views = d2e.views
     if d2e.prefers:
-        return PairCollator(collator_for(layout, D2ESection(objective="sft"), config, pad_token_id, views))
+        return PairCollator(collator_for(layout, D2ESection(objective="sft"), config, pad_token_id))
     if layout.packing == "batched":
         return BatchedCollator(views, pad_token_id, d2e.view_gradients)
     if layout.packing == "encoder_decoder":
@@ -143,7 +138,7 @@ def _structural_reason(model: Any) -> str | None:
 
 
 def _attention_reason(attention: str | None, d2e: D2ESection) -> str | None:
-    if attention in DENSE and d2e.view_gradients == "original" and len(d2e.step_views) > 1:
+    if attention in DENSE and d2e.view_gradients == "original" and len(d2e.views) > 1:
         return f"attention {attention!r} cannot reuse a prefix without gradient (d2e.view_gradients=original)"
     if attention is None or attention in _TAKE_TREES:
         return None

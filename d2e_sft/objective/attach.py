@@ -12,12 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from d2e_sft.config.objectives import View, spec_of
+from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.forward import bare_model, head_of, is_fully_sharded
-from d2e_sft.model.micro_batch import OF_ANSWERS
 from d2e_sft.model.packing_support import Layout
-from d2e_sft.objective.bias_model import STATES, frozen_head
 from d2e_sft.objective.chunks import Head, sum_in_chunks
 from d2e_sft.objective.objectives import debias
 from d2e_sft.objective.preference import (
@@ -27,16 +25,14 @@ from d2e_sft.objective.preference import (
     preference_sums,
     tokens_in_chunks,
 )
-from d2e_sft.objective.terms import AnswerTokens, Objective, Project, hits
+from d2e_sft.objective.terms import AnswerTokens, Objective, hits
 from d2e_sft.objective.views import by_view, states_of_views
 
 ORIGINAL: tuple[View, ...] = ("original",)
 CHUNK_ELEMENTS = 2**24  # logits of a view in a chunk: 64 MiB in float32
 
 
-def attach_objective(
-    model: nn.Module, d2e: D2ESection, *, through_logits: bool = False, bias_head: Project | None = None
-) -> Objective:
+def attach_objective(model: nn.Module, d2e: D2ESection, *, through_logits: bool = False) -> Objective:
     """Make the model's forward return the objective when it is given `targets` (N,).
 
     The forward then takes the tensors of a collator, with `targets` instead of `labels`, and returns the dict of
@@ -44,17 +40,14 @@ def attach_objective(
 
     Args:
         through_logits: use the logits of the model's own forward, for a head that `head_of` does not know.
-        bias_head: the head of the bias model, if there is one; None keeps the model's own head as it is now.
 
     Raises:
-        UserError: as `Objective.of` and `frozen_head`.
+        UserError: as `Objective.of`.
     """
     causal = bare_model(model)
     plain = causal.forward
     own_logits = plain if through_logits or causal.config.is_encoder_decoder else None
-    if d2e.frozen_views and bias_head is None:
-        bias_head = frozen_head(causal, d2e, own_logits=own_logits is not None)
-    objective = objective_of(causal, d2e, bias_head)
+    objective = objective_of(causal, d2e)
 
     def forward(*args: Any, targets: Tensor | None = None, hits_of: D2ESection | None = None, **inputs: Any) -> Any:
         if targets is None:
@@ -74,9 +67,9 @@ def attach_objective(
     return objective
 
 
-def objective_of(model: Any, d2e: D2ESection, bias_head: Project | None = None) -> Objective:
+def objective_of(model: Any, d2e: D2ESection) -> Objective:
     """Return the recipe's objective for a bare model."""
-    return Objective.of(d2e, model.config.get_text_config().vocab_size, bias_head)
+    return Objective.of(d2e, model.config.get_text_config().vocab_size)
 
 
 def step(
@@ -89,34 +82,23 @@ def step(
     """Return the sums of the objective on one batch of a collator; see `attach_objective`.
 
     Args:
-        inputs: from `model_inputs`, with the hidden states of frozen views.
+        inputs: from `model_inputs`.
         own_logits: the model's own forward, if its logits are used.
-
-    Raises:
-        ValueError: the batch lacks `content`, which the objective needs.
     """
     d2e, content = objective.d2e, inputs.pop("content", None)
-    if content is None and spec_of(d2e.objective).reads_content:
-        raise ValueError(
-            f"d2e.objective={d2e.objective}: the rows have no column `content`, a bool for each token of `answer`, "
-            "False where the response form fixes it"
-        )
     content = torch.ones_like(targets, dtype=torch.bool) if content is None else content
-    tokens = AnswerTokens(targets, content, inputs.pop("weights", None), inputs.pop("answers", None))
+    tokens = AnswerTokens(targets, content)
     pairs = inputs.pop("pairs", None)
-    frozen = {view: inputs.pop(STATES.format(view)) for view in d2e.frozen_views}
     if pairs is not None:
         if own_logits is not None:
             logits = _logits_of_views(own_logits, ORIGINAL, "all", inputs)["original"]
-            sums = preference_sums(d2e, pairs, *answer_tokens(logits, pairs.targets))
-        else:
-            state = states_of_views(model, ORIGINAL, "all", inputs)["original"]
-            sums = preference_in_chunks(d2e, chunked_head(model, pairs.targets), state, pairs)
-        return {**sums, **tokens.weight_sum}
+            return preference_sums(d2e, pairs, *answer_tokens(logits, pairs.targets))
+        state = states_of_views(model, ORIGINAL, "all", inputs)["original"]
+        return preference_in_chunks(d2e, chunked_head(model, pairs.targets), state, pairs)
     if own_logits is not None:
-        return objective.sums(_logits_of_views(own_logits, d2e.step_views, d2e.view_gradients, inputs), tokens)
-    states = states_of_views(model, d2e.step_views, d2e.view_gradients, inputs)
-    return sum_in_chunks(objective, chunked_head(model, targets), {**states, **frozen}, tokens)
+        return objective.sums(_logits_of_views(own_logits, d2e.views, d2e.view_gradients, inputs), tokens)
+    states = states_of_views(model, d2e.views, d2e.view_gradients, inputs)
+    return sum_in_chunks(objective, chunked_head(model, targets), states, tokens)
 
 
 @torch.no_grad()
@@ -127,7 +109,7 @@ def answer_log_probabilities(model: nn.Module, layout: Layout, inputs: dict[str,
         inputs: from `model_inputs`.
     """
     causal, pairs = bare_model(model), inputs["pairs"]
-    rows = {name: value for name, value in inputs.items() if name not in ("pairs", "targets", *OF_ANSWERS)}
+    rows = {name: value for name, value in inputs.items() if name not in ("pairs", "targets", "content")}
     if layout.takes_own_logits:
         found = answer_tokens(_logits_of_views(causal.forward, ORIGINAL, "all", rows)["original"], pairs.targets)
     else:
@@ -143,8 +125,7 @@ def view_hits(
 
     Arguments as for `step`; `d2e` has an original and an imagined view.
     """
-    for name in OF_ANSWERS:
-        inputs.pop(name, None)
+    inputs.pop("content", None)
     if own_logits is not None:
         return _hits(d2e, targets, _logits_of_views(own_logits, d2e.views, "all", inputs))
     states = states_of_views(model, d2e.views, "all", inputs)

@@ -8,15 +8,14 @@ Legend: N answer tokens, n tokens of a chunk, V vocabulary, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from d2e_sft.config.objectives import View
-from d2e_sft.objective.terms import AnswerTokens, Objective, Project, at_least_float32, log_probabilities
+from d2e_sft.objective.terms import AnswerTokens, Objective, Project, at_least_float32
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,6 @@ def sum_in_chunks(
     `loss` carries gradient to the states and to the head; its backward can run once.
     """
     loss = _ChunkedLoss(objective, head, states, tokens, head.parts(len(tokens.targets)))
-    if objective.weighs_answers:  # a chunk may end inside an answer, so weights come first
-        loss = replace(loss, tokens=tokens.reweighted(loss.log_probabilities("imagined")))
     if not torch.is_grad_enabled():
         return loss.sums(None)
     trained = [parameter for parameter in head.parameters if parameter.requires_grad]
@@ -77,17 +74,6 @@ class _ChunkedLoss:
         chunks = [self._of_chunk(part, gradients) for part in self.parts]
         return {name: torch.stack([chunk[name] for chunk in chunks]).sum(dim=0) for name in chunks[0]}
 
-    @torch.no_grad()
-    def log_probabilities(self, view: View) -> Tensor:
-        """(N,) the log-probability of each answer token by a view, without gradient."""
-        of_parts = [
-            log_probabilities(self._logits({view: self.states[view][part]})[view], self.tokens.targets[part])
-            for part in self.parts
-        ]
-        # Autocast would reuse the head that was cast without gradient.
-        torch.clear_autocast_cache()
-        return torch.cat(of_parts)
-
     def _of_chunk(self, part: slice, gradients: _Gradients | None) -> dict[str, Tensor]:
         pieces = {
             view: state[part].detach().requires_grad_(state.requires_grad) for view, state in self.states.items()
@@ -96,7 +82,7 @@ class _ChunkedLoss:
             logits = self._logits(pieces)
             # Leaves, so that the gradients at the logits can be scaled for float16 before they go through the head.
             leaves = {view: at_least_float32(z.detach()).requires_grad_(z.requires_grad) for view, z in logits.items()}
-            sums = self.objective.sums_of_part(leaves, self.tokens[part])
+            sums = self.objective.sums(leaves, self.tokens[part])
         loss = sums["loss"]
         if gradients is not None and loss.requires_grad:
             views = [view for view, z in leaves.items() if z.requires_grad]
@@ -106,15 +92,11 @@ class _ChunkedLoss:
         return {**sums, "loss": loss.detach()}
 
     def _logits(self, pieces: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
-        """Project each view: frozen views by their own head, detached ones without gradient."""
-        d2e, found = self.objective.d2e, dict[Any, Tensor]()
-        frozen = [view for view in pieces if view in d2e.frozen_views]
-        others = [view for view in pieces if view not in frozen]
-        trained = others if d2e.view_gradients == "all" else [view for view in others if view == "original"]
-        with torch.no_grad():
-            if self.objective.bias_head is not None:
-                found = {view: self.objective.bias_head(pieces[view]) for view in frozen}
-        for views, enabled in ((trained, torch.is_grad_enabled()), ([v for v in others if v not in trained], False)):
+        """Project each view, detached ones without gradient."""
+        found = dict[Any, Tensor]()
+        every = self.objective.d2e.view_gradients == "all"
+        trained = [view for view in pieces if every or view == "original"]
+        for views, enabled in ((trained, torch.is_grad_enabled()), ([v for v in pieces if v not in trained], False)):
             if views:
                 with torch.set_grad_enabled(enabled):
                     logits = self.head.project(torch.cat([pieces[view] for view in views])).chunk(len(views))

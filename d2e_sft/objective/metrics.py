@@ -24,9 +24,8 @@ class ObjectiveMetrics:
         self.d2e = d2e
         self.weights = {**weights, **({"preference": 1.0} if d2e.prefers else {})}
         precise = torch.float32 if device.type == "mps" else torch.float64
-        self._weighted = False
         self._pair_sums = 3 + len(PAIR_MEANS) if d2e.prefers else 0
-        self._sums = torch.zeros(len(self.weights) + 9 + self._pair_sums, dtype=precise, device=device)
+        self._sums = torch.zeros(len(self.weights) + 8 + self._pair_sums, dtype=precise, device=device)
 
     def update(
         self,
@@ -39,9 +38,7 @@ class ObjectiveMetrics:
 
         The loss of pairs has the factor `pair_scale` of the sums, or 1 without.
         """
-        self._weighted |= "sample_weight" in sums
         answers = torch.tensor(len(targets), device=targets.device)
-        mass = sums.get("sample_weight", answers)
         of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
         correct = [sums[name] for name in ("correct", "plain_correct", "imagined_correct")]
         counted = torch.tensor(counts, device=targets.device)
@@ -50,12 +47,12 @@ class ObjectiveMetrics:
             pair_scale = sums.get("pair_scale", 1.0)
             of_pairs = [sums["preference"] * pair_scale, sums["pairs"] * pair_scale]
             of_pairs += [sums[name] for name in ("pairs", *PAIR_MEANS)]
-        self._sums += torch.stack([*of_loss, *correct, answers, mass, *counted, *of_pairs]).detach()
+        self._sums += torch.stack([*of_loss, *correct, answers, *counted, *of_pairs]).detach()
 
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
         """Return the values to log and the number of view tokens, over all processes, and reset the sums.
 
-        Terms are in nats per answer token, weighted like the loss; accuracies are shares of answer tokens.
+        Terms are in nats per answer token; accuracies are shares of answer tokens.
         """
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         if accelerator.num_processes > 1:
@@ -63,11 +60,9 @@ class ObjectiveMetrics:
         sums, of_pairs = sums.tensor_split([len(sums) - self._pair_sums])
         # In training the shares of one optimiser step add up to `num_processes`, so `share` counts steps in that unit,
         # and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
-        *terms, share, correct, plain, imagined, answers, mass, tokens, rows, kl_rows = sums.tolist()
+        *terms, share, correct, plain, imagined, answers, tokens, rows, kl_rows = sums.tolist()
         values = {name: term / share for name, term in zip(self.weights, terms, strict=True)}
         values["debiased_accuracy"] = correct / answers
-        if self._weighted:
-            values["sample_weight"] = mass / answers
         values["plain_accuracy"] = plain / answers
         if "imagined" in self.d2e.views:
             values["bias_share"] = imagined / answers

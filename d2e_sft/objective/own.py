@@ -31,7 +31,7 @@ _ARGUMENTS = ("logits", "targets", "content", "options")
 _LOGGED = {
     *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),
     *("kl_rows", "skipped_steps"),
-    *("sample_weight", "alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch", "step"),
+    *("alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch", "step"),
 }
 
 

@@ -92,7 +92,7 @@ def preference_sums(d2e: D2ESection, pairs: Pairs, log_p: Tensor, right: Tensor)
     Raises:
         ValueError: the batch lacks the reference's log-probabilities, which the form needs.
     """
-    answers, lengths, size = log_probabilities(pairs, log_p), pairs.answers.sum(dim=1), len(pairs.weights)
+    answers, lengths, size = log_probabilities(pairs, log_p), pairs.answers.sum(dim=1), pairs.size
     owner, scores = pairs.owner, answers
     if not d2e.needs_reference:
         scores = answers / lengths
@@ -102,8 +102,8 @@ def preference_sums(d2e: D2ESection, pairs: Pairs, log_p: Tensor, right: Tensor)
         raise ValueError("rows without log-probabilities by the reference; expected the rows of the trainer")
     gold, rejected = scores[owner], scores[size:]
     losses = FORMS[d2e.prefer_form]((gold, rejected), (lengths[owner], lengths[size:]), d2e)
-    preference = (losses * pairs.weights[owner]).sum()
-    ce = -(answers[:size] * pairs.weights).sum()
+    preference = losses.sum()
+    ce = -answers[:size].sum()
     with torch.no_grad():
         rewards = d2e.beta * torch.stack([gold, rejected])
         means = [*rewards, rewards[0] - rewards[1], (rewards[0] > rewards[1]).to(rewards.dtype)]

@@ -19,15 +19,16 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import nn
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import BASE
-from d2e_sft.config.recipe import D2ESection
+from d2e_sft.config.recipe import D2ESection, Recipe
 from d2e_sft.model.collation import Row
 from d2e_sft.model.forward import bare_model, evaluating
+from d2e_sft.model.loading import load_config, load_model, load_tokenizer
 from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import answer_log_probabilities
-from d2e_sft.objective.bias_model import load_beside, refuse_sharded
 from d2e_sft.util.distributed import broadcast_from_main
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
@@ -48,17 +49,27 @@ class Reference:
 
     @classmethod
     def of(cls, d2e: D2ESection, model: Any, layout: Layout, tokenizer: Any = None) -> Self:
-        """Return the model before training, or load another one onto its device; arguments as of `BiasModel.of`.
+        """Return the model before training, or load another one onto its device.
+
+        Args:
+            model, layout: the model to be trained, possibly with an adapter, and the layout of its batches.
+            tokenizer: its tokenizer; None leaves that of the other model unchecked.
 
         Raises:
             UserError: it cannot be loaded, its tokens or its architecture are not those of `model`, or the launcher
                 shards the weights (ZeRO-3).
         """
-        refuse_sharded(f"d2e.prefer_form={d2e.prefer_form}", "use --launch ddp or zero2, or d2e.prefer_form=orpo")
+        if is_deepspeed_zero3_enabled():
+            raise UserError(
+                f"d2e.prefer_form={d2e.prefer_form}: needs whole weights before training, and ZeRO-3 shards them",
+                remedy="use --launch ddp or zero2, or d2e.prefer_form=orpo",
+            )
         if d2e.prefer_reference == BASE:
             return cls(model, layout)
         key, causal = f"d2e.prefer_reference={d2e.prefer_reference}", bare_model(model)
-        other = load_beside(key, d2e.prefer_reference, causal, tokenizer)
+        loaded = load_model(d2e.prefer_reference)
+        _refuse_other_tokens(key, (loaded.model.config, loaded.tokenizer), (causal.config, tokenizer))
+        other = loaded.model.to(causal.device).requires_grad_(False)
         kinds = [one.config.get_text_config().model_type for one in (other, causal)]
         if kinds[0] != kinds[1]:
             raise UserError(
@@ -100,6 +111,32 @@ class Reference:
         gold, rejected = answer_log_probabilities(self.model, self.layout, inputs).split([len(batch), len(owner)])
         other = dict(zip(owner, rejected.tolist(), strict=True))
         return [[one, other.get(b, 0.0)] for b, one in enumerate(gold.tolist())]
+
+
+def check_reference(recipe: Recipe) -> None:
+    """Check the model that a recipe names as its reference before weights are read.
+
+    Raises:
+        UserError: there is no such model, its run has not finished, or its tokens are not those of `model.name`.
+    """
+    name = recipe.d2e.prefer_reference
+    key = f"d2e.prefer_reference={name}"
+    try:
+        found = (load_config(name), load_tokenizer(name)[0])
+    except UserError as error:
+        raise UserError(f"{key}: {error.message}", error.remedy) from None
+    _refuse_other_tokens(key, found, (load_config(recipe.model.name), load_tokenizer(recipe.model.name)[0]))
+
+
+def _refuse_other_tokens(key: str, other: tuple[Any, Any], trained: tuple[Any, Any]) -> None:
+    """Compare configurations and tokenizers; a tokenizer of None is not compared."""
+    size, expected = (config.get_text_config().vocab_size for config, _ in (other, trained))
+    if size != expected or (trained[1] is not None and other[1].get_vocab() != trained[1].get_vocab()):
+        what = "another tokenizer" if size == expected else f"a vocabulary of {size} tokens, not {expected}"
+        raise UserError(
+            f"{key}: has {what}, so its log-probabilities are of other tokens",
+            remedy="use a model with the tokenizer of model.name, for example another run of it",
+        )
 
 
 @contextmanager

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from d2e_sft.config.objectives import spec_of
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.objective.objectives import Logits, ObjectiveFunction, cross_entropy, debias
+from d2e_sft.objective.objectives import Logits, ObjectiveFunction, debias
 from d2e_sft.objective.own import function_of
 from d2e_sft.util.errors import UserError
 
@@ -25,33 +24,10 @@ class AnswerTokens:
     targets: Tensor  # (N,) token ids
     content: Tensor  # (N,) bool, False for tokens of the response form
     weights: Tensor | None = None  # (N,) weight of each token's loss; None for 1
-    answers: Tensor | None = None  # (N,) index of the first token of the same answer; None for a single answer
 
     def __getitem__(self, part: slice) -> AnswerTokens:
-        """Return some of the tokens, without their answers, which may be cut."""
         weights = None if self.weights is None else self.weights[part]
         return AnswerTokens(self.targets[part], self.content[part], weights)
-
-    @property
-    def weight_sum(self) -> dict[str, Tensor]:
-        """The sum of the weights as `sample_weight`, if there are any."""
-        return {} if self.weights is None else {"sample_weight": self.weights.sum()}
-
-    def reweighted(self, log_p: Tensor) -> AnswerTokens:
-        """Return the tokens with 1 − p(answer) times their weights; `log_p` (N,) of each target, without gradient.
-
-        The probability of an answer is that of its content after the response form, which a habit always knows. An
-        answer without content keeps its weight.
-        """
-        first = torch.zeros_like(self.targets) if self.answers is None else self.answers
-
-        def of_answer(values: Tensor) -> Tensor:
-            return torch.zeros_like(values).index_add(0, first, values)[first]
-
-        content = self.content.to(log_p.dtype)
-        weights = -torch.expm1(of_answer(torch.where(self.content, log_p, torch.zeros_like(log_p))))
-        weights = torch.where(of_answer(content) > 0, weights, torch.ones_like(weights))
-        return replace(self, weights=weights if self.weights is None else weights * self.weights)
 
 
 @dataclass(frozen=True)
@@ -61,10 +37,9 @@ class Objective:
     d2e: D2ESection
     function: ObjectiveFunction
     weights: Mapping[str, float]  # name of each term → its weight in the loss
-    bias_head: Project | None = None  # projects the hidden states of frozen views; None without such views
 
     @classmethod
-    def of(cls, d2e: D2ESection, vocabulary: int, bias_head: Project | None = None) -> Self:
+    def of(cls, d2e: D2ESection, vocabulary: int) -> Self:
         """Look the function up and call it on two tokens with equal logits, to learn the names of its terms.
 
         Raises:
@@ -73,27 +48,17 @@ class Objective:
         function = function_of(d2e)
         logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
         terms = function(logits, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool), d2e)
-        weights = {"kl": d2e.kl_weight, "imagined_ce": d2e.imagined_weight}
+        weights = {"kl": d2e.kl_weight}
         if d2e.prefers:
             weights["ce"] = d2e.sft_weight
-        return cls(d2e, function, {name: weights.get(name, 1.0) for name in terms}, bias_head)
-
-    @property
-    def weighs_answers(self) -> bool:
-        """Whether tokens must be `reweighted` before `sums_of_part`."""
-        return spec_of(self.d2e.objective).weighs_answers
+        return cls(d2e, function, {name: weights.get(name, 1.0) for name in terms})
 
     def sums(self, logits: Logits, tokens: AnswerTokens) -> dict[str, Tensor]:
-        """Return `sums_of_part` of all tokens of whole answers; `logits` are (N, V) for each view."""
-        if self.weighs_answers:
-            tokens = tokens.reweighted(log_probabilities(logits["imagined"], tokens.targets))
-        return self.sums_of_part(logits, tokens)
-
-    def sums_of_part(self, logits: Logits, tokens: AnswerTokens) -> dict[str, Tensor]:
         """Return sums over tokens: `loss` (with gradient), each term, `correct`, `plain_correct`, `imagined_correct`.
 
+        `logits` are (N, V) for each view.
         The last three count the tokens that are the argmax of the logits as the model is decoded, of the original
-        view and of the imagined view. `sample_weight` is the sum of the weights, if there are any.
+        view and of the imagined view.
 
         Raises:
             UserError: a user's own function returns other terms than before.
@@ -110,11 +75,11 @@ class Objective:
         sums = {name: term.sum() for name, term in terms.items()}
         loss = torch.stack([self.weights[name] * term for name, term in sums.items()]).sum()
         detached = {name: term.detach() for name, term in sums.items()}
-        return {"loss": loss, **detached, **tokens.weight_sum, **self._counts(wide, tokens.targets)}
+        return {"loss": loss, **detached, **self._counts(wide, tokens.targets)}
 
     @torch.no_grad()
     def _counts(self, logits: Logits, targets: Tensor) -> dict[str, Tensor]:
-        original, imagined, alpha = logits["original"], logits.get("imagined"), self.d2e.decoding_alpha
+        original, imagined, alpha = logits["original"], logits.get("imagined"), self.d2e.effective_alpha
         plain = hits(original, targets).sum()
         subtracted = imagined is not None and alpha > 0
         return {
@@ -122,12 +87,6 @@ class Objective:
             "plain_correct": plain,
             "imagined_correct": torch.zeros_like(plain) if imagined is None else hits(imagined, targets).sum(),
         }
-
-
-@torch.no_grad()
-def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
-    """(N,) the log-probability of each target, from logits (N, V), in at least float32, without gradient."""
-    return -cross_entropy(at_least_float32(logits), targets)
 
 
 def hits(logits: Tensor, targets: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ def checkpoint_bytes(model: Any, args: Any) -> int:
 
 
 def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
-    """Return the checksums of the models with a folder that results depend on: an adapter's base, a bias model."""
+    """Return the checksums of the models with a folder that results depend on: an adapter's base, a reference."""
     inputs, d2e = trainer.inputs, trainer.d2e
     adapter = getattr(inputs.loaded.model, "peft_config", {}).get("default")
     names = [] if adapter is None else [portable_name(adapter.base_model_name_or_path or "")]

@@ -159,7 +159,7 @@ def check_recipe(recipe: Recipe, processes: int) -> None:
         try:
             check_model_name(str(recipe.d2e.other_model))
         except UserError as error:
-            raise UserError(f"{recipe.d2e.other_model_key}: {error.message}", error.remedy) from None
+            raise UserError(f"d2e.prefer_reference={recipe.d2e.other_model}: {error.message}", error.remedy) from None
     if is_own(recipe.d2e.objective):
         load_function(recipe.d2e.objective, "objective")
     check_optimizer(recipe.train.optim)

@@ -196,8 +196,6 @@ def tokens_digest(dataset: Sequence[Mapping[str, Any]]) -> str:
     digest = hashlib.sha256()
     for name in sorted(dataset[0]):
         lists = column_of(dataset, name)
-        if name == "weight":
-            digest.update(b"weight" + lists.to_numpy(zero_copy_only=False).tobytes())
         # Other columns follow from the tokens.
         if isinstance(lists.type, _LISTS) and pa.types.is_integer(lists.type.value_type):
             digest.update(name.encode())

@@ -19,8 +19,8 @@ from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.model.storage.folder import resolve_name
-from d2e_sft.objective.bias_model import check_other_model
 from d2e_sft.objective.own import function_of
+from d2e_sft.objective.reference import check_reference
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import without_notes
@@ -29,11 +29,11 @@ from d2e_sft.util.startup import without_notes
 def settle_recipe(recipe: Recipe, *, elsewhere: bool = False) -> None:
     """Check what only torch can tell, and resolve `train.bf16`: for this device, or for a CUDA card `elsewhere`.
 
-    UserError as `function_of`, `check_other_model` and `precision_for`.
+    UserError as `function_of`, `check_reference` and `precision_for`.
     """
     function_of(recipe.d2e)
     if recipe.d2e.other_model not in (None, BASE):
-        check_other_model(recipe)
+        check_reference(recipe)
     if elsewhere:
         recipe.train.bf16 = recipe.train.precision in ("auto", "bfloat16")
     else:
@@ -50,16 +50,20 @@ def precision_for(recipe: Recipe) -> Precision:
         return automatic_precision()
     if wanted == "float32":
         return wanted
-    half, other = wanted == "float16", torch.accelerator.is_available() and not cuda
+    half = wanted == "float16"
     refused = {
         "this CUDA device has no bfloat16": not half and cuda and not has_bfloat16(cuda_only=True),
-        "expected CUDA or a CPU; this device is neither": half and other,
+        "float16 needs CUDA": half and not cuda,
         "not supported on MPS": not half and torch.backends.mps.is_available(),
         "DeepSpeed without an accelerator trains in float32 only": _only_float32(),
     }
     for reason, applies in refused.items():
         if applies:
-            key, remedy = ("fp16", "use train.fp16=false") if half else ("bf16", "use train.bf16=null, or false")
+            key, remedy = (
+                ("fp16", "dry-run it for a card (--gpu NAME), or use train.fp16=false")
+                if half
+                else ("bf16", "use train.bf16=null, or false")
+            )
             raise UserError(f"train.{key}=true: {reason}", f"{remedy} for float32")
     return wanted
 

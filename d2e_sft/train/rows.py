@@ -40,17 +40,16 @@ class TokenRows:
 
     @cached_property
     def dataset(self) -> list[Row]:
-        """Tokens: one list per view, `answer`, `content`, and `trained` and `weight` if some row has them.
+        """Tokens: one list per view, `answer`, `content`, and `trained` if some row has it.
 
         `context` is the number of its context in its format, or 0 without one.
         """
         several = any(item.trained or item.rejected_trained for item in self.encoded.kept)
-        weighted = any(item.weight != 1 for item in self.encoded.kept)
         rows, numbers = list[Row](), dict[tuple[str, str], int]()
         for sample, item in zip(self.samples, self.encoded.kept, strict=True):
             key = (sample.format, sample.context)
             number = numbers.setdefault(key, len(numbers) + 1) if sample.context else 0
-            rows.append({**dataset_row(item, several, weighted), "context": number})
+            rows.append({**dataset_row(item, several), "context": number})
         return rows
 
 
@@ -131,12 +130,7 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     lines = [f"{split} samples: {len(encoded.kept)} of {rows.in_file} in {file}{cap}"]
     lines += _unrefined_lines([item.prompts for item in encoded.kept], own=is_own(recipe.d2e.objective))
     lines += [f"  {count} {what}" for what, count in counts.items() if count]
-    lines += _pair_lines(recipe, rows)
-    weights = [item.weight for item in encoded.kept]
-    if any(weight != 1 for weight in weights):
-        mean = sum(weights) / len(weights)
-        lines.append(f"  weights from {min(weights):g} to {max(weights):g}, on average {mean:.4g}")
-    return lines
+    return lines + _pair_lines(recipe, rows)
 
 
 def warn_without_contexts(recipe: Recipe, samples: Iterable[EventSample], *, remedy: str) -> None:
@@ -183,7 +177,7 @@ def check_pairs(rows: Iterable[Row]) -> None:
         )
 
 
-def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight: bool = False) -> Row:
+def dataset_row(encoded: EncodedSample, with_trained: bool = False) -> Row:
     """One row of a training dataset, as collators take it."""
     row: Row = {str(view): prompt for view, prompt in encoded.prompts.items()}
     row |= {"answer": encoded.answer, "content": encoded.content}
@@ -193,6 +187,4 @@ def dataset_row(encoded: EncodedSample, with_trained: bool = False, with_weight:
         row["rejected"] = encoded.rejected
         if with_trained:
             row["rejected_trained"] = encoded.rejected_trained or [True] * len(encoded.rejected)
-    if with_weight:
-        row["weight"] = encoded.weight
     return row

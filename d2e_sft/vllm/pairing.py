@@ -25,7 +25,6 @@ from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig
 from d2e_sft.decoding.decoders import named_decoder
-from d2e_sft.decoding.trust import Place, Trusts
 from d2e_sft.server.context import Alpha
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.vllm.draw import Draw
@@ -73,7 +72,6 @@ class PairedRow:
         plausibility: Least share of the original view's best probability that a token needs; 0 allows all.
         draw: How to sample; None: the most probable token.
         decoder: See `DecodingConfig`.
-        answer: Name of the pair's answer, the same for all submissions; needed by decoders that remember.
     """
 
     pair: str
@@ -86,7 +84,6 @@ class PairedRow:
     plausibility: float = 0.0
     draw: Draw | None = None
     decoder: str = "d2e"
-    answer: str = ""
 
     def as_extra_args(self) -> dict[str, Any]:
         """The value for `SamplingParams.extra_args`, as plain JSON."""
@@ -141,9 +138,9 @@ class InBatch:
     row: PairedRow
 
     @property
-    def place(self) -> Place:
-        """The token that is about to be chosen: its answer, and its index there."""
-        return self.row.answer, self.row.done + self.length
+    def position(self) -> int:
+        """The index, in the answer, of the token that is about to be chosen."""
+        return self.row.done + self.length
 
 
 Matched = tuple[InBatch, InBatch]
@@ -165,22 +162,14 @@ def match(rows: Iterable[InBatch]) -> tuple[list[Matched], list[InBatch]]:
     return pairs, [*unpaired, *waiting.values()]
 
 
-def debias_rows(logits: Tensor, rows: Iterable[InBatch], trusts: Trusts | None = None) -> Tensor:
+def debias_rows(logits: Tensor, rows: Iterable[InBatch]) -> Tensor:
     """Write the debiased logits of each pair to both its rows, and the sentinel to rows without a partner.
 
     `logits` (all rows, V) are changed in place and returned; rows of other requests than `rows` stay as they are.
-    `trusts` remembers for decoders that need it; a pair whose earlier steps are forgotten gets the sentinel, too.
     """
-    trusts = Trusts() if trusts is None else trusts
-    matched, unpaired = match(rows)
-    pairs = []
-    for pair in matched:
-        if named_decoder(pair[0].row.decoder).remembers and not trusts.knows(pair[0].place):
-            unpaired += pair
-        else:
-            pairs.append(pair)
+    pairs, unpaired = match(rows)
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-        _debias(logits, pairs[start : start + _PAIRS_AT_ONCE], trusts)
+        _debias(logits, pairs[start : start + _PAIRS_AT_ONCE])
     if unpaired:
         indices = _to_device([here.index for here in unpaired], logits)
         sentinels = _to_device([here.row.sentinel for here in unpaired], logits)
@@ -189,7 +178,7 @@ def debias_rows(logits: Tensor, rows: Iterable[InBatch], trusts: Trusts | None =
     return logits
 
 
-def _debias(logits: Tensor, pairs: list[Matched], trusts: Trusts) -> None:
+def _debias(logits: Tensor, pairs: list[Matched]) -> None:
     originals = _to_device([original.index for original, _ in pairs], logits)
     imagined = _to_device([other.index for _, other in pairs], logits)
     rows = [original.row for original, _ in pairs]
@@ -199,10 +188,8 @@ def _debias(logits: Tensor, pairs: list[Matched], trusts: Trusts) -> None:
     alpha = torch.tensor([row.alpha for row in rows], dtype=torch.float32).to(x.device)[:, None]
     debiased = torch.empty_like(x)
     for decoder in dict.fromkeys(row.decoder for row in rows):
-        of_decoder = [number for number, row in enumerate(rows) if row.decoder == decoder]
-        at, places = _to_device(of_decoder, logits), [pairs[number][0].place for number in of_decoder]
-        with trusts.remembered(named_decoder(decoder), places, x.device) as chosen:
-            debiased[at] = chosen(x[at], y[at], alpha[at])
+        at = _to_device([number for number, row in enumerate(rows) if row.decoder == decoder], logits)
+        debiased[at] = named_decoder(decoder)(x[at], y[at], alpha[at])
     debiased.masked_fill_(masked, float("-inf"))
     sentinels = _to_device([row.sentinel for row in rows], logits)[:, None]
     debiased.scatter_(1, sentinels, float("-inf"))
@@ -219,7 +206,7 @@ def _debias(logits: Tensor, pairs: list[Matched], trusts: Trusts) -> None:
 
 def _restrict(debiased: Tensor, original: Tensor, here: InBatch) -> None:
     """Apply one pair's options to its debiased logits (V,), in place; `original` are those of the original view."""
-    row, (_, position) = here.row, here.place
+    row, position = here.row, here.position
     if row.plausibility > 0:
         floor = original.max() + torch.tensor(row.plausibility).log().to(original.device)
         debiased.masked_fill_(original < floor, float("-inf"))

@@ -14,7 +14,6 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
 
-from d2e_sft.decoding.trust import Trusts
 from d2e_sft.vllm.pairing import PairedRow, check_sampling, debias_rows, read_row
 from d2e_sft.vllm.rows import BatchRows, SlotRows
 
@@ -25,7 +24,6 @@ class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
     def __init__(self, vllm_config: Any, *state: Any) -> None:
         self._slots = SlotRows(state[0]) if len(state) == 1 else None  # Model Runner V2
         self._batch = BatchRows()  # the V1 runner
-        self._trusts = Trusts()
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
@@ -55,7 +53,7 @@ class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):
     def apply(self, logits: Tensor, ctx: Any = None) -> Tensor:
         """Debias the step's pairs in place; `ctx` is Model Runner V2's layout of the step."""
         rows = self._batch.in_batch() if self._slots is None else self._slots.in_batch(ctx, len(logits))
-        return debias_rows(logits, rows, self._trusts)
+        return debias_rows(logits, rows)
 
 
 def _row(parameters: SamplingParams | None) -> PairedRow | None:

@@ -123,7 +123,6 @@ class PairProgress:
             plausibility=float(request.decoding.plausibility),
             draw=request.draw,
             decoder=request.decoding.decoder,
-            answer=self.name,
         )
         rows = [(row, pair.original), (replace(row, view="imagined"), pair.imagined)]
         stops = (*request.stops, request.sentinel)

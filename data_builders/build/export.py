@@ -145,8 +145,6 @@ def _problem(fmt: ExportFormat, sample: EventSample, turns: Sequence[Mapping[str
     """Return why a format cannot hold a sample's conversation; empty if it can."""
     if fmt == "jsonl":
         return ""
-    if sample.weight != 1:
-        return f"its loss has the weight {sample.weight:g}, and rows of {fmt} have none"
     talk, roles = sample.conversation, [turn["role"] for turn in turns]
     if fmt == "trl" and talk is not None and talk.loss == "all" and talk.earlier_answers:
         return "it trains on the earlier assistant turns too, and a completion is the last turn only"
@@ -171,7 +169,7 @@ def _row(fmt: ExportFormat, sample: EventSample, view: View, turns: list[dict[st
     talk = sample.conversation
     loss = "last" if talk is None else talk.loss
     if fmt == "jsonl":
-        names = {"id", "dataset", "split", "relation", "format", "answers", "weight"}
+        names = {"id", "dataset", "split", "relation", "format", "answers"}
         pair = {"view": view, "prompt": turns[:-1], "answer": turns[-1]["content"], "loss": loss}
         return sample.model_dump(include=names) | pair
     if fmt == "llamafactory":

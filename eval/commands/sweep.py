@@ -58,7 +58,7 @@ def sweep(
       d2e sweep launch/evidence.yaml base sft d2e
       d2e sweep launch/paper.yaml --dry-run                      # the PIPER paper's tables
       d2e sweep launch/paper.yaml --scale smollm2-135m           # the same plan on a CPU
-      d2e sweep launch/habit.yaml objective=sft,product strength=0.95 --jobs 2
+      d2e sweep launch/habit.yaml objective=sft,teacher strength=0.95 --jobs 2
     """
     stem = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe.replace("/", "-")
     stem = stem if scale is None else f"{stem}-{scale}"

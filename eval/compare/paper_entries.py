@@ -200,7 +200,7 @@ def _other_decoding(result: Result) -> str:
 
 
 def _trained(result: Result) -> float:
-    return (result.scores.alpha or 0.0) if result.recipe is None else result.recipe.d2e.decoding_alpha
+    return (result.scores.alpha or 0.0) if result.recipe is None else result.recipe.d2e.effective_alpha
 
 
 def _distinct(rows: Sequence[tuple[Entry, Result]]) -> list[Entry]:

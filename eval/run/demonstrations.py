@@ -26,7 +26,7 @@ SHOTS = 3
 MODERATE_WORDS = 120
 # Number of rows to draw from, at least, even if their contexts are longer.
 LEAST_CHOICE = 20
-_NOT_IN_PROMPTS = {"meta", "subset", "habit", "rejected", "weight"}
+_NOT_IN_PROMPTS = {"meta", "subset", "habit", "rejected"}
 
 
 @dataclass(frozen=True)

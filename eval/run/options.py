@@ -177,9 +177,7 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
     own = "vLLM only gives the log-probabilities of its own distribution; expected plain decoding"
     both = "it contrasts the prompts with and without context, and the former are left out; expected plain"
     here, one = "drop it, or decode the model here: --engine transformers or vllm", "drop one of the two"
-    by_rule = "it chooses each token by a rule, so an option has no probability by it"
     cut = {f"--plausibility {plausibility:g}": plausibility > 0}
-    rule = {"--answer likelihood": likelihood and not decoding.has_distribution}
     of_contrast = {f"--alpha {alpha}": alpha, f"--decoder {decoder}": contrast, **cut}
     of_generation = {
         "--setting cot": options.setting == "cot",
@@ -195,7 +193,6 @@ def _conflicts(model: str, options: EvalOptions, engine: str, decoding: Decoding
         (endpoint, "--engine openai", hidden, refusing, {f"--overlong {overlong}": overlong != "error"}),
         (likelihood, "--answer likelihood", scored, one, of_generation),
         (likelihood, "--answer likelihood", cut_off, one, cut),
-        (True, f"--decoder {decoder}", by_rule, "use another decoder, or drop --answer", rule),
         (by_vllm, vllm, own, in_process, {"--answer likelihood": decoding.needs_imagined}),
         (options.without_context, "--without-context", both, one, {f"--decoder {decoder}": contrast}),
     ]

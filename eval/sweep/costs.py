@@ -90,7 +90,7 @@ def _training(spec: SweepSpec, expected: Expected, point: Point, model: Any) -> 
     recipe, train = point.recipe, point.recipe.train
     rows = min(expected.rows, recipe.data.max_samples or expected.rows)
     steps = count_steps(train, rows, expected.devices)
-    seen, views = rows * steps.total / steps.per_epoch, recipe.d2e.step_views
+    seen, views = rows * steps.total / steps.per_epoch, recipe.d2e.views
     tokens = seen * sum(expected.tokens[view] for view in views)
     pairs = seen * sum(expected.tokens[view] ** 2 / 2 for view in views)
     flops = Work(round(tokens), round(seen * expected.answer * len(views)), round(pairs)).flops(model)

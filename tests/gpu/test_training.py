@@ -35,7 +35,7 @@ def train(
         rows = [{**row, **{view: row[view][n * cut :] for view in VIEWS}} for n, row in enumerate(rows)]
     if options.get("objective") == "prefer":
         rows = [{**row, "rejected": row["answer"][::-1]} for row in rows]
-    names = ("micro_batch_tokens", "bias_model", "objective", "prefer_form", "packing")
+    names = ("micro_batch_tokens", "objective", "prefer_form", "packing")
     own = {name: options.pop(name) for name in names if name in options}
     args = TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=8, max_steps=6, learning_rate=2e-3, logging_steps=1,
@@ -64,22 +64,6 @@ def test_the_trainer_lowers_the_loss_in_mixed_precision_and_says_where_the_time_
     record_property("layout", trainer.layout.describe())
     record_property("shares_of_time", parts)
     record_property("memory_gib", entry["memory_gib"])
-
-
-def test_a_bias_model_is_the_model_before_training(
-    machine: Machine, tmp_path: Path, record_property: pytest.RecordProperty
-) -> None:
-    # Until the first step the model is its own bias model, so the first losses agree; then only one of them moves.
-    runs = {
-        name: train(machine, tmp_path / name, machine.model("smollm2-135m", layers=4), bias_model=bias)
-        for name, bias in (("none", None), ("base", "base"))
-    }
-    own, frozen = (losses(run) for run in runs.values())
-    record_property("losses", {name: losses(run) for name, run in runs.items()})
-    assert runs["base"].layout == runs["none"].layout
-    assert frozen[0] == pytest.approx(own[0], rel=2e-2 if machine.on_cuda else 1e-5)
-    assert frozen[-1] != pytest.approx(own[-1], rel=1e-5)
-    assert frozen[-1] < 0.9 * frozen[0]
 
 
 def test_padded_rows_of_different_lengths_have_finite_gradients(machine: Machine, tmp_path: Path) -> None:
@@ -123,6 +107,8 @@ class Overflowing(D2ETrainer):
 def test_float16_trains_as_float32_does_and_skips_a_step_that_overflows(
     machine: Machine, tmp_path: Path, record_property: pytest.RecordProperty, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if not machine.on_cuda:
+        pytest.skip("float16 needs CUDA")
     runs = {
         name: train(machine, tmp_path / name, machine.model("smollm2-135m", layers=4), kind, fp16=fp16, bf16=False)
         for name, kind, fp16 in (

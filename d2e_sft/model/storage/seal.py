@@ -1,7 +1,7 @@
 """Checksums of a model's folder: written when the folder is complete, verified before the model is used.
 
 `checksums.json` lists size and SHA-256 of the folder's files, and of the weights of the models that it depends on: an
-adapter's base, a bias model.
+adapter's base, a reference.
 """
 
 from __future__ import annotations

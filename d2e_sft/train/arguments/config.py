@@ -80,7 +80,7 @@ class D2EConfig(_Keys):
         logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
         save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`. With
             `load_best_model_at_end` and neither `save_strategy` nor `save_steps`, each evaluation saves a checkpoint.
-        objective … bias_model: the section `d2e`; None is the objective's own default.
+        objective … own_views: the section `d2e`; None is the objective's own default.
         decoding_alpha: the key `eval.alpha`.
         overwrite_output_dir: remove an earlier run in `output_dir` as training begins; otherwise it is refused.
         assistant_only_loss: as in TRL, train on all assistant turns of `messages`; otherwise on the last one.

@@ -140,8 +140,7 @@ class RecordRun(TrainerCallback):
         if other := tags_of_another(taggers([*read, *(self.probe or ())]), recipe.model.name):
             warn(other)
         train = recipe.train
-        role = "reference" if recipe.d2e.prefers else "bias model"
-        named = f"{role}: {recipe.d2e.other_model}; " if recipe.d2e.other_model else ""
+        named = f"reference: {recipe.d2e.other_model}; " if recipe.d2e.other_model else ""
         lines.append(
             f"{named}views: {', '.join(recipe.d2e.views)}; α={recipe.d2e.effective_alpha:g}; batch {train.batch_size} "
             f"on {count_processes(processes)}; {train.precision}"

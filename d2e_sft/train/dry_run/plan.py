@@ -18,13 +18,6 @@ from d2e_sft.model.loading import LoadedModel, load_tokenizer, without_weights
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.model.shapes import SHAPES, config_of
 from d2e_sft.model.token_budget import TokenCosts
-from d2e_sft.objective.bias_model import (
-    FrozenCollator,
-    blank_states,
-    numbered,
-    warn_if_trained_with_contexts,
-    with_column,
-)
 from d2e_sft.objective.reference import REFERENCE
 from d2e_sft.train.checks import Steps, count_steps, loads_whole_steps
 from d2e_sft.train.dry_run.cards import Where
@@ -148,10 +141,7 @@ def planned(recipe: Recipe, where: Where) -> Planned:
     if recipe.d2e.prefers:
         check_pairs(rows)
     if recipe.d2e.needs_reference:  # of any value
-        rows = with_column(rows, REFERENCE, [[0.0, 0.0]] * len(rows))
-    if recipe.d2e.frozen_views:
-        warn_if_trained_with_contexts(recipe.d2e)
-        rows, collate = numbered(rows), FrozenCollator(collate, blank_states(model, recipe.d2e, rows))
+        rows = [{**row, REFERENCE: [0.0, 0.0]} for row in rows]
     steps = count_steps(recipe.train, len(training.samples), where.processes)
     drawn = draw(recipe, rows, layout, steps)
     batches = [collate([rows[i] for i in part]) for part in drawn.micro_batches[:DRAWS]]

@@ -75,7 +75,7 @@ class Answers:
     def generated(cls, trainer: Any, samples: Sequence[EventSample]) -> Self:
         """Decode samples with the model of a `D2ETrainer`, by its `decoding_alpha` and `max_new_tokens`."""
         args = trainer.args
-        alpha = args.d2e.decoding_alpha if args.decoding_alpha is None else args.decoding_alpha
+        alpha = args.d2e.effective_alpha if args.decoding_alpha is None else args.decoding_alpha
         texts = decode(trainer, samples, DecodingConfig(alpha=alpha, max_new_tokens=args.max_new_tokens))
         return cls.read(texts, samples, load_prompt_set(args.prompt_set, args.form))
 

@@ -96,9 +96,10 @@ class EvaluatingTrainer(Trainer):
             raise UserError(f"{name}: got {own!r}; expected rows, or a file of them{other}.{near}")
         if isinstance(own, str | None) and own in sets:
             found, samples = self.held_out.loader(sets[own], self), self.inputs.samples.get(own)
-        elif self.d2e.frozen_views or self.d2e.needs_reference:
+        elif self.d2e.needs_reference:
             raise UserError(
-                f"{name}: {self.d2e.other_model_key} is used before training, on the trainer's own rows only",
+                f"{name}: d2e.prefer_reference={self.d2e.prefer_reference} is used before training, on the "
+                "trainer's own rows only",
                 remedy="give the trainer eval_dataset={'NAME': rows}, and call evaluate('NAME') or predict('NAME')",
             )
         else:

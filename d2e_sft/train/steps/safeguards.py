@@ -19,13 +19,13 @@ from transformers import TrainerCallback
 from d2e_sft.model.collation import Row
 from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.finite import non_finite
-from d2e_sft.objective.bias_model import NUMBER
 from d2e_sft.train.run_folder import NON_FINITE_FILE
 from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.signals import Termination
 from d2e_sft.util.terminal import warn
 
+NUMBER = "row"  # the column with a row's number in the training set
 ROWS = "rows"  # key of a batch: row numbers in the training set
 # float16 may overflow: the scaler skips such a step and lowers its scale. After 20 steps in a row it never recovers.
 FLOAT16_PATIENCE = 20

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from accelerate import DistributedType
 from transformers import EarlyStoppingCallback, TrainerCallback
 from transformers.integrations.liger import apply_liger_kernel
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -20,13 +19,6 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.bias_model import (
-    BiasModel,
-    FrozenCollator,
-    numbered,
-    warn_if_trained_with_contexts,
-    with_column,
-)
 from d2e_sft.objective.reference import REFERENCE, Reference
 from d2e_sft.objective.terms import Objective
 from d2e_sft.train.arguments.record import RecordRun
@@ -36,19 +28,21 @@ from d2e_sft.train.evaluation.probe import ReadingProbe
 from d2e_sft.train.rows import check_pairs
 from d2e_sft.train.samples import of_both_subsets
 from d2e_sft.train.steps.progress import LossLines
-from d2e_sft.train.steps.safeguards import NumberedBatches
-from d2e_sft.util.terminal import filled, say, warn
+from d2e_sft.train.steps.safeguards import NUMBER, NumberedBatches
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.terminal import filled, say
 
 
 def prepare_model(trainer: Any, collator: Any) -> Objective:
     """Choose the layout for the model on its device, attach the objective, and number the rows.
 
-    `collator` is the user's, None the layout's. Errors as in `choose_layout`, `attach_objective`, `BiasModel.of`.
+    `collator` is the user's, None the layout's. Errors as in `choose_layout`, `attach_objective`, `Reference.of`.
     """
     args, model, d2e = trainer.args, trainer.model, trainer.d2e
     trainer.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
     keep_sums_in_float32(trainer.accelerator.state)
-    scale_float16_on_cpu(trainer.accelerator)
+    if args.fp16 and args.device.type != "cuda":  # accelerate would compute in float32
+        raise UserError("train.fp16=true: float16 needs CUDA", "use train.fp16=false for float32")
     if args.use_liger_kernel:  # before packing is checked for exactness
         losses = {"cross_entropy": False, "fused_linear_cross_entropy": False}
         apply_liger_kernel(model, {**(args.liger_kernel_config or {}), **losses})
@@ -56,39 +50,24 @@ def prepare_model(trainer: Any, collator: Any) -> Objective:
     tokenizer = trainer.processing_class
     with trainer.compute_loss_context_manager():
         trainer.layout = layout = choose_layout(model, d2e, args.packing, args.attention)
-        bias = BiasModel.of(d2e, model, layout, tokenizer) if d2e.frozen_views else None
     padding = pad_id(tokenizer) if tokenizer else 0
     trainer.data_collator = collator or collator_for(layout, d2e, model.config, padding)
-    head = None if bias is None else bias.head
-    objective = attach_objective(model, d2e, through_logits=layout.through_logits, bias_head=head)
+    objective = attach_objective(model, d2e, through_logits=layout.through_logits)
     if d2e.prefers:
         add_reference(trainer, padding)
     if hasattr(trainer.train_dataset, "__len__"):
-        trainer.train_dataset = numbered(trainer.train_dataset)
-    if bias is not None:
-        add_frozen_states(trainer, bias, padding)
+        trainer.train_dataset = with_column(trainer.train_dataset, NUMBER, range(len(trainer.train_dataset)))
     trainer.data_collator = NumberedBatches(trainer.data_collator)
     if args.compile_layers:
         compile_layers(model)
     return objective
 
 
-def add_frozen_states(trainer: Any, bias: BiasModel, pad_token_id: int) -> None:
-    """Compute the bias model's states for all rows, number the held-out ones, and add the states to batches."""
-    args, d2e, rows = trainer.args, trainer.d2e, trainer.train_dataset
-    given = [] if rows is None else [*rows]
-
-    def placed(dataset: Any) -> Any:
-        start = len(given)
-        given.extend(dataset)
-        return numbered(dataset, start)
-
-    if trainer.accelerator.is_main_process:
-        warn_if_trained_with_contexts(d2e)
-    trainer.eval_dataset = of_each_set(trainer.eval_dataset, placed)
-    with trainer.compute_loss_context_manager():
-        states = bias.states(d2e, given, pad_token_id=pad_token_id, batch_size=args.per_device_eval_batch_size)
-    trainer.data_collator = FrozenCollator(trainer.data_collator, states)
+def with_column(rows: Any, name: str, values: Sequence[Any]) -> Any:
+    """Return the rows, a dataset or a list, with one more column."""
+    if hasattr(rows, "add_column"):  # a datasets.Dataset
+        return rows.add_column(name, list(values))
+    return [{**row, name: value} for row, value in zip(rows, values, strict=True)]
 
 
 def of_each_set(held_out: Any, change: Callable[[Any], Any]) -> Any:
@@ -194,7 +173,6 @@ def logged_values(trainer: Any, values: Mapping[str, float], tokens_per_second: 
       decoded and by the original view only;
     - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
     - `kl_rows`: the share of rows whose refined view differs from the original: the others add nothing to `kl`;
-    - `sample_weight`: mean over answer tokens, if rows have weights (the loss is Σ weight · loss / answer tokens);
     - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and `memory_gib`,
       the peak so far of this device, or of this process on a CPU;
     - `skipped_steps` in float16: how many steps the gradient scaler has skipped since the last log;
@@ -223,15 +201,6 @@ def stopped_early(callbacks: Sequence[TrainerCallback]) -> bool:
         and callback.early_stopping_patience_counter >= callback.early_stopping_patience
         for callback in callbacks
     )
-
-
-def scale_float16_on_cpu(accelerator: Any) -> None:
-    """Turn float16 on for a CPU, with torch's gradient scaler; accelerate leaves both off and computes in float32."""
-    alone = accelerator.distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU)
-    if accelerator.mixed_precision == "fp16" and accelerator.device.type == "cpu" and alone:
-        accelerator.native_amp, accelerator.scaler = True, torch.amp.GradScaler("cpu")
-        if accelerator.is_main_process:
-            warn("train.fp16=true on a CPU only rehearses a recipe: float32 may be 30 times as fast (see d2e doctor)")
 
 
 def keep_sums_in_float32(state: Any) -> None:

@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from eval.score.scoring import score_output
 
 DATA_VARIABLE = "D2E_PIPER"
-_LEFT_OUT = ("meta", "conversation", "weight", "rejected")  # not used by tasks
+_LEFT_OUT = ("meta", "conversation", "rejected")  # not used by tasks
 _FIELDS = tuple(EventSample.model_fields)
 
 

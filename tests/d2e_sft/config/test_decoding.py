@@ -20,10 +20,6 @@ from d2e_sft.util.errors import UserError
         ({"num_beams": 0}, "num_beams=0: out of range; expected 1 or more"),
         ({"temperature": -0.1}, "temperature=-0.1: out of range; expected 0 or more"),
         ({"temperature": float("nan")}, "temperature=nan"),
-        (
-            {"temperature": 0.7, "decoder": "grd"},
-            "temperature=0.7 with the decoder grd: it chooses each token by",
-        ),
         ({"top_p": 0.0}, "top_p=0.0: out of range; expected above 0"),
         ({"top_k": -1}, "top_k=-1"),
         ({"plausibility": 1.1}, "plausibility=1.1: out of range; expected 0 to 1"),
@@ -56,8 +52,7 @@ def test_a_debias_ratio_is_a_number_from_0_to_10(alpha: Any) -> None:
         ("plain", "plain", 0.0),
         ("cad", "cad:weight=1", 0.0),
         ("cad:weight=0.50", "cad:weight=0.5", 0.0),
-        ("coiecd:ratio=2", "coiecd:weight=1,ratio=2", 0.0),
-        ("coiecd:weight=0.1:ratio=2", "coiecd:weight=0.1,ratio=2", 0.0),
+        ("my.decoders:mine:k=3:j=0.5", "my.decoders:mine:k=3,j=0.5", 0.0),
         ("my.decoders:mine:k=3,j=0.5", "my.decoders:mine:k=3,j=0.5", 0.0),
         ("my.decoders:mine", "my.decoders:mine", 0.0),
     ],
@@ -71,7 +66,7 @@ def test_a_decoder_is_kept_with_its_options_spelt_out(decoder: str, kept: str, a
 @pytest.mark.parametrize(
     ("decoder", "said"),
     [
-        ("adcad", "or a custom module:function. Did you mean 'adacad'?"),
+        ("adcad", "Did you mean 'adacad'?"),
         ("", "decoder '': no such decoder"),
         ("no module:f", "decoder 'no module:f': no such decoder"),
         ("cad:wieght=1", "cad has no option 'wieght'; it has weight [1]. Did you mean 'weight'?"),
@@ -80,9 +75,7 @@ def test_a_decoder_is_kept_with_its_options_spelt_out(decoder: str, kept: str, a
         ("cad:weight", "decoder 'cad:weight': got 'weight'; expected KEY=VALUE"),
         ("cad:weight=much", "weight=much: out of range; expected a finite number, 0 or more"),
         ("cad:weight=inf", "weight=inf: out of range"),
-        ("coiecd:ratio=0.5", "ratio=0.5: out of range; expected 1 or more"),
-        ("cocoa:share=1.5", "share=1.5: out of range; expected 0 to 1"),
-        ("grd:depth=1.5", "depth=1.5: out of range; expected 0 to 1"),
+        ("grd", "or a custom module:function (examples/decoders.py has some)"),
         ("d2e:alpha=-1", "alpha=-1: out of range"),
     ],
 )

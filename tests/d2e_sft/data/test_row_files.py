@@ -18,7 +18,6 @@ from tests.tiny import make_sample
         ({}, set()),
         ({"rejected": ["a fish", "fishes"]}, {"rejected"}),
         ({"habit": ["a stone"]}, {"habit", "subset"}),
-        ({"weight": 2.0}, {"weight"}),
     ],
 )
 def test_a_column_is_written_where_a_row_has_a_value(
@@ -30,5 +29,5 @@ def test_a_column_is_written_where_a_row_has_a_value(
     read = parquet_rows(path) if ending == "parquet" else jsonl_rows(path)
     (_, first, _), (line, second, problem) = read
     assert (line, problem, second["meta"]) == (2, None, {"line": 3})
-    assert set(first) == set(rows[0]) - {"rejected", "habit", "subset", "weight", "conversation"} | columns
+    assert set(first) == set(rows[0]) - {"rejected", "habit", "subset", "conversation"} | columns
     assert {name: second[name] for name in columns} == {name: rows[1][name] for name in columns}

@@ -129,10 +129,10 @@ def test_a_dataset_of_the_hub_stands_for_a_file_of_its_samples(
 
 
 def test_tensors_and_arrays_in_rows_are_their_values() -> None:
-    given = [{**ROW, "answer": None, "answers": np.array(["rain", "water"]), "weight": torch.tensor(0.5)}]
-    expected = samples_of([{**ROW, "answers": ["rain", "water"], "weight": 0.5}], "train_dataset")
+    given = [{**ROW, "answer": None, "answers": np.array(["rain", "water"]), "meta": {"line": torch.tensor(5)}}]
+    expected = samples_of([{**ROW, "answers": ["rain", "water"], "meta": {"line": 5}}], "train_dataset")
     assert samples_of(given, "train_dataset") == expected
-    rows = [{**ROW, "answers": ["rain", "water"], "weight": 0.5}]
+    rows = [{**ROW, "answers": ["rain", "water"], "meta": {"line": 5}}]
     for kind in ("torch", "numpy"):
         assert samples_of(datasets.Dataset.from_list(rows).with_format(kind), "train_dataset") == expected
 

@@ -33,7 +33,9 @@ def test_rows_survive_a_round_trip(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
-@pytest.mark.parametrize("change", [{"subset": "conflict", "habit": ["kitchen", "the kitchen"]}, {"weight": 0.25}])
+@pytest.mark.parametrize(
+    "change", [{"subset": "conflict", "habit": ["kitchen", "the kitchen"]}, {"rejected": ["hut"]}]
+)
 def test_optional_columns_are_written_only_if_a_row_has_a_value(
     tmp_path: Path, ending: str, change: dict[str, Any]
 ) -> None:

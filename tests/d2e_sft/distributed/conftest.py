@@ -36,8 +36,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_samples([sample.model_copy(update={"split": "dev"}) for sample in samples[20:]], folder / "dev.jsonl")
     rows = f"data.dev={folder}/dev.jsonl"
     write_recipe(folder, folder / "recipe", rows, "eval.max_new_tokens=4", *(f"train.{key}" for key in KEYS))
-    questions_only = ("d2e.objective=sft", "data.without_context=true", "data.dev=null", "train.max_steps=40")
-    one_process(folder, folder / "expert", *questions_only, "train.learning_rate=1e-2")
     return folder
 
 

@@ -75,8 +75,6 @@ def test_random_weights_have_no_base_model(tmp_path: Path) -> None:
         (("d2e.debias=false",), "original, refined", ("relevant parts", "divergence"), ("imagined", "without")),
         (PLAIN, "original", ("like any other",), ("imagined", "refined")),
         (("d2e.objective=sft", *PLAIN), "original", ("from the logits", "like any other"), ("imagined", "refined")),
-        (("d2e.objective=product", *PLAIN), TWO, ("the product of", "like any other"), ("difference", "α")),
-        (("d2e.objective=honest", *PLAIN), TWO, ("each by itself", "from `z_original − α·z_im"), ("kept",)),
         (
             ("d2e.objective=teacher", PLAIN[0]),
             "original, refined",
@@ -89,7 +87,6 @@ def test_random_weights_have_no_base_model(tmp_path: Path) -> None:
             ("a comparison with a rejected answer", "like any other"),
             ("imagined", "refined", "α"),
         ),
-        (("d2e.bias_model=base",), "original, imagined, refined", ("of the model before training, kept",), ()),
         (("d2e.objective=my.losses:best", *PLAIN), TWO, ("its author's own", "like any other"), ("α",)),
     ],
 )

@@ -20,10 +20,8 @@ from tests.naive import (
     assert_equal_to_naive,
     encoded_rows,
     gradients_of,
-    guessed,
     naive_sums,
     sums_of,
-    sure_model,
     with_equal_views,
 )
 from tests.tiny import tiny_model
@@ -52,17 +50,6 @@ def test_a_packed_row_equals_one_forward_a_view_and_sample(kind: str, config: D2
 @pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
 def test_every_objective_equals_its_formula_in_every_layout(packing: Packing, kind: str, config: D2ESection) -> None:
     assert assert_equal_to_naive(tiny_model(kind, seed=3), config, packing).packing == packing
-
-
-@pytest.mark.parametrize("config", [CONFIGS["reweight"], CONFIGS["reweight-all-gradients"]], ids=["original", "all"])
-@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
-def test_an_answer_that_the_imagined_view_knows_counts_less(packing: Packing, config: D2ESection) -> None:
-    model = sure_model()
-    rows = guessed(encoded_rows(config, 5), model)
-    weights = [naive_sums(model, [row], config)["sample_weight"].item() / len(row["answer"]) for row in rows]
-    assert min(weights) < 0.5
-    assert max(weights) > 0.9
-    assert_equal_to_naive(model, config, packing, rows=rows)
 
 
 ALL_EQUAL = ("d2e", "no-debias-original-gradient", "teacher")
@@ -189,11 +176,7 @@ def test_gradient_checkpointing_changes_nothing(view_gradients: Any, packing: Pa
         *product(["llama", "qwen3", "gemma3", "gpt2"], [torch.bfloat16], [{}]),
         *product(["llama", "gemma3"], [torch.float16], [{}]),
         *product(["llama"], [torch.bfloat16, torch.float16], [{"view_gradients": "original"}]),
-        # By divergence: rounding may change which token is the likeliest, and so the other kind of weight.
-        ("llama", torch.bfloat16, {"objective": "product"}),
-        ("llama", torch.bfloat16, {"objective": "reweight"}),
-        ("llama", torch.float16, {"objective": "honest-teacher"}),
-        *product(["llama"], [torch.bfloat16, torch.float16], [{"objective": "weighted", "alpha_weight": "jsd"}]),
+        ("llama", torch.bfloat16, {"objective": "teacher"}),
     ],
 )
 def test_mixed_precision_differs_from_float32_only_by_rounding(

@@ -63,7 +63,7 @@ def test_chunks_sum_to_the_formulas_on_whole_logits(
     logits: dict[Any, torch.Tensor] = {view: project(state) for view, state in given.states.items()}
     if config.view_gradients == "original":
         logits = {view: z if view == "original" else z.detach() for view, z in logits.items()}
-    expected = naive_terms(logits, given.tokens.targets, given.tokens.content, config)
+    expected = naive_terms(logits, given.tokens.targets, config)
     loss = naive_loss(expected, config)
     head = Head(project, [given.weight], chunk_rows, min_chunks)
     ours = sum_in_chunks(given.objective, head, given.states, given.tokens)
@@ -81,9 +81,7 @@ def test_low_precision_logits_are_debiased_in_float32(dtype: torch.dtype, tolera
     config = D2ESection(alpha=0.7, view_gradients="original")
     states: dict[Any, torch.Tensor] = {view: (20 * torch.randn(6, 30)).to(dtype) for view in config.views}
     original, targets = states["original"].requires_grad_(), torch.randint(30, (6,))
-    reference = naive_loss(
-        naive_terms({view: z.double() for view, z in states.items()}, targets, targets >= 0, config), config
-    )
+    reference = naive_loss(naive_terms({view: z.double() for view, z in states.items()}, targets, config), config)
     ours = identity_sums(Objective.of(config, 30), states, targets)["loss"]
     assert ours.dtype == torch.float32
     assert ours.item() == pytest.approx(reference.item(), rel=1e-6)
@@ -116,31 +114,11 @@ def test_loss_and_gradients_are_finite_for_logits_up_to_1e4(objective: Any, dtyp
 
 
 def test_an_objective_whose_terms_change_is_refused() -> None:
-    objective = Objective.of(CONFIGS["honest"], VOCABULARY)
+    objective = Objective.of(CONFIGS["d2e"], VOCABULARY)
     fewer = Objective(objective.d2e, lambda *given: {"ce": torch.zeros(2)}, objective.weights)
     tokens = AnswerTokens(torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool))
-    with pytest.raises(UserError, match="returned the terms ce, before that ce, imagined_ce"):
+    with pytest.raises(UserError, match="returned the terms ce, before that ce, kl"):
         fewer.sums({"original": torch.zeros(2, 3), "imagined": torch.zeros(2, 3)}, tokens)
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_weight_of_two_counts_a_token_twice_and_a_weight_of_zero_leaves_it_out(config: D2ESection) -> None:
-    times = torch.tensor([0, 1, 2, 1, 3, 1, 0, 1, 1, 2, 1, 1, 1])
-    found = []
-    for repeated in (False, True):
-        given = Drawn(config)
-        targets, content = given.tokens.targets, given.tokens.content
-        # An answer of a single token each, whose probability repetition leaves alone.
-        tokens, rows = AnswerTokens(targets, content, times.double(), torch.arange(ROWS)), given.states
-        if repeated:
-            rows = {view: state.repeat_interleave(times, 0) for view, state in rows.items()}
-            targets, content = targets.repeat_interleave(times), content.repeat_interleave(times)
-            tokens = AnswerTokens(targets, content, answers=torch.arange(len(targets)))
-        sums = sum_in_chunks(given.objective, Head(given.project, [given.weight], 4), rows, tokens)
-        sums["loss"].backward()
-        terms = {name: sums[name] for name in ("loss", *given.objective.weights)}
-        found.append((terms, given.weight.grad, given.states["original"].grad))
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="measures the process, where there is no device")

@@ -15,7 +15,6 @@ from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective import attach
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.objective.bias_model import with_column
 from d2e_sft.objective.preference import FORMS, PAIR_MEANS
 from d2e_sft.objective.reference import REFERENCE, Reference
 from d2e_sft.train.arguments.config import D2EConfig
@@ -35,7 +34,7 @@ def assert_equal_to_naive(model: Any, config: D2ESection, layout: Layout | None,
     layout = layout or choose_layout(model, config, packing)
     if config.needs_reference:
         found = Reference.of(config, model, layout).log_probabilities(config, rows, batch_size=2)
-        rows = with_column(rows, REFERENCE, found)
+        rows = [{**row, REFERENCE: values} for row, values in zip(rows, found, strict=True)]
     attach_objective(model, config, through_logits=layout.through_logits)
     trained = copy.deepcopy(reference)
     for one in (model, trained):
@@ -96,14 +95,6 @@ def test_a_step_does_not_depend_on_how_its_rows_are_cut(tmp_path: Path, form: st
     means = [name for name in PAIR_MEANS if name != "rewards/accuracies" or form == "orpo"]
     for name in ("loss", "ce", "preference", *means, "plain_accuracy"):
         assert cut_log[name] == pytest.approx(log[name], rel=1e-4, abs=1e-6), name
-
-
-def test_weights_of_samples_multiply_the_losses_of_their_pairs(tmp_path: Path) -> None:
-    rows = pair_rows()
-    plain, _ = step(tmp_path, CONFIGS["dpo"], rows)
-    twice, log = step(tmp_path, CONFIGS["dpo"], [{**row, "weight": 2.0} for row in rows])
-    torch.testing.assert_close(twice, 2 * plain, rtol=1e-4, atol=1e-5 * plain.abs().max().item())
-    assert log["sample_weight"] == 2
 
 
 def test_the_head_gets_its_gradient_in_bfloat16(tmp_path: Path) -> None:

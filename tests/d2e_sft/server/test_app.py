@@ -164,8 +164,6 @@ def test_models_health_and_unknown_routes(server: Served) -> None:
         ({"context": CONTEXT, "decoder": "adcad"}, 400, "adacad"),
         ({"context": CONTEXT, "decoder": "cad", "alpha": 0.5}, 400, "has no"),
         ({"context": CONTEXT, "decoder": "os:getcwd"}, 400, "custom functions"),
-        ({"context": CONTEXT, "decoder": "grd", "temperature": 1}, 400, "chooses each token by a rule"),
-        ({"context": CONTEXT, "decoder": "grd", "temperature": 1}, 400, "leave out the temperature"),
         ({"context": CONTEXT, "format": "essay"}, 400, "format"),
         ({"context": CONTEXT, "messages": [SYSTEM]}, 400, "expected a user message"),
         ({"context": "rain " * 1500}, 400, "1024 positions"),

@@ -45,7 +45,7 @@ def test_without_contexts_the_original_view_is_the_imagined_one(tmp_path: Path) 
     content = {
         "data": {"train": str(tmp_path / "train.jsonl")},
         "train": {"output_dir": str(tmp_path / "run")},
-        "d2e": {"objective": "product"},
+        "d2e": {"distill": False},
     }
     loaded = load_model(str(tmp_path / "model"))
     both = read_rows(Recipe.model_validate(content), "training", loaded, progress=False)

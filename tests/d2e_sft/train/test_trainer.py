@@ -16,12 +16,11 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding import generate_debiased
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.micro_batch import may_leave_parameters_out
-from d2e_sft.objective.bias_model import numbered
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.steps.setup import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
-from tests.naive import encoded_rows, guessed, sure_model
+from tests.naive import encoded_rows
 from tests.tiny import tiny_model
 
 SGD = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_grad_norm": 0, "logging_steps": 1,
@@ -65,14 +64,12 @@ def test_the_first_line_of_a_training_names_the_objective_and_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    trainer = _trainer(tmp_path, D2ESection(objective="honest-teacher"), micro=2, max_steps=1)
+    trainer = _trainer(tmp_path, D2ESection(objective="teacher"), micro=2, max_steps=1)
     capsys.readouterr()
     trainer.train()
     first, second, *_ = capsys.readouterr().out.splitlines()
     named = " ".join(f"{first} {second}".split())
-    assert named.startswith(
-        "objective: honest-teacher; others: sft, d2e, product, reweight, honest, teacher, weighted"
-    )
+    assert named.startswith("objective: teacher; others: sft, d2e, prefer")
     assert "(d2e.objective=NAME)" in named
     assert max(len(first), len(second)) <= 100
 
@@ -87,46 +84,6 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(tmp_path: Path) -> 
         torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
         for key in ("loss", "ce", "kl", "debiased_accuracy", "plain_accuracy", "bias_share"):
             assert cut_log[key] == pytest.approx(whole_log[key], rel=1e-5), key
-
-
-def test_the_weights_of_answers_do_not_depend_on_micro_batches(tmp_path: Path) -> None:
-    config = D2ESection(objective="reweight")
-    rows = datasets.Dataset.from_list(guessed(encoded_rows(config, 8), sure_model()))
-    found = []
-    for options in ({"micro": 8}, {"micro": 1, "accumulation": 8}, {"micro": 8, "micro_batch_tokens": 300}):
-        trainer = _trainer(tmp_path, config, model=sure_model(), max_steps=1, **options)
-        trainer.train_dataset = numbered(rows)
-        found.append(_step(trainer))
-    whole, log = found[0]
-    assert log["sample_weight"] < 0.8
-    assert log["loss"] == pytest.approx(log["ce"])
-    for cut, cut_log in found[1:]:
-        torch.testing.assert_close(cut, whole, rtol=1e-4, atol=1e-6 * whole.abs().max().item())
-        for key in ("loss", "sample_weight", "bias_share"):
-            assert cut_log[key] == pytest.approx(log[key], rel=1e-5), key
-
-
-def test_weights_of_samples_multiply_their_losses(tmp_path: Path) -> None:
-    def step(weights: list[float] | None) -> tuple[torch.Tensor, dict[str, float]]:
-        trainer = _trainer(tmp_path, D2ESection(), micro=2, accumulation=4, max_steps=1, packing="shared_prefix")
-        if weights is not None:
-            trainer.train_dataset = trainer.train_dataset.add_column("weight", weights)
-        return _step(trainer)
-
-    plain, plain_log = step(None)
-    assert "sample_weight" not in plain_log
-    twice, twice_log = step([2.0] * 8)
-    (first, first_log), (rest, rest_log) = step([1.0, 0.0] * 4), step([0.0, 1.0] * 4)
-    tolerance = {"rtol": 1e-4, "atol": 1e-5 * plain.abs().max().item()}
-    torch.testing.assert_close(twice, 2 * plain, **tolerance)
-    torch.testing.assert_close(first + rest, plain, **tolerance)
-    assert first.abs().max() > 1e-3
-    for name in ("loss", "ce", "kl"):
-        assert twice_log[name] == pytest.approx(2 * plain_log[name], rel=1e-5)
-        assert first_log[name] + rest_log[name] == pytest.approx(plain_log[name], rel=1e-5)
-    assert twice_log["sample_weight"] == 2
-    assert first_log["sample_weight"] + rest_log["sample_weight"] == pytest.approx(1)
-    assert twice_log["debiased_accuracy"] == plain_log["debiased_accuracy"]
 
 
 @pytest.mark.parametrize(("scale", "packing"), [(1.0, "shared_batch"), (0.5, "batched")])

@@ -95,7 +95,7 @@ def test_two_that_write_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["train.output_dir", "data.train", "data.dev", "data.prompt_set", "model.name", "d2e.bias_model"]
+    "key", ["train.output_dir", "data.train", "data.dev", "data.prompt_set", "model.name", "d2e.prefer_reference"]
 )
 def test_a_recipe_with_nul_in_a_path(tmp_path: Path, key: str) -> None:
     recipe = write_recipe(tmp_path, tmp_path / "recipe", f'{key}="a\\0b"')

@@ -49,7 +49,7 @@ def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: A
     assert generate(llm, chosen, DECODING, stop_ids=STOPS) == expected
 
 
-@pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad", "coiecd"])
+@pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad:floor=0.3"])
 def test_another_decoder_gives_the_tokens_of_decoding_in_process(
     llm: Any, in_process: Any, pairs: Pairs, decoder: str
 ) -> None:

@@ -10,7 +10,6 @@ import torch
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from d2e_sft.decoding.decoders import named_decoder
-from d2e_sft.decoding.trust import Trusts
 from d2e_sft.vllm.draw import Draw
 from d2e_sft.vllm.pairing import InBatch, PairedRow, debias_rows, read_row
 
@@ -48,7 +47,7 @@ def test_both_rows_of_a_pair_get_the_debiased_logits_each_pair_with_its_own_alph
     assert torch.equal(logits[80:], before[80:])
 
 
-@pytest.mark.parametrize("decoder", ["plain", "d2e", "cad", "adacad", "cocoa"])
+@pytest.mark.parametrize("decoder", ["plain", "d2e", "cad", "adacad"])
 def test_a_token_masked_in_either_view_stays_masked_and_takes_no_part_in_distributions(decoder: str) -> None:
     whole, masked = _logits(2, seed=4), _logits(2, seed=4)
     masked[0, :4], masked[1, 2:6] = NONE, NONE
@@ -57,28 +56,6 @@ def test_a_token_masked_in_either_view_stays_masked_and_takes_no_part_in_distrib
     kept = named_decoder(decoder)(*whole[:, 6:])
     kept[SENTINEL - 6] = NONE
     torch.testing.assert_close(masked[0, 6:].log_softmax(-1), kept.log_softmax(-1), rtol=1e-5, atol=1e-5)
-
-
-def _chosen(trusts: Trusts, done: int, original: list[float], imagined: list[float], pair: str) -> int:
-    """The token that both rows of a pair take under `grd`, `done` tokens after the beginning of its answer."""
-    logits = torch.full((2, VOCAB), -20.0)
-    logits[0, : len(original)], logits[1, : len(imagined)] = torch.tensor(original), torch.tensor(imagined)
-    debias_rows(logits, _pair(pair, 0, 1, decoder="grd", done=done, answer="a"), trusts)
-    assert logits[0].argmax() == logits[1].argmax()
-    return int(logits[0].argmax())
-
-
-def test_a_decision_outlasts_its_submission_unless_its_step_is_done_again() -> None:
-    sure, less = [5.0, 0.0], [0.5, 1.5]  # of token 0, and less of token 1
-    trusts = Trusts()
-    # The step at index 1 is thrown away and done again after the pair was parted, with other logits.
-    assert _chosen(trusts, 0, sure, sure, "first") == 0
-    assert _chosen(trusts, 1, sure, less, "first") == 0
-    assert _chosen(trusts, 1, less, sure, "second") == 0, "the habit is surer, and trusted"
-    assert _chosen(trusts, 2, sure, less, "third") == 1, "as at index 1"
-    # An engine that has forgotten, or never saw, the steps before must not choose.
-    assert _chosen(Trusts(), 2, sure, less, "fourth") == SENTINEL
-    assert _chosen(Trusts(most=0), 0, sure, less, "fifth") == 0
 
 
 @pytest.mark.parametrize(

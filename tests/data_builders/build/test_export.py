@@ -137,9 +137,11 @@ def _talk(*roles: str) -> EventSample:
 @pytest.mark.parametrize(
     ("fmt", "sample", "message"),
     [
-        ("trl", make_sample(1, weight=0.5), "trl cannot hold the original view: its loss has the weight 0.5"),
-        ("axolotl", make_sample(1, weight=2.0), "its loss has the weight 2"),
-        ("trl", chat_sample("all", id="c8"), "it trains on the earlier assistant turns too"),
+        (
+            "trl",
+            chat_sample("all", id="c8"),
+            "trl cannot hold the original view: it trains on the earlier assistant turns too",
+        ),
         ("llamafactory", _talk("user", "user"), "got the turns user, user, assistant; expected user"),
         ("llamafactory", _talk("user", "assistant", "system", "user"), "got the turns user, assistant, system, user"),
         ("llamafactory", _talk("system"), "got the turns system, assistant"),
@@ -156,10 +158,7 @@ def test_a_row_that_a_format_cannot_hold_is_named_and_nothing_is_written(
     assert not (tmp_path / f"rows-{fmt}").exists()
     output_of("data", "export", rows, "--format", "jsonl")
     last = _rows(tmp_path / "rows-jsonl", FIRST)[-1]
-    assert (last["weight"], last["loss"]) == (
-        sample.weight,
-        sample.conversation.loss if sample.conversation else "last",
-    )
+    assert last["loss"] == (sample.conversation.loss if sample.conversation else "last")
 
 
 def test_turns_of_tools_and_of_the_system_can_be_held(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ REFUSALS = {
     f"--bench {{bench}} {NOWHERE} --plausibility 0.1": "--plausibility 0.1 with --engine openai: an endpoint",
     f"--bench {{bench}} {NOWHERE} --overlong truncate_context": "contexts cannot be cut to fit",
     # decoders
-    "--bench {bench} --decoder adcad": "or a custom module:function. Did you mean 'adacad'?",
+    "--bench {bench} --decoder adcad": "Did you mean 'adacad'?",
     "--bench {bench} --decoder plain --alpha 0.7": "alpha 0.7 with the decoder plain: it has no α",
     "--bench {bench} --decoder d2e:alpha=0.5 --alpha 0.7": "with the decoder d2e:alpha=0.5: it gives its own",
     "--bench {bench} --decoder d2e": "--decoder d2e: α is 0, as",
@@ -49,7 +49,7 @@ REFUSALS = {
     "--bench {qa} --decoder cad": "none of the 1 samples has a context; expected plain",
     # several decoders
     "--bench {bench} --out {bench}2": "2 folders (--out) for 1 decoders; expected one",
-    "--bench {bench} --decoder plain --decoder cad --decoder coiecd --out b": "2 folders (--out) for 3 decoders",
+    "--bench {bench} --decoder plain --decoder cad --decoder adacad --out b": "2 folders (--out) for 3 decoders",
     "--bench {bench} --decoder cad --decoder cad": "1 folders (--out) for 2 decoders",
     "--bench {bench} --decoder plain --decoder cad --alpha 0.5": "belongs into the decoder",
     "--bench {bench} --decoder plain --decoder cad --engine vllm": "only the engine in this process",
@@ -58,7 +58,6 @@ REFUSALS = {
     f"{LIKELIHOOD} --setting cot": "--setting cot with --answer likelihood",
     f"{LIKELIHOOD} --max-new-tokens 9": "--max-new-tokens 9 with --answer likelihood",
     f"{LIKELIHOOD} --compile": "--compile with --answer likelihood",
-    f"{LIKELIHOOD} --decoder grd": "--answer likelihood with --decoder grd: it chooses each token by a rule",
     f"{LIKELIHOOD} --alpha 0.5 --plausibility 0.1": "--plausibility 0.1 with --answer likelihood",
     f"{LIKELIHOOD} --alpha 0.5 --engine vllm": "vLLM only gives the log-probabilities of its own distribution",
     "--bench {bench} --normalise tokens": "--normalise: concerns options by likelihood",

@@ -19,7 +19,7 @@ def test_rows_are_runs_and_settings(tmp_path: Path) -> None:
     assert [row[0] for row in cells(printed(folder, "--bench", "piper-few"))[3:]] == ["base <sub>FS</sub>"]
 
 
-OTHERS = {"teacher": 0.5, "honest": 0.5, "sft": 0.0, "d2e": 0.5}  # objective: α that it was decoded with
+OTHERS = {"teacher": 0.5, "prefer": 0.0, "sft": 0.0, "d2e": 0.5}  # objective: α that it was decoded with
 
 
 def named(*arguments: object) -> list[str]:
@@ -40,7 +40,7 @@ FULL = "Qwen1.5-7b (D²E-SFT)"
         ),
         (  # other objectives come after them
             [(f"objective: {name}", {"alpha": alpha}) for name, alpha in OTHERS.items()],
-            [FULL, "- w/o BOTH", "- objective honest", "- objective teacher, decoded with 0.5"],
+            [FULL, "- w/o BOTH", "- objective prefer", "- objective teacher, decoded with 0.5"],
         ),
         (  # decoded in another way than trained
             [("", {"alpha": 0.0}), ("debias: false", {"alpha": 0.5}), ("distill: false", {"plausibility": 0.1})],

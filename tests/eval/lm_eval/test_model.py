@@ -126,8 +126,8 @@ def test_wrong_model_arguments_are_named(arguments: dict[str, Any], said: str) -
 
 
 def test_a_decoder_is_named_as_for_d2e_eval_its_options_apart_by_colons(folder: str) -> None:
-    said = simple_parse_args_string(f"pretrained={folder},decoder=coiecd:weight=3:ratio=2")
-    assert D2ELM(**said).how == DecodingConfig(decoder="coiecd:weight=3,ratio=2")
+    said = simple_parse_args_string(f"pretrained={folder},decoder=examples.decoders:coiecd:weight=3:ratio=2")
+    assert D2ELM(**said).how == DecodingConfig(decoder="examples.decoders:coiecd:weight=3,ratio=2")
     assert D2ELM(folder).how == DecodingConfig(alpha=0.5)
     assert D2ELM(folder, alpha=0.2, decoder="d2e").how == DecodingConfig(alpha=0.2)
     with pytest.raises(UserError, match=r"alpha 0\.5 with the decoder cad"):

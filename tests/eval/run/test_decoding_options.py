@@ -88,7 +88,7 @@ def test_tables_and_cards_name_decoder_and_cut_off(
 def test_decoders_decode_differently_and_cad_as_d2e_does(world: Path, tmp_path: Path) -> None:
     asked: dict[str, tuple[object, ...]] = {
         "none": (), "plain": ("--decoder", "plain"), "d2e": ("--decoder", "d2e:alpha=0.75"),
-        "cad": ("--decoder", "cad:weight=3"), "coiecd": ("--decoder", "coiecd:weight=3"),
+        "cad": ("--decoder", "cad:weight=3"), "adacad": ("--decoder", "adacad:floor=0.5"),
     }  # fmt: skip
     for name, arguments in asked.items():
         assert evaluate(world, tmp_path / name, *arguments) == 0
@@ -100,7 +100,7 @@ def test_decoders_decode_differently_and_cad_as_d2e_does(world: Path, tmp_path: 
     recorded = {name: (of_run["alpha"], of_run.get("decoder")) for name, of_run in scores.items()}
     assert recorded == {
         "none": (0.0, None), "plain": (0.0, None), "d2e": (0.75, None),
-        "cad": (None, "cad:weight=3"), "coiecd": (None, "coiecd:weight=3,ratio=4"),
+        "cad": (None, "cad:weight=3"), "adacad": (None, "adacad:floor=0.5"),
     }  # fmt: skip
 
 

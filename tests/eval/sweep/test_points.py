@@ -69,7 +69,7 @@ def test_values_without_effect_make_no_second_training(tmp_path: Path) -> None:
         first, first, "alpha=0.5,debias=true", first, "alpha=1.0,debias=true", first
     ]  # fmt: skip
     assert trainings(planned(tmp_path, "d2e.kl_weight=0.5,1", "d2e.distill=true,false").points) == 3
-    own = ("d2e.objective=sft,d2e", "d2e.kl_weight=0", "d2e.alpha=0", "d2e.product_weight=1,2")
+    own = ("d2e.objective=sft,d2e", "d2e.kl_weight=0", "d2e.alpha=0", "d2e.prefer_beta=1,2")
     assert trainings(planned(tmp_path, *own).points) == 1
     plain = ("d2e.debias=false", "d2e.distill=false")
     assert trainings(planned(tmp_path, "d2e.view_gradients=all,original", *plain).points) == 1

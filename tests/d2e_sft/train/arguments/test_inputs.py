@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 from d2e_sft import D2EConfig, D2ETrainer, load_model
 from d2e_sft.config.recipe import Recipe, load_recipe
-from d2e_sft.data.sample import read_samples
 from d2e_sft.train.arguments.inputs import refined_by_rule
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
@@ -111,23 +110,6 @@ def test_the_best_model_is_saved_loaded_and_in_the_recipe(
 def test_an_argument_about_evaluations_needs_held_out_rows(name: str, world: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{name}=1 needs evaluations"):
         D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **{name: 1}, **SHORT), train_dataset=ROWS)
-
-
-def test_a_weight_of_a_row_is_used_kept_and_told(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    args = D2EConfig(str(tmp_path), eval_strategy="steps", eval_steps=2, sample_predictions=0, **SHORT)
-    rows = [{**row, "weight": 2.5 if number % 2 else 0.5} for number, row in enumerate(ROWS)]
-    trainer = D2ETrainer(str(world / "model"), args, train_dataset=rows, eval_dataset=rows[:2])
-    trainer.train()
-    assert "weights from 0.5 to 2.5, on average 1.5" in capsys.readouterr().out
-    assert read_samples(tmp_path / "train_rows.parquet")[1].weight == 2.5
-    logged = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
-    assert logged[-1]["eval_sample_weight"] == 1.5
-    with pytest.raises(
-        UserError, match=r"train_dataset, row 0: weight: got -1; Input should be greater than or equal"
-    ):
-        D2ETrainer(str(world / "model"), args, train_dataset=[{**ROWS[0], "weight": -1}])
 
 
 def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> None:

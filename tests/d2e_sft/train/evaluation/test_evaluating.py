@@ -117,9 +117,11 @@ def test_what_cannot_be_predicted_is_refused(tmp_path: Path, rows: Any, options:
 
 
 def test_an_objective_that_looks_rows_up_before_training_wants_them_at_the_start(tmp_path: Path) -> None:
-    args = D2EConfig(str(tmp_path), bf16=False, disable_tqdm=True, bias_model="base", max_new_tokens=5)
+    args = D2EConfig(str(tmp_path), bf16=False, disable_tqdm=True, objective="prefer", max_new_tokens=5)
     options: dict[str, Any] = {"processing_class": tiny_tokenizer(), "eval_dataset": {"mine": ROWS[:3]}}
-    made = D2ETrainer(tiny_model(), args, train_dataset=make_samples(4), **options)
+    made = D2ETrainer(
+        tiny_model(), args, train_dataset=[make_sample(n, rejected=["a stone"]) for n in range(4)], **options
+    )
     assert len(made.predict("mine").predictions) == 3
-    with pytest.raises(UserError, match=r"bias_model=base is used before training[\s\S]*predict\('NAME'\)"):
+    with pytest.raises(UserError, match=r"prefer_reference=base is used before training[\s\S]*predict\('NAME'\)"):
         made.predict(ROWS)

@@ -61,7 +61,7 @@ def test_a_training_prints_lines_and_no_dict(tmp_path: Path, capsys: pytest.Capt
     first = next(
         line for line in printed.splitlines() if not line.startswith("[")
     )  # DeepSpeed's own, as it is imported
-    assert first.startswith("objective: d2e; others: sft, product, reweight, ")
+    assert first.startswith("objective: d2e; others: sft, teacher, prefer ")
     assert "{'" not in printed
     assert printed.count("tokens/s") == 1
     assert "step 2, held out: loss " in printed

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from d2e_sft.model.storage.seal import damage
 from d2e_sft.train import trainer as trainer_module
 from d2e_sft.train.run_folder import checkpoints_of
 from tests.command import d2e, refusal_of
-from tests.factories import log_history, write_recipe
+from tests.factories import write_recipe
 
 
 @pytest.fixture
@@ -72,53 +70,6 @@ def test_weights_that_are_no_numbers_replace_no_checkpoint(folder: Path, monkeyp
 
 def weights_of(folder: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for _, tensor in sorted(load_file(folder / "model.safetensors").items())])
-
-
-def test_an_overflow_in_float16_skips_its_step_and_is_reported(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def overflow(trainer: Any, loss: Any) -> Any:
-        loss.register_hook(lambda gradient: gradient * float("inf"))  # a finite loss, and gradients that are not
-        return loss
-
-    float16 = ("train.fp16=true", "train.logging_steps=1", "train.save_total_limit=5")
-    exact = f"train.output_dir={folder / 'exact'}"
-    assert d2e("train", folder / "run.yaml", *float16[1:], exact) == 0
-    with monkeypatch.context() as patch:
-        AtMicroBatch(patch, 6, overflow)  # the second of step 3
-        assert d2e("train", folder / "run.yaml", *float16) == 0
-    printed = " ".join(capsys.readouterr().err.split())
-    assert "step 3: a gradient overflowed in float16, so the step is skipped; the loss scale falls to 32768" in printed
-    logs = [entry for entry in log_history(folder / "run") if "loss" in entry]
-    assert [entry["skipped_steps"] for entry in logs] == [0, 0, 1, 0, 0]
-    steps = [weights_of(folder / "run" / f"checkpoint-{step}") for step in range(1, 6)]
-    same = [torch.equal(one, other) for one, other in pairwise(steps)]
-    assert same == [False, True, False, False], "the weights of step 3 are those of step 2"
-    expected = [entry["loss"] for entry in log_history(folder / "exact") if "loss" in entry]
-    assert [entry["loss"] for entry in logs[:3]] == pytest.approx(expected[:3], rel=1e-3)
-    assert [entry["loss"] for entry in logs] != expected, "float16 was not on"
-    (folder / "run" / "model.safetensors").unlink()
-    (folder / "run" / "trainer_state.json").unlink()
-    for step in (4, 5):
-        shutil.rmtree(folder / "run" / f"checkpoint-{step}")
-    assert d2e("train", folder / "run.yaml", *float16, "--resume") == 0
-    assert torch.equal(weights_of(folder / "run"), steps[-1]), "the loss scale is resumed, too"
-
-
-def test_gradients_that_overflow_at_every_scale_end_a_training_in_float16(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = trainer_module.D2ETrainer.compute_loss
-
-    def overflow(*args: Any, **options: Any) -> Any:
-        loss = original(*args, **options)
-        loss.register_hook(lambda gradient: gradient * float("inf"))
-        return loss
-
-    monkeypatch.setattr(trainer_module.D2ETrainer, "compute_loss", overflow)
-    said = refusal_of("train", folder / "run.yaml", "train.fp16=true", "train.max_steps=30", "train.save_steps=null")
-    assert "the gradients of 21 steps in a row overflowed in float16, the last at step 21" in said
-    assert "train.fp16=false" in said
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_context_is_debiased_as_in_process(client: OpenAI, in_process: Any, al
     assert answer.usage.prompt_tokens == len(_prompt(in_process.tokenizer, original))
 
 
-@pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad", "coiecd"])
+@pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad:floor=0.3"])
 def test_another_decoder_decodes_as_in_process(client: OpenAI, in_process: Any, decoder: str) -> None:
     answer = ask(client, extra={"context": CONTEXT, "decoder": decoder})
     expected = _expected(in_process, f"Context: {CONTEXT}\n{QUESTION}", QUESTION, 0.0, decoder=decoder)
