@@ -154,7 +154,6 @@ def _three_forwards(model: Any, rows: Rows, d2e: D2ESection) -> Step:
         for view in d2e.views:
             inputs = model_inputs(BatchedCollator([view], 0)(rows), model.device)
             index, targets = inputs.pop("answer_index")[0], inputs.pop("targets")
-            inputs.pop("answers")
             with nullcontext() if view == "original" or d2e.view_gradients == "all" else torch.no_grad():
                 states[view] = hidden_states(model, **inputs).flatten(0, 1)[index]
         tokens = AnswerTokens(targets, torch.ones_like(targets, dtype=torch.bool))
