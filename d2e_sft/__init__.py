@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from d2e_sft.config.decoding import DecodingConfig
     from d2e_sft.data.sample import EventSample, read_samples, write_samples
-    from d2e_sft.decoding.generation import generate_debiased
-    from d2e_sft.decoding.samples import answer_samples
+    from d2e_sft.decoding.generation import answer_samples, generate_debiased
     from d2e_sft.model.loading import load_model
     from d2e_sft.train.arguments.config import D2EConfig
     from d2e_sft.train.trainer import D2ETrainer
@@ -35,7 +34,7 @@ _HOMES = {
     "DecodingConfig": "config.decoding",
     "EventSample": "data.sample",
     "UserError": "util.errors",
-    "answer_samples": "decoding.samples",
+    "answer_samples": "decoding.generation",
     "generate_debiased": "decoding.generation",
     "load_model": "model.loading",
     "read_samples": "data.sample",

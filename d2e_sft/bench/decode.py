@@ -22,10 +22,8 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding.generation import generate
-from d2e_sft.decoding.pairs import TokenPair, token_pairs
-from d2e_sft.decoding.samples import sample_pairs
-from d2e_sft.decoding.stops import stop_token_ids
+from d2e_sft.decoding.generation import generate, sample_pairs, stop_token_ids
+from d2e_sft.decoding.pairs import TokenPair, finished, token_pairs
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.util.errors import UserError
@@ -109,13 +107,14 @@ def _in_vllm(name: str, dtype: str, longest: int, repeats: int) -> Callable[[int
 
         def decode(alpha: float) -> list[list[int]]:
             llm.reset_prefix_cache()
-            resubmitted.clear()
             decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens)
-            return offline.generate(llm, pairs, decoding, stop_ids=[], on_resubmission=resubmitted.append)
+            outputs = finished(offline.generate(llm, pairs, decoding, stop_ids=[]))
+            resubmitted[:] = [output.resubmissions for output in outputs]
+            return [output.tokens for output in outputs]
 
         engines = {"plain": partial(decode, 0.0), "debiased": partial(decode, ALPHA)}
         *_, measured = in_turns(engines, repeats, torch.device("cpu"))
-        return {**decoding_row(measured, length, batch, new_tokens), "resubmissions": len(resubmitted)}
+        return {**decoding_row(measured, length, batch, new_tokens), "resubmissions": sum(resubmitted)}
 
     return measure
 
@@ -137,7 +136,7 @@ def decoding_engines(
 
     def ours(alpha: float) -> list[list[int]]:
         decoding = DecodingConfig(alpha=alpha, max_new_tokens=new_tokens, compiled=compiled)
-        return generate(model, pairs, decoding, stop_ids=())
+        return [output.tokens for output in finished(generate(model, None, pairs, decoding, stop_ids=()))]
 
     def transformers(**options: Any) -> list[list[int]]:
         ids = torch.tensor([list(pair.original) for pair in pairs], device=model.device)
@@ -203,7 +202,9 @@ def bench_samples(name: str, samples: Sequence[EventSample], decoding: DecodingC
     def decode(variant: str) -> list[list[int]]:
         say(variant, err=True)
         reordered, batch_size = SAMPLE_VARIANTS[variant]
-        return generate(models[reordered], pairs, replace(decoding, batch_size=batch_size), stop_ids=stop_ids)
+        how = replace(decoding, batch_size=batch_size)
+        outputs = generate(models[reordered], None, pairs, how, stop_ids=stop_ids)
+        return [output.tokens for output in finished(outputs)]
 
     variants = {variant: partial(decode, variant) for variant in SAMPLE_VARIANTS}
     return answer_rows(variants, pairs, repeats, models[True].device)

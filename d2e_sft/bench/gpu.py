@@ -26,7 +26,7 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import Precision
 from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.likelihood import score
-from d2e_sft.decoding.pairs import PromptPair, TokenPair
+from d2e_sft.decoding.pairs import PromptPair, TokenPair, finished
 from d2e_sft.model.device import timed, usable_device
 from d2e_sft.model.shapes import SHAPES, Work, random_model
 from d2e_sft.train.dry_run.cards import CARDS
@@ -181,7 +181,7 @@ class _GpuBench:
 
         def decode(batch_size: int | None) -> list[list[int]]:
             decoding = DecodingConfig(max_new_tokens=sizes.new_tokens, batch_size=batch_size)
-            return generate(model, pairs, decoding, stop_ids=stops)
+            return [output.tokens for output in finished(generate(model, None, pairs, decoding, stop_ids=stops))]
 
         size = DecodingConfig.GROUP_BATCH_SIZE
         variants = {f"batches of {size}": partial(decode, size), "refilled": partial(decode, None)}
@@ -198,7 +198,9 @@ class _GpuBench:
             chosen = []
             for pairs in candidates:
                 parts = [pairs[start : start + at_once] for start in range(0, len(pairs), at_once)]
-                logprobs = [options[0].logprob for part in parts for options in score(model, part, decoding)]
+                logprobs = [
+                    options[0].logprob for part in parts for _, options in sorted(score(model, part, decoding))
+                ]
                 chosen.append([max(range(len(pairs)), key=logprobs.__getitem__)])
             return chosen
 

@@ -49,9 +49,9 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.data.prompts import candidate_responses, load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.data.views import ViewEncoder
+from d2e_sft.decoding.generation import answer_samples
 from d2e_sft.decoding.likelihood import score
 from d2e_sft.decoding.pairs import PromptPair
-from d2e_sft.decoding.samples import answer_samples
 from d2e_sft.model.device import PeakMemory, automatic_dtype, cpu_has_bfloat16, usable_device
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.onednn import ready_to_decode
@@ -168,7 +168,7 @@ class TableBench:
                 PromptPair(prompt, None, *encoder.option_ids(sample), group=sample.dataset)
                 for sample, prompt in zip(asked, tokens, strict=True)
             ]
-            scores = score(ours, pairs, DecodingConfig(alpha=0))
+            scores = [row for _, row in sorted(score(ours, pairs, DecodingConfig(alpha=0)))]
             return [max(range(len(row)), key=[option.logprob for option in row].__getitem__) for row in scores]
 
         variants = {"ours": best_options}

@@ -14,7 +14,7 @@ from d2e_sft.config.decoding import DecodingConfig, given_decoder
 from d2e_sft.config.recipe import EvalSection, ModelSection, Recipe, recipe_of, warn_if_trained_on_texts
 from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.decoding import PromptPair, stop_token_ids, stream
+from d2e_sft.decoding import PromptPair, generate, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import LoadedModel, load_to_decode
 from d2e_sft.model.positions import check_answer_fits, position_limit
@@ -125,23 +125,16 @@ class Conversation:
 
     def _decode(self, pair: TokenPair, decoding: DecodingConfig, name: str, on_text: OnText) -> str:
         """Decode an answer and report its text piece by piece."""
-        tokenizer, model = self.loaded.tokenizer, self.loaded.model
-        tokens: list[int] = []
-        reported = text = ""
-
-        def report() -> None:
-            nonlocal reported
-            if text.startswith(reported) and len(text) > len(reported):
+        model, reported, text = self.loaded.model, "", ""
+        stop_ids = stop_token_ids(model, self._encoder.end_of_turn)
+        for output in generate(model, self.loaded.tokenizer, [pair], decoding, stop_ids=stop_ids):
+            text = output.text.lstrip()
+            if output.ended:
+                text = text.rstrip()
+            # An incomplete character waits for the next token.
+            if text.startswith(reported) and text != reported and (output.ended or not text.endswith("\ufffd")):
                 on_text(name, text[len(reported) :])
                 reported = text
-
-        for _, token in stream(model, [pair], decoding, stop_ids=stop_token_ids(model, self._encoder.end_of_turn)):
-            tokens.append(token)
-            text = str(tokenizer.decode(tokens, skip_special_tokens=True)).lstrip()
-            if not text.endswith("\ufffd"):  # an incomplete character waits for the next token
-                report()
-        text = text.rstrip()
-        report()
         return text
 
 

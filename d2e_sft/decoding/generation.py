@@ -8,10 +8,8 @@ no imagined row.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -19,42 +17,41 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 
 from d2e_sft.config.decoding import DecodingConfig
+from d2e_sft.data.chat_template import cut, merged_stop_ids
+from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.rows import samples_of
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.budget import Batch, batches_of, budget_of
 from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
-from d2e_sft.decoding.pairs import Prefix, TokenPair, Tokens, resolved, token_pairs
+from d2e_sft.decoding.pairs import Output, PromptPair, TokenPair, Tokens, finished, resolved, token_pairs
 from d2e_sft.decoding.rows import no_gradients, rows_of
-from d2e_sft.decoding.stops import Stops
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
-from d2e_sft.model.forward import evaluating
+from d2e_sft.model.forward import evaluating, expect_of_transformers
 from d2e_sft.util.errors import UserError
-
-OnBatch = Callable[[Mapping[int, list[int]]], object]
-OnToken = Callable[[int, int | None], object]
+from d2e_sft.util.progress import Progress
 
 
 def generate(
     model: Any,
+    tokenizer: Any,
     pairs: Sequence[TokenPair],
     decoding: DecodingConfig = DecodingConfig(),
     *,
     stop_ids: Sequence[int] | None = None,
-    tokenizer: Any = None,
-    on_batch: OnBatch = lambda answers: None,
-    on_token: OnToken = lambda index, token: None,
-) -> list[list[int]]:
+) -> Iterator[Output]:
     """Decode prompts debiased, in batches of similar length (PIPER paper, equation 6).
 
     Args:
-        model: a causal or an encoder-decoder language model; decodes in eval mode.
-        pairs: the prompts as token ids.
-        stop_ids: tokens that end an answer and are not part of it; None: those of the generation config.
-        tokenizer: needed for the stop strings of `decoding`.
-        on_batch: called after each batch with the new tokens of its pairs, by index.
-        on_token: called with the index of a pair and each of its tokens as it is chosen, and with None after the last.
+        model: A causal or an encoder-decoder language model; decodes in eval mode.
+        tokenizer: Turns answers into texts; None: only tokens are needed, and there are no stop strings.
+        pairs: The prompts as token ids.
+        stop_ids: Tokens that end an answer and are not part of it; None: those of the generation config.
 
     Returns:
-        the new token ids of each pair, in order.
+        an iterator over the outputs: each pair's `Output` comes after each of its steps, and has `ended` the last
+        time. `finished` waits for all. A pair leaves as soon as its output is `cancelled`.
 
     Raises:
         UserError: an α is out of range or the decoder has none, a custom decoder fails, there are stop strings and
@@ -62,59 +59,13 @@ def generate(
             float16 overflows.
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
-    stops = Stops(model, stop_ids, decoding.stop_strings, tokenizer)
+    if decoding.stop_strings and tokenizer is None:
+        raise UserError("stop_strings need a tokenizer to read the tokens with", "pass a tokenizer")
+    ends = Ends(frozenset(stop_token_ids(model) if stop_ids is None else stop_ids), decoding, tokenizer)
     pairs = resolved(pairs, decoding, model)
-    answers: list[list[int]] = [[] for _ in pairs]
     batches = list(batches_of(pairs, budget_of(model, decoding), decoding.group_batch_size))
-    batch_of = {index: number for number, (indices, _) in enumerate(batches) for index in indices}
-    running = [len(indices) for indices, _ in batches]
-    with evaluating(model):
-        for index, token in _decoded(model, pairs, decoding, stops, batches):
-            on_token(index, token)
-            if token is not None:
-                answers[index].append(token)
-                continue
-            number = batch_of[index]
-            running[number] -= 1
-            if not running[number]:
-                on_batch({one: answers[one] for one in batches[number][0]})
-    return answers
-
-
-def stream(
-    model: Any,
-    pairs: Sequence[TokenPair],
-    decoding: DecodingConfig = DecodingConfig(),
-    *,
-    stop_ids: Sequence[int] | None = None,
-    tokenizer: Any = None,
-) -> Iterator[tuple[int, int]]:
-    """Decode a few prompts as one batch; arguments and errors as for `generate`.
-
-    Yields the index of a pair and its next token, as soon as it is chosen; all pairs take turns.
-    """
-    for index, token in stream_with_ends(model, pairs, decoding, stop_ids=stop_ids, tokenizer=tokenizer):
-        if token is not None:
-            yield index, token
-
-
-def stream_with_ends(
-    model: Any,
-    pairs: Sequence[TokenPair],
-    decoding: DecodingConfig = DecodingConfig(),
-    *,
-    stop_ids: Sequence[int] | None = None,
-    tokenizer: Any = None,
-    left: AbstractSet[int] = frozenset(),
-) -> Iterator[tuple[int, int | None]]:
-    """Like `stream`, and yield None after a pair's last token.
-
-    `left` are indices of pairs that nobody waits for any longer; the caller adds them while the stream runs.
-    """
-    stops = Stops(model, stop_ids, decoding.stop_strings, tokenizer)
-    pairs = resolved(pairs, decoding, model)
-    batches = [([*range(len(pairs))], Prefix(()))] if pairs else []
-    yield from _decoded(model, pairs, decoding, stops, batches, left)
+    check_beams(model, decoding)
+    return (_by_beams if decoding.num_beams > 1 else _by_steps)(model, pairs, decoding, ends, batches)
 
 
 def generate_debiased(
@@ -125,7 +76,7 @@ def generate_debiased(
     *,
     stop_ids: Sequence[int] | None = None,
 ) -> list[list[int]]:
-    """Decode prompts given as two lists, as one batch; other arguments, result and errors are those of `generate`.
+    """Decode prompts given as two lists, as one batch, to lists of new tokens; errors are those of `generate`.
 
     `imagined` is the prompt without its context for each original; None decodes all plainly, unless `decoding` says
     otherwise, which is then an error.
@@ -133,54 +84,133 @@ def generate_debiased(
     pairs = token_pairs(originals, imagined)
     if decoding is None:
         decoding = DecodingConfig(alpha=0.0) if imagined is None else DecodingConfig()
-    return generate(model, pairs, replace(decoding, batch_size=max(len(pairs), 1)), stop_ids=stop_ids)
+    decoding = replace(decoding, batch_size=max(len(pairs), 1))
+    return [output.tokens for output in finished(generate(model, None, pairs, decoding, stop_ids=stop_ids))]
 
 
-def _decoded(
+def answer_samples(
     model: Any,
-    pairs: Sequence[TokenPair],
-    decoding: DecodingConfig,
-    stops: Stops,
-    batches: Sequence[Batch],
-    left: AbstractSet[int] = frozenset(),
-) -> Iterator[tuple[int, int | None]]:
-    """Decode batches, each of which enters as soon as there is room for it; yields None after a pair's last token.
+    tokenizer: Any,
+    samples: Sequence[EventSample] | Sequence[Mapping[str, Any]],
+    decoding: DecodingConfig = DecodingConfig(),
+    *,
+    prompt_set: str | PromptSet = "default",
+    max_length: int | None = None,
+) -> list[str]:
+    """Answer samples, decoded debiased; a sample without context is decoded plainly.
+
+    Args:
+        model: a causal or an encoder-decoder language model; answers in eval mode.
+        samples: samples, or dicts with `question` and `context` or with `messages`; answers are not needed.
+        prompt_set: wording, by name, as a YAML file, or from `load_prompt_set`, which also takes a form.
+        max_length: longest prompt in tokens; the ends of longer contexts are cut off. None: no limit.
+
+    Returns:
+        one text per sample, in order.
+
+    Raises:
+        UserError: the model has no chat template, and the form needs one; or a row is not a sample, or an argument
+            of another kind.
+    """
+    expect_of_transformers("model", model, "config")
+    expect_of_transformers("tokenizer", tokenizer, "batch_decode")
+    if not isinstance(decoding, DecodingConfig):
+        raise UserError(f"decoding: got {decoding!r:.60}; expected a DecodingConfig", "give DecodingConfig(alpha=0.5)")
+    if not isinstance(prompt_set, str | PromptSet):
+        raise UserError(f"prompt_set: got {prompt_set!r:.60}; expected a name, or a set of load_prompt_set")
+    if max_length is not None and max_length < 1:
+        raise UserError(f"max_length: got {max_length}; expected at least 1, or None for no limit")
+    if hasattr(samples, "__len__") and len(samples) == 0:
+        return []
+    asked = samples_of(samples, "samples", answered=False)
+    wording = load_prompt_set(prompt_set) if isinstance(prompt_set, str) else prompt_set
+    encoder_decoder = model.config.is_encoder_decoder
+    decoding = replace(decoding, stop_strings=(*decoding.stop_strings, *wording.stops))
+    views = ViewEncoder(tokenizer, wording, ("original", "imagined"), encoder_decoder=encoder_decoder)
+    pairs, stop_ids = sample_pairs(views, asked, max_length), stop_token_ids(model, views.end_of_turn)
+    texts = [""] * len(pairs)
+    with Progress(total=len(pairs), desc="answering", unit="sample") as bar:
+        for output in generate(model, tokenizer, pairs, decoding, stop_ids=stop_ids):
+            if output.ended:
+                texts[output.index] = cut(output.text, wording.stops)
+                bar.update()
+    return texts
+
+
+def sample_pairs(
+    encoder: ViewEncoder, samples: Sequence[EventSample], max_length: int | None = None
+) -> list[TokenPair]:
+    """Encode the prompts of samples; those of one format, dataset and relation are a group."""
+    return [
+        PromptPair(
+            encoder.prompt_ids(sample, "original", max_length),
+            encoder.prompt_ids(sample, "imagined"),
+            group=(sample.format, sample.dataset, sample.relation),
+            name=f"sample {sample.id!r} of {sample.dataset!r}",
+        )
+        for sample in samples
+    ]
+
+
+def stop_token_ids(model: Any, end_of_turn: int | None = None) -> list[int]:
+    """Return the end-of-turn token and the stop tokens of the model's generation config."""
+    return merged_stop_ids(getattr(model.generation_config, "eos_token_id", None), end_of_turn)
+
+
+class Ends:
+    """What ends an answer: a token, which is not part of it; a string, which is; or its length."""
+
+    def __init__(self, ids: frozenset[int], decoding: DecodingConfig, tokenizer: Any) -> None:
+        self.ids, self.strings, self.longest = ids, decoding.stop_strings, decoding.max_new_tokens
+        self.tokenizer = tokenizer
+
+    def add(self, token: int, output: Output) -> None:
+        """Add a token to an answer, unless it only ends it."""
+        output.ended = token in self.ids
+        if not output.ended:
+            output.tokens.append(token)
+            output.ended = len(output.tokens) == self.longest or self._holds_string(output.tokens)
+
+    def _holds_string(self, tokens: Sequence[int]) -> bool:
+        if not self.strings:
+            return False
+        text = self.tokenizer.decode(tokens)
+        return any(string in text for string in self.strings)
+
+
+def _by_steps(
+    model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, ends: Ends, batches: Sequence[Batch]
+) -> Iterator[Output]:
+    """Decode batches, each of which enters as soon as there is room for it.
 
     A pair's random draws depend on its index and the seed only.
     """
-    if decoding.num_beams > 1:
-        for indices, _ in batches:
-            yield from _by_beams(model, {index: pairs[index] for index in indices}, decoding, stops)
-        return
-    choose = TokenChoice(decoding)
-    answers: dict[int, list[int]] = {}  # of the pairs that run
+    choose, budget = TokenChoice(decoding), budget_of(model, decoding)
     waiting = deque(batches)
-    active: list[int] = []  # index of the pair in each place
-    ended: set[int] = set()
-    budget = budget_of(model, decoding)
-    with rows_of(model, decoding) as rows:
+    active: list[Output] = []  # of the pair in each place
+    with evaluating(model), rows_of(model, decoding) as rows:
         while waiting or active:
             with no_gradients(model):
-                while waiting and (not active or budget.fits([pairs[i] for i in (*active, *waiting[0][0])])):
-                    indices, prefix = waiting.popleft()
+                while waiting:
+                    indices, prefix = waiting[0]
+                    if active and not budget.fits([pairs[i] for i in (*(one.index for one in active), *indices)]):
+                        break
+                    waiting.popleft()
                     rows.add([pairs[index] for index in indices], prefix)
-                    active += indices
+                    active += [Output(index, ends.tokenizer) for index in indices]
                 states = rows.next_states()
-                alpha = torch.tensor([float(pairs[index].alpha or 0.0) for index in active], device=model.device)
-                chosen = choose(states, rows.head, alpha[states.partner], active)
-            for index, token in zip(active, chosen.tolist(), strict=True):
-                if index in ended:  # a compiled batch keeps its rows
+                places = [output.index for output in active]
+                alpha = torch.tensor([float(pairs[index].alpha or 0.0) for index in places], device=model.device)
+                chosen = choose(states, rows.head, alpha[states.partner], places)
+            for output, token in zip(active, chosen.tolist(), strict=True):
+                if output.ended or output.cancelled:  # a compiled batch keeps its rows
                     continue
                 if token == NO_TOKEN:
                     what = "the scores of the next token contain NaN or infinity"
-                    raise non_finite_output(pairs[index].name, what, model)
-                for told in stops.add(token, answers.setdefault(index, []), decoding.max_new_tokens):
-                    if told is None:
-                        ended.add(index)
-                        del answers[index]
-                    yield index, told
-            ended.update(index for index in active if index in left)
-            running = [index not in ended for index in active]
+                    raise non_finite_output(pairs[output.index].name, what, model)
+                ends.add(token, output)
+                yield output
+            running = [not (output.ended or output.cancelled) for output in active]
             with no_gradients(model):
                 if not all(running):
                     order = rows.keep(running)
@@ -199,32 +229,32 @@ def check_beams(model: Any, decoding: DecodingConfig) -> None:
 
 
 def _by_beams(
-    model: Any, pairs: Mapping[int, TokenPair], decoding: DecodingConfig, stops: Stops
-) -> Iterator[tuple[int, int | None]]:
-    """Decode one batch by transformers' beam search; yields each answer as a whole, then None."""
-    check_beams(model, decoding)
+    model: Any, pairs: Sequence[TokenPair], decoding: DecodingConfig, ends: Ends, batches: Sequence[Batch]
+) -> Iterator[Output]:
+    """Decode one batch after the other by transformers' beam search."""
+    for indices, _ in batches:
 
-    def checked(_: Tensor, scores: Tensor) -> Tensor:
-        if scores.isnan().any():
-            what = "the scores of the next token contain NaN or infinity"
-            raise non_finite_output(f"a batch of {len(pairs)} prompts", what, model)
-        return scores
+        def checked(_: Tensor, scores: Tensor, size: int = len(indices)) -> Tensor:
+            if scores.isnan().any():
+                what = "the scores of the next token contain NaN or infinity"
+                raise non_finite_output(f"a batch of {size} prompts", what, model)
+            return scores
 
-    inputs = encoder_inputs([pair.original for pair in pairs.values()], 0)
-    with no_gradients(model):
-        found = model.generate(
-            **{name: tensor.to(model.device) for name, tensor in inputs.items()},
-            num_beams=decoding.num_beams,
-            do_sample=False,
-            max_new_tokens=decoding.max_new_tokens,
-            eos_token_id=sorted(stops.ids) or None,
-            logits_processor=LogitsProcessorList([checked]),
-        )
-    for index, (_, *tokens) in zip(pairs, found.tolist(), strict=True):  # without the decoder's start
-        answer: list[int] = []
-        for token in takewhile(lambda token: token not in stops.ids, tokens):
-            answer.append(token)
-            yield index, token
-            if stops.end(answer):
-                break
-        yield index, None
+        inputs = encoder_inputs([pairs[index].original for index in indices], 0)
+        with evaluating(model), no_gradients(model):
+            answers = model.generate(
+                **{name: tensor.to(model.device) for name, tensor in inputs.items()},
+                num_beams=decoding.num_beams,
+                do_sample=False,
+                max_new_tokens=decoding.max_new_tokens,
+                eos_token_id=sorted(ends.ids) or None,
+                logits_processor=LogitsProcessorList([checked]),
+            )
+        for index, (_, *tokens) in zip(indices, answers.tolist(), strict=True):  # without the decoder's start
+            output = Output(index, ends.tokenizer)
+            for count, token in enumerate(tokens, start=1):
+                ends.add(token, output)
+                output.ended = output.ended or count == len(tokens)
+                yield output
+                if output.ended:
+                    break

@@ -10,7 +10,7 @@ Legend: R answers (an option of a prompt), N their scored tokens, H hidden size,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +37,6 @@ _AT_ONCE = 512
 KeptStates = dict[tuple[tuple[int, ...], tuple[int, ...], int], Tensor]
 
 
-OnScored = Callable[[Mapping[int, list[OptionScore]]], object]
-
-
 @dataclass(frozen=True)
 class _Answer:
     """One option of a pair; only its last `scored` tokens count."""
@@ -57,21 +54,19 @@ def score(
     pairs: Sequence[TokenPair],
     decoding: DecodingConfig = DecodingConfig(),
     *,
-    on_batch: OnScored = lambda scores: None,
     kept: KeptStates | None = None,
-) -> list[list[OptionScore]]:
+) -> Iterator[tuple[int, list[OptionScore]]]:
     """The log-probability of each pair's options under the distribution that decoding chooses from.
 
     Args:
         model: A causal or an encoder-decoder language model; scores in eval mode.
         pairs: Prompts and their options as token ids.
         decoding: The decoder, and `batch_size` (prompts that go through the model together).
-        on_batch: Called after each batch with the scores of the options of its pairs, by index.
         kept: States of earlier calls with this model, reused and added to. They take 4 or 2 bytes · hidden size per
             scored token and view. Only used for models that take packed rows.
 
     Returns:
-        the scores of each pair's options, in order.
+        an iterator over the index of a pair and the scores of its options; pairs come batch by batch.
 
     Raises:
         UserError: as `generate`, or a log-probability is NaN or infinite. A plausibility cut-off, which leaves tokens
@@ -89,17 +84,25 @@ def score(
     for index, options in enumerate(answers):
         if any(answer.scored < 1 for answer in options):
             raise ValueError(f"prompt {index} has an option with no token to score")
-    results: list[list[OptionScore]] = [[] for _ in pairs]
+    return _by_batches(model, pairs, answers, decoding, kept)
+
+
+def _by_batches(
+    model: Any,
+    pairs: Sequence[TokenPair],
+    answers: Sequence[Sequence[_Answer]],
+    decoding: DecodingConfig,
+    kept: KeptStates | None,
+) -> Iterator[tuple[int, list[OptionScore]]]:
     for indices, prefix in batches_of(pairs, budget_of(model, decoding), decoding.group_batch_size):
         scores = iter(_scored(model, [answer for i in indices for answer in answers[i]], prefix, decoding, kept))
-        for i in indices:
-            results[i] = [next(scores) for _ in answers[i]]
-            for number, one in enumerate(results[i], start=1):
-                if not math.isfinite(one.logprob):
-                    what = f"the log-probability of option {number} is {one.logprob}"
-                    raise non_finite_output(pairs[i].name, what, model)
-        on_batch({i: results[i] for i in indices})
-    return results
+        for index in indices:
+            options = [next(scores) for _ in answers[index]]
+            for number, option in enumerate(options, start=1):
+                if not math.isfinite(option.logprob):
+                    what = f"the log-probability of option {number} is {option.logprob}"
+                    raise non_finite_output(pairs[index].name, what, model)
+            yield index, options
 
 
 def _scored(

@@ -58,6 +58,38 @@ class OptionScore:
     greedy: bool = False
 
 
+@dataclass
+class Output:
+    """An answer as it grows; engines yield it after each step, and the same object each time.
+
+    Attributes:
+        index: Of the prompt among those of the call.
+        tokenizer: Turns tokens into text; None: there is no text.
+        tokens: New tokens so far, without the stop token.
+        ended: Whether the answer is complete.
+        cancelled: Set it where nobody waits for the rest; the prompt takes no further step then.
+        resubmissions: How often vLLM computed the rows of the pair apart, so that it was submitted again.
+    """
+
+    index: int
+    tokenizer: Any = field(default=None, repr=False)
+    tokens: list[int] = field(default_factory=list)
+    ended: bool = False
+    cancelled: bool = False
+    resubmissions: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of the tokens, without special tokens."""
+        return str(self.tokenizer.decode(self.tokens, skip_special_tokens=True))
+
+
+def finished(outputs: Iterable[Output]) -> list[Output]:
+    """Decode to the end; returns the outputs in the order of their prompts."""
+    complete = {output.index: output for output in outputs}
+    return [complete[index] for index in sorted(complete)]
+
+
 def token_pairs(originals: Sequence[Tokens], imagined: Sequence[Tokens] | None = None) -> list[TokenPair]:
     """Pair each original prompt with the imagined one at the same place; a prompt may be a tensor of one dimension.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,22 +58,20 @@ class LocalBackend:
                 remedy="use a model with a longer context, or for a judge lower --judge-max-tokens",
             )
 
-        def receive(answers: Mapping[int, list[int]]) -> None:
-            for index, answer in answers.items():
-                reply = Reply(
-                    text=tokenizer.decode(answer, skip_special_tokens=True),
-                    prompt_tokens=len(encoded[index]),
-                    completion_tokens=len(answer),
-                    cut_off=len(answer) >= self._options.max_tokens,
-                )
-                listener.received(index, reply)
-
         decoding = DecodingConfig(
             alpha=0.0, max_new_tokens=self._options.max_tokens, batch_size=self._options.concurrency
         )
         stop_ids = stop_token_ids(model, end_of_turn_id(tokenizer))
         pairs = [PromptPair(tokens, name=prompt.label) for tokens, prompt in zip(encoded, prompts, strict=True)]
-        generate(model, pairs, decoding, stop_ids=stop_ids, on_batch=receive)
+        for output in generate(model, tokenizer, pairs, decoding, stop_ids=stop_ids):
+            if output.ended:
+                reply = Reply(
+                    text=output.text,
+                    prompt_tokens=len(encoded[output.index]),
+                    completion_tokens=len(output.tokens),
+                    cut_off=len(output.tokens) >= self._options.max_tokens,
+                )
+                listener.received(output.index, reply)
 
     @cached_property
     def _loaded(self) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.decoding.pairs import Output, TokenPair
 from d2e_sft.server.openai import Finish
 
 
@@ -42,26 +42,21 @@ class Job:
 
     prompt: Prompt
     index: int
-    tokenizer: Any
     deliver: Callable[[Piece | Exception], None]
     left: bool = False  # nobody waits for the rest of the answer
     ended: bool = False
-    _tokens: list[int] = field(default_factory=list)
+    _tokens: int = 0
     _sent: str = ""
 
-    def take(self, token: int | None) -> None:
-        """Add a token; None ends the answer."""
-        if self.ended:
-            return
-        if token is not None:
-            self._tokens.append(token)
-        text = str(self.tokenizer.decode(self._tokens, skip_special_tokens=True))
+    def take(self, output: Output) -> None:
+        """Deliver what an answer has more than before."""
+        text, self._tokens = output.text, len(output.tokens)
         place = min((at for stop in self.prompt.stops if (at := text.find(stop)) >= 0), default=None)
         if place is not None:
             self._tell(text[:place], "stop")
-        elif len(self._tokens) >= self.prompt.decoding.max_new_tokens:
+        elif self._tokens >= self.prompt.decoding.max_new_tokens:
             self._tell(text, "length")
-        elif token is None:
+        elif output.ended:
             self._tell(text, "stop")
         else:
             # What may be the beginning of a stop text or of a character waits for the next token.
@@ -74,4 +69,4 @@ class Job:
         new = text[len(self._sent) :] if text.startswith(self._sent) or self.ended else ""
         if new or self.ended:
             self._sent += new
-            self.deliver(Piece(self.index, new, len(self._tokens), finish))
+            self.deliver(Piece(self.index, new, self._tokens, finish))

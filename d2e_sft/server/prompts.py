@@ -10,8 +10,8 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
+from d2e_sft.decoding.generation import stop_token_ids
 from d2e_sft.decoding.pairs import PromptPair, Tokens
-from d2e_sft.decoding.stops import stop_token_ids
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.model.positions import position_limit
 from d2e_sft.server.context import (

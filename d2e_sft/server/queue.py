@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from d2e_sft.decoding.budget import budget_of
-from d2e_sft.decoding.generation import stream_with_ends
+from d2e_sft.decoding.generation import generate
 from d2e_sft.decoding.rows import decodes_packed
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server.context import RequestError
@@ -50,8 +50,7 @@ class BatchQueue:
         Raises RequestError as `check_room`, and whatever ends the decoding.
         """
         pieces, deliver = self._mailbox()
-        tokenizer = self._loaded.tokenizer
-        jobs = [Job(prompt, index, tokenizer, deliver) for index, prompt in enumerate(prompts)]
+        jobs = [Job(prompt, index, deliver) for index, prompt in enumerate(prompts)]
         unfinished = len(jobs)
         with self._entered(jobs):
             try:
@@ -171,14 +170,15 @@ class BatchQueue:
         return found[1:]
 
     def _decode(self, jobs: list[Job]) -> None:
-        prompts, left = [job.prompt for job in jobs], set[int]()
+        prompts = [job.prompt for job in jobs]
         longest = max(prompt.decoding.max_new_tokens for prompt in prompts)
         decoding = replace(prompts[0].decoding, max_new_tokens=longest)
         pairs = [prompt.pair for prompt in prompts]
-        steps = stream_with_ends(self._loaded.model, pairs, decoding, stop_ids=prompts[0].stop_ids, left=left)
-        for index, token in steps:
-            jobs[index].take(token)
-            left.update(place for place, job in enumerate(jobs) if job.ended or job.left)
+        model, tokenizer = self._loaded.model, self._loaded.tokenizer
+        for output in generate(model, tokenizer, pairs, decoding, stop_ids=prompts[0].stop_ids):
+            job = jobs[output.index]
+            job.take(output)
+            output.cancelled = job.ended or job.left
 
 
 def _reported(error: Exception) -> Exception:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from d2e_sft.decoding.pairs import Output
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.pairing import RowView
 from d2e_sft.vllm.requests import PairProgress, PairRequest
@@ -19,29 +20,18 @@ _EXCLUSIVE_AFTER = 4
 
 
 class RequestBatch:
-    """Decodes requests on one engine.
+    """Decodes requests on one engine."""
 
-    `on_answer` is called with the index of a request and its complete answer, `on_resubmission` with a pair's index
-    each time that it is submitted again.
-    """
-
-    def __init__(
-        self,
-        llm: LLM,
-        requests: Sequence[PairRequest],
-        on_answer: Callable[[int, list[int]], object] = lambda index, tokens: None,
-        on_resubmission: Callable[[int], object] = lambda index: None,
-    ) -> None:
+    def __init__(self, llm: LLM, requests: Sequence[PairRequest]) -> None:
         self.llm = llm
-        self.on_answer, self.on_resubmission = on_answer, on_resubmission
         self.scheduler = llm.llm_engine.vllm_config.scheduler_config
         self.room = self.scheduler.max_num_seqs  # rows that may be in the engine
         self.progress = [PairProgress(request) for request in requests]
         self.waiting, self.parted = deque(range(len(requests))), deque[int]()
         self.inside: dict[str, tuple[int, RowView]] = {}  # by name of the engine's request
 
-    def run(self) -> list[list[int]]:
-        """Decode everything, and return the new tokens of each request, in order.
+    def run(self) -> Iterator[Output]:
+        """Yield each request's complete answer as it comes; the others are aborted if the caller stops.
 
         Raises UserError if the engine never computes some pair in one step.
         """
@@ -52,11 +42,10 @@ class RequestBatch:
                 self._submit()
                 for output in self.llm.llm_engine.step():
                     if output.finished and output.request_id in self.inside:
-                        self._finished(output)
+                        yield from self._finished(output)
         finally:
-            if self.inside:  # after an error or an interrupt
+            if self.inside:  # after an error, an interrupt, or where the caller stopped
                 self.llm.llm_engine.abort_request(list(self.inside))
-        return [progress.answer for progress in self.progress]
 
     def _submit(self) -> None:
         """Fill the engine, parted pairs first; a pair enters only if both rows have room, or it would part at once."""
@@ -73,8 +62,6 @@ class RequestBatch:
         progress, engine = self.progress[index], self.llm.llm_engine
         rows = progress.submission(stream=False)
         again = progress.submissions > 1
-        if again:
-            self.on_resubmission(index)
         priority = -1 if again and self.scheduler.policy == "priority" else 0
         idle = progress.paired and not self.inside
         if idle:  # or the engine could compute the first row before it gets the second
@@ -88,13 +75,14 @@ class RequestBatch:
             if idle:
                 self.llm.wake_up(tags=["scheduling"])
 
-    def _finished(self, output: Any) -> None:
+    def _finished(self, output: Any) -> Iterator[Output]:
         index, view = self.inside.pop(output.request_id)
         progress = self.progress[index]
         progress.report(view, list(output.outputs[0].token_ids), ended=True)
         if progress.complete:
             self.room = min(self.room + 1, self.scheduler.max_num_seqs)
-            self.on_answer(index, progress.answer)
+            again = progress.submissions - 1
+            yield Output(index, self.llm.get_tokenizer(), progress.answer, ended=True, resubmissions=again)
         elif progress.outcome == "decoupled":
             if self.inside:
                 self.parted.append(index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,8 +11,8 @@ from d2e_sft.data.chat_template import merged_stop_ids
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding.pairs import TokenPair, resolved
-from d2e_sft.decoding.samples import sample_pairs
+from d2e_sft.decoding.generation import sample_pairs
+from d2e_sft.decoding.pairs import Output, TokenPair, finished, resolved
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import (
     check_engine,
@@ -64,28 +64,21 @@ def generate(
     decoding: DecodingConfig = DecodingConfig(),
     *,
     stop_ids: Sequence[int],
-    on_answer: Callable[[int, list[int]], object] = lambda index, tokens: None,
-    on_resubmission: Callable[[int], object] = lambda index: None,
-) -> list[list[int]]:
-    """Decode many pairs debiased (PIPER paper, equation 6).
+) -> Iterator[Output]:
+    """Decode many pairs debiased (PIPER paper, equation 6); yields each complete output as it comes.
 
     Args:
         llm: An engine. Keep prefix caching on, as resubmitted pairs read their prompts from the cache.
         pairs: Prompts as token ids; each is two requests, or one if it is decoded plainly.
         decoding: Decoder, longest answer and plausibility.
         stop_ids: Tokens that end an answer; they are not part of the result.
-        on_answer: Called with the index of a pair and its new tokens, as soon as these are complete.
-        on_resubmission: Called with a pair's index each time that it is submitted again.
-
-    Returns:
-        the new token ids of each pair, in order.
 
     Raises:
         UserError: the engine cannot decode pairs, or never computes some pair in one step. A prompt is too long.
             `decoding` has a temperature, stop strings or a custom decoder, which are not supported.
         ValueError: an imagined prompt is missing, or a prompt has no token.
     """
-    return RequestBatch(llm, requests_of(llm, pairs, decoding, stop_ids), on_answer, on_resubmission).run()
+    return RequestBatch(llm, requests_of(llm, pairs, decoding, stop_ids)).run()
 
 
 def requests_of(
@@ -141,8 +134,9 @@ def answer_samples(
     tokenizer: Any = llm.get_tokenizer()
     encoder = ViewEncoder(tokenizer, load_prompt_set(prompt_set), ("original", "imagined"))
     stop_ids = stop_ids_of(llm, encoder.end_of_turn)
-    answers = generate(llm, sample_pairs(encoder, samples), decoding, stop_ids=stop_ids)
-    return [tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
+    return [
+        output.text for output in finished(generate(llm, sample_pairs(encoder, samples), decoding, stop_ids=stop_ids))
+    ]
 
 
 def stop_ids_of(llm: LLM, end_of_turn: int) -> list[int]:

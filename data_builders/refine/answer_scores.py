@@ -54,8 +54,8 @@ class AnswerScorer:
         responses, given = self._encoder.option_ids(sample)
         pairs = [PromptPair(prompt, options=responses, given=given, name=sample.id) for prompt in prompts]
         size = max(1, _AT_ONCE // max(map(len, prompts)))
-        found = score(self._model, pairs, DecodingConfig(alpha=0.0, batch_size=size))
-        return [_score(sample, [option.logprob for option in options]) for options in found]
+        found = sorted(score(self._model, pairs, DecodingConfig(alpha=0.0, batch_size=size)))
+        return [_score(sample, [option.logprob for option in options]) for _, options in found]
 
     def fits(self, sample: EventSample) -> bool:
         """Return whether the model has a position for each token of the sample."""

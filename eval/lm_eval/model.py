@@ -8,7 +8,7 @@ Documents without these fields are decoded plainly, and so are whole texts (perp
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,18 +154,12 @@ class D2ELM(LM):
         for place, one in enumerate(asked):
             by_prompt.setdefault((tuple(one.original), tuple(one.imagined or ())), []).append(place)
         groups = list(by_prompt.values())
+        pairs = [replace(asked[places[0]], options=[asked[place].options[0] for place in places]) for places in groups]
         results: dict[int, OptionScore] = {}
         with Progress(total=len(asked), desc=title, disable=disable_tqdm) as bar:
-
-            def keep(scores: Mapping[int, list[OptionScore]]) -> None:
-                for index, of_prompt in scores.items():
-                    results.update(zip(groups[index], of_prompt, strict=True))
-                    bar.update(len(of_prompt))
-
-            pairs = [
-                replace(asked[places[0]], options=[asked[place].options[0] for place in places]) for places in groups
-            ]
-            score(self.model, pairs, replace(self.how, batch_size=self.batch_size), on_batch=keep)
+            for index, scores in score(self.model, pairs, replace(self.how, batch_size=self.batch_size)):
+                results.update(zip(groups[index], scores, strict=True))
+                bar.update(len(scores))
         return [results[place] for place in range(len(asked))]
 
     def _warn_of_plain(self, plain: int, count: int) -> None:
@@ -184,13 +178,6 @@ class D2ELM(LM):
         lengths = (options.get(name) for name in ("max_gen_toks", "max_new_tokens", "max_tokens"))
         has_template = bool(getattr(self.tokenizer, "chat_template", None))
         sampled = options.get("do_sample", float(options.get("temperature", 0)) > 0)
-
-        def keep(found: Mapping[int, list[int]]) -> None:
-            for i, answer in found.items():
-                text = self.tokenizer.decode(answer, skip_special_tokens=True)
-                answers[places[i]] = min((text.split(stop)[0] for stop in stop_strings), key=len, default=text)
-                self.cache_hook.add_partial("generate_until", requests[i].args, answers[places[i]])
-            bar.update(len(found))
 
         tokens_of = self.encoder.tokens
         pairs = [
@@ -213,7 +200,12 @@ class D2ELM(LM):
             seed=self.seed,
         )
         stop_ids = stop_token_ids(self.model, end_of_turn_id(self.tokenizer) if has_template else None)
-        generate(self.model, pairs, decoding, stop_ids=stop_ids, tokenizer=self.tokenizer, on_batch=keep)
+        for output in generate(self.model, self.tokenizer, pairs, decoding, stop_ids=stop_ids):
+            if output.ended:
+                text, index = output.text, output.index
+                answers[places[index]] = min((text.split(stop)[0] for stop in stop_strings), key=len, default=text)
+                self.cache_hook.add_partial("generate_until", requests[index].args, answers[places[index]])
+                bar.update()
 
     def _imagined(self, request: Instance) -> str:
         """The request's prompt without its document's context; unchanged if the document does not give it."""

@@ -7,13 +7,12 @@ writes the predictions and the record of their decoding. `eval.run.journal_files
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import d2e_sft
-from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import file_lock
@@ -106,27 +105,21 @@ class DecodingPass:
         counted = 0  # tokens so far
         bar = Progress(total=len(places), desc=f"decoding ({task.title})", unit="sample", leave=True)
         with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
-
-            def on_answers(
-                found: Mapping[int, str | list[OptionScore]], tokens: int = 0, ended: int | None = None
-            ) -> None:
-                nonlocal before, counted
-                counted += tokens
-                now = time.perf_counter()
-                if counted:
-                    bar.set_postfix_str(f"{counted / (now - started):,.0f} tokens/s", refresh=False)
-                bar.update(len(found) if ended is None else ended)
-                if not found:
-                    return
-                seconds = round((now - before) / len(found), 6) if engine.in_turn else None
-                said = [(places[index], answer) for index, answer in found.items()]
-                answers = [task.answer(place, answer, truncated=pairs[place].truncated) for place, answer in said]
-                writer.write([replace(answer, seconds=seconds) for answer in answers])
-                before = time.perf_counter()
-
+            decode = engine.score if task.likelihood else engine.generate
             try:
-                decode = engine.score if task.likelihood else engine.generate
-                decode([pairs[place] for place in places], task.decoding, on_answers)
+                for reply in decode([pairs[place] for place in places], task.decoding):
+                    counted += reply.tokens
+                    now = time.perf_counter()
+                    if counted:
+                        bar.set_postfix_str(f"{counted / (now - started):,.0f} tokens/s", refresh=False)
+                    if reply.answer is None:
+                        continue
+                    place = places[reply.place]
+                    answer = task.answer(place, reply.answer, truncated=pairs[place].truncated)
+                    seconds = round(now - before, 6) if engine.in_turn else None
+                    writer.write([replace(answer, seconds=seconds)])
+                    bar.update()
+                    before = time.perf_counter()
             except UserError as error:
                 kept = len(read_journal(self.files).answers)
                 raise type(error)(
@@ -135,8 +128,8 @@ class DecodingPass:
                     error.remedy,
                 ) from error
         processes.wait()
-        seconds = round(time.perf_counter() - started, 2)
-        return {"environment": environment, "engine_counts": engine.counts, "seconds": seconds}
+        total = round(time.perf_counter() - started, 2)
+        return {"environment": environment, "engine_counts": engine.counts, "seconds": total}
 
     def _finish(self, completed: CompletedPass, write: Callable[[CompletedPass], T]) -> T:
         if completed.record.pop(DIGEST, None) is not None:

@@ -27,9 +27,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     prompts: list[Any] = []
     generate = in_process.generate
 
-    def counting(model: Any, pairs: Any, *rest: Any, **options: Any) -> Any:
+    def counting(model: Any, tokenizer: Any, pairs: Any, *rest: Any, **options: Any) -> Any:
         prompts.extend(pairs)
-        return generate(model, pairs, *rest, **options)
+        return generate(model, tokenizer, pairs, *rest, **options)
 
     monkeypatch.setattr(in_process, "generate", counting)
     return prompts

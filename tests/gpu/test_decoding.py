@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from d2e_sft.bench.train import PREFIX, synthetic_rows
-from d2e_sft.decoding import DecodingConfig, generate, generate_debiased
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.decoding.budget import MOST_PAIRS
 from d2e_sft.decoding.pairs import token_pairs
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.util.errors import UserError
+from tests.d2e_sft.decoding.pairs import generated
 from tests.gpu.conftest import Machine
 
 NEW = 24
@@ -74,7 +75,7 @@ def test_prompts_that_enter_as_others_end_get_the_tokens_of_guidance_alone(
     # Of different lengths; one token in eight ends an answer.
     originals = [[*prompt[:PREFIX], *prompt[PREFIX + n % 20 :]] for n, prompt in enumerate(originals)]
     stops = [*range(0, words, 8)]
-    answers = generate(model, token_pairs(originals, imagined), DecodingConfig(max_new_tokens=NEW), stop_ids=stops)
+    answers = generated(model, token_pairs(originals, imagined), DecodingConfig(max_new_tokens=NEW), stop_ids=stops)
     asked = sorted(range(rows), key=lambda n: len(originals[n]))[:10]  # the shortest enter last
     theirs = [guidance(model, [originals[n]], [imagined[n]], 2, stops)[0] for n in asked]
     agreed = [

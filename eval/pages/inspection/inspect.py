@@ -15,7 +15,7 @@ from d2e_sft.config.recipe import recipe_of
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, generate, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, finished, generate, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.positions import position_limit
@@ -133,7 +133,8 @@ def _inspect(
         decoding = DecodingConfig(alpha=alpha, max_new_tokens=options.max_new_tokens)
         stop_ids = stop_token_ids(model, encoder.end_of_turn)
         with torch.no_grad():
-            [answer] = generate(model, [pair], decoding, stop_ids=stop_ids)
+            [output] = finished(generate(model, encoder.tokenizer, [pair], decoding, stop_ids=stop_ids))
+            answer = output.tokens
         if len(answer) < options.max_new_tokens:  # the answer is complete
             answer = [*answer, encoder.end_of_turn]
     alphas = alpha_grid(alpha)

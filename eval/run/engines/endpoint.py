@@ -7,8 +7,9 @@ the prompt (`echo`). These prompts are token ids, as in lm-evaluation-harness, s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -21,11 +22,12 @@ from d2e_sft.judge.openai_backend import OpenAIBackend
 from d2e_sft.judge.options import Caller, EndpointOptions
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.util.errors import UserError
-from eval.run.engines.engine import OnAnswers
+from eval.run.engines.engine import EngineReply
 from eval.run.task import Task, encode
 
 CALLER = Caller(name="model", prefix="--", url="--base-url", model="the model's name", max_tokens="--max-new-tokens")
 _ROUNDS = 2
+_GRACE = 3.0  # seconds for open requests where nobody waits for replies any longer
 _ECHO = "--answer likelihood needs /completions with `echo` and `logprobs`, which vLLM's server has"
 
 
@@ -74,7 +76,7 @@ class EndpointEngine:
         prompts: list[Any] = [plain_text(turns) for turns in task.messages()] if task.as_text else task.messages()
         return [PromptPair(prompt, name=one.label) for prompt, one in zip(prompts, task.conversations, strict=True)]
 
-    def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+    def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig) -> Iterator[EngineReply]:
         update: dict[str, Any] = {"max_tokens": decoding.max_new_tokens}
         if decoding.temperature > 0:
             update["temperature"] = decoding.temperature
@@ -82,52 +84,75 @@ class EndpointEngine:
         backend = kind(self._options.model_copy(update=update), CALLER)
         if isinstance(backend, _TextBackend):
             backend.stops = list(decoding.stop_strings)
-        self._ask(backend, pairs, lambda reply: reply.text, on_answers)
+        for index, reply in self._replies(backend, pairs):
+            yield EngineReply(index, reply.text)
 
-    def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
-        def scores(reply: Reply) -> list[OptionScore]:
+    def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig) -> Iterator[EngineReply]:
+        for index, reply in self._replies(_EchoBackend(self._options, CALLER), pairs):
             assert isinstance(reply, _EchoedReply)
-            return [OptionScore(sum(values), len(values)) for values in reply.logprobs]
-
-        self._ask(_EchoBackend(self._options, CALLER), pairs, scores, on_answers)
+            yield EngineReply(index, [OptionScore(sum(values), len(values)) for values in reply.logprobs])
 
     def environment(self) -> dict[str, Any]:
         return {"endpoint": self._backend.identity["base_url"]}
 
-    def _ask(
-        self,
-        backend: OpenAIBackend,
-        pairs: Sequence[PromptPair[Any]],
-        read: Callable[[Reply], str | list[OptionScore]],
-        on_answers: OnAnswers,
-    ) -> None:
+    def _replies(self, backend: OpenAIBackend, pairs: Sequence[PromptPair[Any]]) -> Iterator[tuple[int, Reply]]:
         left = list(range(len(pairs)))
         for _ in range(_ROUNDS):  # an unusable reply, such as a proxy's page, is requested once more
-            listener = _Listener(left, lambda index, reply: on_answers({index: read(reply)}), self.counts)
-            backend.answer([_Request(pairs[index]) for index in left], listener)
-            left = [index for index in left if index not in listener.answered]
-            if not left:
+            unusable = []
+            for index, reply in _received(backend, {index: _Request(pairs[index]) for index in left}, self.counts):
+                if reply is None:
+                    unusable.append(index)
+                else:
+                    yield index, reply
+            if not unusable:
                 return
+            left = sorted(unusable)
         raise UserError(
             f"{len(left)} of {len(pairs)} prompts got no chat completion, twice; the first: {pairs[left[0]].name}",
             remedy="run the same command again; if it happens again, look at what the server sends",
         )
 
 
-class _Listener:
-    """Passes replies on as they come."""
+def _received(
+    backend: OpenAIBackend, requests: Mapping[int, _Request], counts: dict[str, int]
+) -> Iterator[tuple[int, Reply | None]]:
+    """Send requests from a thread, and yield the replies as they come; None for an unusable one."""
+    inbox: SimpleQueue[tuple[int, Reply | None] | BaseException | None] = SimpleQueue()
+    listener = _Listener(list(requests), inbox, counts)
 
-    def __init__(self, indices: Sequence[int], received: Callable[[int, Reply], None], counts: dict[str, int]) -> None:
-        self.answered: set[int] = set()
+    def answer() -> None:
+        try:
+            backend.answer(list(requests.values()), listener)
+            inbox.put(None)
+        except BaseException as error:
+            inbox.put(error)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    try:
+        while (received := inbox.get()) is not None:
+            if isinstance(received, BaseException):
+                raise received
+            yield received
+    finally:
+        listener.stopped = True
+        thread.join(_GRACE)
+
+
+class _Listener:
+    """Puts replies into the inbox as they come; once `stopped`, no request is sent."""
+
+    def __init__(self, indices: Sequence[int], inbox: SimpleQueue[Any], counts: dict[str, int]) -> None:
+        self.stopped = False
         self._lock = threading.Lock()
-        self._indices, self._received, self._counts = indices, received, counts
+        self._indices, self._inbox, self._counts = indices, inbox, counts
 
     def received(self, index: int, reply: Reply | None) -> None:
-        if reply is not None:
-            self._received(self._indices[index], reply)
-            self.answered.add(self._indices[index])
+        self._inbox.put((self._indices[index], reply))
 
     def sending(self, index: int, *, retry: bool) -> None:
+        if self.stopped:
+            raise UserError("stopped")
         with self._lock:
             self._counts["retried"] += retry
 

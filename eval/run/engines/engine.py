@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from eval.run.engines.in_process import InProcessEngine
 
 
-class OnAnswers(Protocol):
-    """Called as answers come, in any order, by any thread."""
+class EngineReply(NamedTuple):
+    """What an engine yields while it decodes or scores; prompts come in any order.
 
-    def __call__(
-        self, found: Mapping[int, str | list[OptionScore]], tokens: int = 0, ended: int | None = None
-    ) -> None:
-        """`found` is by index of the pair its output, or the scores of its options; empty while none is complete.
+    Attributes:
+        place: Of the prompt in the call.
+        answer: The output, or the scores of the options; None while it is not complete.
+        tokens: Those of prompts and answers since the last reply, for the progress; 0 if the engine counts none.
+    """
 
-        `tokens` are those of prompts and answers since the last call, 0 if the engine does not know them. `ended` is
-        the number of answers since then, for the progress; None: as many as are in `found`.
-        """
+    place: int
+    answer: str | list[OptionScore] | None
+    tokens: int = 0
 
 
 class Engine(Protocol):
     """Decodes and scores prompts with one model, task after task; `counts` is what this engine counts in a task.
 
-    `in_turn` engines report batches, each of one group, as they end, so that the time of a batch can be measured.
+    `in_turn` engines decode one batch of a group after the other, so that the time of an answer can be measured.
     """
 
     name: str
@@ -45,10 +46,10 @@ class Engine(Protocol):
         Raises UserError if prompts exceed the model, or the engine does not support the task.
         """
 
-    def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+    def generate(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig) -> Iterator[EngineReply]:
         """Decode prompts of the prepared task; UserError if the model cannot be asked, or stopped answering."""
 
-    def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+    def score(self, pairs: Sequence[PromptPair[Any]], decoding: DecodingConfig) -> Iterator[EngineReply]:
         """Score the options of prompts of the prepared task; errors as for `generate`."""
 
     def environment(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,14 +15,14 @@ from d2e_sft.decoding import generate, score, stop_token_ids
 from d2e_sft.decoding.budget import MOST_PAIRS
 from d2e_sft.decoding.generation import check_beams
 from d2e_sft.decoding.likelihood import KeptStates
-from d2e_sft.decoding.pairs import OptionScore, TokenPair
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.loading import load_model
 from d2e_sft.model.onednn import ready_to_decode
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import ProcessError
-from eval.run.engines.engine import OnAnswers
+from eval.run.engines.engine import EngineReply
 from eval.run.options import EvalConfig
 from eval.run.task import Task, encode
 
@@ -57,27 +57,19 @@ class InProcessEngine:
         self._stop_ids = stop_token_ids(self._model, end_of_turn)
         return pairs
 
-    def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
-        def on_batch(answers: Mapping[int, list[int]]) -> None:
-            texts = self._tokenizer.batch_decode(list(answers.values()), skip_special_tokens=True)
-            on_answers(dict(zip(answers, texts, strict=True)), ended=0)
-
-        def on_token(index: int, token: int | None) -> None:
-            on_answers({}, _prompt_tokens(pairs[index]) if token is None else 1, ended=int(token is None))
-
+    def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig) -> Iterator[EngineReply]:
         with _reporting_memory(pairs, decoding):
-            how = {"stop_ids": self._stop_ids, "tokenizer": self._tokenizer}
-            generate(self._model, pairs, decoding, on_batch=on_batch, on_token=on_token, **how)
+            for output in generate(self._model, self._tokenizer, pairs, decoding, stop_ids=self._stop_ids):
+                if output.ended:
+                    yield EngineReply(output.index, output.text, _prompt_tokens(pairs[output.index]))
+                else:
+                    yield EngineReply(output.index, None, 1)
 
-    def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
-        def on_batch(scores: Mapping[int, list[OptionScore]]) -> None:
-            tokens = sum(
-                _prompt_tokens(pairs[index]) + sum(one.tokens for one in options) for index, options in scores.items()
-            )
-            on_answers(scores, tokens)
-
+    def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig) -> Iterator[EngineReply]:
         with _reporting_memory(pairs, decoding):
-            score(self._model, pairs, decoding, on_batch=on_batch, kept=self._kept)
+            for index, scores in score(self._model, pairs, decoding, kept=self._kept):
+                tokens = _prompt_tokens(pairs[index]) + sum(option.tokens for option in scores)
+                yield EngineReply(index, scores, tokens)
 
     def environment(self) -> dict[str, Any]:
         device = next(self._model.parameters()).device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,9 @@ from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.positions import position_limit
 from d2e_sft.model.storage.folder import base_of_adapter, resolve_name
 from d2e_sft.util.errors import UserError
-from eval.run.engines.engine import OnAnswers
+from eval.run.engines.engine import EngineReply
 from eval.run.options import EvalOptions
 from eval.run.task import Task, encode
-
-# Answers are written to disk in groups of this size, as each write waits for the disk.
-_WRITTEN_TOGETHER = 16
 
 
 class VllmEngine:
@@ -67,18 +64,7 @@ class VllmEngine:
         self.counts = {"resubmissions": 0}
         return pairs
 
-    def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
-        waiting: dict[int, Any] = {}
-
-        def on_answer(index: int, tokens: Sequence[int]) -> None:
-            waiting[index] = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
-            if len(waiting) >= _WRITTEN_TOGETHER:
-                on_answers(dict(waiting))
-                waiting.clear()
-
-        def on_resubmission(index: int) -> None:
-            self.counts["resubmissions"] += 1
-
+    def generate(self, pairs: Sequence[TokenPair], decoding: DecodingConfig) -> Iterator[EngineReply]:
         llm = self._llm()
         stop_ids = self._offline.stop_ids_of(llm, self._end_of_turn)
         # vLLM stops at tokens: those that begin with a text that ends an answer. `Task.answer` cuts at the others.
@@ -86,17 +72,14 @@ class VllmEngine:
             tokens = self._tokenizer.batch_decode([[token] for token in range(len(self._tokenizer))])
             stop_ids = sorted({*stop_ids, *(i for i, token in enumerate(tokens) if token.startswith(texts))})
             decoding = replace(decoding, stop_strings=())
-        try:
-            self._offline.generate(
-                llm, pairs, decoding, stop_ids=stop_ids, on_answer=on_answer, on_resubmission=on_resubmission
-            )
-        finally:
-            if waiting:
-                on_answers(waiting)
+        for output in self._offline.generate(llm, pairs, decoding, stop_ids=stop_ids):
+            self.counts["resubmissions"] += output.resubmissions
+            yield EngineReply(output.index, output.text)
 
-    def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig, on_answers: OnAnswers) -> None:
+    def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig) -> Iterator[EngineReply]:
         likelihood = importlib.import_module("d2e_sft.vllm.likelihood")
-        likelihood.score(self._llm(), pairs, on_batch=on_answers)
+        for index, scores in likelihood.score(self._llm(), pairs):
+            yield EngineReply(index, scores)
 
     def environment(self) -> dict[str, Any]:
         import torch

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.bench.decode import SAMPLE_VARIANTS, bench_decoding, decoding_table
+from d2e_sft.decoding import Output
 from tests.command import output_of, refusal_of
 from tests.factories import bench_rows, save_bench
 from tests.tiny import save_tiny_model
@@ -39,11 +40,10 @@ def test_in_vllm_both_variants_take_turns_from_an_empty_prefix_cache(monkeypatch
         reset_prefix_cache=lambda: calls.append("reset"),
     )
 
-    def generate(llm: Any, pairs: Any, decoding: Any, **options: Any) -> list[list[int]]:
+    def generate(llm: Any, pairs: Any, decoding: Any, **options: Any) -> list[Output]:
         calls.append((decoding.alpha, len(pairs), {len(pair.original) for pair in pairs}))
-        if decoding.alpha:
-            options["on_resubmission"](3)
-        return [[1] * decoding.max_new_tokens for _ in pairs]
+        tokens, again = [1] * decoding.max_new_tokens, int(decoding.alpha > 0)
+        return [Output(n, None, tokens, True, resubmissions=again * (n == 0)) for n, _ in enumerate(pairs)]
 
     offline: Any = SimpleNamespace(generate=generate, load_llm=lambda name, **options: llm)
     monkeypatch.setitem(sys.modules, "d2e_sft.vllm.offline", offline)

@@ -10,10 +10,11 @@ from d2e_sft.chat.conversation import ChatOptions, Conversation, Wording, open_c
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import ChatEncoder
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.decoding import PromptPair, generate
+from d2e_sft.decoding import PromptPair
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
+from tests.d2e_sft.decoding.pairs import generated
 from tests.d2e_sft.hub.runs import make_run, write_data_record
 from tests.tiny import make_sample, save_tiny_model, tiny_model, tiny_tokenizer
 
@@ -60,7 +61,7 @@ def test_both_answers_are_those_of_decoding_and_the_debiased_one_is_remembered()
         ]
     )
     pairs = [PromptPair(original, imagined, alpha=alpha) for alpha in (0.0, 2.0)]
-    expected = generate(model, pairs, DecodingConfig(max_new_tokens=8), stop_ids=[1])
+    expected = generated(model, pairs, DecodingConfig(max_new_tokens=8), stop_ids=[1])
     assert [reply.plain, reply.debiased] == [text.strip() for text in tokenizer.batch_decode(expected)]
     assert reply.plain != reply.debiased, "else this test would not tell them apart"
     assert pieces["plain"].strip() == reply.plain

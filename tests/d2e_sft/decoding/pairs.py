@@ -8,13 +8,32 @@ from typing import Any
 
 import torch
 
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, token_pairs
+from d2e_sft.decoding import (
+    DecodingConfig,
+    OptionScore,
+    PromptPair,
+    finished,
+    generate,
+    generate_debiased,
+    token_pairs,
+)
+from d2e_sft.decoding import score as option_scores
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 NEW_TOKENS = 12
 DECODING = DecodingConfig(max_new_tokens=NEW_TOKENS)
 PREFIX = list(range(10, 40))
 KINDS = ["llama", "mistral-window", "gemma3", "gpt2"]
+
+
+def generated(model: Any, pairs: Any, *how: Any, tokenizer: Any = None, **stops: Any) -> list[list[int]]:
+    """The new tokens of each pair."""
+    return [output.tokens for output in finished(generate(model, tokenizer, pairs, *how, **stops))]
+
+
+def scored(model: Any, pairs: Any, *how: Any, **kept: Any) -> list[list[OptionScore]]:
+    """The scores of each pair's options."""
+    return [scores for _, scores in sorted(option_scores(model, pairs, *how, **kept))]
 
 
 def random_prompts(count: int, low: int, high: int, seed: int, prefix: list[int] | None = None) -> list[list[int]]:
@@ -46,7 +65,7 @@ def prefixed_case(kind: str, count: int = 8) -> tuple[Any, list[PromptPair[Any]]
 def decoded_alone(model: Any, pairs: list[PromptPair[Any]], stop_ids: list[int]) -> list[list[int]]:
     """Each pair in a call of its own, its α in the configuration."""
     return [
-        generate(
+        generated(
             model,
             [replace(pair, alpha=None)],
             replace(DECODING, alpha=0.5 if pair.alpha is None else pair.alpha),

@@ -9,16 +9,16 @@ from functools import partial
 import pytest
 import torch
 
-from d2e_sft.decoding import cache, generate, rows
-from tests.d2e_sft.decoding.pairs import DECODING, prefixed_case
+from d2e_sft.decoding import cache, rows
+from tests.d2e_sft.decoding.pairs import DECODING, generated, prefixed_case
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_dense_attention_of_rows_gives_what_the_cascade_gives(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, pairs, stops = prefixed_case(kind)
-    cascade = generate(model, pairs, DECODING, stop_ids=stops)
+    cascade = generated(model, pairs, DECODING, stop_ids=stops)
     monkeypatch.setattr(cache, "_can_cascade", lambda *_: False)
-    assert generate(model, pairs, DECODING, stop_ids=stops) == cascade
+    assert generated(model, pairs, DECODING, stop_ids=stops) == cascade
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on CPU needs g++")
@@ -32,7 +32,7 @@ def test_a_compiled_step_over_static_rows_gives_the_same_answers(
     model, pairs, stops = prefixed_case(kind)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    compiled = generate(model, pairs, replace(DECODING, compiled=True), stop_ids=stops)
-    assert compiled == generate(model, pairs, DECODING, stop_ids=stops)
+    compiled = generated(model, pairs, replace(DECODING, compiled=True), stop_ids=stops)
+    assert compiled == generated(model, pairs, DECODING, stop_ids=stops)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]

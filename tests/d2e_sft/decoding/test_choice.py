@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from d2e_sft.decoding import DecodingConfig, generate, token_pairs
+from d2e_sft.decoding import DecodingConfig, token_pairs
 from d2e_sft.decoding.choice import NO_TOKEN, Head, RowStates, TokenChoice
 from d2e_sft.decoding.decoders import named_decoder
-from tests.d2e_sft.decoding.pairs import random_prompts
+from tests.d2e_sft.decoding.pairs import generated, random_prompts
 from tests.tiny import tiny_model
 
 LOGITS = Head(project=lambda logits: logits, linear=False)
@@ -78,7 +78,7 @@ def test_a_prompts_draws_do_not_depend_on_its_batch() -> None:
 
     def sampled(batch_size: int, seed: int) -> list[list[int]]:
         decoding = DecodingConfig(temperature=1.5, top_p=0.95, max_new_tokens=10, batch_size=batch_size, seed=seed)
-        return generate(model, pairs, decoding, stop_ids=[])
+        return generated(model, pairs, decoding, stop_ids=[])
 
     by_one = sampled(batch_size=1, seed=3)
     assert sampled(batch_size=4, seed=3) == by_one

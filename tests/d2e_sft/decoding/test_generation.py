@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, rows, stream, token_pairs
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, rows, token_pairs
 from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import (
     NEW_TOKENS,
     encoder_decoder,
     frequent_token,
+    generated,
     guided,
     random_prompts,
     watch_inputs,
@@ -98,13 +99,13 @@ def test_a_stop_string_ends_the_answer_that_holds_it_and_no_other() -> None:
     free = _free(model)
     stop = tokenizer.decode(free[2][4:6])
     decoding = DecodingConfig(max_new_tokens=20, stop_strings=[stop])
-    stopped = generate(model, token_pairs(ORIGINALS, IMAGINED), decoding, stop_ids=[], tokenizer=tokenizer)
+    stopped = generated(model, token_pairs(ORIGINALS, IMAGINED), decoding, stop_ids=[], tokenizer=tokenizer)
     assert stopped[2] == free[2][:6]
     for answer, whole in zip(stopped, free, strict=True):
         assert answer == whole[: len(answer)]
         assert (len(answer) < 20) == (stop in tokenizer.decode(whole)) or tokenizer.decode(whole).endswith(stop)
     with pytest.raises(UserError, match="stop_strings need a tokenizer"):
-        generate(model, token_pairs(ORIGINALS, IMAGINED), decoding)
+        generated(model, token_pairs(ORIGINALS, IMAGINED), decoding)
 
 
 def test_without_stop_ids_those_of_the_generation_config_end_an_answer() -> None:
@@ -118,16 +119,28 @@ def test_a_stream_gives_each_token_as_it_is_chosen() -> None:
     model = tiny_model(seed=1)
     stops = [_free(model)[0][3]]
     decoding = DecodingConfig(max_new_tokens=20)
-    heard = list(stream(model, token_pairs(ORIGINALS, IMAGINED), decoding, stop_ids=stops))
     answers = generate_debiased(model, ORIGINALS, IMAGINED, decoding, stop_ids=stops)
-    for i, answer in enumerate(answers):
-        assert [token for index, token in heard if index == i] == answer
-    assert [index for index, _ in heard[:4]] == [0, 1, 2, 3], "all pairs take a step before any takes the next"
+    heard: list[int] = []
+    for output in generate(model, None, token_pairs(ORIGINALS, IMAGINED), decoding, stop_ids=stops):
+        heard.append(output.index)
+        steps = heard.count(output.index)
+        assert output.tokens == answers[output.index][:steps]
+        assert output.ended == (steps > len(output.tokens) or steps == 20)
+    assert sorted(heard[:5]) == [0, 1, 2, 3, 4], "all pairs take a step before any takes the next"
+
+
+def test_a_cancelled_answer_takes_no_further_step() -> None:
+    model, decoding = tiny_model(seed=1), DecodingConfig(max_new_tokens=20)
+    lengths: dict[int, int] = {}
+    for output in generate(model, None, token_pairs(ORIGINALS, IMAGINED), decoding, stop_ids=[]):
+        lengths[output.index] = len(output.tokens)
+        output.cancelled = output.index == 1 and len(output.tokens) == 3
+    assert lengths == {0: 20, 1: 3, 2: 20, 3: 20, 4: 20}
 
 
 def test_no_prompt_gives_no_answer() -> None:
     assert generate_debiased(tiny_model(), [], []) == []
-    assert list(stream(tiny_model(), [])) == []
+    assert list(generate(tiny_model(), None, [])) == []
 
 
 @pytest.mark.parametrize("kind", ["llama", "bloom"])  # packed rows and padded ones
@@ -137,9 +150,9 @@ def test_logits_that_overflow_are_an_error_that_names_the_prompt_and_the_dtype_t
 ) -> None:
     model, decoding = overflowing_model(kind), DecodingConfig(**{"max_new_tokens": 3, **how})
     pairs = [replace(pair, name=f"sample {i}") for i, pair in enumerate(token_pairs(ORIGINALS, IMAGINED))]
-    assert all(len(answer) == 3 for answer in generate(model, pairs, decoding, stop_ids=[]))
+    assert all(len(answer) == 3 for answer in generated(model, pairs, decoding, stop_ids=[]))
     with pytest.raises(UserError, match=r"sample \d: .* NaN or infinity in float16; .*\n.*bfloat16 or float32"):
-        generate(model.half(), pairs, decoding, stop_ids=[])
+        generated(model.half(), pairs, decoding, stop_ids=[])
 
 
 def test_a_compiled_batch_keeps_an_ended_pair_whose_later_logits_overflow(monkeypatch: pytest.MonkeyPatch) -> None:

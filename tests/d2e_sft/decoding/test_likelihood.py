@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score
+from d2e_sft.decoding import DecodingConfig, PromptPair
 from d2e_sft.decoding.decoders import decoder_of
 from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import PREFIX, random_prompts, watch_inputs
+from tests.d2e_sft.decoding.pairs import PREFIX, generated, random_prompts, scored, watch_inputs
 from tests.tiny import VOCAB_SIZE, overflowing_model, tiny_model
 
 # Models whose rows are packed, and three that take padded ones (a state, capped scores, an encoder).
@@ -75,7 +75,7 @@ def test_a_score_is_the_log_softmax_of_the_decoders_scores_summed_over_the_optio
 ) -> None:
     model, pairs = tiny_model(kind, seed=1), case()
     decoding = DecodingConfig(decoder=decoder, batch_size=3)
-    for pair, scores in zip(pairs, score(model, pairs, decoding), strict=True):
+    for pair, scores in zip(pairs, scored(model, pairs, decoding), strict=True):
         for option, found in zip(pair.options, scores, strict=True):
             expected = directly(model, pair, option, decoding)
             # float32 against float64, relative to sums of 10 to 500
@@ -88,22 +88,22 @@ def test_a_score_is_the_log_softmax_of_the_decoders_scores_summed_over_the_optio
 def test_decoders_that_share_kept_states_score_as_each_alone(kind: str) -> None:
     model, pairs = tiny_model(kind, seed=1), case()
     rules = [DecodingConfig(decoder=name, batch_size=3) for name in ("cad", "adacad", "d2e:alpha=0.3", "plain")]
-    alone = [score(model, pairs, rule) for rule in rules]
+    alone = [scored(model, pairs, rule) for rule in rules]
     kept: KeptStates = {}
-    assert [score(model, pairs, rule, kept=kept) for rule in rules] == alone
+    assert [scored(model, pairs, rule, kept=kept) for rule in rules] == alone
     assert bool(kept) == (kind != "gemma2"), "a model that takes no packed rows keeps nothing"
     if kind == "llama":
         shapes = watch_inputs(model)
-        score(model, pairs, rules[0], kept=kept)
+        scored(model, pairs, rules[0], kept=kept)
         assert shapes == [], "all states are kept"
 
 
 def test_states_kept_by_plain_decoding_are_not_taken_for_those_without_context() -> None:
     model, pairs = tiny_model("llama", seed=1), case()
     kept: KeptStates = {}
-    score(model, pairs, DecodingConfig(decoder="plain"), kept=kept)
+    scored(model, pairs, DecodingConfig(decoder="plain"), kept=kept)
     rule = DecodingConfig(decoder="cad")
-    assert score(model, pairs, rule, kept=kept) == score(model, pairs, rule)
+    assert scored(model, pairs, rule, kept=kept) == scored(model, pairs, rule)
 
 
 def test_what_options_have_in_common_goes_through_the_model_once() -> None:
@@ -111,7 +111,7 @@ def test_what_options_have_in_common_goes_through_the_model_once() -> None:
     original, imagined = random_prompts(2, 40, 40, seed=1)
     form = random_prompts(1, 10, 10, seed=2)[0]
     shapes = watch_inputs(model)
-    score(model, [PromptPair(original, imagined, [[*form, 5], [*form, 6], [*form, 6, 7, 8]])])
+    scored(model, [PromptPair(original, imagined, [[*form, 5], [*form, 6], [*form, 6, 7, 8]])])
     assert sum(tokens for _, tokens in shapes) == 2 * (40 + 10 + 2), "prompt, form and two more tokens, in either view"
 
 
@@ -120,8 +120,8 @@ def test_what_greedy_decoding_writes_is_greedy_and_no_option_of_its_length_is_li
     model = tiny_model("llama", seed=1)
     pairs = [replace(pair, options=[[token] for token in range(VOCAB_SIZE)], given=0) for pair in case()]
     decoding = DecodingConfig(alpha=alpha, max_new_tokens=1)
-    written = generate(model, pairs, decoding, stop_ids=[])
-    for scores, [token] in zip(score(model, pairs, decoding), written, strict=True):
+    written = generated(model, pairs, decoding, stop_ids=[])
+    for scores, [token] in zip(scored(model, pairs, decoding), written, strict=True):
         assert [one.greedy for one in scores].index(True) == token
         assert max(scores, key=lambda one: one.logprob) is scores[token]
         assert sum(torch.tensor([one.logprob for one in scores]).exp()) == pytest.approx(1, abs=1e-5)
@@ -134,14 +134,12 @@ def test_each_pair_has_its_alpha_and_batches_groups_and_parts_make_no_difference
     alphas = [0.0, 0.5, 0.9, 2.0, 0.0, 0.3, 1.0]
     pairs = [replace(pair, alpha=alphas[i], group=i % 2) for i, pair in enumerate(case())]
     pairs[0] = replace(pairs[0], options=[*pairs[0].options, pairs[0].options[0]])
-    seen: list[int] = []
     monkeypatch.setattr("d2e_sft.decoding.likelihood._AT_ONCE", 3)
-    together = score(model, pairs, DecodingConfig(batch_size=4), on_batch=seen.extend)
+    together = scored(model, pairs, DecodingConfig(batch_size=4))
     monkeypatch.undo()
-    assert sorted(seen) == list(range(7))
     assert together[0][0] == together[0][-1], "equal options have equal scores"
     for pair, scores in zip(pairs, together, strict=True):
-        [alone] = score(model, [replace(pair, alpha=None)], DecodingConfig(alpha=pair.alpha))
+        [alone] = scored(model, [replace(pair, alpha=None)], DecodingConfig(alpha=pair.alpha))
         assert [one.logprob for one in scores] == pytest.approx([one.logprob for one in alone], rel=1e-5)
 
 
@@ -157,12 +155,12 @@ def test_options_that_cannot_be_scored_are_refused(
     pair: PromptPair[Any], decoding: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        score(tiny_model(), [pair], DecodingConfig(**decoding))
+        scored(tiny_model(), [pair], DecodingConfig(**decoding))
 
 
 @pytest.mark.parametrize("kind", ["llama", "bloom"])
 def test_a_log_probability_that_is_no_number_is_an_error_that_names_prompt_and_dtype(kind: str) -> None:
     model, pairs = overflowing_model(kind), case()
-    score(model, pairs)
+    scored(model, pairs)
     with pytest.raises(UserError, match=r"prompt \d: the log-probability of option \d is nan in float16"):
-        score(model.half(), pairs)
+        scored(model.half(), pairs)

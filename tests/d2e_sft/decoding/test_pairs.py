@@ -8,24 +8,31 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, score, stream, token_pairs
+from d2e_sft.decoding import DecodingConfig, PromptPair, generate_debiased, token_pairs
 from d2e_sft.util.errors import UserError
-from tests.d2e_sft.decoding.pairs import DECODING, KINDS, PREFIX, decoded_alone, prefixed_case, watch_inputs
+from tests.d2e_sft.decoding.pairs import (
+    DECODING,
+    KINDS,
+    PREFIX,
+    decoded_alone,
+    generated,
+    prefixed_case,
+    scored,
+    watch_inputs,
+)
 from tests.tiny import tiny_model
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_do_not_depend_on_batch_size_order_and_groups(kind: str) -> None:
     model, pairs, stops = prefixed_case(kind)
-    seen: list[int] = []
     one, three, five = (replace(DECODING, batch_size=size) for size in (1, 3, 5))
-    by_one = generate(model, pairs, one, stop_ids=stops)
-    by_three = generate(model, pairs, three, stop_ids=stops, on_batch=seen.extend)
-    backwards = generate(model, pairs[::-1], five, stop_ids=stops)[::-1]
-    grouped = generate(model, [replace(pair, group=i % 2) for i, pair in enumerate(pairs)], three, stop_ids=stops)
+    by_one = generated(model, pairs, one, stop_ids=stops)
+    by_three = generated(model, pairs, three, stop_ids=stops)
+    backwards = generated(model, pairs[::-1], five, stop_ids=stops)[::-1]
+    grouped = generated(model, [replace(pair, group=i % 2) for i, pair in enumerate(pairs)], three, stop_ids=stops)
     assert by_one == by_three == backwards == grouped == decoded_alone(model, pairs, stops)
     assert len({len(answer) for answer in by_one}) > 2, "the case needs pairs that finish at different steps"
-    assert sorted(seen) == list(range(8))
 
 
 def test_each_pair_has_its_alpha_and_those_without_context_no_imagined_row() -> None:
@@ -34,18 +41,18 @@ def test_each_pair_has_its_alpha_and_those_without_context_no_imagined_row() -> 
     alphas = [0.0, 0.5, 1.5, 2.0, 0.0, 0.3, 1.0, 0.5]
     pairs = [replace(pair, alpha=alpha) for pair, alpha in zip(pairs, alphas, strict=True)]
     shapes = watch_inputs(model)
-    generate(model, pairs, replace(DECODING, max_new_tokens=2), stop_ids=[])
+    generated(model, pairs, replace(DECODING, max_new_tokens=2), stop_ids=[])
     assert shapes[2] == (8 + 5, 1), "after prefix and prompts; three pairs have α = 0 or equal prompts"
-    mixed = generate(model, pairs, DECODING, stop_ids=stops)
+    mixed = generated(model, pairs, DECODING, stop_ids=stops)
     assert mixed == decoded_alone(model, pairs, stops)
     plain = PromptPair(pairs[2].original)
-    assert [mixed[2]] == generate(model, [plain], replace(DECODING, alpha=0), stop_ids=stops)
+    assert [mixed[2]] == generated(model, [plain], replace(DECODING, alpha=0), stop_ids=stops)
 
 
 def test_the_common_prefix_goes_through_the_model_once_for_all_batches() -> None:
     model, pairs, _ = prefixed_case("llama")
     shapes = watch_inputs(model)
-    generate(model, pairs, DecodingConfig(batch_size=2, alpha=0.5, max_new_tokens=1))
+    generated(model, pairs, DecodingConfig(batch_size=2, alpha=0.5, max_new_tokens=1))
     own = sum(len(prompt) - len(PREFIX) for pair in pairs for prompt in (pair.original, pair.imagined))
     assert shapes[0] == (1, len(PREFIX))
     assert sum(tokens for _, tokens in shapes) == len(PREFIX) + own
@@ -71,15 +78,15 @@ def test_the_common_prefix_goes_through_the_model_once_for_all_batches() -> None
 def test_pairs_that_cannot_be_decoded_are_refused_by_name(
     pairs: list[PromptPair[Any]], decoding: dict[str, Any], error: type[Exception], said: str
 ) -> None:
-    for function in (generate, score, lambda *given: list(stream(*given))):
+    for function in (generated, scored):
         with pytest.raises(error, match=said):
-            function(tiny_model(), pairs, DecodingConfig(**decoding))  # type: ignore[operator]
+            function(tiny_model(), pairs, DecodingConfig(**decoding))
 
 
 def test_without_imagined_prompts_two_lists_are_decoded_plainly() -> None:
     prompts, plainly = [[7, 8], [9]], DecodingConfig(alpha=0.0)
     found = generate_debiased(tiny_model(), prompts, stop_ids=[])
-    assert found == generate(tiny_model(), [PromptPair(one) for one in prompts], plainly, stop_ids=[])
+    assert found == generated(tiny_model(), [PromptPair(one) for one in prompts], plainly, stop_ids=[])
     with pytest.raises(UserError, match=r"prompt 0: d2e with alpha=0.7 needs[\s\S]*DecodingConfig\(alpha=0\)"):
         generate_debiased(tiny_model(), prompts, decoding=DecodingConfig(alpha=0.7))
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from d2e_sft.decoding import DecodingConfig, budget, generate, token_pairs
-from tests.d2e_sft.decoding.pairs import DECODING, PREFIX, prefixed_case, random_prompts, watch_inputs
+from d2e_sft.decoding import DecodingConfig, budget, token_pairs
+from tests.d2e_sft.decoding.pairs import DECODING, PREFIX, generated, prefixed_case, random_prompts, watch_inputs
 from tests.tiny import VOCAB_SIZE, tiny_model
 
 OTHER_PREFIX = list(range(60, 85))
@@ -24,13 +24,10 @@ def test_rows_of_several_groups_run_together_and_none_after_its_end(kind: str) -
     pairs = [replace(pair, group=place // 20) for place, pair in enumerate(token_pairs(originals, imagined))]
     pairs[7] = replace(pairs[7], imagined=list(pairs[7].original))  # decoded plainly, with one row
     stops = range(VOCAB_SIZE // 5)
-    alone = generate(model, pairs, replace(DECODING, batch_size=1), stop_ids=stops)
-    shapes, ended = watch_inputs(model), []
-    together = generate(
-        model, pairs, replace(DECODING, batch_size=32), stop_ids=stops, on_batch=lambda found: ended.append(len(found))
-    )
+    alone = generated(model, pairs, replace(DECODING, batch_size=1), stop_ids=stops)
+    shapes = watch_inputs(model)
+    together = generated(model, pairs, replace(DECODING, batch_size=32), stop_ids=stops)
     assert together == alone
-    assert sorted(ended) == [4, 4, 16, 16], "at most 16 enter together"
     steps = [rows for rows, length in shapes if length == 1]
     # The first token comes from the prompt; a stop token takes a step, too.
     taken = [len(answer) + (len(answer) < DECODING.max_new_tokens) - 1 for answer in together]
@@ -43,7 +40,7 @@ def test_rows_of_several_groups_run_together_and_none_after_its_end(kind: str) -
 def test_memory_limits_how_many_run_and_enter(monkeypatch: pytest.MonkeyPatch) -> None:
     model, pairs, stops = prefixed_case("llama", 24)
     decoding = DecodingConfig(max_new_tokens=12)
-    free = generate(model, pairs, decoding, stop_ids=stops)
+    free = generated(model, pairs, decoding, stop_ids=stops)
     cache = model(model.dummy_inputs["input_ids"], use_cache=True).past_key_values
     stored = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     token_bytes = stored / model.dummy_inputs["input_ids"].numel()
@@ -56,8 +53,8 @@ def test_memory_limits_how_many_run_and_enter(monkeypatch: pytest.MonkeyPatch) -
     cost = [len(pair.original) + len(pair.imagined or ()) + 24 for pair in pairs]
     assert all(2 * sum(cost[i] for i in indices) <= tokens for indices in batches)
     shapes = watch_inputs(model)
-    assert generate(model, pairs, decoding, stop_ids=stops) == free
+    assert generated(model, pairs, decoding, stop_ids=stops) == free
     assert max(rows for rows, length in shapes if length == 1) <= 2 * tokens // min(cost)
     monkeypatch.setattr(budget, "total_memory", lambda device: 0)
-    assert generate(model, pairs, decoding, stop_ids=stops) == free, "one pair at a time"
+    assert generated(model, pairs, decoding, stop_ids=stops) == free, "one pair at a time"
     assert budget.budget_of(model, replace(decoding, batch_size=5)).pairs == 5, "what is given counts"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, generate, generate_debiased, prefill, stream
-from tests.d2e_sft.decoding.pairs import DECODING, PREFIX, prefixed_case, random_prompts, watch_inputs
+from d2e_sft.decoding import DecodingConfig, generate, generate_debiased, prefill
+from tests.d2e_sft.decoding.pairs import DECODING, PREFIX, generated, prefixed_case, random_prompts, watch_inputs
 from tests.tiny import tiny_model
 
 
@@ -24,9 +24,9 @@ def test_the_prompts_of_an_encoder_are_encoded_once() -> None:
 @pytest.mark.parametrize("kind", ["llama", "mistral-window", "gemma3"])
 def test_a_prefill_in_chunks_gives_the_same_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, pairs, stops = prefixed_case(kind)
-    whole = generate(model, pairs, DECODING, stop_ids=stops)
+    whole = generated(model, pairs, DECODING, stop_ids=stops)
     monkeypatch.setattr(prefill, "PREFILL_TOKENS", 20)
-    assert generate(model, pairs, DECODING, stop_ids=stops) == whole
+    assert generated(model, pairs, DECODING, stop_ids=stops) == whole
 
 
 def test_bfloat16_weights_decode_without_leaving_bfloat16() -> None:
@@ -34,7 +34,7 @@ def test_bfloat16_weights_decode_without_leaving_bfloat16() -> None:
     model = model.to(torch.bfloat16)
     kinds: set[torch.dtype] = set()
     model.model.layers[0].register_forward_hook(lambda _, __, output: kinds.add(output.dtype))
-    answers = generate(model, pairs, DecodingConfig(max_new_tokens=4), stop_ids=[])
+    answers = generated(model, pairs, DecodingConfig(max_new_tokens=4), stop_ids=[])
     assert kinds == {torch.bfloat16}
     assert [len(answer) for answer in answers] == [4] * 8
 
@@ -42,11 +42,11 @@ def test_bfloat16_weights_decode_without_leaving_bfloat16() -> None:
 def test_the_models_attention_is_restored_even_if_nobody_takes_the_next_token() -> None:
     model, pairs, _ = prefixed_case("llama")
     model.set_attn_implementation("eager")
-    tokens = stream(model, pairs, DECODING)
-    next(tokens)
+    outputs = generate(model, None, pairs, DECODING)
+    next(outputs)
     assert model.config._attn_implementation != "eager"
     assert not torch.is_inference_mode_enabled()
-    tokens.close()  # type: ignore[attr-defined]
+    outputs.close()  # type: ignore[attr-defined]
     assert model.config._attn_implementation == "eager"
 
 
@@ -54,6 +54,6 @@ def test_an_imagined_prompt_of_several_samples_is_computed_once_but_for_its_last
     model, pairs, _ = prefixed_case("llama")
     same = [replace(pair, imagined=[*PREFIX, *range(50, 90)]) for pair in pairs]
     shapes = watch_inputs(model)
-    generate(model, same, DecodingConfig(max_new_tokens=1))
+    generated(model, same, DecodingConfig(max_new_tokens=1))
     own = sum(len(pair.original) - len(PREFIX) for pair in pairs)
     assert sum(tokens for _, tokens in shapes) == len(PREFIX) + own + 39 + 8

@@ -11,8 +11,9 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, PromptPair, answer_samples, generate_debiased, score
+from d2e_sft.decoding import DecodingConfig, PromptPair, answer_samples, generate_debiased
 from d2e_sft.util.errors import UserError
+from tests.d2e_sft.decoding.pairs import scored
 from tests.tiny import make_sample, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
 SAMPLES = [
@@ -52,9 +53,9 @@ def test_a_model_in_training_mode_answers_without_dropout_and_stays_in_it() -> N
     expected = answer_samples(model.eval(), tiny_tokenizer(), SAMPLES, decoding)
     assert answer_samples(model.train(), tiny_tokenizer(), SAMPLES, decoding) == expected
     pairs = [PromptPair([5, 6, 7], [7], options=[[8, 9]])]
-    scored = score(model, pairs)
+    scores = scored(model, pairs)
     assert model.training
-    assert scored == score(model.eval(), pairs)
+    assert scores == scored(model.eval(), pairs)
     with pytest.raises(UserError, match=r"decoding: got 0\.5; expected a DecodingConfig"):
         answer_samples(model, tiny_tokenizer(), SAMPLES, 0.5)  # type: ignore[arg-type]
 

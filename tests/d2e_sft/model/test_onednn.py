@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from d2e_sft.decoding import DecodingConfig, generate, generate_debiased, score
+from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.onednn import ReorderedLinear, ready_to_decode
-from tests.d2e_sft.decoding.pairs import DECODING, prefixed_case, random_prompts
+from tests.d2e_sft.decoding.pairs import DECODING, generated, prefixed_case, random_prompts, scored
 from tests.tiny import tiny_model
 
 
@@ -32,8 +32,8 @@ def test_a_reordered_model_gives_the_same_logits_and_answers(kind: str) -> None:
 def test_options_are_scored_alike() -> None:
     model, pairs, _ = prefixed_case("llama")
     asked = [type(pair)(pair.original, pair.imagined, options=[[7, 8, 9], [11]]) for pair in pairs]
-    before = score(model, asked)
-    after = score(ready_to_decode(model, "cpu"), asked)
+    before = scored(model, asked)
+    after = scored(ready_to_decode(model, "cpu"), asked)
     for own, other in zip(before, after, strict=True):
         assert [one.logprob for one in own] == pytest.approx([one.logprob for one in other], abs=1e-4)
 
@@ -42,4 +42,4 @@ def test_other_dtypes_keep_their_layers() -> None:
     model, pairs, _ = prefixed_case("llama")
     model = ready_to_decode(model.to(torch.bfloat16), "cpu")
     assert not any(isinstance(module, ReorderedLinear) for module in model.modules())
-    assert all(generate(model, pairs, DecodingConfig(max_new_tokens=2), stop_ids=[]))
+    assert all(generated(model, pairs, DecodingConfig(max_new_tokens=2), stop_ids=[]))

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, generate_debiased
+from d2e_sft.decoding import DecodingConfig, Output, generate_debiased
 from d2e_sft.model.loading import LoadedModel
 from tests.d2e_sft.server.served import KEY, LIMIT, NAME, Served, sent, serving, tiny
 
@@ -123,14 +123,16 @@ def test_a_stream_is_the_answer_in_pieces(server: Served, fields: dict[str, Any]
 def test_decoding_ends_when_the_client_leaves(server: Served, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    def decode(*_: Any, left: set[int], **__: Any) -> Iterator[tuple[int, int]]:
+    def decode(model: Any, tokenizer: Any, *_: Any, **__: Any) -> Iterator[Output]:
         begun.set()
-        while not left:
+        output = Output(0, tokenizer)
+        while not output.cancelled:
             time.sleep(0.02)
-            yield 0, 70
+            output.tokens.append(70)
+            yield output
         ended.set()
 
-    monkeypatch.setattr("d2e_sft.server.queue.stream_with_ends", decode)
+    monkeypatch.setattr("d2e_sft.server.queue.generate", decode)
     with sent(server, "chat/completions", {"messages": MESSAGES, "max_tokens": 900, "stream": stream}):
         assert begun.wait(30)
     assert ended.wait(30)

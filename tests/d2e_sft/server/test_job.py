@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding import PromptPair
+from d2e_sft.decoding import Output, PromptPair
 from d2e_sft.server.job import Job, Piece, Prompt
 
 
@@ -40,8 +40,13 @@ def test_nothing_of_a_stop_text_is_sent_wherever_the_tokens_part(text: str, sent
             continue
         pieces: list[Piece] = []
         asked = Prompt(PromptPair([5], None), DecodingConfig(max_new_tokens=99), (1,), (STOP, "never said"))
-        job = Job(asked, 0, Texts(texts), pieces.append)
-        for token in (*range(len(texts)), None):
-            job.take(token)
+        job, output = Job(asked, 0, pieces.append), Output(0, Texts(texts))
+        for token in range(len(texts)):
+            output.tokens.append(token)
+            if not job.ended:
+                job.take(output)
+        output.ended = True
+        if not job.ended:
+            job.take(output)
         assert "".join(piece.text for piece in pieces) == sent, texts
         assert [piece.finish for piece in pieces if piece.finish] == [finish]

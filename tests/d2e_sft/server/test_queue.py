@@ -140,7 +140,7 @@ def test_a_call_ends_between_its_values_when_nobody_waits(loaded: LoadedModel) -
     assert seen == [1, 7, 8]
 
 
-@pytest.mark.parametrize("place", ["stream_with_ends", "budget_of"])
+@pytest.mark.parametrize("place", ["generate", "budget_of"])
 def test_an_error_of_a_batch_reaches_its_requests_and_the_next_batch_is_decoded(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate
+from d2e_sft.decoding import DecodingConfig, PromptPair
+from tests.d2e_sft.decoding.pairs import generated
 
 NEW_TOKENS = 12
 STOPS = [2]  # SmolLM2's end of turn
@@ -45,7 +46,7 @@ def mixed_pairs(tokenizer: Any, count: int, seed: int = 0) -> Pairs:
 
 def decode_reference(model: Any, pairs: Pairs, new_tokens: int = NEW_TOKENS) -> Pairs:
     """Fill in `answers`, by decoding in process (which is itself tested against guidance)."""
-    pairs.answers = generate(model, pairs.prompts, DecodingConfig(max_new_tokens=new_tokens), stop_ids=STOPS)
+    pairs.answers = generated(model, pairs.prompts, DecodingConfig(max_new_tokens=new_tokens), stop_ids=STOPS)
     return pairs
 
 

@@ -13,8 +13,8 @@ import torch
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
-from d2e_sft.decoding import score as score_in_process
 from d2e_sft.vllm.likelihood import score
+from tests.d2e_sft.decoding.pairs import scored
 from tests.tiny import tiny_model
 
 PROMPTS = [[10, 11, 12], [20, 21], [30, 31, 32, 33]]
@@ -66,10 +66,10 @@ def llm(monkeypatch: pytest.MonkeyPatch) -> PromptLogprobs:
 
 def test_an_option_scores_as_in_process(llm: PromptLogprobs) -> None:
     every = replace(PAIRS[2], options=[[token] for token in range(261)])
-    best = score_in_process(llm.model, [every], PLAINLY)[0]
+    best = scored(llm.model, [every], PLAINLY)[0]
     greedy = max(range(261), key=lambda token: best[token].logprob)
     pairs = [*PAIRS[:2], replace(PAIRS[2], options=[*PAIRS[2].options, [greedy]])]
-    ours, expected = score(llm, pairs), score_in_process(llm.model, pairs, PLAINLY)
+    ours, expected = list(dict(score(llm, pairs)).values()), scored(llm.model, pairs, PLAINLY)
     for one, other in zip(chain(*ours), chain(*expected), strict=True):
         assert one.logprob == pytest.approx(other.logprob, rel=1e-5)
         assert (one.tokens, one.greedy) == (other.tokens, other.greedy)
@@ -78,7 +78,5 @@ def test_an_option_scores_as_in_process(llm: PromptLogprobs) -> None:
 
 def test_scores_are_reported_as_they_come(llm: PromptLogprobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d2e_sft.vllm.likelihood._AT_ONCE", 2)
-    reported: dict[int, Any] = {}
-    scores = score(llm, PAIRS, on_batch=reported.update)
-    assert [reported[i] for i in range(3)] == scores
-    assert llm.sent == [5, 2], "the options of two prompts, then of the third"
+    for index, _ in score(llm, PAIRS):
+        assert llm.sent == ([5, 2] if index == 2 else [5]), "the options of two prompts, then of the third"

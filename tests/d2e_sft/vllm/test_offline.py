@@ -10,13 +10,11 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-from d2e_sft.decoding import DecodingConfig, PromptPair
-from d2e_sft.decoding import generate as generate_in_process
-from d2e_sft.decoding import score as score_in_process
+from d2e_sft.decoding import DecodingConfig, PromptPair, finished
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.likelihood import score
 from d2e_sft.vllm.offline import answer_samples, generate
-from tests.d2e_sft.decoding.pairs import guided
+from tests.d2e_sft.decoding.pairs import generated, guided, scored
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal
 from tests.tiny import make_sample
 
@@ -28,25 +26,15 @@ pytestmark = pytest.mark.timeout(1800)
 def test_100_mixed_pairs_and_plain_requests_in_one_batch_give_the_tokens_of_the_reference(
     llm: Any, in_process: Any, pairs: Pairs
 ) -> None:
-    finished: dict[int, list[int]] = {}
-    resubmitted: list[int] = []
-    answers = generate(
-        llm,
-        pairs.prompts,
-        DECODING,
-        stop_ids=STOPS,
-        on_answer=finished.__setitem__,
-        on_resubmission=resubmitted.append,
-    )
-    print(f"resubmissions: {len(resubmitted)}")
-    assert_equal(in_process.model, pairs, answers, range(100))
-    assert [finished[i] for i in range(100)] == answers
+    outputs = finished(generate(llm, pairs.prompts, DECODING, stop_ids=STOPS))
+    print(f"resubmissions: {sum(output.resubmissions for output in outputs)}")
+    assert_equal(in_process.model, pairs, [output.tokens for output in outputs], range(100))
 
 
 def test_transformers_own_guidance_gives_the_same_tokens(llm: Any, in_process: Any, pairs: Pairs) -> None:
     chosen = [pair for pair in pairs.prompts if pair.alpha and len(pair.original) < 200][:16]
     expected = [guided(in_process.model, pair, STOPS, NEW_TOKENS) for pair in chosen]
-    assert generate(llm, chosen, DECODING, stop_ids=STOPS) == expected
+    assert [one.tokens for one in finished(generate(llm, chosen, DECODING, stop_ids=STOPS))] == expected
 
 
 @pytest.mark.parametrize("decoder", ["cad:weight=2", "adacad:floor=0.3"])
@@ -55,8 +43,8 @@ def test_another_decoder_gives_the_tokens_of_decoding_in_process(
 ) -> None:
     chosen = [replace(pair, alpha=None) for pair in pairs.prompts if len(pair.original) < 200][:8]
     decoding = replace(DECODING, decoder=decoder)
-    expected = generate_in_process(in_process.model, chosen, decoding, stop_ids=STOPS)
-    assert generate(llm, chosen, decoding, stop_ids=STOPS) == expected
+    expected = generated(in_process.model, chosen, decoding, stop_ids=STOPS)
+    assert [one.tokens for one in finished(generate(llm, chosen, decoding, stop_ids=STOPS))] == expected
 
 
 def test_samples_are_answered_with_text_and_one_without_context_plainly(llm: Any) -> None:
@@ -86,11 +74,11 @@ def test_options_that_would_touch_one_row_alone_are_refused_when_the_request_com
 
 
 def test_options_score_as_in_process(llm: Any, in_process: Any, pairs: Pairs) -> None:
-    scored = [
+    asked = [
         PromptPair(pair.original, options=[other.original[-5:], other.original[-9:-2], other.original[-1:]])
         for pair, other in zip(pairs.prompts[:6], pairs.prompts[6:12], strict=True)
     ]
-    ours, expected = score(llm, scored), score_in_process(in_process.model, scored, DecodingConfig(alpha=0))
+    ours, expected = dict(score(llm, asked)).values(), scored(in_process.model, asked, DecodingConfig(alpha=0))
     for one, other in zip(chain(*ours), chain(*expected), strict=True):
         assert one.logprob == pytest.approx(other.logprob, rel=1e-3)
         assert one.tokens == other.tokens

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
-from d2e_sft.decoding import DecodingConfig
+from d2e_sft.decoding import DecodingConfig, finished
 from d2e_sft.vllm.batch import RequestBatch
 from d2e_sft.vllm.draw import Draw
 from d2e_sft.vllm.offline import generate, requests_of
@@ -32,10 +32,10 @@ def _preemptions(llm: Any) -> int:
 
 def test_pairs_that_chunked_prefill_splits_are_submitted_again_and_answer_the_same(llm: Any, in_process: Any) -> None:
     pairs = decode_reference(in_process.model, mixed_pairs(in_process.tokenizer, 40, seed=3))
-    resubmitted: list[int] = []
     decoding = DecodingConfig(max_new_tokens=NEW_TOKENS)
-    answers = generate(llm, pairs.prompts, decoding, stop_ids=STOPS, on_resubmission=resubmitted.append)
-    print(f"resubmissions: {len(resubmitted)}; preemptions: {_preemptions(llm)}")
+    outputs = finished(generate(llm, pairs.prompts, decoding, stop_ids=STOPS))
+    answers, resubmitted = [one.tokens for one in outputs], sum(one.resubmissions for one in outputs)
+    print(f"resubmissions: {resubmitted}; preemptions: {_preemptions(llm)}")
     assert max(len(pair.original) for pair in pairs.prompts) > 4 * 96
     assert_equal(in_process.model, pairs, answers, range(40))
     assert resubmitted
@@ -47,12 +47,12 @@ def test_pairs_that_preemption_splits_are_submitted_again_and_answer_the_same(
     # Several short prompts fit at first, and their answers outgrow the cache.
     chosen = [pair for pair in prompts.prompts if pair.alpha == 0.5 and len(pair.original) < 80][:12]
     pairs = decode_reference(in_process.model, Pairs(chosen), new_tokens=40)
-    resubmitted: list[int] = []
     before = _preemptions(llm)
     decoding = DecodingConfig(max_new_tokens=40)
-    answers = generate(llm, chosen, decoding, stop_ids=STOPS, on_resubmission=resubmitted.append)
+    outputs = finished(generate(llm, chosen, decoding, stop_ids=STOPS))
+    answers, resubmitted = [one.tokens for one in outputs], sum(one.resubmissions for one in outputs)
     preemptions = _preemptions(llm) - before
-    print(f"resubmissions: {len(resubmitted)}; preemptions: {preemptions}")
+    print(f"resubmissions: {resubmitted}; preemptions: {preemptions}")
     assert_equal(in_process.model, pairs, answers, range(len(chosen)))
     assert resubmitted
     assert preemptions > 0
@@ -60,15 +60,13 @@ def test_pairs_that_preemption_splits_are_submitted_again_and_answer_the_same(
 
 def test_draws_do_not_depend_on_how_a_pair_was_scheduled(llm: Any, prompts: Pairs) -> None:
     chosen = [pair for pair in prompts.prompts if pair.alpha and len(pair.original) < 300][:16]
-    resubmitted: list[int] = []
     requests = requests_of(llm, chosen, DecodingConfig(max_new_tokens=NEW_TOKENS), STOPS)
 
     def decode(places: list[int], seed: int) -> list[list[int]]:
         drawn = [replace(requests[i], draw=Draw(1.0, seed=seed + i, top_p=0.9)) for i in places]
-        return RequestBatch(llm, drawn, on_resubmission=resubmitted.append).run()
+        return [output.tokens for output in finished(RequestBatch(llm, drawn).run())]
 
     together = decode(list(range(len(chosen))), 0)
-    print(f"resubmissions: {len(resubmitted)}")
     alone = [decode([i], 0)[0] for i in range(len(chosen))]
     same = sum(a == b for a, b in zip(together, alone, strict=True))
     assert same >= len(chosen) - 1, "a draw at the edge of float32 may flip one"

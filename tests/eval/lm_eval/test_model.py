@@ -14,11 +14,12 @@ from lm_eval.utils import simple_parse_args_string
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, sample_pairs, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, PromptPair, sample_pairs, stop_token_ids
 from d2e_sft.util.errors import UserError
 from eval.commands.lm_eval import TASKS
 from eval.lm_eval.model import D2ELM
 from eval.score.scoring import score_output
+from tests.d2e_sft.decoding.pairs import generated
 from tests.eval.lm_eval.rows import ROWS, save_rows
 from tests.tiny import save_tiny_model
 
@@ -60,7 +61,7 @@ def test_answers_and_scores_are_those_of_this_projects_own_decoding(folder: str,
         logged = results["samples"][task]
         samples = [EventSample.model_validate({n: s["doc"][n] for n in EventSample.model_fields if n in s["doc"]})
                    for s in logged]  # fmt: skip
-        expected = generate(
+        expected = generated(
             model.model,
             sample_pairs(encoder, samples),
             DecodingConfig(decoder=decoder, max_new_tokens=12),
@@ -103,7 +104,7 @@ def test_a_document_that_does_not_know_its_context_is_decoded_plainly(model: D2E
     answer = _ask(model, max_gen_toks=5)
     prompt = model.tokenizer("Why did it rain?")["input_ids"]
     stops = stop_token_ids(model.model, 1)
-    [plain] = generate(model.model, [PromptPair(prompt)], DecodingConfig(alpha=0, max_new_tokens=5), stop_ids=stops)
+    [plain] = generated(model.model, [PromptPair(prompt)], DecodingConfig(alpha=0, max_new_tokens=5), stop_ids=stops)
     assert answer == model.tokenizer.decode(plain, skip_special_tokens=True)
 
 

@@ -43,11 +43,11 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
-@pytest.mark.parametrize(("append", "after", "kept"), [(1, True, 0), (5, False, 7), (7, True, 14)])
+@pytest.mark.parametrize(("append", "after", "kept"), [(1, True, 0), (9, False, 7), (15, True, 14)])
 def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     world: Path, tmp_path: Path, decoded: list[Any], append: int, after: bool, kept: int
 ) -> None:
-    # Appends: the session's line, then six batches (3, 3 and 1 rows of either group).
+    # Appends: the line of the session, then an answer each.
     kill = Kill("eval.run.journal_files:JournalWriter._append", append, after=after)
     assert evaluate(tmp_path, arguments(world, tmp_path / "run"), kill).status == SIGKILLED
     partial = folder_of(tmp_path / "run") / "predictions.partial.jsonl"
@@ -83,7 +83,7 @@ def test_a_kill_while_the_results_are_written_costs_no_answer(
 def killed(world: Path, folder: Path) -> Path:
     """A run with 6 answers."""
     run = folder / "run"
-    kill = Kill("eval.run.journal_files:JournalWriter._append", 3, after=True)
+    kill = Kill("eval.run.journal_files:JournalWriter._append", 7, after=True)
     assert evaluate(folder, arguments(world, run), kill).status == SIGKILLED
     return run
 
@@ -111,7 +111,7 @@ def test_a_partial_evaluation_of_other_options_is_refused_and_can_be_replaced(wo
 def test_overwriting_that_was_killed_goes_on_too(world: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert d2e("eval", *arguments(world, run), "--alpha", "0.7") == 0
-    kill = Kill("eval.run.journal_files:JournalWriter._append", 3, after=True)
+    kill = Kill("eval.run.journal_files:JournalWriter._append", 7, after=True)
     assert evaluate(tmp_path, [*arguments(world, run), "--overwrite"], kill).status == SIGKILLED
     assert d2e("eval", *arguments(world, run), "--overwrite") == 0
     same_as_whole(world, run, resumed=6)

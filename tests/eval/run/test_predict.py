@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,8 @@ def test_a_broken_off_call_goes_on_and_one_with_other_options_is_refused(
         engine = real(*arguments)
         generate = engine.generate
 
-        def stops(pairs: Any, decoding: Any, on_answers: Any) -> None:
-            generate(pairs[:3], decoding, on_answers)
+        def stops(pairs: Any, decoding: Any) -> Iterator[Any]:
+            yield from generate(pairs[:3], decoding)
             raise UserError("the machine was switched off")
 
         engine.generate = stops  # type: ignore[method-assign]

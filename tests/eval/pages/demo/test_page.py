@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from d2e_sft.decoding.generation import stream_with_ends
+from d2e_sft.decoding import Output, generate
 from d2e_sft.server.queue import BatchQueue
 from d2e_sft.server.start import ServeOptions
 from eval.pages.demo.answering import Answerer, DemoModel, load_demo_model
@@ -130,13 +130,15 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Decoding that ends only when it is given up; set once it is."""
     ended = threading.Event()
 
-    def decode(*_: object, left: set[int], **__: object) -> Iterator[tuple[int, int]]:
-        while len(left) < 3:
+    def decode(model: object, tokenizer: object, *_: object, **__: object) -> Iterator[Output]:
+        output = Output(1, tokenizer)
+        while not output.cancelled:
             ended.wait(0.05)
-            yield 1, 70
+            output.tokens.append(70)
+            yield output
         ended.set()
 
-    monkeypatch.setattr("d2e_sft.server.queue.stream_with_ends", decode)
+    monkeypatch.setattr("d2e_sft.server.queue.generate", decode)
     yield ended
     ended.set()
 
@@ -149,7 +151,7 @@ def test_stop_ends_the_decoding_and_the_next_question_is_answered(
     tab.wait_for("document.getElementById('debiased').textContent.length > 2")
     tab.evaluate("document.getElementById('stop').click()")
     assert endless.wait(20)
-    monkeypatch.setattr("d2e_sft.server.queue.stream_with_ends", stream_with_ends)
+    monkeypatch.setattr("d2e_sft.server.queue.generate", generate)
     set_to(tab, "limit", str(TOKENS))
     tab.wait_for("document.getElementById('stop').hidden")
     assert answered(tab) == expected(answerer, OWN_EXAMPLES[0])

@@ -131,7 +131,6 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
         decoding=DecodingConfig(max_new_tokens=7, stop_strings=["\n\n"]),
         as_text=True,
     )
-    found: dict[int, Any] = {}
 
     def reply(path: str, request: dict[str, Any]) -> dict[str, Any]:
         text = f" {request['prompt'][-5:]} and more"
@@ -139,8 +138,8 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
 
     with ScriptedServer(reply) as server:
         engine = EndpointEngine(EndpointOptions(model="base", base_url=f"{server.url}/v1", concurrency=1))
-        engine.generate(engine.prepare(task), task.decoding, found.update)
-    assert found == {0: " x 0 a and more", 1: " x 0 b and more"}
+        replies = list(engine.generate(engine.prepare(task), task.decoding))
+    assert {reply.place: reply.answer for reply in replies} == {0: " x 0 a and more", 1: " x 0 b and more"}
     assert len(server.requests) == 3
     for request in server.requests:
         assert (request["path"], request["model"], request["max_tokens"]) == ("/v1/completions", "base", 7)

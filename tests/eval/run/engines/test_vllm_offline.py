@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import eval.run.runner  # noqa: F401 - before a stand-in takes the place of d2e_sft.vllm
-from d2e_sft.decoding import DecodingConfig, PromptPair, generate, score, stop_token_ids
+from d2e_sft.decoding import DecodingConfig, OptionScore, Output, PromptPair, finished, generate, score, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import call, d2e, refusal_of
 from tests.factories import bench_row, bench_rows, evaluate, evaluation, make_world, predictions, save_bench, scores_of
@@ -40,19 +40,16 @@ class Offline:
         decoding: DecodingConfig,
         *,
         stop_ids: Sequence[int],
-        on_answer: Callable[[int, list[int]], object],
-        on_resubmission: Callable[[int], object],
-    ) -> None:
-        answers = generate(llm.model.eval(), pairs, decoding, stop_ids=stop_ids)
-        for _ in range(4):
-            on_resubmission(0)
-        for count, place in enumerate(reversed(range(len(pairs)))):  # answers come in any order
+    ) -> Iterator[Output]:
+        outputs = finished(generate(llm.model.eval(), llm.tokenizer, pairs, decoding, stop_ids=stop_ids))
+        outputs[0].resubmissions = 4
+        for count, output in enumerate(reversed(outputs)):  # answers come in any order
             if count == self.dies_after:
                 raise RuntimeError("the engine is gone")
-            on_answer(place, answers[place])
+            yield output
 
-    def score(self, llm: Any, pairs: Sequence[PromptPair[Any]], *, on_batch: Any) -> None:
-        score(llm.model.eval(), pairs, DecodingConfig(alpha=0), on_batch=on_batch)
+    def score(self, llm: Any, pairs: Sequence[PromptPair[Any]]) -> Iterator[tuple[int, list[OptionScore]]]:
+        return score(llm.model.eval(), pairs, DecodingConfig(alpha=0))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from math import log
@@ -14,6 +14,7 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
 from d2e_sft.util.errors import UserError
+from eval.run.engines.engine import EngineReply
 from eval.run.habits import kept_answers
 from eval.run.habits.closed_book import ClosedBook, Habit, TagRule
 from eval.run.options import EvalOptions
@@ -38,17 +39,16 @@ class Scripted:
     def prepare(self, task: Any) -> list[PromptPair[Any]]:
         return [PromptPair(chat.imagined, options=chat.options) for chat in task.conversations]
 
-    def generate(self, pairs: Any, decoding: Any, on_answers: Any) -> None:
+    def generate(self, pairs: Any, decoding: Any) -> Iterator[EngineReply]:
         for place, pair in enumerate(pairs):
             self.asked.append(pair.original)
             reply = self.replies[question_of(pair.original)]
-            on_answers({place: reply if isinstance(reply, str) else reply[decoding.seed]})
+            yield EngineReply(place, reply if isinstance(reply, str) else reply[decoding.seed])
 
-    def score(self, pairs: Any, decoding: Any, on_answers: Any) -> None:
+    def score(self, pairs: Any, decoding: Any) -> Iterator[EngineReply]:
         for place, pair in enumerate(pairs):
             self.asked.append(pair.original)
-            found = [OptionScore(2 * log(self.certainty[option]), 2) for option in pair.options]
-            on_answers({place: found})
+            yield EngineReply(place, [OptionScore(2 * log(self.certainty[option]), 2) for option in pair.options])
 
     def environment(self) -> dict[str, Any]:
         return {}
@@ -190,8 +190,8 @@ def test_an_interrupted_call_resumes(script: Script, monkeypatch: pytest.MonkeyP
     engine = script({row.question: "The answer is: Bo" for row in rows}, {"Bo": 0.7})
     whole = type(engine).generate
 
-    def stops(pairs: Any, decoding: Any, on_answers: Any) -> None:
-        whole(engine, pairs[:3], decoding, on_answers)
+    def stops(pairs: Any, decoding: Any) -> Iterator[EngineReply]:
+        yield from whole(engine, pairs[:3], decoding)
         raise UserError("the machine was switched off")
 
     with monkeypatch.context() as patch:
