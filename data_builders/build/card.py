@@ -21,7 +21,7 @@ from data_builders.dataset.manifest import restricted, rows_of
 from data_builders.raw.source import SPLITS, SourceOptions
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
-from data_builders.swap.options import SwapOptions
+from data_builders.swap.candidates import SwapOptions
 
 CARD_NAME = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")

@@ -15,7 +15,7 @@ from data_builders.build.reading import Reading
 from data_builders.build.suites import ContextBounds, Suite
 from data_builders.quality.judged import KEPT, Verdict, judge_quality, require_verdicts
 from data_builders.raw.source import Samples
-from data_builders.sources.filters import first_of_each
+from data_builders.sources.reading import first_of_each
 from data_builders.swap.swap import Swaps
 
 _ENOUGH = 20  # samples without a verdict, after which a judge that gave none is given up

@@ -16,7 +16,7 @@ from data_builders.build.suites import ContextBounds, Suite
 from data_builders.raw.source import Source, SourceOptions
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
-from data_builders.swap.options import SwapOptions
+from data_builders.swap.candidates import SwapOptions
 
 JudgeJob = Literal["quality", "refine"]
 JUDGE_JOBS: tuple[JudgeJob, ...] = get_args(JudgeJob)

@@ -22,7 +22,7 @@ from data_builders.raw.files import Missing, MissingRawFileError, describe_subst
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import FoundFile, Job, Samples, Source
 from data_builders.sources import SOURCES
-from data_builders.sources.filters import read_source
+from data_builders.sources.reading import read_source
 
 
 @dataclass(frozen=True)

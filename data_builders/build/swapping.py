@@ -10,7 +10,7 @@ from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Split
 from d2e_sft.util.errors import UserError
 from data_builders.build.compose import Composition, source_of
 from data_builders.build.options import BuildOptions
-from data_builders.swap.options import SwapOptions
+from data_builders.swap.candidates import SwapOptions
 from data_builders.swap.swap import Refusal, Swaps, swap_samples, with_twins
 
 _FREQUENT, _FREQUENT_SHARE, _SHOWN = 3, 0.05, 5  # rows and share of wanted rows of an answer that is reported

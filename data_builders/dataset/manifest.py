@@ -18,7 +18,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
 from data_builders.raw.characters import DECODED
 from data_builders.raw.source import RawFile, Samples, Source, SourceOptions
-from data_builders.sources.filters import has_answer
+from data_builders.sources.reading import has_answer
 
 PROJECT = "d2e-sft"
 EXPORT = "export"  # entry of a manifest next to pairs for other trainers

@@ -9,7 +9,7 @@ from pathlib import Path
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.raw.source import SPLITS
-from data_builders.sources.filters import has_answer
+from data_builders.sources.reading import has_answer
 
 
 @dataclass(frozen=True)

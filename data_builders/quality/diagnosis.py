@@ -21,7 +21,7 @@ from d2e_sft.util.answers import asked_for
 from data_builders.dataset.manifest import describe_refinement
 from data_builders.quality.context_free import ContextFree, question_alone
 from data_builders.quality.stats import Lengths
-from data_builders.sources.filters import has_answer
+from data_builders.sources.reading import has_answer
 from data_builders.swap.swap import Swaps, swap_samples
 
 _ADVICE = Path(__file__).with_name("advice.yaml")

@@ -17,7 +17,7 @@ from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import closing_value, load_templates
 from d2e_sft.util.answers import words
-from data_builders.text.stems import stem
+from data_builders.text.words import stem
 
 _templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"), "quality")
 

@@ -1,6 +1,6 @@
 """Leave out clauses and phrases of the sentences that the refiner keeps.
 
-What stays, with all that it needs to be read (`text/spans.py`):
+What stays, with all that it needs to be read (`text/clauses.py`):
 
 - words that the sample's texts share with the context: an accepted answer, `meta.spans`, `meta.evidence`, the events,
   and every run of words that the question repeats,
@@ -22,10 +22,8 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import words
 from data_builders.refine.needed import answers_with_a_label, query_of, spans_of, texts_of
 from data_builders.refine.scorers import Scorer
-from data_builders.text.spans import Span, keep_spans, split_spans, with_needed
-from data_builders.text.stems import stems
-from data_builders.text.verbs import begins_with_verb, predicate_place
-from data_builders.text.word_lists import words_of
+from data_builders.text.clauses import Span, keep_spans, split_spans, with_needed
+from data_builders.text.words import begins_with_verb, predicate_place, stems, words_of
 
 _RUN = 3  # words in a row that the question repeats, one of them with content
 _LINK_WORDS = 5

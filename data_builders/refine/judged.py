@@ -22,8 +22,8 @@ from d2e_sft.judge.judge import Judge
 from d2e_sft.judge.messages import Prompt
 from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.answers import words
+from data_builders.text.clauses import split_spans
 from data_builders.text.sentences import keep_sentences, split_sentences
-from data_builders.text.spans import split_spans
 
 _templates = partial(load_templates, Path(__file__).with_name("prompts.yaml"))
 

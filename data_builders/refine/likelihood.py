@@ -30,7 +30,7 @@ from data_builders.refine.needed import best_occurrence, needed, query_of, spans
 from data_builders.refine.removal import Limits, SpannedContext, remove_spans
 from data_builders.refine.rules import RefinerOptions, refine_samples
 from data_builders.refine.scorers import make_scorer
-from data_builders.text.spans import Span, keep_spans, split_spans, with_needed
+from data_builders.text.clauses import Span, keep_spans, split_spans, with_needed
 
 if TYPE_CHECKING:
     from data_builders.refine.answer_scores import AnswerScorer

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import WORD
-from data_builders.text.stems import STOP_WORDS, stem, stems
+from data_builders.text.words import STOP_WORDS, stem, stems
 
 # A sentence states an event if it has at least this share of the event's content words, apart from names.
 _LEAST_SHARE = 0.5

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from pydantic import BaseModel, Field
 
-from data_builders.text.spans import Span, with_needed
+from data_builders.text.clauses import Span, with_needed
 
 Kept = frozenset[int]  # numbers of the spans that stay
 Score = Callable[[Sequence[Kept]], list[float]]  # contexts → the answer's score with each; an empty one is no context

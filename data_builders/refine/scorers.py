@@ -18,7 +18,7 @@ import numpy as np
 
 from d2e_sft.model.storage.hub import find_model
 from d2e_sft.util.errors import UserError
-from data_builders.text.stems import stems
+from data_builders.text.words import stems
 
 ScorerName = Literal["overlap", "bm25", "embedding"]
 Pooling = Literal["mean", "last"]

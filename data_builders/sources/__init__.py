@@ -13,10 +13,7 @@ from data_builders.sources.conflict.memotrap import MEMOTRAP
 from data_builders.sources.conflict.nq_swap import NQ_SWAP
 from data_builders.sources.conflict.revised import REVISED
 from data_builders.sources.conflict.torque import TORQUE
-from data_builders.sources.crepe import CREPE
 from data_builders.sources.ood import ALPHANLI, SOCIALIQA, STORYCLOZE
-from data_builders.sources.openpi import OPENPI
-from data_builders.sources.openpi2 import OPENPI2
 from data_builders.sources.piper.cider import CIDER
 from data_builders.sources.piper.cosmosqa import COSMOSQA
 from data_builders.sources.piper.cqa import CQA
@@ -28,6 +25,7 @@ from data_builders.sources.piper.tempreason import TEMPREASON
 from data_builders.sources.piper.timeqa import TIMEQA
 from data_builders.sources.piper.tracie import TRACIE
 from data_builders.sources.piper.wiqa import WIQA
+from data_builders.sources.procedures import CREPE, OPENPI, OPENPI2
 from data_builders.sources.strategyqa import STRATEGYQA
 
 PIPER_SOURCES = (TEMPREASON, TIMEQA, TRACIE, MCTACO, CIDER, ESTER, CQA, COSMOSQA, ECARE, IFQA, WIQA)

@@ -7,19 +7,16 @@ on request only. PIPER names no relations: endings of a story count as temporal,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
-from d2e_sft.data.sample import Relation
+from d2e_sft.util.errors import UserError
 from data_builders.raw.facts import source
-from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, SplitSamples
-from data_builders.sources.filters import read_splits, reader
-from data_builders.sources.rows import Form, M, RawRow, Text, columns, labelled
+from data_builders.sources.reading import Job, SplitSamples, read_splits, reader
+from data_builders.sources.rows import Draft, Form, M, RawInput, RawRow, Row, Text, clean, columns
 
 _FACTS = Path(__file__).with_name
 
@@ -53,36 +50,60 @@ class _StoryCloze(RawRow):
     AnswerRightEnding: Literal["1", "2"]
 
 
-def _choice(relation: Relation, number: int, context: str, question: str, options: list[str], label: str) -> Draft:
-    right = [options[int(label) - 1]]
-    return Draft(number=number, relation=relation, context=context, question=question, options=options, answers=right)
-
-
 def _alphanli(row: _AlphaNLI) -> Draft:
-    context = f"First observation: {row.obs1}\nSecond observation: {row.obs2}"
-    # The question names neither observation, so the imagined view, which has no context, does not show them.
-    question = "What happened between the first observation and the second observation, and explains the second?"
-    draft = _choice("causal", row.number, context, question, [row.hyp1, row.hyp2], row.label)
-    return replace(draft, meta={"story_id": row.story_id})
+    options = [row.hyp1, row.hyp2]
+    return row.draft(
+        relation="causal",
+        context=f"First observation: {row.obs1}\nSecond observation: {row.obs2}",
+        # The question names neither observation, so the imagined view, which has no context, does not show them.
+        question="What happened between the first observation and the second observation, and explains the second?",
+        options=options,
+        answers=[options[int(row.label) - 1]],
+        meta={"story_id": row.story_id},
+    )
 
 
 def _socialiqa(row: _SocialIQA) -> Draft:
-    options = [row.answer1, row.answer2, row.answer3]
-    draft = _choice("causal", row.number, row.context, row.question, options, row.label)
-    return replace(draft, options=dict.fromkeys(options))  # five published rows offer an answer twice
+    answers = [row.answer1, row.answer2, row.answer3]
+    options = dict.fromkeys(answers)  # five published rows offer an answer twice
+    return row.draft(relation="causal", options=options, answers=[answers[int(row.label) - 1]])
 
 
 def _storycloze(row: _StoryCloze) -> Draft:
-    context = f"{row.InputSentence1} {row.InputSentence2} {row.InputSentence3} {row.InputSentence4}"
-    question = "Which sentence is the right ending of the story?"
     endings = [row.RandomFifthSentenceQuiz1, row.RandomFifthSentenceQuiz2]
-    draft = _choice("temporal", row.number, context, question, endings, row.AnswerRightEnding)
-    return replace(draft, meta={"story_id": row.InputStoryid})
+    return row.draft(
+        relation="temporal",
+        context=f"{row.InputSentence1} {row.InputSentence2} {row.InputSentence3} {row.InputSentence4}",
+        question="Which sentence is the right ending of the story?",
+        options=endings,
+        answers=[endings[int(row.AnswerRightEnding) - 1]],
+        meta={"story_id": row.InputStoryid},
+    )
 
 
-def _with_labels(row: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], SplitSamples]:
-    """Read rows whose labels are in a file of their own."""
-    return lambda job: read_splits(job, Form(row, draft, lambda raw: labelled(row, raw, job.input("labels", "test"))))
+def _with_labels(model: type[M], draft: Callable[[M], Draft]) -> Callable[[Job], SplitSamples]:
+    """Read rows whose labels are in a file of their own, on the same lines.
+
+    Labels that the model does not list are bad rows of that file. UserError if a line has a row but no label, or a
+    label but no row: then no label can be trusted.
+    """
+
+    def rows(raw: RawInput, labels: RawInput) -> Iterator[Row]:
+        choices = get_args(model.model_fields["label"].annotation)
+        found, lines = {row.number: row.fields for row in raw.json_lines()}, list(labels.lines())
+        if unpaired := set(raw.numbers) ^ set(labels.numbers):
+            raise UserError(
+                f"{labels.path}: {len(labels.numbers):,} labels for {len(raw.numbers):,} rows of {raw.path}; expected "
+                f"a label on the line of each row, but only one of the files has line {min(unpaired):,}",
+                remedy="take both files from the same release",
+            )
+        for line in lines:
+            if (label := clean(line.text)) not in choices:
+                labels.reject(line.number, line.text, f"label: got {label!r}; expected one of {', '.join(choices)}")
+            elif line.number in found:
+                yield Row(line.number, {**found[line.number], "label": label})
+
+    return lambda job: read_splits(job, Form(model, draft, lambda raw: rows(raw, job.input("labels", "test"))))
 
 
 ALPHANLI = source(_FACTS("alphanli"), _with_labels(_AlphaNLI, _alphanli))

@@ -1,13 +1,14 @@
-"""What sources share: models of raw rows, and forms of raw files."""
+"""What sources share: models of raw rows, and forms of raw files, which turn rows into drafts of samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import getitem
-from typing import Annotated, Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
@@ -15,7 +16,6 @@ from d2e_sft.util.errors import UserError, describe_validation_error
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft, Row, clean
 from data_builders.raw.source import SourceOptions
-from data_builders.text.texts import IfRule
 
 T = TypeVar("T")
 M = TypeVar("M", bound="RawRow")
@@ -51,6 +51,16 @@ class RawRow(RawObject):
     number: int
     key: str = ""
 
+    def draft(self, **parts: Any) -> Draft:
+        """Return a draft of the given parts, with the row's own number, context, question, options and answers."""
+        names = ("number", "context", "question", "options", "answers")
+        return Draft(**{name: getattr(self, name) for name in names if hasattr(self, name)} | parts)
+
+
+# substring: the letters "if" anywhere, even in "different" or "knife", but not a capital "If". Only this rule gives
+# PIPER's published counts of Cosmos QA and ESTER. word: the word, in any letter case.
+IfRule = Literal["substring", "word"]
+
 
 class IfOptions(SourceOptions):
     """Options of a dataset whose conditional questions are known by an "if".
@@ -60,6 +70,23 @@ class IfOptions(SourceOptions):
     """
 
     rule: IfRule = "substring"
+
+
+def has_if(question: str, rule: IfRule) -> bool:
+    """Return whether a question counts as conditional."""
+    return "if" in question if rule == "substring" else re.search(r"\bif\b", question, re.IGNORECASE) is not None
+
+
+@lru_cache(maxsize=1024)  # rows about one page follow each other
+def fingerprint(text: str) -> str:
+    """Return the letters and digits of a text in lower case: equal for copies with other spacing or punctuation."""
+    return re.sub(r"[\W_]+", "", text.lower())
+
+
+def contains_any(context: str, answers: Iterable[str]) -> bool:
+    """Return whether the context has one of the answers, ignoring letter case."""
+    folded = context.casefold()
+    return any(answer and answer.casefold() in folded for answer in answers)
 
 
 @dataclass(frozen=True)
@@ -90,38 +117,14 @@ class Form(Generic[M]):
         return [draft for drafts in raw.parse(self.rows(raw), parse) for draft in drafts]
 
 
+def columns(model: type[RawRow]) -> list[str]:
+    """Return the columns of a CSV or Parquet file that a row model needs."""
+    return [item.alias or name for name, item in model.model_fields.items() if name not in RawRow.model_fields]
+
+
 def derived_table(raw: RawInput, *keys: str) -> Any:
     """Return a value of a table that replaces the published files it was derived from; UserError without the keys."""
     for row in raw.json_lines():
         with suppress(KeyError, TypeError):
             return reduce(getitem, keys, row.fields)
     raise UserError(f"{raw.path}: expected a JSON object with {' → '.join(keys)}", remedy="get the table again")
-
-
-def columns(model: type[RawRow]) -> list[str]:
-    """Return the columns of a CSV or Parquet file that a row model needs."""
-    return [item.alias or name for name, item in model.model_fields.items() if name not in RawRow.model_fields]
-
-
-def labelled(model: type[RawRow], rows: RawInput, labels: RawInput) -> Iterator[Row]:
-    """Return each row of a JSON-lines file with its `label`, the same line of a second file.
-
-    Labels that the model does not list are bad rows of the second file.
-
-    Raises:
-        UserError: A line has a row but no label, or a label but no row, so no label can be trusted.
-    """
-    choices = get_args(model.model_fields["label"].annotation)
-    found = {row.number: row.fields for row in rows.json_lines()}
-    lines = list(labels.lines())
-    if unpaired := set(rows.numbers) ^ set(labels.numbers):
-        raise UserError(
-            f"{labels.path}: {len(labels.numbers):,} labels for {len(rows.numbers):,} rows of {rows.path}; "
-            f"expected a label on the line of each row, but only one of the files has line {min(unpaired):,}",
-            remedy="take both files from the same release",
-        )
-    for line in lines:
-        if (label := clean(line.text)) not in choices:
-            labels.reject(line.number, line.text, f"label: got {label!r}; expected one of {', '.join(choices)}")
-        elif line.number in found:
-            yield Row(line.number, {**found[line.number], "label": label})

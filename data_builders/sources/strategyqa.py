@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 
 from data_builders.raw.facts import source
-from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.filters import keep_first, reader
-from data_builders.sources.rows import Form, RawRow, Text
+from data_builders.sources.reading import keep_first, reader
+from data_builders.sources.rows import BadRowError, Draft, Form, RawRow, Text
 
 _PROMPT = re.compile(r"Context:\s*(\S.*)\nQuestion:\s*(\S.*)\nTake it step by step:")
 _COMPLETION = re.compile(r"#1 .*\nTherefore, the answer to the original question is (True|False)\.?", re.DOTALL)
@@ -28,13 +27,8 @@ def _draft(row: _Pair) -> Draft:
         raise BadRowError.at("prompt", row.prompt, "lines 'Context: …', 'Question: …' and 'Take it step by step:'")
     if _COMPLETION.fullmatch(row.completion) is None:
         raise BadRowError.at("completion", row.completion, "lines from '#1 …' to the answer, True or False")
-    return Draft(
-        number=row.number,
-        relation="none",
-        context=asked[1].strip(),
-        question=asked[2].strip(),
-        answers=[row.completion.rstrip(".")],
-    )
+    context, question = map(str.strip, asked.groups())
+    return row.draft(relation="none", context=context, question=question, answers=[row.completion.rstrip(".")])
 
 
 _REPEATED = keep_first("repeated rows", "the same question would be trained on twice", lambda row: row.question)

@@ -1,17 +1,128 @@
-"""Other entities of an answer's type from word lists (`entities.yaml`): countries, cities, persons, organisations.
+"""What kind of thing an answer is, and other things of its kind from word lists: entities, numbers, years and dates.
 
-A type is known by the word that a question asks for (`Which country …`), by the answer's own words (`… University`),
-or by the list that has it.
+Answers of one kind can replace each other: two years, two numbers with as many digits and the same unit, two
+capitalised names after `Which club …`, two single words after `Where …`. The meaning of words is not known here, so a
+kind is narrow if the shape says little. An entity may also have a type with a list (`entities.yaml`). It is known by
+the word that a question asks for (`Which country …`), by the answer's own words (`… University`), or by the list.
 """
 
 from __future__ import annotations
 
+import calendar
 import random
 import re
 from pathlib import Path
 
+from d2e_sft.util.answers import CLAUSE_VERBS, asked_for, is_capitalised, words
 from d2e_sft.util.files import load_package_yaml
-from data_builders.text.stems import STOP_WORDS
+from data_builders.text.words import STOP_WORDS, words_of
+
+# Kinds: by its shape, by the question, and by how the context writes it.
+
+YEAR = re.compile(r"\b(?:1\d|20)\d\d\b")
+_MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
+    r"|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_DATE = re.compile(rf"\b{_MONTH}\b(?=.*\d)|\b\d+\D+{_MONTH}\b")
+_NUMBER = re.compile(r"\W?\d\S*(?: \S+){0,2}")  # with its unit
+_MOST_CONTENT_WORDS = {"name": 6, "phrase": 3}
+
+Kind = tuple[str, ...]
+
+
+def kind_of(answer: str, question: str, seen: str) -> Kind | None:
+    """Return the kind of an answer; None if it is not an entity (a clause, `nothing`), so a swap would make no sense.
+
+    The first part is `year`, `date`, `number`, `name` or `phrase`; answers are of one kind if all parts are equal.
+
+    Args:
+        seen: The dataset's contexts as `plain` gives them; they show how the answer is written elsewhere.
+    """
+    shape, parts, content = shape_of(answer), answer.split(), _content(answer)
+    if not is_entity(answer):
+        return None
+    if shape in ("year", "date"):
+        form = re.sub(r"\d+", "9", re.sub(_MONTH, "M", YEAR.sub("Y", answer)))
+        return (shape, form)
+    if shape == "number":
+        in_words = answer.casefold() in words_of("number_words")
+        return (shape, "in words" if in_words else re.sub(r"\d", "9", answer))
+    if not content or (shape == "phrase" and is_clause(answer)) or len(content) > _MOST_CONTENT_WORDS[shape]:
+        return None
+    asked, key = asked_for(question), plain(answer)
+    after_the = f" the {key}" in seen
+    plural = re.search(r"[^s]s$", content[-1]) is not None
+    if shape == "phrase":
+        small = {part: part.casefold() for part in parts if part.casefold() in STOP_WORDS}
+        form = " ".join(small.get(part) or ("A" if is_capitalised(part) else "_") for part in parts)
+        return (shape, asked, form, *_flags({"plural": plural, "after the": after_the}))
+    flags = {
+        "after the": after_the,
+        "with the": parts[0].casefold() == "the",
+        "quoted": answer[0] in "\"'“‘",
+        "with a comma": "," in answer,
+        "with a preposition": any(part.casefold() in STOP_WORDS for part in parts[1:]),
+        "plural": len(parts) > 1 and plural,
+    }
+    if asked == "who":
+        # `who` also asks for countries and teams; but a person mostly has two names, and nothing is in a person.
+        flags |= {"one word": len(parts) == 1, "place": after_the or f" in {key}" in seen}
+    return (shape, asked, *_flags(flags))
+
+
+def _flags(flags: dict[str, bool]) -> list[str]:
+    return [name if holds else "" for name, holds in flags.items()]
+
+
+def wider(kind: Kind) -> Kind:
+    """Return the kind without the number of words, inner small words and commas: `the shop` and `the cold store`."""
+    if kind[0] == "phrase":
+        shape, asked, form, *flags = kind
+        first = form.split()[0]
+        return (shape, asked, "" if first in "A_" else first, *flags)
+    return tuple(part for place, part in enumerate(kind) if place not in (5, 6)) if kind[0] == "name" else kind
+
+
+def is_entity(answer: str) -> bool:
+    """Return whether the answer may name something, unlike `nothing` or `yes`."""
+    is_word = bool(words(answer)) and answer[-1] not in ",;:"
+    return is_word and answer.strip().casefold() not in words_of("not_entities")
+
+
+def is_clause(answer: str) -> bool:
+    """Return whether a verb makes the answer a clause."""
+    return not CLAUSE_VERBS.isdisjoint(words(answer))
+
+
+def shape_of(answer: str) -> str:
+    """Return `year`, `date`, `number`, `name` (all words but `of`, `the` … have capitals) or `phrase`."""
+    if YEAR.fullmatch(answer):
+        return "year"
+    if _DATE.search(answer):
+        return "date"
+    if _NUMBER.fullmatch(answer) or answer.casefold() in words_of("number_words"):
+        return "number"
+    return "name" if all(map(is_capitalised, _content(answer))) else "phrase"
+
+
+def plain(text: str) -> str:
+    """Return the text in lower case with single blanks, as `kind_of` needs it."""
+    return " ".join(text.casefold().split())
+
+
+def without_names(question: str) -> str:
+    """Return the question with `_` for names and numbers: `How old is the _` for `How old is the Grand Hotel?`."""
+    content = set(_content(question))
+    masked = ("_" if part in content and is_capitalised(part) else part.casefold() for part in question.split())
+    return re.sub(r"_(?: _)+", "_", " ".join(masked))
+
+
+def _content(answer: str) -> list[str]:
+    return [part for part in answer.split() if part.casefold() not in STOP_WORDS]
+
+
+# Types with a list: countries, cities, persons, organisations.
 
 _LISTS = load_package_yaml(Path(__file__).with_suffix(".yaml"))
 
@@ -22,23 +133,23 @@ def _entries(text: str) -> tuple[str, ...]:
 
 _PAIRS = [entry.rpartition(" ") for entry in _entries(_LISTS["countries"])]
 DEMONYMS = {country: native for country, _, native in _PAIRS}
-_NATIVES = tuple(DEMONYMS.values())
-TITLES = frozenset(_entries(_LISTS["titles"]))
-TYPES = frozenset(_entries(_LISTS["types"]))
-_GENERAL = frozenset(_entries(_LISTS["general"]))
-_FURTHER_COUNTRIES = frozenset(_entries(_LISTS["further_countries"]))
-NATIONS = frozenset(_NATIVES)
-_LANGUAGES, _CITIES, _MEN, _WOMEN, _SURNAMES = (
-    _entries(_LISTS[name]) for name in ("languages", "cities", "men", "women", "surnames")
-)
-_ENTRIES = {"languages": _LANGUAGES, "countries": tuple(DEMONYMS), "natives": _NATIVES, "cities": _CITIES}
+TITLES, TYPES, _GENERAL = (frozenset(_entries(_LISTS[name])) for name in ("titles", "types", "general"))
+_CITIES, _MEN, _WOMEN, _SURNAMES = (_entries(_LISTS[name]) for name in ("cities", "men", "women", "surnames"))
+_ENTRIES = {
+    "languages": _entries(_LISTS["languages"]),
+    "countries": tuple(DEMONYMS),
+    "natives": tuple(DEMONYMS.values()),
+    "cities": _CITIES,
+}
+NATIONS = frozenset(_ENTRIES["natives"])
+_COUNTRIES = frozenset({*DEMONYMS, *_entries(_LISTS["further_countries"])})
 _FIRST_NAMES = frozenset({*_MEN, *_WOMEN, *_entries(_LISTS["further_names"])})
 _ASKED = {kind: frozenset(_entries(text)) for kind, text in _LISTS["asked"].items()}
 NAMES = frozenset({*_FIRST_NAMES, *DEMONYMS, *NATIONS, *_CITIES})
-_NO_PERSON = frozenset({*TYPES, *_entries(_LISTS["groups"]), *DEMONYMS, *NATIONS, *_CITIES}) - _FIRST_NAMES
+_NO_PERSON = (TYPES | NAMES).union(_entries(_LISTS["groups"])) - _FIRST_NAMES
 _BY_FIRST_NAME = frozenset({"King", "Queen", "Prince", "Princess", "Pope", "Sultan", "Emperor", "Empress", "Tsar"})
 _GENDERS = ("she|her|actress|wife|queen|mother|daughter|sister", "he|his|him|actor|husband|king|father|son|brother")
-_NEAR = 60  # characters
+_NEAR = 60  # characters before a mention, and twice as many after it
 _MOST = 12  # candidates of a type
 _NO_NAME = re.compile(r"[\d&/,;:\"()\[\]]| \.|\.\S")
 _NUMERAL = re.compile(r"[IVX]+|Jr\.?|Sr\.?")
@@ -53,19 +164,18 @@ def type_of(answer: str, asked: str, context: str) -> str:
         context: Tells persons from what is called `the …`.
     """
     parts = answer.split()
-    if not parts or not (_is_name_word(parts[0]) and _is_name_word(parts[-1])) or _NO_NAME.search(answer):
+    is_name = parts and all(part[0].isupper() and part.casefold() not in STOP_WORDS for part in (parts[0], parts[-1]))
+    if not is_name or _NO_NAME.search(answer):
         return ""
-    kinds = {
-        "languages": asked in _ASKED["languages"] and answer in (*_NATIVES, *_LANGUAGES),
-        "countries": answer in DEMONYMS or answer in _FURTHER_COUNTRIES,
+    types = {
+        "languages": asked in _ASKED["languages"] and answer in (*NATIONS, *_ENTRIES["languages"]),
+        "countries": answer in _COUNTRIES,
         "natives": answer in NATIONS,
         "cities": answer in _CITIES or (asked in _ASKED["cities"] and len(parts) < 3 and TYPES.isdisjoint(parts)),
     }
-    if found := next((kind for kind, holds in kinds.items() if holds), ""):
-        return found
-    if words := [part for part in parts if part in TYPES and len(parts) > 1]:
-        return words[-1]
-    return "persons" if _is_person(parts, asked, context) else ""
+    types |= {part: True for part in reversed(parts) if part in TYPES and len(parts) > 1}
+    types["persons"] = _is_person(parts, asked, context)
+    return next((name for name, holds in types.items() if holds), "")
 
 
 def others_of_type(answer: str, asked: str, context: str, rng: random.Random) -> list[str]:
@@ -76,17 +186,20 @@ def others_of_type(answer: str, asked: str, context: str, rng: random.Random) ->
     """
     kind = type_of(answer, asked, context)
     if kind == "persons":
-        return _persons(answer.split(), _around(answer, context), rng)
+        return _persons(answer, context, rng)
     if kind not in _ENTRIES:
         return _organisations(answer.split(), rng) if kind else []
     return [] if re.search(rf"\b[Tt]he {answer}\b", context) else _drawn(_ENTRIES[kind], rng)
 
 
+def _drawn(entries: tuple[str, ...], rng: random.Random) -> list[str]:
+    return rng.sample(entries, min(_MOST, len(entries)))
+
+
 def _is_person(parts: list[str], asked: str, context: str) -> bool:
     """Whether the question asks for a person; if it does not say so (`who`), the name itself must look like one."""
-    if not _NO_PERSON.isdisjoint([*parts, parts[-1].removesuffix("s")]) or re.search(
-        rf"\b(?:[Tt]he|[Ii]n) {re.escape(' '.join(parts))}", context
-    ):
+    called_the = re.search(rf"\b(?:[Tt]he|[Ii]n) {re.escape(' '.join(parts))}", context)
+    if called_the or not _NO_PERSON.isdisjoint([*parts, parts[-1].removesuffix("s")]):
         return False
     if asked in _ASKED["persons"]:
         return True
@@ -95,58 +208,133 @@ def _is_person(parts: list[str], asked: str, context: str) -> bool:
     return (shows and (asked in _ASKED["open"] or " " in asked)) or (is_full_name and asked in ("who", "whose"))
 
 
-def _drawn(entries: tuple[str, ...], rng: random.Random) -> list[str]:
-    return rng.sample(entries, min(_MOST, len(entries)))
-
-
-def _is_name_word(part: str) -> bool:
-    return part[0].isupper() and part.casefold() not in STOP_WORDS
-
-
-def _organisations(parts: list[str], rng: random.Random) -> list[str]:
-    """The same type with another place or name: `Ashford Works` for `Darlington Works`."""
-    if len(parts) < 2 or (parts[-1] not in TYPES and (parts[0] not in TYPES or parts[1] != "of")):
-        return []
-    for place, part in enumerate(parts):
-        for entries in (_CITIES, tuple(DEMONYMS), _NATIVES):
-            if part in entries:
-                return [_with(parts, place, other) for other in _drawn(entries, rng) if other != part]
-    if parts[-1] in TYPES and parts[0] not in TYPES | _GENERAL and len(parts) < 5:
-        return [_with(parts, 0, other) for other in _drawn(_SURNAMES, rng)]
-    return []
-
-
-def _with(parts: list[str], place: int, other: str) -> str:
-    return " ".join([*parts[:place], other, *parts[place + 1 :]])
-
-
-def _around(answer: str, context: str) -> str:
-    """The words near the mentions of a person, which show whether it is a woman."""
-    places = [found.span() for found in re.finditer(re.escape(answer), context)]
-    return " ".join(context[max(0, start - _NEAR) : end + 2 * _NEAR] for start, end in places)
-
-
-def _persons(parts: list[str], near: str, rng: random.Random) -> list[str]:
+def _persons(answer: str, context: str, rng: random.Random) -> list[str]:
     """Names of as many words; titles, initials and numerals stay. Further down the list the last name stays, too."""
+    parts = answer.split()
     start = next((place for place, part in enumerate(parts) if part not in TITLES), len(parts))
     end = len(parts) - (1 if _NUMERAL.fullmatch(parts[-1]) and len(parts) - start > 1 else 0)
-    core = parts[start:end]
+    before, core, after = parts[:start], parts[start:end], parts[end:]
     if not core or len(core) > 3 or not all(part[0].isupper() for part in core):
         return []
-    before, after = parts[:start], parts[end:]
-    first = _drawn(_WOMEN if _is_woman(core[0], near) else _MEN, rng)
+    first = _drawn(_WOMEN if _is_woman(core[0], answer, context) else _MEN, rng)
     last = _drawn(_SURNAMES, rng)
     if len(core) == 1:
         names = first if after or not _BY_FIRST_NAME.isdisjoint(before) else last if before else []
         return [" ".join([*before, name, *after]) for name in names]
     middle = [part if _INITIAL.fullmatch(part) else first.pop() for part in core[1:-1]]
     pairs = [*zip(first, last, strict=False), *((name, core[-1]) for name in first)]
-    return [" ".join([*before, one, *middle, two, *after]) for one, two in pairs]
+    return [" ".join([*before, name, *middle, surname, *after]) for name, surname in pairs]
 
 
-def _is_woman(first_name: str, near: str) -> bool:
+def _is_woman(first_name: str, answer: str, context: str) -> bool:
+    """Whether a first name, or more of the words near the mentions of the person, are a woman's."""
     if first_name in _FIRST_NAMES:
         return first_name in _WOMEN
-    counts = (re.findall(rf"\b(?:{words})\b", near, re.IGNORECASE) for words in _GENDERS)
-    she, he = map(len, counts)
+    places = [found.span() for found in re.finditer(re.escape(answer), context)]
+    near = " ".join(context[max(0, start - _NEAR) : end + 2 * _NEAR] for start, end in places)
+    she, he = (len(re.findall(rf"\b(?:{gendered})\b", near, re.IGNORECASE)) for gendered in _GENDERS)
     return she > he
+
+
+def _organisations(parts: list[str], rng: random.Random) -> list[str]:
+    """The same type with another place or name: `Ashford Works` for `Darlington Works`."""
+    if parts[-1] not in TYPES and (parts[0] not in TYPES or parts[1] != "of"):
+        return []
+    for place, part in enumerate(parts):
+        for entries in (_CITIES, _ENTRIES["countries"], _ENTRIES["natives"]):
+            if part in entries:
+                others = [other for other in _drawn(entries, rng) if other != part]
+                return [" ".join([*parts[:place], other, *parts[place + 1 :]]) for other in others]
+    if parts[-1] in TYPES and parts[0] not in TYPES | _GENERAL and len(parts) < 5:
+        return [" ".join([other, *parts[1:]]) for other in _drawn(_SURNAMES, rng)]
+    return []
+
+
+# Numbers: another number, year or date in the place of the only one of an answer. Everything else of the answer stays,
+# its unit, its month and year, how many digits and zeros the number has, so the other answer fits.
+
+_ONE_NUMBER = re.compile(r"(?<![\w.,-])[$€£¥]?(\d{1,3}(?:,\d{3})+|\d+)(\.\d+)?(st|nd|rd|th)?(?![\w-]|[.,/:]\d)")
+_MONTHS = (list(calendar.month_name)[1:], list(calendar.month_abbr)[1:])
+_DAYS = list(calendar.day_name)
+# Number words that can replace each other.
+_WORDS = (
+    ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"),
+    ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
+)
+_YEARS_AWAY = 10
+_TRIES = 12
+
+
+def other_numbers(answer: str, rng: random.Random) -> list[str]:
+    """Return the answer with another number, year or date in random order; none if it has no single number."""
+    months = [form for forms in _MONTHS for form in forms if re.search(rf"\b{form}\b", answer)]
+    years = YEAR.findall(answer)
+    numbers = [found for found in _ONE_NUMBER.finditer(answer) if not YEAR.fullmatch(found[1])]
+    if months:
+        return _other_dates(answer, months, numbers, rng)
+    in_words = [word for word in re.findall(r"[A-Za-z]+", answer) if any(word.lower() in group for group in _WORDS)]
+    digits = re.findall(r"\d+", re.sub("[,.]", "", answer))
+    if len(numbers) + len(years) + len(in_words) != 1 or len(digits) + len(in_words) != 1:
+        return rng.sample([day for day in _DAYS if day != answer], 6) if answer in _DAYS else []
+    if years:
+        near = [int(years[0]) + step for step in range(-_YEARS_AWAY, _YEARS_AWAY + 1) if step]
+        return [answer.replace(years[0], str(year)) for year in rng.sample(near, len(near))]
+    if not in_words:
+        return _other_values(answer, numbers[0], rng)
+    word = in_words[0]
+    group = next(group for group in _WORDS if word.lower() in group)
+    others = [other for other in rng.sample(group, len(group)) if other != word.lower()]
+    return [re.sub(rf"\b{word}\b", other.capitalize() if word[0].isupper() else other, answer) for other in others]
+
+
+def number_forms(word: str) -> set[str]:
+    """Return how a number can be written: `5`, `5th`, `five`, `fifth`; an empty set for another word."""
+    groups = ((2, _WORDS[0]), (1, _WORDS[2]))  # with the number of the first word
+    values = [first + group.index(word.lower()) for first, group in groups if word.lower() in group]
+    if found := re.fullmatch(r"(\d+)(?:st|nd|rd|th)?", word):
+        values = [int(found[1])]
+    forms = {word for _ in values} | {form for value in values for form in (str(value), f"{value}{_ordinal(value)}")}
+    return forms | {group[v - first] for v in values for first, group in groups if 0 <= v - first < len(group)}
+
+
+def _other_dates(answer: str, months: list[str], days: list[re.Match[str]], rng: random.Random) -> list[str]:
+    """Another day of the month; another month if there is no day."""
+    if len(days) == 1 and 1 <= int(days[0][1].replace(",", "")) <= 31 and not days[0][3]:
+        day, width = days[0], 2 if days[0][1][0] == "0" else 0
+        others = [other for other in rng.sample(range(1, 29), 28) if other != int(day[1])]
+        return [f"{answer[: day.start(1)]}{other:0{width}d}{answer[day.end(1) :]}" for other in others]
+    if days or len(set(months)) != 1:
+        return []
+    forms = next(forms for forms in _MONTHS if months[0] in forms)
+    return [re.sub(rf"\b{months[0]}\b", month, answer) for month in rng.sample(forms, 12) if month != months[0]]
+
+
+def _other_values(answer: str, number: re.Match[str], rng: random.Random) -> list[str]:
+    whole, decimals, ordinal = number[1].replace(",", ""), number[2] or "", number[3] or ""
+    if int(whole) == 1 and not ordinal:
+        return []  # its unit is in the singular
+    zeros = len(whole) - len(whole.rstrip("0")) if int(whole) else 0
+    step = 10**zeros
+    value, least = int(whole) // step, 10 ** (len(whole) - zeros - 1)
+    least, most = max(2, least, value // 2), min(10 * least - 1, max(9, 2 * value))
+    if "%" in answer or "percent" in answer or "per cent" in answer:
+        most = min(most, 99 // step)
+    if most < least:
+        return []  # more than 100 %
+    values = [other for other in range(least, most + 1) if other != value] if most - least < 1000 else []
+    values = values or [rng.randint(least, most) for _ in range(_TRIES)]
+    found = []
+    for other in rng.sample(values, min(_TRIES, len(values))):
+        text = f"{other * step:,}" if "," in number[1] else str(other * step)
+        if decimals:
+            text += "." + "".join(rng.choice("123456789") for _ in decimals[1:])
+        end = number.start(1) + len(number[1]) + len(decimals) + len(ordinal)
+        found.append(answer[: number.start(1)] + text + (_ordinal(other * step) if ordinal else "") + answer[end:])
+    return found
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return "th"
+    return {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -1,34 +1,39 @@
-"""Revise one sample: another entity becomes its answer, in its contexts too, or there is a reason against it."""
+"""Revise one sample: another entity becomes its answer, in its contexts too, or there is a reason against it.
+
+A text may also speak of an entity by a part of its name, by a form of its words, or by its head after `the`. Such
+words change together with the entity (`Obama` with `Barack Obama`), or the entity cannot be replaced.
+"""
 
 from __future__ import annotations
 
-from enum import Enum
+import re
+from collections.abc import Collection, Iterator
+from enum import Enum, StrEnum
+from functools import partial
+from itertools import pairwise
 
 from d2e_sft.data.built import SWAPPED
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import WORD, normalise, words
-from data_builders.swap.entities import NATIONS, TITLES
-from data_builders.swap.kinds import YEAR, is_entity, shape_of
-from data_builders.swap.numbers import number_forms
-from data_builders.swap.options import Pool
-from data_builders.swap.parts import renaming
-from data_builders.text.mentions import (
-    exchanged,
-    is_named,
-    is_part_of_a_name,
-    is_replaceable,
-    mentions,
-    needs_other_article,
-    neighbours,
-    spelling,
-    stands_alone,
-    without,
-)
-from data_builders.text.stems import STOP_WORDS
-from data_builders.text.word_lists import words_of
+from data_builders.swap.entities import DEMONYMS, NATIONS, TITLES, TYPES, YEAR, is_entity, number_forms, shape_of
+from data_builders.text import mentions
+from data_builders.text.words import STOP_WORDS, words_of
 
 _MOST_YEARS_BETWEEN, _MOST_WORDS_MORE = 10, 2
-_NO_NAME = TITLES | NATIONS  # capitalised words before a name that belong to no longer name
+_BEFORE_NAMES = TITLES | NATIONS  # capitalised words before a name that belong to no longer name
+# Words before the head of a phrase that was named before: `the barn`.
+_DEFINITE = frozenset({"the", "this", "that", "these", "those", "such", "its"})
+_JOINED = re.compile(r",\s+|\b(?:and|or)\b")
+_GONE = " \x00 "
+
+
+class Pool(StrEnum):
+    """Where the other entity comes from."""
+
+    OPTIONS = "options"
+    LISTS = "lists"
+    DATASET = "dataset"
+    MODEL = "model"
 
 
 class Refusal(Enum):
@@ -51,23 +56,20 @@ class Refusal(Enum):
 def refusal_of(sample: EventSample) -> Refusal | None:
     """Return the reason why a sample cannot be swapped with any entity; None if it may be."""
     answer, texts = sample.answers[0], texts_of(sample)
-    kinds = {
-        Refusal.SWAPPED: SWAPPED in sample.meta,
-        Refusal.LABEL: sample.format == "nli",
-        Refusal.SEVERAL: bool(sample.options) and len(sample.answers) > 1,
-        Refusal.ABSENT: not mentions(answer, sample.context),
-        Refusal.NO_ENTITY: not is_entity(answer),
-    }
-    written = spelling(answer, texts)
-    if written is None or any(kinds.values()):
-        return next((refusal for refusal, holds in kinds.items() if holds), Refusal.OTHER_CASE)
+    written = mentions.spelling(answer, texts)
     checks = {
-        Refusal.IN_QUESTION: is_asked(written, asked_in(sample)),
-        Refusal.OTHER_ANSWER: _has_other_answer(sample, written, texts),
-        Refusal.LONGER_NAME: not stands_alone(written, sample.context, _NO_NAME),
-        Refusal.REPEATED_NUMBER: _counts_several(written, sample.context),
+        Refusal.SWAPPED: lambda: SWAPPED in sample.meta,
+        Refusal.LABEL: lambda: sample.format == "nli",
+        Refusal.SEVERAL: lambda: bool(sample.options) and len(sample.answers) > 1,
+        Refusal.ABSENT: lambda: not mentions.find(answer, sample.context),
+        Refusal.NO_ENTITY: lambda: not is_entity(answer),
+        Refusal.OTHER_CASE: lambda: written is None,
+        Refusal.IN_QUESTION: lambda: _is_asked(str(written), _asked_in(sample)),
+        Refusal.OTHER_ANSWER: lambda: _has_other_answer(sample, str(written), texts),
+        Refusal.LONGER_NAME: lambda: not mentions.stands_alone(str(written), sample.context, _BEFORE_NAMES),
+        Refusal.REPEATED_NUMBER: lambda: _counts_several(str(written), sample.context),
     }
-    return next((refusal for refusal, holds in checks.items() if holds), None)
+    return next((refusal for refusal, holds in checks.items() if holds()), None)
 
 
 def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusal:
@@ -78,34 +80,32 @@ def revised(sample: EventSample, other: str, pool: Pool) -> EventSample | Refusa
     Args:
         other: as the context would write it inside a sentence.
     """
-    texts, asked = texts_of(sample), asked_in(sample)
-    answer = spelling(sample.answers[0], texts)
+    texts, asked = texts_of(sample), _asked_in(sample)
+    answer = mentions.spelling(sample.answers[0], texts)
     assert answer is not None, "refused before"
     if not _fits(sample, answer, other, pool):
         return Refusal.NO_OTHER
-    rest = without(other, without(answer, texts))
-    renamed = renaming(answer, other, rest, asked)
+    rest = mentions.without(other, mentions.without(answer, texts))
+    renamed = _renaming(answer, other, rest, asked)
     if renamed is None:
         return Refusal.TRACES
-    has_other = bool(mentions(other, texts))
-    if renaming(other, answer, rest, asked) != {} or (has_other and renamed):
+    has_other = bool(mentions.find(other, texts))
+    if _renaming(other, answer, rest, asked) != {} or (has_other and renamed):
         return Refusal.NO_OTHER
     others = {answer: other, **renamed, **({other: answer} if has_other else {})}
-    refined = sample.refined_context
-    context = exchanged(sample.context, others)
-    if any(mentions(one, context) for one in sample.answers[1:]):
+    refined, context = sample.refined_context, mentions.exchanged(sample.context, others)
+    if any(mentions.find(accepted, context) for accepted in sample.answers[1:]):
         return Refusal.OTHER_ANSWER
-    restored = exchanged(context, {new: old for old, new in others.items()})
-    if restored.split() != sample.context.split():
+    if mentions.exchanged(context, {new: old for old, new in others.items()}).split() != sample.context.split():
         return Refusal.NO_OTHER
-    chosen = next((one for one in sample.options if _is_same(one, other)), other)
     swapped = {"from": answer, "to": other, "pool": pool.value, **({"parts": renamed} if renamed else {})}
+    folded = other.casefold().rstrip(".")
     return sample.model_copy(
         update={
             "id": f"{sample.id}-swapped",
             "context": context,
-            "refined_context": None if refined is None else exchanged(refined, others),
-            "answers": [chosen],
+            "refined_context": None if refined is None else mentions.exchanged(refined, others),
+            "answers": [next((text for text in sample.options if text.casefold().rstrip(".") == folded), other)],
             "subset": "conflict" if sample.habit and sample.subset != "unknown" else sample.subset,
             "meta": {**sample.meta, SWAPPED: swapped},
         }
@@ -117,48 +117,51 @@ def texts_of(sample: EventSample) -> str:
     return f"{sample.context}\n{sample.refined_context or ''}"
 
 
-def asked_in(sample: EventSample) -> str:
-    """Return the texts around the context: the question, or all turns."""
+def is_modifier(name: str, texts: str) -> bool:
+    """Return whether a capitalised word stands before a noun: `Christian churches`."""
+    after = [word for _, _, word in mentions.neighbours(name, texts)] if name[0].isupper() and " " not in name else []
+    return any(word[:1].islower() and word not in STOP_WORDS | words_of("verb_forms") for word in after)
+
+
+def _asked_in(sample: EventSample) -> str:
+    """The texts around the context: the question, or all turns."""
     turns = sample.conversation.turns if sample.conversation else ()
     return "\n".join([sample.question, *(turn.content for turn in turns)])
 
 
-def is_asked(entity: str, asked: str) -> bool:
-    """Return whether a question has the entity, or all words of its name."""
-    content = _content(entity)
-    if is_named(entity, asked) if len(content) == 1 else mentions(entity, asked):
+def _is_asked(entity: str, asked: str) -> bool:
+    """Whether a question has the entity, or all words of its name."""
+    content = mentions.content_words(entity) or WORD.findall(entity)
+    if mentions.is_named(entity, asked) if len(content) == 1 else mentions.find(entity, asked):
         return True
     found = {word.casefold() for word in WORD.findall(asked)}
     return bool(content) and all(word.casefold() in found for word in content)
 
 
-def is_modifier(name: str, texts: str) -> bool:
-    """Return whether a capitalised word stands before a noun: `Christian churches`."""
-    after = [word for _, _, word in neighbours(name, texts)] if name[0].isupper() and " " not in name else []
-    return any(word[:1].islower() and word not in STOP_WORDS | words_of("verb_forms") for word in after)
-
-
 def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
     """Whether the other entity may be the answer; the habit would not be counterfactual."""
-    texts, asked = texts_of(sample), asked_in(sample)
+    texts, asked = texts_of(sample), _asked_in(sample)
     taken = {text.casefold() for text in (*sample.answers, answer)}
     wrong = {normalise(text) for text in (*sample.habit, *sample.rejected)}
     is_new = shape_of(answer) in ("year", "date", "number") or pool in (Pool.LISTS, Pool.MODEL)
-    shared = {word.casefold() for word in _content(answer)}
-    names = [word for word in _content(other) if word[0].isupper() and word.casefold() not in shared]
+    shared = {word.casefold() for word in mentions.content_words(answer) or WORD.findall(answer)}
+    content = mentions.content_words(other) or WORD.findall(other)
+    names = [word for word in content if word[0].isupper() and word.casefold() not in shared]
     difference = abs(len(answer.split()) - len(other.split()))
-    own = set(words(answer))
+    old, new = words(answer), words(other)
+    longer = partial(mentions.is_part_of_a_name, text=texts, titles=_BEFORE_NAMES)
+    pairs = ((answer, other), (other, answer))
     against = (
         lambda: normalise(other) in wrong,
-        lambda: other.casefold() in taken or "".join(words(other)) == "".join(words(answer)),
-        lambda: set(words(other)) <= own or set(words(other)) >= own,
-        lambda: is_asked(other, asked) or any(mentions(word, asked) for word in names),
-        lambda: (is_new and mentions(other, texts)) or _number_is_asked(answer, other, asked),
-        lambda: is_part_of_a_name(other, texts, _NO_NAME) or not is_replaceable(other, texts),
+        lambda: other.casefold() in taken or "".join(new) == "".join(old),
+        lambda: set(new) <= set(old) or set(new) >= set(old),
+        lambda: _is_asked(other, asked) or any(mentions.find(word, asked) for word in names),
+        lambda: (is_new and mentions.find(other, texts)) or _number_is_asked(answer, other, asked),
+        lambda: longer(other) or not mentions.is_replaceable(other, texts),
         lambda: not _keeps_order(answer, other, texts, any_distance=pool is Pool.OPTIONS),
-        lambda: difference and _belongs_to_a_noun(answer, texts),
+        lambda: difference and (longer(answer) or is_modifier(answer, texts)),
         lambda: difference > _MOST_WORDS_MORE and pool is Pool.DATASET,
-        lambda: needs_other_article(answer, other, texts) or needs_other_article(other, answer, texts),
+        lambda: any(mentions.needs_other_article(*pair, texts) for pair in pairs),
     )
     return not any(holds() for holds in against)
 
@@ -166,31 +169,20 @@ def _fits(sample: EventSample, answer: str, other: str, pool: Pool) -> bool:
 def _number_is_asked(answer: str, other: str, asked: str) -> bool:
     """Whether the question has the number that would change, in digits or words: `the fifth` for `5th Baron`."""
     changed = set(WORD.findall(answer)) - set(WORD.findall(other))
-    return any(mentions(form, asked) for word in changed for form in number_forms(word))
-
-
-def _belongs_to_a_noun(answer: str, texts: str) -> bool:
-    """Whether a name is part of a longer one, or one word before a noun: `Christian churches`."""
-    if is_part_of_a_name(answer, texts, _NO_NAME):
-        return True
-    return is_modifier(answer, texts)
-
-
-def _is_same(one: str, other: str) -> bool:
-    return one.casefold().rstrip(".") == other.casefold().rstrip(".")
+    return any(mentions.find(form, asked) for word in changed for form in number_forms(word))
 
 
 def _has_other_answer(sample: EventSample, answer: str, texts: str) -> bool:
     """Whether another accepted answer stays; a part of the name may change with it."""
-    rest = without(answer, texts)
-    return any(mentions(other, rest) and not mentions(other, answer) for other in sample.answers[1:])
+    rest = mentions.without(answer, texts)
+    return any(mentions.find(other, rest) and not mentions.find(other, answer) for other in sample.answers[1:])
 
 
 def _counts_several(answer: str, context: str) -> bool:
     """Whether a bare number may count several things: what follows its mentions differs."""
     if shape_of(answer) != "number" or len(answer.split()) > 1:
         return False
-    return len({after.casefold() for _, _, after in neighbours(answer, context)}) > 1
+    return len({after.casefold() for _, _, after in mentions.neighbours(answer, context)}) > 1
 
 
 def _keeps_order(answer: str, other: str, texts: str, *, any_distance: bool) -> bool:
@@ -203,6 +195,113 @@ def _keeps_order(answer: str, other: str, texts: str, *, any_distance: bool) -> 
     return near and not any(first < year < last for year in YEAR.findall(texts))
 
 
-def _content(entity: str) -> list[str]:
-    found = WORD.findall(entity)
-    return [word for word in found if word.casefold() not in STOP_WORDS and len(word) > 1] or found
+def _renaming(entity: str, other: str, rest: str, asked: str) -> dict[str, str] | None:
+    """What changes together with the entity if `other` replaces it; None if a trace of it would stay.
+
+    Words that both have are no traces.
+
+    Args:
+        rest: The texts without the mentions of the entity.
+        asked: The question, which does not change.
+    """
+    shared = frozenset(words(entity)) & frozenset(words(other))
+    renamed: dict[str, str] = {}
+    if (native := DEMONYMS.get(entity)) and mentions.find(native, rest):
+        if (new := DEMONYMS.get(other)) is None or mentions.find(native, asked) or mentions.find(new, rest):
+            return None
+        renamed[native], rest = new, _without(native, rest)
+    types = [word for word in entity.split() if word in TYPES and word.casefold() not in shared]
+    called = (rf"\b(?:the|this|that|its) {word}\b(?! (?:of|for)\b)" for word in types)
+    if any(re.search(pattern, rest, re.IGNORECASE) for pattern in called):
+        return None
+    parts = entity.split() if shape_of(entity) in ("name", "phrase") else []
+    for start, end in _runs(parts):
+        part = _bare(" ".join(parts[start:end]))
+        stays = part in NATIONS | TYPES or shared.issuperset(words(part)) or not _stands_alone(part, rest)
+        if not stays:
+            new_part = _counterpart(start, end, len(parts), other.split())
+            if new_part is None or new_part in renamed.values():
+                return None
+            if mentions.find(part, asked) or mentions.find(new_part, rest):
+                return None
+            renamed[part] = new_part
+        rest = _without(part, rest)
+    return None if has_traces(entity, other, rest, shared) else renamed
+
+
+def has_traces(entity: str, other: str, rest: str, shared: Collection[str]) -> bool:
+    """Return whether a text without the entity and its short forms may still refer to it.
+
+    A trace is an inflection or derivation of one of its words (`barns`, `Israeli`), its initials (`BBC`), or one of
+    its heads after `the` (`the barn` for `the red barn`).
+    """
+    content, found = mentions.content_words(entity) or [entity], WORD.findall(rest)
+    initials = mentions.initials(content)
+    if len(initials) > 1 and initials in found and initials != mentions.initials(other.split()):
+        return True
+    lower = [word.casefold() for word in found]
+    heads = {head(part) for part in _JOINED.split(entity)}
+
+    alone = len(content) == 1
+
+    def is_left(word: str) -> bool:
+        if word.isdigit():  # next to a word that the entity has
+            places = [place for place, text in enumerate(found) if text == word]
+            beside = {lower[at] for place in places for at in (place - 1, place + 1) if 0 <= at < len(found)}
+            return bool(places) if alone else not beside.isdisjoint(set(shared) - STOP_WORDS)
+        if alone:
+            others = found if word[0].isupper() else lower
+            return word in others or any(mentions.is_derived(word, text) for text in others)
+        if word[0].isupper():
+            return word not in TYPES and any(mentions.is_derived(word, text) for text in found if text[0].isupper())
+        named = [text for before, text in pairwise(lower) if before in _DEFINITE]
+        return word in heads and any(text == word or mentions.is_derived(word, text) for text in named)
+
+    return any(is_left(word) for word in content if word.casefold() not in shared)
+
+
+def head(phrase: str) -> str:
+    """Return the word that says what a phrase names: the last one before a preposition."""
+    found, cues = words(phrase), words_of("noun_cues", "placing")
+    end = next((i for i, word in enumerate(found) if i and word in cues), len(found))
+    return found[end - 1] if found else ""
+
+
+def _runs(parts: list[str]) -> Iterator[tuple[int, int]]:
+    """The places of the short forms that a capitalised name may have, the longest first."""
+    for length in range(len(parts) - 1, 0, -1):
+        for start in range(len(parts) - length + 1):
+            ends = (_bare(parts[start]), _bare(parts[start + length - 1]))
+            if all(len(word) > 1 and _is_capitalised(word) for word in ends):
+                yield start, start + length
+
+
+def _bare(part: str) -> str:
+    return part.strip("\"'“”‘’().,;:")
+
+
+def _is_capitalised(text: str) -> bool:
+    return text[:1].isupper() and text.casefold() not in STOP_WORDS
+
+
+def _stands_alone(part: str, text: str) -> bool:
+    """Whether a mention in this letter case is not part of a longer name."""
+    for mention, *beside in mentions.neighbours(part, text):
+        is_longer = any(_is_capitalised(word) and word not in _BEFORE_NAMES for word in beside)
+        if " ".join(mention.split()) in (part, part.upper()) and not is_longer:
+            return True
+    return False
+
+
+def _without(part: str, text: str) -> str:
+    return re.sub(rf"(?<!\w)(?:{re.escape(part)}|{re.escape(part.upper())})(?!\w)", _GONE, text)
+
+
+def _counterpart(start: int, end: int, of: int, other: list[str]) -> str | None:
+    """The words of the other name at the place of a short form: its first, its last, or the same ones."""
+    count = min(end - start, max(1, len(other) - 1))
+    if of != len(other) and end != of and start != 0:
+        return None
+    chosen = other[start:end] if of == len(other) else other[-count:] if end == of else other[:count]
+    text = _bare(" ".join(chosen))
+    return text if _is_capitalised(text) else None

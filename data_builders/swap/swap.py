@@ -12,17 +12,17 @@ original; `["parts"]` has the parts of the name that changed with it.
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from d2e_sft.data.built import SWAPPED, TAG
-from d2e_sft.data.sample import EventSample
+from d2e_sft.data.sample import ENOUGH_ROWS, EventSample, Subset
+from d2e_sft.util.answers import asked_for, contains, exact_match, normalise
 from d2e_sft.util.progress import Progress
-from data_builders.swap.habits import Habits, subset_by
-from data_builders.swap.options import Pool, SwapOptions
-from data_builders.swap.pools import Candidates
-from data_builders.swap.revise import Refusal, refusal_of, revised
+from data_builders.swap.candidates import Candidates, SwapOptions, propose
+from data_builders.swap.entities import without_names
+from data_builders.swap.revise import Pool, Refusal, refusal_of, revised
 
 
 @dataclass
@@ -133,9 +133,9 @@ def with_twins(
         if place in twins and sample.subset is None:
             habit = twins[place].habit or sample.answers
             swaps.habits.update(() if sample.habit else twins[place].habit[:1])
-            if subset_by(habit, sample) == "aligned":
+            if _subset_by(habit, sample) == "aligned":
                 habit = sample.answers
-            pair = [row.model_copy(update={"subset": subset_by(habit, row), "habit": habit}) for row in pair]
+            pair = [row.model_copy(update={"subset": _subset_by(habit, row), "habit": habit}) for row in pair]
         found += pair
     return found, swaps
 
@@ -148,8 +148,6 @@ def _swap_by_model(
     options: SwapOptions,
 ) -> None:
     """Swap rows with a model's proposals until enough are swapped; `left` has those that it may try, and why."""
-    from data_builders.swap.proposals import propose  # its model imports torch
-
     start = 0
     while start < len(left) and (missing := swaps.wanted - swaps.swapped):
         batch, start = left[start : start + 2 * missing], start + 2 * missing
@@ -174,3 +172,51 @@ def _first_that_fits(sample: EventSample, candidates: Iterable[tuple[Pool, str]]
             return outcome
         refusals.add(outcome)
     return next((reason for reason in (Refusal.TRACES, Refusal.OTHER_ANSWER) if reason in refusals), Refusal.NO_OTHER)
+
+
+class Habits:
+    """The usual answers to the questions of a dataset's training rows; a swapped row counts with its first answer."""
+
+    def __init__(self, rows: Iterable[EventSample]) -> None:
+        """Count the answers of rows with one answer each; labels of nli and sets of options are left out."""
+        self._counts: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        self._forms: dict[str, list[str]] = {}
+        for row in rows:
+            if row.format not in ("nli", "mcq"):
+                answers = [row.meta[SWAPPED]["from"]] if row.meta.get(SWAPPED) else row.answers
+                key = normalise(answers[0])
+                self._forms.setdefault(key, answers)
+                for question in _questions(row):
+                    self._counts[question][key] += 1
+
+    def of(self, row: EventSample) -> list[str]:
+        """Return the usual answer to a row's question, in its accepted forms; empty if there is no firm one.
+
+        It is the answer of more than half of the training rows with the same question. If these are fewer than 20,
+        rows count whose question differs only in names and numbers; if these are too few, rows that ask for the same.
+        It does not count if a smaller group has another answer more often, or if it is no option of the row.
+        """
+        smaller = list[Counter[str]]()
+        for counts in (self._counts.get(question, Counter[str]()) for question in _questions(row)):
+            if counts.total() < ENOUGH_ROWS:
+                smaller.append(counts)
+                continue
+            [(key, count)] = counts.most_common(1)
+            if 2 * count <= counts.total() or any(few[key] < max(few.values(), default=0) for few in smaller):
+                break
+            return [form for form in self._forms[key] if not row.options or form in row.options]
+        return []
+
+
+def _questions(row: EventSample) -> list[tuple[str, ...]]:
+    """The row's question as it is, without names and numbers, and what it asks for."""
+    asked = (row.format, asked_for(row.question))
+    return [(row.format, "", normalise(row.question)), (*asked, without_names(row.question)), asked]
+
+
+def _subset_by(habit: Sequence[str], row: EventSample) -> Subset:
+    """The subset of a row by a habit; `unknown` for free text if one of habit and answer is in the other."""
+    if any(exact_match(form, row.answers) for form in habit):
+        return "aligned"
+    pairs = [] if row.candidates else [(form, answer) for form in habit for answer in row.answers]
+    return "unknown" if any(contains(one, other) or contains(other, one) for one, other in pairs) else "conflict"

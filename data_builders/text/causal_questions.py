@@ -12,7 +12,7 @@ from typing import Literal
 
 from d2e_sft.data.sample import Relation
 from data_builders.text.phrases import Phrase
-from data_builders.text.word_lists import words_of
+from data_builders.text.words import words_of
 
 Link = Literal["cause", "enable", "prevent"]
 # In reports the subject of these is "we".

@@ -1,51 +1,79 @@
-"""Cut a sentence where its clauses and phrases begin, without a parser.
+"""Split sentences into spans that can be left out: clauses, phrases, items of a series, remarks in brackets.
 
-A comma, a conjunction or a relative pronoun may begin a piece. It does if its first words, and the verbs before and
-after them, look like it; where that is unsure there is no cut. `clause_links.py` tells which pieces need each other.
+There is no parser. A comma, a conjunction or a relative pronoun may begin a span. It does if its first words, and the
+verbs before and after them, look like it; where that is unsure there is no cut.
+
+Most spans need another one, so that what is kept can be read. An introduction and a subject without its verb need the
+clause that follows. A relative clause, an item of a series and a further predicate need what they follow. The halves
+of a clause that a remark interrupts need each other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 from typing import Literal
 
-from data_builders.text.verbs import begins_with_verb, predicate_place
-from data_builders.text.word_lists import words_of
+from data_builders.text.sentences import join_sentences, sentence_spans
+from data_builders.text.words import begins_with_verb, predicate_place, words_of
 
 Kind = Literal["main", "adjunct", "remark", "phrase", "item", "rest", "wrapper"]
 
 _TOKEN = re.compile(r"\d[\d.,]*\d|\w[\w'’.-]*\w|\w|--+|[^\w\s]")
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_LONGEST_TIME = 6
+_LONGEST_TIME = 6  # words
 _NO_NOUN = re.compile(r"(?:ing|ed|ly|able|ful|ive|ous|ant|(?<!m)ent)$|^(?:how|what|which|there|here)$")
 _RAISING = words_of("allowing", "allowing_too", "nominatives")  # before "prices to rise"
-_APART = re.compile(r"\s|,\s|[—;]|--")  # before a piece: not "Ba(K,Na)2"
+_APART = re.compile(r"\s|,\s|[—;]|--")  # before a span: not "Ba(K,Na)2"
 _JOINING = ("and", "but", "or", "so", "yet", "nor")
 _MARKS = (",", "—", "–", "--", "---")
 _STOPS = (".", "!", "?", ";", "…", ":")
 _BRACKETS = {"(": ")", "[": "]"}
+_BREAKS = frozenset([*_MARKS, *_STOPS, *_BRACKETS])
 _ADJECTIVE = re.compile(
     r"\w{2,}(?:al|ic|ive|ous|ful|less|ble|ant|ent|ed|ing|y)$|large|small|big|good|new|old|long|low"
 )
+# "We believe that", behind which the clause begins.
+_WRAPPER = re.compile(
+    r"(?:(?:we|i) (?:\w+ly |also |still |now |do |continue to )?(?:believe|think|surmise|suspect)(?: that)?|"
+    r"(?:we|i|they|he|she|analysts) (?:\w+ly |also |still )?(?:expect|estimate|anticipate|assume|forecast|project|"
+    r"note|contend|argue|feel|felt|thought|said|say|are concerned) that|"
+    r"(?:we|i)(?: are|'re|'m| am| continue to) (?:anticipat|expect|forecast|assum|believ|think)\w* that|"
+    r"it(?: is|'s| seems)(?: not| almost)? (?:certain|clear|surprising|likely|evident) that|"
+    r"we (?:\w+ly |also |still )?(?:expect|estimate|anticipate|assume|forecast|project)"
+    r"(?= (?:(?!to |that )[\w'-]+ ){1,8}?(?:will|should|can|could|would|is|are) ))"
+    r"(?= (?!to\b|in\b|of\b|about\b|the same\b|so\b)\w)"
+)
+# What a shortened sentence does not begin and end with.
+_OPENING = re.compile(r"[\s,;:—–-]+|(?:and|but|or|so|yet|nor|that)\b\s*|[”’)\]]\s*", re.IGNORECASE)
+_CLOSING = re.compile(r"[\s,;:—–-]+$")
+_END = re.compile(r"""\s*[.!?…]+(?:\s*["'”’)\]]+)*$""")
 
 
 @dataclass
-class Piece:
-    """A span of a sentence before its place in the text is known; `kind` and `needs` as in `spans.Span`.
+class Span:
+    """A part of a text.
 
     Attributes:
-        start: Its first character in the sentence.
+        start, end: Its place in the text, in characters.
+        sentence: The number of its sentence in `sentence_spans`.
+        kind: main (a clause of its own), adjunct (a subordinate, relative or participle clause), remark (a phrase, or
+            words in brackets), phrase (after a preposition, without a comma), item (of a series, or a further
+            predicate), rest (of an interrupted clause), wrapper ("we believe that").
+        needs: The numbers of the spans without which it cannot be read.
         words: Its words and marks, in lower case.
+        bare: The same without a mark and a conjunction at the beginning.
         verb: The place of its finite verb in `bare`; None if it has none.
     """
 
     start: int
-    words: list[str]
+    end: int
+    sentence: int
     kind: Kind = "main"
     needs: set[int] = field(default_factory=set)
+    words: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.marked = bool(self.words) and self.words[0] in _MARKS
@@ -60,42 +88,87 @@ class Piece:
         """Whether its last word asks for another one: "is", "of", "that"."""
         return bool(self.bare) and self.bare[-1] in words_of("dangling") and self.words[-1] not in _STOPS
 
-    @property
-    def leans(self) -> bool:
-        """Whether its first words show that it is a clause or phrase that leans on another one."""
-        first, second, *_ = [*self.bare, "", ""]
-        if self.bracketed or first in words_of("clause_openers") or _opens_phrase(self.bare, 0):
-            return True
-        if first == "that":
-            return self.start > 0 and not self.joined
-        gerund = (
-            first.endswith("ing")
-            and first != "during"
-            and (first not in words_of("not_gerunds") or second in words_of("continues_noun"))
-        )
-        timed = len(self.bare) <= _LONGEST_TIME and self.bare[-1:] and self.bare[-1] in words_of("times")
-        if self.verb is None and (gerund or timed or " ".join(self.bare) == "as such"):
-            return True
-        if gerund and self.marked:
-            return True
-        if self.verb is not None:
-            return self.marked and first not in words_of("nominatives", "determiners") and first in words_of("remarks")
-        participle = first.endswith("ed") and second in words_of("noun_cues")
-        adverb = first.endswith("ly") and len(first) > 4
-        return participle or adverb or first in words_of("remarks", "noun_cues")
+
+def split_spans(text: str) -> list[Span]:
+    """Return the spans of a text, in order; together they cover its sentences."""
+    spans: list[Span] = []
+    for number, (start, end) in enumerate(sentence_spans(text)):
+        pieces = list(_without_wrappers(text, _cut(text, start, end, number)))
+        _Linker(pieces).link()
+        for place, (piece, following) in enumerate(pairwise(pieces)):
+            leads_up = piece.needs and min(piece.needs) > place and place not in pieces[min(piece.needs)].needs
+            if leads_up and following.marked and following.kind != "rest":
+                following.start += len(following.words[0])  # a comma behind an introduction becomes part of it
+            piece.end = following.start
+        for piece in pieces:
+            piece.needs = {len(spans) + place for place in piece.needs}
+        spans += pieces
+    return spans
 
 
-def cut_clauses(sentence: str) -> list[Piece]:
-    """Return the pieces of a sentence, in order; the first begins at 0."""
-    found = list(_TOKEN.finditer(sentence))
-    words = [token.group().casefold().replace("’", "'") for token in found]
-    capital = [token.group()[0].isupper() for token in found]
-    places = [
-        0,
-        *(place for place in _cuts(words, capital) if _APART.match(sentence, found[place - 1].end())),
-        len(words),
-    ]
-    return [Piece(found[first].start() if first else 0, words[first:end]) for first, end in pairwise(places)]
+def with_needed(spans: Sequence[Span], kept: Collection[int]) -> set[int]:
+    """Return the spans to keep, by number, with all that they need."""
+    found, waiting = set[int](), list(kept)
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
+            found.add(number)
+            waiting += spans[number].needs
+    return found
+
+
+def keep_spans(text: str, kept: Collection[int], spans: Sequence[Span] | None = None) -> str:
+    """Return what remains of a text if only some of its spans stay, with what these need (`with_needed`).
+
+    Its words are a subsequence of the text's. A sentence that lost its start begins with a capital, one that lost its
+    end has the full stop of the original; line breaks between sentences stay. All spans give the text itself.
+    """
+    spans = split_spans(text) if spans is None else spans
+    staying = with_needed(spans, kept)
+    if len(staying) == len(spans):
+        return text
+    sentences = [list(group) for _, group in groupby(range(len(spans)), key=lambda number: spans[number].sentence)]
+    places = [(spans[sentence[0]].start, spans[sentence[-1]].end) for sentence in sentences]
+    remaining = [_remaining(text, spans, sentence, staying) for sentence in sentences]
+    return join_sentences(text, (pair for pair in zip(places, remaining, strict=True) if pair[1]))
+
+
+def _remaining(text: str, spans: Sequence[Span], sentence: Sequence[int], kept: Collection[int]) -> str:
+    """What remains of one sentence, with one blank where spans are missing, and none before a comma."""
+    whole = text[spans[sentence[0]].start : spans[sentence[-1]].end]
+    staying = [number for number in sentence if number in kept]
+    if len(staying) == len(sentence) or not staying:
+        return whole if staying else ""
+    remaining = ""
+    for number, following in pairwise([*staying, staying[-1] + 1]):
+        span, part = spans[number], text[spans[number].start : spans[number].end]
+        if following != number + 1:
+            after = text[spans[following].start : spans[following].end].lstrip()
+            closes = after.startswith((*",;:.!?)",)) and spans[following].kind != "rest"
+            part = part.rstrip() + ("" if closes else " ")
+        if number > sentence[0] and number - 1 not in kept:
+            part = part.lstrip().removeprefix(",").lstrip() if span.kind == "rest" else part.lstrip()
+        remaining += part
+    if staying[0] != sentence[0]:
+        while (opening := _OPENING.match(remaining)) and opening.end() < len(remaining):
+            remaining = remaining[opening.end() :]
+        if whole[:1].isupper() or not whole[:1].isalpha():
+            remaining = remaining[:1].upper() + remaining[1:]
+    if staying[-1] != sentence[-1]:
+        end = _END.search(whole)
+        remaining = _CLOSING.sub("", remaining) + (end.group() if end else "")
+    return remaining.strip()
+
+
+def _cut(text: str, start: int, end: int, sentence: int) -> Iterator[Span]:
+    """The pieces of a sentence, in order; the first begins where the sentence does."""
+    tokens = list(_TOKEN.finditer(text, start, end))
+    words = [token.group().casefold().replace("’", "'") for token in tokens]
+    capital = [token.group()[0].isupper() for token in tokens]
+    places = [place for place in _cuts(words, capital) if _APART.match(text, tokens[place - 1].end())]
+    for first, last in pairwise([0, *places, len(words)]):
+        stop = tokens[last].start() if last < len(words) else end
+        yield Span(tokens[first].start() if first else start, stop, sentence, words=words[first:last])
 
 
 def _cuts(words: Sequence[str], capital: Sequence[bool]) -> Iterator[int]:
@@ -123,26 +196,25 @@ def _cuts(words: Sequence[str], capital: Sequence[bool]) -> Iterator[int]:
 def _begins(words: Sequence[str], last: int, place: int, capital: Sequence[bool]) -> bool:
     """Whether a piece begins at a word; the piece before it began at `last`."""
     word, before, after = words[place], words[place - 1], words[place + 1] if place + 1 < len(words) else ""
-    if not after:
-        return False
-    if before in _STOPS or word in _BRACKETS:
+    if not after or word in _BRACKETS:
+        return bool(after)
+    if before in _STOPS:
         ended = before in (";", "!", "?") or (before == "." and capital[place] and len(words[place - 2]) > 3)
-        return word in _BRACKETS or (ended and word not in _STOPS)
+        return ended and word not in _STOPS
     if word in _MARKS:
         return after not in _STOPS and not _inside_phrase(words, last, place)
     if before in (*_MARKS, *_JOINING) or before in words_of("determiners", "prepositions"):
         return False
     done = words[last] in words_of("placing") or predicate_place(list(words[last:place])) is not None
     if word in _JOINING:
-        rest = list(_until_mark(words, place + 1)) or [""]
-        subject = (
-            rest[0] in words_of("nominatives", "by_reference", "determiners") | {"there", "i"} or capital[place + 1]
-        )
+        rest = _until_mark(words, place + 1) or [""]
+        subject = rest[0] in words_of("nominatives", "by_reference", "determiners") | {"there", "i"}
         shared = before in words_of("plain_forms") and begins_with_verb(rest)  # "meet or exceed standards"
-        joins = (begins_with_verb(rest) and not shared) or (subject and predicate_place(rest) is not None)
+        clause = (subject or capital[place + 1]) and predicate_place(rest) is not None
+        joins = (begins_with_verb(rest) and not shared) or clause
         return done and joins and "both" not in words[last:place]
-    alone = all(one in _MARKS or one in words_of("focus") for one in words[last:place])
-    begun = last and words[last] not in _JOINING and word not in ("that", "who", "which", "whose", "whom")
+    alone = all(other in _MARKS or other in words_of("focus") for other in words[last:place])
+    begun = bool(last) and words[last] not in _JOINING and word not in ("that", "who", "which", "whose", "whom")
     return not alone and (((done or begun) and _opens(words, place)) or _places(words, last, place))
 
 
@@ -159,9 +231,8 @@ def _places(words: Sequence[str], last: int, place: int) -> bool:
         return False
     if word == "to" and (not begins_with_verb(list(words[place + 1 :])) or not _RAISING.isdisjoint(words[last:place])):
         return False
-    phrase = takewhile(
-        lambda one: one not in _JOINING and one not in words_of("clause_openers"), _until_mark(words, place + 1)
-    )
+    ends = words_of("clause_openers").union(_JOINING)
+    phrase = takewhile(lambda following: following not in ends, _until_mark(words, place + 1))
     if not words_of("auxiliaries", "modals").isdisjoint(phrase):
         return False  # "people in Peru are"
     verb = predicate_place(list(words[last:place]))
@@ -184,13 +255,14 @@ def _opens(words: Sequence[str], place: int) -> bool:
     complement = before in words_of("auxiliaries", "dangling")  # "is based on"
     if (_opens_phrase(words, place) and not complement) or _tells_time(words, place):
         return True
-    rest = list(_until_mark(words, place + 1))
+    rest = _until_mark(words, place + 1)
     if word == "that":
         known = before in words_of("base_forms", "auxiliaries", "modals", "s_forms", "past_forms", "irregular_pasts")
         return begins_with_verb(rest) and not known and not before.endswith("ly")
     if word not in words_of("clause_openers") or before in words_of("before_as" if word == "as" else "focus"):
         return False
-    if word in ("when", "where", "who", "which", "if", "whom", "whose") and _takes_clause(before):
+    takes_clause = before in words_of("base_forms", "everyday", "modals", "auxiliaries", "asking")  # "know when"
+    if word in ("when", "where", "who", "which", "if", "whom", "whose") and takes_clause:
         return False
     gerund = bool(rest) and rest[0].endswith("ing") and word in ("while", "when", "after", "before", "since")
     return (
@@ -205,28 +277,168 @@ def _tells_time(words: Sequence[str], place: int) -> bool:
     """Whether a phrase of time begins at a word and ends its piece: "by 2025", "over the next few years"."""
     if words[place] not in words_of("time_openers"):
         return False
-    phrase = list(_until_mark(words, place + 1))[:_LONGEST_TIME]
-    for length, word in enumerate(phrase, start=1):
+    for length, word in enumerate(_until_mark(words, place + 1)[:_LONGEST_TIME], start=1):
         if word in words_of("times") or _YEAR.fullmatch(word):
             after = place + length + 1
-            ended = after >= len(words) or words[after] in (*_MARKS, *_STOPS, *_BRACKETS, *_JOINING)
+            ended = after >= len(words) or words[after] in _BREAKS.union(_JOINING)
             return ended or words[after] in words_of("clause_openers") or _opens_phrase(words, after)
     return False
 
 
-def _takes_clause(word: str) -> bool:
-    """Whether a question may be the object of a word: "know when", "see if"."""
-    return word in words_of("base_forms", "everyday", "modals", "auxiliaries", "asking")
-
-
 def _opens_phrase(words: Sequence[str], place: int) -> bool:
-    openers = words_of("phrase_openers")
-    return any("_".join(words[place : place + length]) in openers for length in (1, 2, 3, 4))
+    return any("_".join(words[place : place + length]) in words_of("phrase_openers") for length in (1, 2, 3, 4))
 
 
-def _until_mark(words: Sequence[str], place: int) -> Iterator[str]:
+def _until_mark(words: Sequence[str], place: int) -> list[str]:
     """The words up to the next mark."""
-    for word in words[place:]:
-        if word in _MARKS or word in _STOPS or word in _BRACKETS:
-            return
-        yield word
+    return list(takewhile(lambda word: word not in _BREAKS, words[place:]))
+
+
+def _without_wrappers(text: str, pieces: Iterator[Span]) -> Iterator[Span]:
+    """The pieces, with "we believe that" apart from the clause behind it."""
+    for piece in pieces:
+        marks = int(piece.marked)
+        start = piece.start + marks
+        content = text[start : piece.end]
+        blanks = len(content) - len(content.lstrip())
+        wrapped = None if piece.joined else _WRAPPER.match(content.casefold(), blanks)
+        if wrapped is None or len(piece.words) < 6:
+            yield piece
+            continue
+        count, end = marks + len(wrapped.group().split()), start + wrapped.end()
+        yield Span(piece.start, end, piece.sentence, "wrapper", words=piece.words[:count])
+        yield Span(end, piece.end, piece.sentence, words=piece.words[count:])
+
+
+class _Linker:
+    """Tells the kinds of a sentence's pieces and what they need, from the first to the last.
+
+    Attributes:
+        core: The clause that adjuncts behind it lean on.
+        waiting: Pieces that lean on the next clause.
+        unfinished: A piece without a verb so far, or whose last word asks for more.
+    """
+
+    def __init__(self, pieces: Sequence[Span]) -> None:
+        self.pieces = pieces
+        self.core: int | None = None
+        self.waiting: list[int] = []
+        self.unfinished: int | None = None
+
+    def link(self) -> None:
+        """Set `kind` and `needs` of all pieces, numbered within the sentence."""
+        for number, piece in enumerate(self.pieces):
+            if piece.kind == "wrapper":
+                piece.needs = {number + 1}
+            elif piece.bracketed and number:
+                piece.kind, piece.needs = "remark", {number - 1}
+                self.unfinished = number - 1 if self.unfinished is None else self.unfinished
+            elif self.unfinished is not None and self._resumes(number, self.unfinished):
+                self._resume(number, self.unfinished)
+            elif number and not piece.marked and piece.bare[:1] and piece.bare[0] in words_of("placing"):
+                piece.kind, piece.needs = "phrase", {number - 1}
+            elif self._leans(number):
+                self._lean(number)
+            elif piece.verb is not None and not (begins_with_verb(piece.bare) and self.core is not None):
+                self._settle(number)
+                self.unfinished = number if piece.dangles else None
+            else:
+                self._continue(number)
+        self._without_verb()
+
+    def _leans(self, number: int) -> bool:
+        """Whether a piece's first words show that it is a clause or phrase that leans on another one."""
+        piece = self.pieces[number]
+        first, second, *_ = [*piece.bare, "", ""]
+        if piece.bracketed or first in words_of("clause_openers") or _opens_phrase(piece.bare, 0):
+            return True
+        if first == "that":
+            return number > 0 and not piece.joined
+        noun = first in words_of("not_gerunds") and second not in words_of("continues_noun")
+        gerund = first.endswith("ing") and first != "during" and not noun
+        timed = len(piece.bare) <= _LONGEST_TIME and piece.bare[-1:] and piece.bare[-1] in words_of("times")
+        if gerund and (piece.verb is None or piece.marked):
+            return True
+        if piece.verb is not None:
+            is_subject = first in words_of("nominatives", "determiners")
+            return piece.marked and not is_subject and first in words_of("remarks")
+        participle = first.endswith("ed") and second in words_of("noun_cues")
+        adverb = first.endswith("ly") and len(first) > 4
+        phrase = participle or adverb or first in words_of("remarks", "noun_cues")
+        return bool(timed) or " ".join(piece.bare) == "as such" or phrase
+
+    def _resumes(self, number: int, begun: int) -> bool:
+        """Whether a piece is the rest of the unfinished one."""
+        piece = self.pieces[number]
+        if piece.joined or self._leans(number):
+            return False
+        after_bracket = self.pieces[number - 1].bracketed
+        return begins_with_verb(piece.bare, finite=True) or self.pieces[begun].dangles or after_bracket
+
+    def _resume(self, number: int, begun: int) -> None:
+        piece = self.pieces[number]
+        piece.kind, piece.needs = "rest", {begun}
+        self.pieces[begun].needs.add(number)
+        if self.core is None and self.pieces[begun].kind not in ("adjunct", "remark"):
+            self.waiting = [waiting for waiting in self.waiting if waiting != begun]
+            self._settle(begun)
+        self.unfinished = number if piece.dangles else None
+
+    def _lean(self, number: int) -> None:
+        piece = self.pieces[number]
+        gerund = any(word.endswith("ing") and word != "during" for word in piece.bare[:2])
+        clause = bool(piece.bare) and piece.bare[0] in words_of("clause_openers")
+        piece.kind = "adjunct" if clause or gerund or piece.verb is not None else "remark"
+        if clause and piece.verb is None and not gerund:
+            self.unfinished = number  # "because the road, which was wet, was closed"
+        following = range(number + 1, len(self.pieces))
+        later = any(not self._leans(other) and self.pieces[other].verb is not None for other in following)
+        if number and not (later and (self.core is None or piece.joined)):
+            piece.needs = {self._described(number)}
+        else:
+            self.waiting.append(number)
+
+    def _described(self, number: int) -> int:
+        """The piece that one behind the clause leans on: a relative clause on what it follows, others on a clause."""
+        piece = self.pieces[number]
+        first = piece.bare[0] if piece.bare else ""
+        if self.core is None or first in words_of("relatives"):
+            return number - 1
+        if piece.marked and first not in words_of("clause_openers"):
+            return self.core
+        while number > self.core + 1 and self.pieces[number - 1].kind in ("remark", "phrase"):
+            number -= 1
+        return number - 1
+
+    def _settle(self, number: int) -> None:
+        """Make a piece the clause that the waiting ones lean on."""
+        piece = self.pieces[number]
+        for waiting in self.waiting:
+            self.pieces[waiting].needs.add(number)
+        self.waiting = []
+        refers = piece.bare[:1] and piece.bare[0] in words_of("by_reference") - {"he", "she", "there"}
+        if self.core is not None and refers:
+            piece.needs.add(self.core)
+        self.core = number
+
+    def _continue(self, number: int) -> None:
+        """Link a piece without a verb, or with a further predicate."""
+        piece = self.pieces[number]
+        piece.kind = "item" if number else "main"
+        if self.core is None:
+            self.waiting.append(number)
+            self.unfinished = number if self.unfinished is None else self.unfinished
+        elif begins_with_verb(piece.bare):
+            piece.needs, self.core = {self.core}, number
+        else:
+            piece.needs = {number - 1}
+
+    def _without_verb(self) -> None:
+        """Link what still waits; where no verb was found, all that may be part of the clause stays together."""
+        parts = [number for number in self.waiting if self.pieces[number].kind in ("main", "item")]
+        last = self.core if self.core is not None else parts[0] if parts else None
+        for number in self.waiting:
+            if self.core is None and number in parts:
+                self.pieces[number].needs |= set(parts) - {number}
+            elif last is not None:
+                self.pieces[number].needs.add(last)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from d2e_sft.util.answers import WORD
-from data_builders.text.stems import STOP_WORDS, stem
+from data_builders.text.words import STOP_WORDS, stem
 
 _GONE = " \x00 "
 _LAST_WORD, _NEXT_WORD = re.compile(r"([^\W_]+)[ -]$"), re.compile(r"[ -]([^\W_]+)")
@@ -24,12 +24,12 @@ def _pattern(entity: str) -> re.Pattern[str]:
     return re.compile(before + body + after, re.IGNORECASE)
 
 
-def mentions(entity: str, text: str) -> list[str]:
+def find(entity: str, text: str) -> list[str]:
     """Return each mention as it is written."""
     return _pattern(entity).findall(text)
 
 
-def mention_spans(entity: str, text: str) -> list[tuple[int, int]]:
+def spans(entity: str, text: str) -> list[tuple[int, int]]:
     """Return the (start, end) of each mention."""
     return [match.span() for match in _pattern(entity).finditer(text)]
 
@@ -41,7 +41,7 @@ def without(entity: str, text: str) -> str:
 
 def is_replaceable(entity: str, text: str) -> bool:
     """Return whether all mentions are written like the entity, apart from an initial capital or all capitals."""
-    return all(_written_like(entity, mention, entity) is not None for mention in mentions(entity, text))
+    return all(_written_like(entity, mention, entity) is not None for mention in find(entity, text))
 
 
 def spelling(entity: str, text: str) -> str | None:
@@ -49,7 +49,7 @@ def spelling(entity: str, text: str) -> str | None:
 
     `friction` for the entity `Friction` in `friction and heat`.
     """
-    forms = {" ".join(mention.split()) for mention in mentions(entity, text)}
+    forms = {" ".join(mention.split()) for mention in find(entity, text)}
     forms_in_order = [entity, *sorted(forms, key=lambda form: (form[0].isupper(), form))]
     return next((form for form in forms_in_order if is_replaceable(form, text)), None)
 
@@ -60,12 +60,9 @@ def leaves_traces(entity: str, rest: str) -> bool:
     That is by one of its words (`Obama` for `Barack Obama`), by an inflection or derivation of one (`barns`,
     `Israeli`), or by the first letters of its words (`BBC`).
     """
-    # The words of its name, without initials and words such as `of` and `the`.
-    content = [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1]
-    content = content or [entity]
+    content = content_words(entity) or [entity]
     found = set(WORD.findall(rest))
-    capitals = "".join(word[0] for word in content if word[0].isupper())
-    if len(capitals) > 1 and capitals in found:
+    if len(initials(content)) > 1 and initials(content) in found:
         return True
     for word in content:
         others = found if word[0].isupper() or word.isdigit() else {other.casefold() for other in found}
@@ -74,9 +71,19 @@ def leaves_traces(entity: str, rest: str) -> bool:
     return False
 
 
+def content_words(entity: str) -> list[str]:
+    """Return the words of a name, without initials and words such as `of` and `the`."""
+    return [word for word in WORD.findall(entity) if word.casefold() not in STOP_WORDS and len(word) > 1]
+
+
+def initials(words: Iterable[str]) -> str:
+    """Return the first letters of the words with a capital: `BBC`."""
+    return "".join(word[0] for word in words if word[0].isupper())
+
+
 def is_named(entity: str, text: str) -> bool:
     """Return whether a text mentions the entity or may refer to it otherwise; see `leaves_traces`."""
-    return bool(mentions(entity, text)) or leaves_traces(entity, text)
+    return bool(find(entity, text)) or leaves_traces(entity, text)
 
 
 def neighbours(entity: str, text: str) -> Iterator[tuple[str, str, str]]:

@@ -12,11 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
-from data_builders.text.phrase_kinds import Kind, kind_of
-from data_builders.text.verbs import predicate_kind, starts_predicate
-from data_builders.text.word_lists import words_of
+from data_builders.text.words import finite_verb, words_of
 
+# clause: "prices rose"; noun: "a rise of prices"; gerund: "raising prices"; infinitive: "to raise prices"; bare:
+# "raise prices"; finite: "raises prices", "raised prices"; complement: "prices to rise", after "expect" or "allow".
+Kind = Literal["clause", "noun", "gerund", "infinitive", "bare", "finite", "complement"]
+
+_FINITE = words_of("auxiliaries", "s_forms", "irregular_pasts", "past_forms")
+_PREDICATES = words_of("modals", "base_forms") | _FINITE  # what the words behind a subject begin with
 _TOKEN = re.compile(r"[A-Za-z0-9$%&][\w$%&.'’/-]*[\w%]|[A-Za-z0-9$%&]|[^\s\w]")
 _EDGE = " \t\n,.;:-"
 # A span that matches one of these is cut or is not one phrase.
@@ -28,6 +34,10 @@ _REFUSED = re.compile(
     r"|\b(?i:because|due to|thanks to|as a result|owing to|therefore|in order to|given)\b"  # a cause of its own
 )
 _MOST_WORDS = 40
+# "on-site work, and cheaper goods, | the firm's margins": the end of a list that belongs to the words before it.
+_LIST_FIRST = re.compile(r"^[^,]+, (and|or) [^,]+, (the|its|their|our|we|it|they)\b")
+# "a holistic | offering": an adjective by its ending, whose noun is outside.
+_ADJECTIVE = re.compile(r"\w{3}(istic|ous|ful|less|ible|able)$")
 
 
 @dataclass(frozen=True)
@@ -113,15 +123,15 @@ def phrase_at(passage: str, start: int, end: int, cases: Cases, subject_end: int
     contrasted = last == "but"
     if last in ("and", "but") and earlier == ",":
         before, last = before[:-1], ","  # a clause that follows another one
-    if subject_end is not None and 0 <= start - subject_end <= 1 and (predicate := predicate_kind(words[0])):
-        return Phrase(text, predicate, text, start, end)
+    if subject_end is not None and 0 <= start - subject_end <= 1 and words[0] in words_of("base_forms") | _FINITE:
+        return Phrase(text, "finite" if words[0] in _FINITE else "bare", text, start, end)
     # The words after it belong to it: "the probability | that a user buys", but not "a tool | that helps".
-    runs_on = after[:1] == ["of"] or (after[:1] == ["that"] and not starts_predicate("".join(after[1:2])))
-    kind = None if runs_on else kind_of(words, before, after, initial)
+    runs_on = after[:1] == ["of"] or (after[:1] == ["that"] and "".join(after[1:2]) not in _PREDICATES)
+    kind = None if runs_on else _kind(words, before, after, initial)
     if kind is None:
         return None
     inner = cases.inside(text) if initial else text
-    subject, condition = bool(after) and starts_predicate(after[0]), last in ("if", "unless", "whether")
+    subject, condition = bool(after) and after[0] in _PREDICATES, last in ("if", "unless", "whether")
     return Phrase(text, kind, inner, start, end, (earlier, last), subject, condition, contrasted)
 
 
@@ -168,3 +178,108 @@ def _with_article_or_to(passage: str, start: int) -> int:
             return start  # "due to demand"
         return found.start()
     return found.start() if word in words_of("determiners") else start
+
+
+def _kind(words: list[str], before: list[str], after: list[str], initial: bool) -> Kind | None:
+    """The kind of a span, from its words and those around it; None if it is not sure."""
+    first, last = words[0], before[-1] if before and not initial else ""
+    # "Should | the firm be sold"
+    condition = last in words_of("modals") and (len(before) == 1 or before[-2] in ".!?;")
+    # "driven by new brands" lacks its subject
+    participle = words[1:2] == ["by"] and (first in words_of("past_forms") or first.endswith(("ed", "en")))
+    if condition or participle or _lacks_noun(words, after):
+        return None
+    if first == "to":
+        whole = len(words) > 1 and words[1] in words_of("base_forms") and finite_verb(words) != "sure"
+        return "infinitive" if whole else None
+    if kind := _verb_start(words, last):
+        return kind
+    if (last in words_of("allowing") or last == "for") and _is_complement(words):
+        return "complement"
+    earlier = before[-2] if len(before) > 1 else ""
+    wants_noun = last in words_of("noun_cues") or (last == "to" and earlier in words_of("noun_cues_with_to"))
+    gerund = first.endswith("ing") and first not in words_of("not_gerunds")
+    if gerund and not wants_noun and finite_verb(words) != "sure":
+        return None
+    if after[:1] == [","] and after[1:2] and after[1] in words_of("modals"):
+        after = after[1:]  # "that | purchases, or choices |, may depend"
+    return _clause_or_noun(words, last, after[0] if after else "", wants_noun)
+
+
+def _lacks_noun(words: list[str], after: list[str]) -> bool:
+    """Whether a span ends in an adjective whose noun follows: "a holistic | offering"."""
+    following = after[0] if after else ""
+    return bool(
+        _ADJECTIVE.search(words[-1])
+        and not words_of("auxiliaries") & set(words[-2:-1])  # "is reasonable | relative to …"
+        and following.isalpha()
+        and following not in words_of("prepositions", "subordinators", "continues_noun", "leading")
+        and (following.endswith("ing") or following not in _PREDICATES)
+    )
+
+
+def _clause_or_noun(words: list[str], last: str, following: str, wants_noun: bool) -> Kind | None:
+    """The kind by the verbs of the span, if it agrees with the words around it."""
+    finite, predicate_follows = finite_verb(words), following in _PREDICATES
+    wants_clause = last in words_of("clause_cues") or (last in ("", ",") and not predicate_follows)
+    if words[0] in words_of("auxiliaries", "modals") or (finite == "likely" and following in words_of("modals")):
+        return None  # "that | computer purchases | may fall": the seeming verb is a noun
+    starts = not last or last in words_of("before_clauses")
+    if (finite == "sure" and not wants_noun and starts) or (finite == "likely" and wants_clause):
+        return None if _LIST_FIRST.search(" ".join(words).replace(" ,", ",")) else "clause"
+    # "create a gap" makes the gap, "provides | the firm with a base" does not make the firm.
+    made = last in words_of("making") and not {"as", "to", "with"} & set(words)
+    supplied = last in words_of("supplying") and "with" in words
+    named = words[0] in words_of("determiners") and last not in words_of("clause_cues") and not supplied
+    if (
+        finite
+        or following in words_of("continues_noun")
+        or _is_small_clause(words)
+        or (last in words_of("makes") and _has_predicate(words))
+        or (last in words_of("helping") and words_of("base_forms") & set(words[1:]))  # "helped | the rail capitalize"
+        or not (wants_noun or made or named or predicate_follows)
+    ):
+        return None
+    return "noun"
+
+
+def _is_small_clause(words: list[str]) -> bool:
+    """Whether it is a subject and a predicate without a verb, as after "with": "costs negligible", "size the key"."""
+    joined = words_of("prepositions", "auxiliaries", "base_forms", "s_forms", "past_forms", "subordinators")
+    return words[-1] in words_of("predicatives") or any(
+        word in ("the", "a", "an")
+        and before not in joined
+        and not before.endswith(("ing", "ed"))
+        and before[-1].isalpha()
+        for before, word in pairwise(words)
+    )
+
+
+def _has_predicate(words: list[str]) -> bool:
+    """Whether an adjective describes the words before it: "makes | the class more viable", "| this hard to copy"."""
+    joined = words_of("prepositions", "determiners") | {"even", "far", "much", "very", "more", "less"}
+    return any(
+        (word in ("more", "less") or (word in words_of("predicatives") and after in ("to", "for")))
+        and before not in joined
+        for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False)
+    )
+
+
+def _is_complement(words: list[str]) -> bool:
+    """Whether the span reads "prices to rise"."""
+    if "to" not in words[1:-1] or words[0] in words_of("by_reference") - {"its", "their", "his", "her"}:
+        return False
+    at = words.index("to", 1)
+    return words[at + 1] in words_of("base_forms") and finite_verb(words[:at]) is None
+
+
+def _verb_start(words: list[str], last: str) -> Kind | None:
+    """The kind of a span that starts with a verb; None if it does not, or may not."""
+    first, second = words[0], words[1] if len(words) > 1 else ""
+    if first.endswith("ing") and len(first) > 4 and first not in words_of("not_gerunds"):
+        has_object = second in words_of("determiners", "gerund_objects")
+        participle = has_object or last in words_of("before_participles")
+        return "gerund" if participle and finite_verb(words) is None else None
+    if last in words_of("modals") and first in words_of("base_forms"):
+        return "bare"
+    return "finite" if first in _FINITE and last in ("which", "that", "this") else None

@@ -1,4 +1,4 @@
-"""Split a context into whole sentences, turns of a dialogue and items of a list, each verbatim.
+"""Split a text into whole sentences, turns of a dialogue and items of a list, each verbatim; excerpts of long pages.
 
 `sentencex` (Wikimedia) finds the ends of sentences; it knows abbreviations, initials, decimals and quotes. It takes
 the number of a list item for a sentence, so lists are found here. An item with all its sentences is one unit, and so
@@ -8,7 +8,8 @@ is a turn of a dialogue.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from sentencex import segment
@@ -49,10 +50,18 @@ def keep_sentences(text: str, places: Collection[int]) -> str:
     spans = sentence_spans(text)
     if len(places) == len(spans):
         return text
-    kept = [spans[place] for place in sorted(places)]
-    parts = [text[start:end] for start, end in kept[:1]]
-    for (_, before), (start, end) in pairwise(kept):
-        parts += ["\n" if "\n" in text[before:start] else " ", text[start:end]]
+    return join_sentences(text, ((spans[place], text[slice(*spans[place])]) for place in sorted(places)))
+
+
+def join_sentences(text: str, kept: Iterable[tuple[Span, str]]) -> str:
+    """Return what remains of some sentences of a text, joined; `kept` has their places and remaining parts."""
+    parts: list[str] = []
+    before = 0  # the end of the last sentence
+    for (start, end), remaining in kept:
+        if parts:
+            parts.append("\n" if "\n" in text[before:start] else " ")
+        parts.append(remaining)
+        before = end
     return "".join(parts)
 
 
@@ -143,3 +152,76 @@ def _stripped(text: str, start: int, end: int) -> Span:
     part = text[start:end]
     left = len(part) - len(part.lstrip())
     return start + left, start + max(left, len(part.rstrip()))
+
+
+# Excerpts: the part of a long page with an answer.
+
+_LONGEST_HEADING = 20  # words
+
+
+def excerpt(page: str, chunks: Sequence[Span], answer: Span, limit: int | None) -> str | None:
+    """Return the sentences with the answer and as many around them as fit in `limit` words.
+
+    A long list is no sentence; there the published `chunks` of the page take the place of sentences. None if both the
+    sentences and the chunks with the answer are too long.
+    """
+    if limit is None or len(page.split()) <= limit:
+        return page.strip()
+    return _grown(page, _sentences_near(page, answer, limit), answer, limit) or _grown(page, chunks, answer, limit)
+
+
+def chunk_spans(page: str, chunks: Iterable[str]) -> list[Span]:
+    """Return the place of each chunk in the page; a long text between two chunks is a chunk of its own.
+
+    Headings are short texts between chunks; they belong to the chunk that follows.
+    """
+    spans: list[Span] = []
+    last = 0
+    for text in chunks:
+        at = page.find(text, last) if text else -1
+        if at < 0:
+            continue
+        start = at
+        if page[last:at].strip():
+            if len(page[last:at].split()) > _LONGEST_HEADING:
+                spans.append((last, at))
+            else:
+                start = last
+        last = at + len(text)
+        spans.append((start, last))
+    if page[last:].strip():
+        spans.append((last, len(page)))
+    return spans
+
+
+def _sentences_near(page: str, answer: Span, words: int) -> list[Span]:
+    """The whole sentences within `words` words before and after the answer."""
+    starts = [0, *(blank.end() for blank in re.finditer(r"\s+", page))]
+    first = max(bisect_right(starts, answer[0]) - 1 - words, 0)
+    end = min(bisect_left(starts, answer[1]) + words, len(starts))
+    window = page[starts[first] : starts[end] if end < len(starts) else len(page)]
+    spans = [(starts[first] + start, starts[first] + stop) for start, stop in sentence_spans(window)]
+    # A window that ends within the page may end within a sentence.
+    return spans[first > 0 : len(spans) - (end < len(starts))]
+
+
+def _grown(page: str, spans: Sequence[Span], answer: Span, limit: int) -> str | None:
+    """The spans with all of the answer and as many around them, the next one first, as fit; None if these do not."""
+    holding = [number for number, (start, end) in enumerate(spans) if start < answer[1] and answer[0] < end]
+    if not holding or answer[0] < spans[holding[0]][0] or spans[holding[-1]][1] < answer[1]:
+        return None
+    first, last = holding[0], holding[-1]
+
+    def fits(first: int, last: int) -> bool:
+        return first >= 0 and last < len(spans) and len(page[spans[first][0] : spans[last][1]].split()) <= limit
+
+    if not fits(first, last):
+        return None
+    growing = True
+    while growing:
+        growing = False
+        if fits(first, last + 1):
+            last, growing = last + 1, True
+        if fits(first - 1, last):
+            first, growing = first - 1, True
+    return page[spans[first][0] : spans[last][1]].strip()

@@ -16,7 +16,7 @@ from data_builders.raw.files import MissingRawFileError, find_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import Job, Samples, SplitRows
 from data_builders.sources import SOURCES
-from data_builders.sources.filters import read_source
+from data_builders.sources.reading import read_source
 
 _SUBSTITUTES = Path(__file__).parent / "raw_substitutes"
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.filters import reader
-from data_builders.sources.rows import Form, RawRow, Text
+from data_builders.sources.reading import reader
+from data_builders.sources.rows import BadRowError, Draft, Form, RawInput, RawRow, Text
 
 _REMARK = re.compile(r"\([^()]*\)")
 
@@ -31,16 +29,8 @@ def _draft(row: _Row) -> Draft:
     habit = list(dict.fromkeys(filter(None, parts)))
     if not habit:
         raise BadRowError.at("memory_answer", known, "an answer outside brackets")
-    return Draft(
-        number=row.number,
-        relation="factual",
-        context=row.context,
-        question=row.question,
-        answers=[row.answer],
-        subset="conflict",
-        habit=habit,
-        meta={"memory_answer": known} if habit != [known] else {},
-    )
+    meta = {"memory_answer": known} if habit != [known] else {}
+    return row.draft(relation="factual", answers=[row.answer], subset="conflict", habit=habit, meta=meta)
 
 
 CPI_FACTS = source(__file__, reader(Form(_Row, _draft, RawInput.json_items)))

@@ -11,11 +11,9 @@ import string
 from pydantic import AliasPath, Field
 
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, SplitSamples
-from data_builders.sources.filters import read_splits
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts, derived_table
+from data_builders.sources.reading import Job, SplitSamples, read_splits
+from data_builders.sources.rows import Form, RawInput, RawObject, RawRow, Text, Texts, derived_table
 
 
 class _Choice(RawObject):
@@ -44,17 +42,8 @@ def read(job: Job) -> SplitSamples:
         place = keys.get(row.id, len(row.choices))
         if place >= len(row.choices) or row.choices[place] == row.answer:
             raise BadRowError.at("id", row.id, f"a question whose answer in ARC is a choice other than {row.answer!r}")
-        return Draft(
-            number=row.number,
-            id=row.id,
-            relation="factual",
-            context=row.context,
-            question=row.question,
-            options=row.choices,
-            answers=[row.answer],
-            subset="conflict",
-            habit=[row.choices[place]],
-        )
+        parts = {"id": row.id, "options": row.choices, "answers": [row.answer], "habit": [row.choices[place]]}
+        return row.draft(relation="factual", subset="conflict", **parts)
 
     return read_splits(job, Form(_Row, draft, RawInput.json_items))
 

@@ -14,11 +14,8 @@ from pydantic import Field
 from d2e_sft.data.sample import Subset
 from d2e_sft.util.answers import words
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
-from data_builders.sources.filters import apply_filters, keep_if, move_share, to_samples
-from data_builders.sources.rows import Form, RawRow, Text, Texts
+from data_builders.sources.reading import Job, SplitRows, SplitSamples, apply_filters, keep_if, move_share, to_samples
+from data_builders.sources.rows import BadRowError, Draft, Form, RawInput, RawRow, SourceOptions, Text, Texts
 
 
 class KreSquadOptions(SourceOptions):
@@ -101,12 +98,9 @@ def read(job: Job) -> SplitSamples:
 
 
 def _draft(row: KreSquadRow, habit: str, subset: Subset) -> Draft:
-    return Draft(
-        number=row.number,
+    return row.draft(
         id=f"{row.number}-{subset}",
         relation="factual",
-        context=row.context,
-        question=row.question,
         options=row.choices,
         answers=[row.answer],
         subset=subset,

@@ -11,6 +11,7 @@ features have the places of both events in tokens of a model, which as shares of
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, get_args
@@ -20,12 +21,9 @@ from pydantic import Field
 from d2e_sft.data.sample import Split, Subset
 from d2e_sft.util.errors import UserError
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import BadRowError, Draft, Row
 from data_builders.raw.source import SPLITS, Job, Samples, SourceOptions, SplitRows, SplitSamples
-from data_builders.sources.filters import apply_filters, keep_if, to_samples
-from data_builders.sources.rows import Form, RawRow, Text, derived_table
-from data_builders.text.events import find_events, mark_events
+from data_builders.sources.reading import apply_filters, keep_if, to_samples
+from data_builders.sources.rows import BadRowError, Draft, Form, RawInput, RawRow, Row, Text, derived_table
 
 # A prior other than the order of the text: the tenses of the two words, or RoBERTa-large's answer without the text.
 Prior = Literal["tense", "roberta_erp"]
@@ -33,8 +31,8 @@ PRIORS: tuple[Prior, ...] = get_args(Prior)
 
 OPTIONS = ("before", "after", "at the same time", "unknown")
 _EXCHANGED = {"before": "after", "after": "before"}
-_TAGS = {"<e1>": "<e2>", "</e1>": "</e2>", "<e2>": "<e1>", "</e2>": "</e1>"}
 _HABIT = "before"
+_LONGEST_EVENT = 1_000  # characters; it is a word or a few
 
 
 class MatresOptions(SourceOptions):
@@ -63,9 +61,9 @@ class _Features(RawRow):
     event_pos: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(min_length=2, max_length=2)
 
 
+_Span = tuple[int, int]  # first character, and the one after the last
 # The places of a row's events in characters, and 0; or in tokens, and the number of tokens of the text.
 _Places = tuple[int, int, int]
-
 
 ORDERED = keep_if(
     "pairs with an order",
@@ -81,8 +79,7 @@ def read(job: Job) -> SplitSamples:
 
 def _read_split(job: Job, split: Split) -> Samples:
     options: MatresOptions = job.options
-    raw = job.input(split)
-    places = _places(job, split)
+    raw, places = job.input(split), _places(job, split)
     published = list(raw.json_items())
     conflicts = {prior: _conflicts(job, prior, published) for prior in PRIORS} if split == "dev" else {}
     draw = job.random("exchanged")
@@ -109,20 +106,19 @@ def _places(job: Job, split: Split) -> dict[int, _Places]:
 
 
 def _draft(row: _Row, places: _Places, *, exchanged: bool) -> Draft:
-    answer = OPTIONS[row.labels[0]]
-    first_place, second_place, tokens = places
-    scale = len(row.text) / tokens if tokens else 1
-    found = find_events(row.text, (row.e1, row.e2), (first_place * scale, second_place * scale))
+    answer, text = OPTIONS[row.labels[0]], row.text
+    scale = len(text) / places[2] if places[2] else 1
+    found = find_events(text, (row.e1, row.e2), (places[0] * scale, places[1] * scale))
     if found is None:
         raise BadRowError.at("e1", row.e1, f"a word of the text before {row.e2!r}, which is e2")
-    marked = mark_events(row.text, *found).removeprefix("[CLS]")
-    first, second = (row.text[start:end] for start, end in found)
+    (a, b), (c, d) = found
+    first, second = text[a:b], text[c:d]
+    marked = f"{text[:a]}<e1>{first}</e1>{text[b:c]}<e2>{second}</e2>{text[d:]}".removeprefix("[CLS]")
     if exchanged:
-        marked, answer = re.sub(r"</?e[12]>", lambda tag: _TAGS[tag[0]], marked), _EXCHANGED.get(answer, answer)
-        first, second = second, first
+        marked = re.sub(r"(</?e)([12])>", lambda tag: f"{tag[1]}{3 - int(tag[2])}>", marked)
+        answer, first, second = _EXCHANGED.get(answer, answer), second, first
     sentences = [sentence.strip() for sentence in marked.split("[SEP]") if sentence.strip()]
-    return Draft(
-        number=row.number,
+    return row.draft(
         relation="temporal",
         context=" ".join(sentences),
         refined_context=" ".join(sentence for sentence in sentences if "<e1>" in sentence or "<e2>" in sentence),
@@ -131,6 +127,47 @@ def _draft(row: _Row, places: _Places, *, exchanged: bool) -> Draft:
         answers=[answer],
         meta={"exchanged": True} if exchanged else {},
     )
+
+
+def find_events(text: str, events: tuple[str, str], near: tuple[float, float]) -> tuple[_Span, _Span] | None:
+    """Return the two events' spans in the text: the occurrences nearest to the expected places.
+
+    An event may be the beginning of a word; its span is the whole word.
+
+    Args:
+        near: About where each event begins, in characters.
+
+    Returns:
+        None if no occurrence of the first event is before one of the second.
+    """
+    firsts, seconds = (_occurrences(text, event) for event in events)
+    nearest = list(seconds)  # for each place, the nearest to the expected one among it and all later places
+    for index in reversed(range(len(seconds) - 1)):
+        if abs(nearest[index + 1] - near[1]) < abs(seconds[index] - near[1]):
+            nearest[index] = nearest[index + 1]
+    # Of two equally near, the first counts. A long text has too many pairs to look at each.
+    pairs = [(at, nearest[behind]) for at in firsts if (behind := bisect_right(seconds, at)) < len(seconds)]
+    if not pairs:
+        return None
+    best = min(pairs, key=lambda pair: abs(pair[0] - near[0]) + abs(pair[1] - near[1]))
+    first, second = ((at, _word_end(text, at + len(event))) for at, event in zip(best, events, strict=True))
+    return first, second
+
+
+def _occurrences(text: str, event: str) -> list[int]:
+    """The places of the event at the start of a word, otherwise inside one."""
+    if len(event) > _LONGEST_EVENT:
+        return []
+    for pattern in (rf"(?<![^\W\d_]){re.escape(event)}", re.escape(event)):
+        if found := [match.start() for match in re.finditer(pattern, text)]:
+            return found
+    return []
+
+
+def _word_end(text: str, end: int) -> int:
+    while text[end : end + 1].isalpha():
+        end += 1
+    return end
 
 
 def _tag(draft: Draft, bias: Literal["narrative"] | Prior, conflicts: Mapping[Prior, set[int]]) -> Draft:

@@ -15,10 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from data_builders.raw.facts import source
-from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
-from data_builders.sources.filters import to_samples
-from data_builders.sources.rows import Form, RawRow, Text, columns
+from data_builders.sources.reading import Job, SplitRows, SplitSamples, to_samples
+from data_builders.sources.rows import BadRowError, Draft, Form, RawRow, SourceOptions, Text, columns
 
 # Pattern of a prompt → its context and its question, made of the pattern's groups.
 _Forms = list[tuple[str, str, str]]
@@ -94,8 +92,7 @@ def _draft(key: str, row: _Row) -> Draft:
             continue
         parts = found.groups()
         options = list(parts[2:]) if key == "science" else row.classes
-        return Draft(
-            number=row.number,
+        return row.draft(
             id=f"{key}-{row.number}",
             relation="factual",
             context=context.format(*parts),

@@ -14,10 +14,9 @@ from pydantic import Field
 
 from d2e_sft.data.sample import Subset
 from data_builders.raw.facts import source
-from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
-from data_builders.sources.filters import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples
-from data_builders.sources.rows import Form, RawRow, Text, columns
+from data_builders.raw.source import Job, SplitRows, SplitSamples
+from data_builders.sources.reading import apply_filters, keep_first, keep_short, keep_unseen, move_share, to_samples
+from data_builders.sources.rows import Draft, Form, RawRow, SourceOptions, Text, columns
 
 
 class NQSwapOptions(SourceOptions):
@@ -50,12 +49,10 @@ def _drafts(row: _Row) -> Iterator[Draft]:
         "conflict": (row.sub_context, row.sub_answer),
     }
     for subset, (context, answers) in passages.items():
-        yield Draft(
-            number=row.number,
+        yield row.draft(
             id=f"{row.number}-{subset}",
             relation="factual",
             context=context,
-            question=row.question,
             answers=dict.fromkeys(answers),
             subset=subset,
             habit=dict.fromkeys(row.org_answer),

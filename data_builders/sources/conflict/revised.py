@@ -18,26 +18,12 @@ from pydantic import Field
 
 from d2e_sft.data.sample import EventSample, Subset
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, SourceOptions, SplitRows, SplitSamples
 from data_builders.sources.conflict.kre_squad import KreSquadRow, options_differ
-from data_builders.sources.filters import apply_filters, keep_first, keep_if, to_samples
-from data_builders.sources.rows import Form
-from data_builders.text.excerpts import excerpt
-from data_builders.text.mentions import (
-    exchanged,
-    is_named,
-    is_part_of_a_name,
-    is_replaceable,
-    mention_spans,
-    mentions,
-    needs_other_article,
-    without,
-)
-from data_builders.text.sentences import sentence_spans
-from data_builders.text.stems import stems
-from data_builders.text.texts import word_count
+from data_builders.sources.reading import Job, SplitRows, SplitSamples, apply_filters, keep_first, keep_if, to_samples
+from data_builders.sources.rows import Draft, Form, RawInput, SourceOptions
+from data_builders.text import mentions
+from data_builders.text.sentences import excerpt, sentence_spans
+from data_builders.text.words import stems
 
 UNTRAINED = "revised_untrained"
 _MOST_WORDS = 5  # longer answers are clauses, for which no other option fits the sentence
@@ -90,16 +76,14 @@ def _draft(row: KreSquadRow, max_words: int) -> Draft:
         around = next((page[start:end] for start, end in sentences if start <= span[0] < end), "")
         return len(asked & stems(around))
 
-    found = mention_spans(answer, page)
+    found = mentions.spans(answer, page)
     context = excerpt(page, [], max(found, key=asks_for), max_words) if found else None
     others = row.choices if options_differ(row.choices) else ()
     choices = [_written_as(answer, other) for other in others if other.casefold() != answer.casefold()]
     revisions = [other for other in choices if context and _can_replace(answer, other, context, row.question)]
-    return Draft(
-        number=row.number,
+    return row.draft(
         relation="none",
         context=context,
-        question=row.question,
         answers=[answer],
         meta={"squad_id": row.id},
         record_number=False,
@@ -116,10 +100,10 @@ def _is_replaceable(draft: Draft) -> bool:
     """Whether no trace of the answer is left where all its mentions are replaced."""
     context, (answer,) = draft.context or "", draft.answers
     return (
-        is_replaceable(answer, context)
-        and not is_part_of_a_name(answer, context)
-        and not is_named(answer, without(answer, context))
-        and not is_named(answer, draft.question)
+        mentions.is_replaceable(answer, context)
+        and not mentions.is_part_of_a_name(answer, context)
+        and not mentions.is_named(answer, mentions.without(answer, context))
+        and not mentions.is_named(answer, draft.question)
     )
 
 
@@ -128,11 +112,11 @@ def _can_replace(answer: str, other: str, context: str, question: str) -> bool:
     texts = f"{context}\n{question}"
     return (
         _has_digit(answer) == _has_digit(other)
-        and max(word_count(answer), word_count(other)) <= _MOST_WORDS
-        and not is_named(other, without(answer, texts))
-        and not mentions(answer, other)
-        and not mentions(other, answer)
-        and not needs_other_article(answer, other, context)
+        and max(len(answer.split()), len(other.split())) <= _MOST_WORDS
+        and not mentions.is_named(other, mentions.without(answer, texts))
+        and not mentions.find(answer, other)
+        and not mentions.find(other, answer)
+        and not mentions.needs_other_article(answer, other, context)
     )
 
 
@@ -187,7 +171,7 @@ def _pair(draft: Draft, *, trained: bool) -> list[Draft]:
     (answer,), other, context = draft.answers, _revision(draft), draft.context or ""
     texts: list[tuple[Subset, str, str]] = [
         ("aligned", context, answer),
-        ("conflict", exchanged(context, {answer: other}), other),
+        ("conflict", mentions.exchanged(context, {answer: other}), other),
     ]
     meta = {**draft.meta, "trained": trained}
     form = replace(draft, habit=[answer], meta=meta)

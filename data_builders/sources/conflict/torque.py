@@ -19,9 +19,8 @@ from d2e_sft.data.sample import Subset
 from data_builders.raw.facts import source
 from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, SourceOptions, SplitSamples
-from data_builders.sources.filters import keep_if, read_splits
-from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, Text, derived_table
+from data_builders.sources.reading import Job, SplitSamples, keep_if, read_splits
+from data_builders.sources.rows import Bit, Cleaned, Form, RawObject, RawRow, SourceOptions, Text, derived_table
 
 Bias = Literal["erp", "tense_relation", "narrative", "dependency", "warmup_answer", "warmup_tense"]
 BIASES: tuple[Bias, ...] = get_args(Bias)
@@ -92,12 +91,10 @@ def _draft(row: _Row, ids: Mapping[tuple[Bias, Side], frozenset[str]], priors: I
     known = {side: [prior for prior in BIASES if row.key in ids[prior, side]] for side in SIDES}
     in_any = {side for side, found in known.items() if set(found) & set(priors)}
     subset: Subset | None = "conflict" if "conflict" in in_any else "aligned" if in_any else None
-    return Draft(
-        number=row.number,
+    return row.draft(
         id=row.key,
         relation="temporal",
         context=" ".join(shown),
-        question=row.question,
         options=[word for word, event in zip(shown, row.answers.types, strict=True) if event],
         answers=[word for word, label in zip(shown, row.answers.labels, strict=True) if label],
         subset=subset,

@@ -16,11 +16,8 @@ from typing import NamedTuple
 
 from d2e_sft.data.sample import Relation
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import Draft
-from data_builders.raw.source import Job, SplitSamples
-from data_builders.sources.filters import convert, keep_if, read_splits
-from data_builders.sources.rows import Form, RawObject, RawRow, Text
+from data_builders.sources.reading import Job, SplitSamples, convert, keep_if, read_splits
+from data_builders.sources.rows import Draft, Form, RawInput, RawObject, RawRow, Text
 
 # CIDER's relation → (the sample's relation, the wording of a hypothesis)
 RELATIONS: dict[str, tuple[Relation, str]] = {

@@ -19,10 +19,19 @@ from typing import Literal
 from d2e_sft.util.errors import UserError
 from data_builders.raw.facts import source
 from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, SplitSamples
-from data_builders.sources.filters import NO_BLANK, convert, keep_if, keep_unseen, read_splits
-from data_builders.sources.rows import Cleaned, Form, IfOptions, RawRow, Text, Texts, columns
-from data_builders.text.texts import IfRule, fingerprint, has_if
+from data_builders.sources.reading import NO_BLANK, UNSEEN_CONTEXTS, Job, SplitSamples, convert, keep_if, read_splits
+from data_builders.sources.rows import (
+    Cleaned,
+    Form,
+    IfOptions,
+    IfRule,
+    RawRow,
+    Text,
+    Texts,
+    columns,
+    fingerprint,
+    has_if,
+)
 
 _INSTANCE = re.compile(r"Context: (.*?)\s*\n\s*Question: (.*)", re.DOTALL)
 _OPTIONS = 4
@@ -57,21 +66,12 @@ def _draft(rule: IfRule, row: _Row | _Instance) -> Draft:
         context, question = row.context, row.question
         options = [row.answer0, row.answer1, row.answer2, row.answer3]
         answers = [options[int(row.label)]]
-    return Draft(
-        number=row.number,
-        relation="counterfactual" if has_if(question, rule) else "causal",
-        context=context.strip(),
-        question=question.strip(),
-        options=options,
-        answers=answers,
+    relation = "counterfactual" if has_if(question, rule) else "causal"
+    return row.draft(
+        relation=relation, context=context.strip(), question=question.strip(), options=options, answers=answers
     )
 
 
-UNSEEN = keep_unseen(
-    "contexts of the test",
-    "the story is also a test story (ignoring letter case, blanks and punctuation)",
-    lambda row: fingerprint(row.context),
-)
 FOUR_ANSWERS = keep_if(
     "four different answers",
     "if two answers are equal, both or none would be right",
@@ -85,11 +85,11 @@ def read(job: Job) -> SplitSamples:
     draft = partial(_draft, options.rule)
     form = Form(_Row, draft, lambda raw: raw.csv_rows(columns(_Row)))
     if not job.wants("train") or not job.file("train").substitute:
-        return read_splits(job, form, (UNSEEN, NO_BLANK, FOUR_ANSWERS))
+        return read_splits(job, form, (UNSEEN_CONTEXTS, NO_BLANK, FOUR_ANSWERS))
 
     draw = convert(lambda rows: draw_options(rows, job.random("wrong answers")), ("train",))
     instances = Form(_Instance, draft, lambda raw: raw.json_items("Instances"))
-    filters = (UNSEEN, NO_BLANK, draw, replace(FOUR_ANSWERS, splits=("test",)))
+    filters = (UNSEEN_CONTEXTS, NO_BLANK, draw, replace(FOUR_ANSWERS, splits=("test",)))
     return read_splits(job, {"train": instances, "test": form}, filters)
 
 

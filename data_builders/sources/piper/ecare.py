@@ -12,9 +12,8 @@ from typing import Literal
 from pydantic import Field
 
 from data_builders.raw.facts import source
-from data_builders.raw.row import Draft
-from data_builders.sources.filters import keep_first, keep_unseen, reader
-from data_builders.sources.rows import Bit, Form, RawRow, Text
+from data_builders.sources.reading import keep_first, keep_unseen, reader
+from data_builders.sources.rows import Bit, Draft, Form, RawRow, Text
 
 
 class _Row(RawRow):
@@ -28,8 +27,7 @@ class _Row(RawRow):
 
 def _draft(row: _Row) -> Draft:
     hypotheses = [row.hypothesis1, row.hypothesis2]
-    return Draft(
-        number=row.number,
+    return row.draft(
         relation="causal",
         context=row.premise,
         question=f"What is the {row.ask_for} of the event in the context?",

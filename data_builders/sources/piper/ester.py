@@ -19,11 +19,9 @@ from pydantic import Field
 from d2e_sft.data.sample import Relation
 from data_builders.raw.characters import decode_characters
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
 from data_builders.raw.row import Draft
-from data_builders.sources.filters import NO_BLANK, keep_first, keep_if, keep_unseen, read_splits
-from data_builders.sources.rows import Cleaned, Form, IfOptions, RawRow, Text
-from data_builders.text.texts import IfRule, fingerprint, has_if
+from data_builders.sources.reading import NEW_QUESTIONS, NO_BLANK, UNSEEN_CONTEXTS, keep_if, read_splits
+from data_builders.sources.rows import Cleaned, Form, IfOptions, IfRule, RawInput, RawRow, Text, has_if
 
 
 class _Row(RawRow):
@@ -52,27 +50,16 @@ _RELATIONS: dict[str, tuple[Relation | None, Relation | None]] = {
 
 def _draft(rule: IfRule, row: _Row) -> Draft:
     spans = list(dict.fromkeys(filter(None, row.answer_texts)))  # a span that is listed twice is required once
-    return Draft(
-        number=row.number,
+    return row.draft(
         relation=_RELATIONS[row.type][has_if(row.question, rule)],
-        context=row.context,
-        question=row.question,
         answers=dict.fromkeys(["; ".join(spans), *spans]),
         meta={"type": row.type, "spans": [decode_characters(span)[0] for span in spans], "triggers": row.events},
     )
 
 
 FILTERS = (
-    keep_unseen(
-        "contexts of the test",
-        "the passage is also a test passage (ignoring letter case, blanks and punctuation)",
-        lambda row: fingerprint(row.context),
-    ),
-    keep_first(
-        "repeated questions",
-        "a repeated passage and question would be trained on twice; the first is kept",
-        lambda row: (row.context, row.question),
-    ),
+    UNSEEN_CONTEXTS,
+    NEW_QUESTIONS,
     NO_BLANK,
     keep_if(
         "relation of PIPER",

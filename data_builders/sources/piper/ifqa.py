@@ -7,10 +7,8 @@ file are left out. The few-shot split distributes the same questions differently
 from __future__ import annotations
 
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.filters import NO_BLANK, keep_first, keep_unseen, reader
-from data_builders.sources.rows import Cleaned, Form, RawRow, Text
+from data_builders.sources.reading import NO_BLANK, keep_first, keep_unseen, reader
+from data_builders.sources.rows import BadRowError, Cleaned, Draft, Form, RawInput, RawRow, Text
 
 
 class _Row(RawRow):
@@ -23,13 +21,8 @@ def _draft(row: _Row) -> Draft:
     passages = [once(passage) for passage in row.context if passage]
     if not passages:
         raise BadRowError.at("context", row.context, "at least one passage")
-    return Draft(
-        number=row.number,
-        relation="counterfactual",
-        context=" ".join(dict.fromkeys(passages)),
-        question=row.question,
-        answers=dict.fromkeys(filter(None, row.answers)),
-    )
+    context, answers = " ".join(dict.fromkeys(passages)), dict.fromkeys(filter(None, row.answers))
+    return row.draft(relation="counterfactual", context=context, answers=answers)
 
 
 def once(passage: str) -> str:

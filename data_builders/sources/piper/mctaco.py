@@ -11,10 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from data_builders.raw.facts import source
-from data_builders.raw.reader import RawInput
-from data_builders.raw.row import Draft, Row
-from data_builders.sources.filters import convert, keep_first, keep_if, reader
-from data_builders.sources.rows import Form, RawRow, Text, columns
+from data_builders.sources.reading import convert, keep_first, keep_if, reader
+from data_builders.sources.rows import Draft, Form, RawInput, RawRow, Row, Text, columns
 
 
 class _Candidate(RawRow):
@@ -42,16 +40,14 @@ def _drafts(candidates: Sequence[_Candidate]) -> list[Draft]:
     for row in candidates:
         questions.setdefault((row.sentence, row.question), []).append(row)
     return [
-        Draft(
-            number=rows[0].number,
+        rows[0].draft(
             relation="temporal",
-            context=sentence,
-            question=question,
+            context=rows[0].sentence,
             options=[row.answer for row in rows],
             answers=[row.answer for row in rows if row.label == "yes"],
             meta={"category": rows[0].category},
         )
-        for (sentence, question), rows in questions.items()
+        for rows in questions.values()
     ]
 
 

@@ -13,11 +13,8 @@ from typing import Annotated, Literal
 from pydantic import AliasPath, Field
 
 from data_builders.raw.facts import source
-from data_builders.raw.row import BadRowError, Draft
-from data_builders.raw.source import Job, SourceOptions, SplitSamples
-from data_builders.sources.filters import keep_short, keep_unseen, read_splits
-from data_builders.sources.rows import Form, RawRow, Text, Texts
-from data_builders.text.texts import fingerprint, plain_spaces
+from data_builders.sources.reading import Job, SplitSamples, keep_short, keep_unseen, read_splits
+from data_builders.sources.rows import BadRowError, Draft, Form, RawRow, SourceOptions, Text, Texts, fingerprint
 
 
 class TempReasonOptions(SourceOptions):
@@ -49,17 +46,19 @@ class _TimeBench(_Row):
 
 
 def _draft(shown: str, row: _Official | _TimeBench) -> Draft:
+    def plain(text: str) -> str:
+        return text.replace("\u00a0", " ")  # a non-breaking space
+
     entity = row.id.split("_")[1] if isinstance(row, _Official) else ""
-    answers = [plain_spaces(answer) for answer in row.answers if answer]
+    answers = [plain(answer) for answer in row.answers if answer]
     if not answers:
         raise BadRowError.at("answers", answers, "at least one text that is not empty")
-    context = plain_spaces(row.context if shown == "page" else row.fact_context)
-    return Draft(
-        number=row.number,
+    context = plain(row.context if shown == "page" else row.fact_context)
+    return row.draft(
         relation="temporal",
         # Each fact has a line, which ends in a blank.
         context="\n".join(part.strip() for part in context.splitlines() if part.strip()),
-        question=plain_spaces(row.question),
+        question=plain(row.question),
         answers=answers,
         meta={"context": shown},
         # The beginning identifies a page; using all of it would cost seconds, and miss a copy that was cut.

@@ -15,11 +15,9 @@ from pydantic import AfterValidator, AliasChoices, Field, NonNegativeInt, model_
 
 from data_builders.raw.facts import source
 from data_builders.raw.row import Draft, clean
-from data_builders.raw.source import Job, SourceOptions, SplitSamples
-from data_builders.sources.filters import keep_if, keep_short, keep_unseen, read_splits
-from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, Text, Texts
-from data_builders.text.excerpts import chunk_spans, excerpt
-from data_builders.text.texts import contains_any, word_count
+from data_builders.sources.reading import Job, SplitSamples, keep_if, keep_short, keep_unseen, read_splits
+from data_builders.sources.rows import Cleaned, Form, RawObject, RawRow, SourceOptions, Text, Texts, contains_any
+from data_builders.text.sentences import chunk_spans, excerpt
 
 
 class TimeQAOptions(SourceOptions):
@@ -71,7 +69,7 @@ class _Annotated(_Row):
 # Long contexts are dropped while reading: the pages of the training file fill hundreds of megabytes.
 def _with_page(limit: int | None, row: _Row) -> Draft:
     """The question with the whole page."""
-    fits = limit is None or word_count(row.context) <= limit
+    fits = limit is None or len(row.context.split()) <= limit
     return _draft(row, row.targets, row.context if fits else None)
 
 
@@ -89,15 +87,8 @@ def _with_excerpt(limit: int | None, row: _Annotated) -> Draft:
 def _draft(row: _Row, answers: list[str], context: str | None) -> Draft:
     """A question; `context` is missing if nothing short enough has the answer."""
     answers = list(dict.fromkeys(filter(None, answers)))
-    return Draft(
-        number=row.number,
-        relation="temporal",
-        context=context,
-        question=row.question,
-        answers=answers,
-        meta={"idx": row.idx},
-        extra={"page": row.idx.partition("#")[0]},
-    )
+    meta, extra = {"idx": row.idx}, {"page": row.idx.partition("#")[0]}
+    return row.draft(relation="temporal", context=context, answers=answers, meta=meta, extra=extra)
 
 
 FILTERS = [
@@ -121,8 +112,8 @@ def read(job: Job) -> SplitSamples:
     reason = "PIPER leaves out very long contexts; its limit for TimeQA is not published"
     filters = [
         *FILTERS,
-        *keep_short("page of at most", reason, test_limit, ("test",)),
-        *keep_short(f"{options.context} of at most", reason, options.max_words, ("train",)),
+        *keep_short("page of at most", reason, test_limit, splits=("test",)),
+        *keep_short(f"{options.context} of at most", reason, options.max_words, splits=("train",)),
     ]
     test = Form(_Row, partial(_with_page, test_limit))
     return read_splits(job, {"train": train, "test": test}, filters)

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from data_builders.raw.characters import DECODED
 from data_builders.raw.facts import source
 from data_builders.raw.reader import Line
-from data_builders.raw.row import BadRowError, Draft, clean
-from data_builders.raw.source import Job, SplitRows, SplitSamples
-from data_builders.sources.filters import to_samples
+from data_builders.sources.reading import Job, SplitRows, SplitSamples, to_samples
+from data_builders.sources.rows import BadRowError, Draft, clean
 
 _PART = r"((?:(?!event: | story: |answer: )[^\t])+)"  # no second row that ran into this one
 _LINE = re.compile(rf"event: {_PART} story: {_PART}\tanswer: (positive|negative)\s*")

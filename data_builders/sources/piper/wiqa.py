@@ -10,10 +10,8 @@ import re
 from typing import Literal
 
 from data_builders.raw.facts import source
-from data_builders.raw.row import BadRowError, Draft
-from data_builders.sources.filters import keep_unseen, reader
-from data_builders.sources.rows import Form, RawObject, RawRow, Text, Texts
-from data_builders.text.texts import fingerprint
+from data_builders.sources.reading import keep_unseen, reader
+from data_builders.sources.rows import BadRowError, Draft, Form, RawObject, RawRow, Text, Texts, fingerprint
 
 OPTIONS = {"more": "more", "less": "less", "no_effect": "no effect"}  # label → option
 _STEM = re.compile(r"suppose (.+?) happens, how will it affect (.+?)\s*[.?]?\s*", re.IGNORECASE | re.DOTALL)
@@ -42,8 +40,7 @@ def _draft(row: _Row) -> Draft:
     if not steps:
         raise BadRowError.at("question.para_steps", row.question.para_steps, "at least one step")
     chain = _STEM.fullmatch(row.question.stem)
-    return Draft(
-        number=row.number,
+    return row.draft(
         relation="counterfactual",
         # Most steps lack a full stop.
         context=" ".join(step if step.endswith((".", "!", "?")) else f"{step}." for step in steps),

@@ -10,7 +10,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.sources.filters import first_of_each, keep_unseen
+from data_builders.sources.reading import first_of_each, keep_unseen
 from tests.data_builders.reading import read, use_substitutes
 
 SEEDS = range(8)

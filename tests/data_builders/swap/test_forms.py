@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_builders.swap.forms import Seen, same_form
+from data_builders.swap.candidates import Writing, same_form
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_answers_of_one_form(answer: str, other: str, same: bool) -> None:
     ],
 )
 def test_a_capital_stays_where_a_name_or_the_answer_has_it(other: str, answer: str, written: str) -> None:
-    assert Seen.of(["We saw Omelia in spring."]).fitted(other, answer) == written
+    assert Writing(["We saw Omelia in spring."]).fitted(other, answer) == written

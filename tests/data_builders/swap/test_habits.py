@@ -14,9 +14,8 @@ import pytest
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.swap.habits import Habits
-from data_builders.swap.options import SwapOptions
-from data_builders.swap.swap import Swaps, with_twins
+from data_builders.swap.candidates import SwapOptions
+from data_builders.swap.swap import Habits, Swaps, with_twins
 from tests.command import output_of
 from tests.data_builders.own_rows import write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_builders.swap.kinds import kind_of
+from data_builders.swap.entities import kind_of
 
 SEEN = "he lives in the netherlands . she plays for ajax in peru , and rosa luz wrote that the world bank paid ."
 Row = tuple[str, str]

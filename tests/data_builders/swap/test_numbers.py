@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from data_builders.swap.numbers import number_forms, other_numbers
+from data_builders.swap.entities import number_forms, other_numbers
 
 
 @pytest.mark.parametrize(

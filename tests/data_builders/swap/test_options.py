@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from data_builders.swap.options import SwapOptions
+from data_builders.swap.candidates import SwapOptions
 
 
 @pytest.mark.parametrize(

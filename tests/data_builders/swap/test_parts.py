@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_builders.swap.parts import has_traces, head
+from data_builders.swap.revise import has_traces, head
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from data_builders.swap.options import SwapOptions
+from data_builders.swap.candidates import SwapOptions
 from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import swap_samples
 

@@ -11,8 +11,7 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.judge.local_backend import LocalBackend
 from d2e_sft.judge.messages import Listener, Prompt, Reply
-from data_builders.swap.options import Pool, SwapOptions
-from data_builders.swap.proposals import read_answers
+from data_builders.swap.candidates import Pool, SwapOptions, read_answers
 from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import swap_samples
 from tests.command import refusal_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from data_builders.swap.options import Pool
+from data_builders.swap.candidates import Pool
 from data_builders.swap.revise import Refusal, revised
 from tests.tiny import make_sample
 

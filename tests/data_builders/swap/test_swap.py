@@ -15,7 +15,7 @@ from d2e_sft.data.sample import EventSample, Subset, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
-from data_builders.swap.options import Pool, SwapOptions
+from data_builders.swap.candidates import Pool, SwapOptions
 from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import Swaps, swap_samples, with_twins
 from data_builders.text.mentions import exchanged

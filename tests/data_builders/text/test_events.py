@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from data_builders.text.events import find_events, mark_events
+from data_builders.sources.conflict.matres import find_events
 
 _TEXT = "It rained, stopped and rained."
 
@@ -57,7 +57,3 @@ def test_a_word_with_a_hundred_thousand_occurrences_is_found_quickly() -> None:
     started = time.process_time()
     assert find_events("a " * 100_000, ("a", "a"), (1e4, 2e4)) == ((10_000, 10_001), (20_000, 20_001))
     assert time.process_time() - started < 2
-
-
-def test_both_events_are_marked() -> None:
-    assert mark_events(_TEXT, (3, 9), (11, 18)) == "It <e1>rained</e1>, <e2>stopped</e2> and rained."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data_builders.text.excerpts import chunk_spans, excerpt
+from data_builders.text.sentences import chunk_spans, excerpt
 
 
 def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:

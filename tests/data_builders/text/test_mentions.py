@@ -8,10 +8,10 @@ import pytest
 
 from data_builders.text.mentions import (
     exchanged,
+    find,
     is_part_of_a_name,
     is_replaceable,
     leaves_traces,
-    mentions,
     needs_other_article,
     without,
 )
@@ -29,8 +29,8 @@ from data_builders.text.mentions import (
     ],
 )
 def test_mentions_are_whole_words(entity: str, text: str, found: list[str]) -> None:
-    assert mentions(entity, text) == found
-    assert mentions(entity, without(entity, text)) == []
+    assert find(entity, text) == found
+    assert find(entity, without(entity, text)) == []
 
 
 @pytest.mark.parametrize(

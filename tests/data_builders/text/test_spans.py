@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from data_builders.text.spans import keep_spans, split_spans, with_needed
+from data_builders.text.clauses import keep_spans, split_spans, with_needed
 
 WORDS = re.compile(r"\w+")
 

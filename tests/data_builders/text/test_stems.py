@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from data_builders.text.stems import stem
+from data_builders.text.words import stem
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from data_builders.text.texts import contains_any, fingerprint, goal_and_steps, has_if
+from data_builders.sources.procedures import goal_and_steps
+from data_builders.sources.rows import contains_any, fingerprint, has_if
 
 
 def test_copies_that_differ_in_spacing_or_punctuation_have_one_fingerprint() -> None:
