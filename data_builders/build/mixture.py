@@ -36,7 +36,7 @@ class Pool:
 
     @property
     def judged(self) -> int:
-        return sum(self.verdicts.values())
+        return self.verdicts.total()
 
     def why_small(self) -> str:
         counts = f"{len(self.candidates):,} candidates after the filters, {len(self.kept):,} of them supported"

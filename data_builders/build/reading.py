@@ -1,4 +1,4 @@
-"""Read raw files to samples, dataset by dataset; one that fails does not stop the others."""
+"""Find and read raw files, dataset by dataset; one that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import Split
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.progress import Progress
-from d2e_sft.util.terminal import warn
-from data_builders.build.mixture import HOW_TO_FILL, allot
 from data_builders.build.options import REFINE, SWAP, BuildOptions, Settings, parse_settings
-from data_builders.build.suites import SUITES
-from data_builders.dataset import manifest
+from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
 from data_builders.own_data.source import how_to_describe, own_source
-from data_builders.raw.files import Missing, MissingRawFileError, describe_substitutes, find_files, locate_files
+from data_builders.raw.files import Located, MissingRawFileError, locate_files
 from data_builders.raw.reader import BadRows
-from data_builders.raw.source import FoundFile, Job, Samples, Source
+from data_builders.raw.source import Job, Samples, Source
 from data_builders.sources import SOURCES
 from data_builders.sources.reading import read_source
 
@@ -30,18 +27,14 @@ class ReadDataset:
     """One dataset with the splits that were read."""
 
     source: Source
-    files: Mapping[str, FoundFile]
+    located: Located
     described_files: list[dict[str, Any]]
     splits: dict[Split, Samples]
 
     @property
     def changed_files(self) -> list[str]:
         """Names of the files that differ from the published ones."""
-        return [file["name"] for file in self.described_files if file["checksum"] == manifest.CHECKSUM_DIFFERS]
-
-    def substitutes(self, split: Split) -> list[str]:
-        """Return a line for each file that replaces official ones of the split, with how it differs."""
-        return describe_substitutes(self.source, self.files, split)
+        return [file["name"] for file in self.described_files if file["checksum"] == CHECKSUM_DIFFERS]
 
 
 @dataclass
@@ -49,20 +42,28 @@ class Reading:
     """All datasets that could be read, and the errors of the others.
 
     Attributes:
-        settings: Options of the datasets and of the refiner.
+        settings: Options of the datasets, of the refiner and of swaps.
         folders: The user's folders of raw files; the manifest must not name them.
-        missing: Inputs whose files are known to be missing; they are not downloaded again.
         failures: Dataset → its first error, damaged raw files before missing ones.
         lost: Dataset → splits that could not be read, if others could.
     """
 
     settings: Settings
     bad: BadRows
-    folders: list[Path] = field(default_factory=list)
-    missing: Missing = field(default_factory=dict)
+    folders: list[Path]
     datasets: dict[str, ReadDataset] = field(default_factory=dict)
     failures: dict[str, UserError] = field(default_factory=dict)
     lost: dict[str, list[Split]] = field(default_factory=dict)
+
+    @property
+    def own(self) -> set[str]:
+        """Names of the user's own datasets."""
+        return {name for name, dataset in self.datasets.items() if dataset.source.own}
+
+    @property
+    def trains(self) -> list[Samples]:
+        """The training split of each dataset that has one."""
+        return [dataset.splits["train"] for dataset in self.datasets.values() if "train" in dataset.splits]
 
     def require_no_damage(self) -> None:
         """Raise the first error that is not about a missing file."""
@@ -84,29 +85,38 @@ class Reading:
     def warnings(self) -> list[str]:
         """Return one line for each file that differs from the published one."""
         return [
-            f"{name}/{file}: {manifest.CHECKSUM_DIFFERS}; counts may differ from the published ones"
+            f"{name}/{file}: {CHECKSUM_DIFFERS}; counts may differ from the published ones"
             for name, dataset in self.datasets.items()
             for file in dataset.changed_files
         ]
 
 
-def read_datasets(options: BuildOptions, splits: Collection[Split], missing: Missing | None = None) -> Reading:
+def locate(options: BuildOptions, sources: Iterable[Source], splits: Collection[Split]) -> dict[str, Located]:
+    """Find or download the files of all sources, by name; UserError for a wrong setting or a missing folder."""
+    sources = list(sources)
+    chosen = parse_settings(options.settings, sources).files
+    return {
+        source.name: locate_files(source, set(splits) & set(source.splits), options.raw, chosen.get(source.name))
+        for source in sources
+    }
+
+
+def read_datasets(
+    options: BuildOptions, splits: Collection[Split], located: Mapping[str, Located] | None = None
+) -> Reading:
     """Read the wanted splits of each dataset that has any of them.
 
-    If a file of one split is missing or damaged, the dataset's other splits are still read. `missing` is what
-    `report_missing_files` returned.
+    If a file of one split is missing or damaged, the dataset's other splits are still read. `located` is what `locate`
+    returned, if it was called before.
 
     Raises:
         UserError: an unknown dataset or setting, or no dataset could be read: the first damage, or all missing files.
     """
     sources = pick_sources(options.datasets)
+    located = locate(options, sources, splits) if located is None else located
     folders = [source.own.file.parent for source in sources if source.own]
-    reading = Reading(
-        parse_settings(options.settings, sources),
-        BadRows(skip=options.skip_bad),
-        [options.raw, *folders] if options.raw else folders,
-        missing or {},
-    )
+    folders = [options.raw, *folders] if options.raw else folders
+    reading = Reading(parse_settings(options.settings, sources), BadRows(skip=options.skip_bad), folders)
     progress = Progress(sources, desc="datasets", unit="dataset")
     for source in progress:
         progress.set_postfix_str(source.name)
@@ -114,56 +124,17 @@ def read_datasets(options: BuildOptions, splits: Collection[Split], missing: Mis
         if not wanted:
             continue
         try:
-            reading.datasets[source.name] = _read(source, wanted, options, reading)
+            reading.datasets[source.name] = _read(located[source.name], wanted, options, reading)
         except UserError as error:
             reading.failures[source.name] = error
             if len(wanted) > 1:
-                _read_split_by_split(source, wanted, options, reading)
+                _read_split_by_split(located[source.name], wanted, options, reading)
     by_kind = sorted(reading.failures.items(), key=lambda item: isinstance(item[1], MissingRawFileError))
     reading.failures = dict(by_kind)
     if reading.failures and not reading.datasets:
         reading.require_no_damage()
         raise MissingRawFileError.of(list(reading.failures.values()))
     return reading
-
-
-def report_missing_files(options: BuildOptions, splits: Collection[Split]) -> Missing:
-    """Find or download all raw files, also those of benchmarks, and report those that are missing or replaced at once.
-
-    Returns the errors of what is missing.
-
-    Raises:
-        UserError: as for `read_datasets`; or a set in fixed ratios lacks a dataset, and `allow_shortfall` is off.
-    """
-    sources, suite = pick_sources(options.datasets), options.suite
-    chosen = parse_settings(options.settings, sources).files
-    located = {
-        source.name: locate_files(source, set(splits) & set(source.splits), options.raw, chosen.get(source.name))
-        for source in sources
-    }
-    benchmarks = [name for other in (suite.disjoint_from if suite else ()) for name in SUITES[other].datasets]
-    tests = [locate_files(SOURCES[name], ["test"], options.raw) for name in dict.fromkeys(benchmarks)]
-    missing = {key: error for found in (*located.values(), *tests) for key, error in found.missing.items()}
-    errors = list(missing.values())
-    count = "1 raw file is missing" if len(errors) == 1 else f"{len(errors)} raw files are missing"
-    replaced = [
-        f"{source.name}: {line}"
-        for source in sources
-        if suite
-        for line in describe_substitutes(source, located[source.name].files, suite.split)
-    ]
-    if suite and suite.ratios and not options.allow_shortfall:
-        quotas = allot(options.size or suite.size or 0, suite.ratios, {})
-        if needed := [name for name, found in located.items() if found.missing and quotas[name]]:
-            wanted = ", ".join(f"{quotas[name]:,} rows of {name}" for name in needed)
-            lines = [f"{count}, and {suite.name} wants {wanted}:", *map(str, errors), *replaced]
-            raise UserError("\n".join(lines), HOW_TO_FILL)
-    lines = [*(line for error in errors for line in str(error).splitlines()), *replaced]
-    # Where no dataset has all its files, the error at the end names them.
-    if len(sources) > 1 and lines and not all(found.missing for found in located.values()):
-        head = f"{count}; the other rows are built" if errors else "official raw files are replaced"
-        warn("\n".join([head, *(f"  {line}" for line in lines)]))
-    return missing
 
 
 def pick_sources(names: Iterable[str]) -> list[Source]:
@@ -199,30 +170,24 @@ def pick_sources(names: Iterable[str]) -> list[Source]:
     return list(sources.values())
 
 
-def _read_split_by_split(source: Source, wanted: Sequence[Split], options: BuildOptions, reading: Reading) -> None:
-    parts: list[ReadDataset] = []
+def _read_split_by_split(located: Located, wanted: Sequence[Split], options: BuildOptions, reading: Reading) -> None:
+    name, parts = located.source.name, list[ReadDataset]()
     for split in wanted:
         try:
-            parts.append(_read(source, [split], options, reading))
+            parts.append(_read(located, [split], options, reading))
         except UserError:
-            reading.lost.setdefault(source.name, []).append(split)
+            reading.lost.setdefault(name, []).append(split)
     if parts:
         described = {file["name"]: file for part in parts for file in part.described_files}
-        reading.datasets[source.name] = ReadDataset(
-            source,
-            {key: found for part in parts for key, found in part.files.items()},
-            list(described.values()),
-            {split: rows for part in parts for split, rows in part.splits.items()},
-        )
+        rows = {split: rows for part in parts for split, rows in part.splits.items()}
+        reading.datasets[name] = ReadDataset(located.source, located, list(described.values()), rows)
 
 
-def _read(source: Source, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> ReadDataset:
-    settings = reading.settings
-    files = find_files(source, splits, options.raw, settings.files.get(source.name), reading.missing)
+def _read(located: Located, splits: Sequence[Split], options: BuildOptions, reading: Reading) -> ReadDataset:
+    source, files, bad = located.source, located.of(splits), BadRows(skip=options.skip_bad)
     different = {found.file: found.path for found in files.values()}  # one file may replace several
-    described = [manifest.describe_file(file, path) for file, path in different.items()]
-    bad = BadRows(skip=options.skip_bad)
-    job = Job(source, files, options.seed, settings.sources[source.name], bad, splits)
+    described = [describe_file(file, path) for file, path in different.items()]
+    job = Job(source, files, options.seed, reading.settings.sources[source.name], bad, splits)
     rows = {split: found for split, found in read_source(job).items() if split in splits}
     for split, found in rows.items():
         if not found.rows and bad.count(source.name, split):
@@ -233,7 +198,7 @@ def _read(source: Source, splits: Sequence[Split], options: BuildOptions, readin
     # A file that two splits need may have been read before.
     known = {_place(entry) for entry in reading.bad.entries}
     reading.bad.entries += [entry for entry in bad.entries if _place(entry) not in known]
-    return ReadDataset(source, files, described, rows)
+    return ReadDataset(source, located, described, rows)
 
 
 def _place(entry: BadRow) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Build datasets: read the raw files, choose the rows, refine, and write Parquet, manifest and card.
+"""Build datasets: a table of steps, from raw files to Parquet, manifest and card.
 
 Files are written after everything is built. If a dataset's raw file is missing or damaged, the other datasets are
 still written, and the result names it.
@@ -7,29 +7,81 @@ still written, and the result names it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from d2e_sft import __version__
+from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
-from data_builders.build.benchmark import Benchmark, read_benchmark
-from data_builders.build.compose import Composition, compose, first_judged
-from data_builders.build.coverage import compare
+from data_builders.build.choosing import (
+    Build,
+    bound_contexts,
+    draw_rows,
+    drop_repeated,
+    first_judged,
+    join_rows,
+    judge_rows,
+    leave_out_tests,
+    open_build,
+    read_tests,
+    weigh,
+)
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, parse_settings
-from data_builders.build.reading import Reading, pick_sources, read_datasets, report_missing_files
-from data_builders.build.swapping import incomplete, never_swapped, new_habits, shares, swap_rows, too_few_tagged
+from data_builders.build.reading import ReadDataset, pick_sources
+from data_builders.build.suites import PublishedRow, Suite
+from data_builders.build.swapping import SHARES, swap_tests, swap_training, warn_of_swaps
 from data_builders.build.writing import check_target, write_build
-from data_builders.dataset import manifest
-from data_builders.dataset.sample_sets import answerless, repeated_rows
+from data_builders.dataset.manifest import CHECKSUM_DIFFERS, CHECKSUM_UNKNOWN, PROJECT, REDISTRIBUTION_ALLOWED
+from data_builders.dataset.sample_sets import answerless, describe_rows, repeated_rows
 from data_builders.own_data.source import is_own
 from data_builders.quality.judged import quality_prompts
 from data_builders.raw.files import MissingRawFileError
-from data_builders.raw.source import SPLITS
+from data_builders.raw.source import SPLITS, Samples
 from data_builders.refine.judged import ASKED, BY_JUDGE, judge_refine, refine_prompts
 from data_builders.refine.likelihood import check_model, estimate_likelihood, refine_by
 from data_builders.refine.needed import labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine
+
+
+def _refine(build: Build) -> None:
+    """Refine every split; for a suite only the training rows, since no test uses refined contexts."""
+    options, refiner = build.options, build.reading.settings.refiner
+    labelled = labelled_datasets(sample for samples in build.rows.values() for sample in samples)
+    refining = dict[str, dict[str, int]]()
+    for split, samples in build.rows.items():
+        if options.suite and split != "train":
+            continue
+        judge = options.judge_for("refine") if split == "train" else None
+        counts: Counter[Any]
+        if judge is None:
+            chosen = refiner if split == "train" else refiner.model_copy(update={"by": "rules"})
+            build.rows[split], counts = refine_by(samples, chosen, labelled)
+        else:
+            by_rules = partial(refine, options=refiner, labelled=labelled)
+            build.rows[split], counts = judge_refine(samples, judge, by_rules)
+            judge.require_usable("refine", sum(counts[how] for how in BY_JUDGE), sum(counts[how] for how in ASKED))
+        if counts:
+            refining[split] = {how.value: count for how, count in sorted(counts.items())}
+    build.parts["refining"] = refining
+
+
+Step = Callable[[Build], None]
+_CHOOSING: tuple[Step, ...] = (read_tests, leave_out_tests, bound_contexts, drop_repeated)
+# What a build does after reading, in this order; each step changes the rows, or does nothing if it is not asked for.
+STEPS: tuple[Step, ...] = (
+    *_CHOOSING,
+    judge_rows,
+    weigh,
+    draw_rows,
+    join_rows,
+    _refine,
+    swap_training,  # after refining, so that both contexts say the same
+    swap_tests,
+    warn_of_swaps,
+)
 
 
 @dataclass
@@ -73,37 +125,19 @@ def build(options: BuildOptions) -> Result:
     """
     check_target(options.out, overwrite=options.overwrite)
     _check_models(options)
-    splits = [options.suite.split] if options.suite else SPLITS
-    missing = report_missing_files(options, splits)
-    reading = read_datasets(options, splits, missing)
-    benchmark = read_benchmark(options, missing)
-    composition = compose(options, reading, benchmark)
-    _refine(options, reading.settings.refiner, composition)
-    own = {name for name, dataset in reading.datasets.items() if dataset.source.own}
-    for split in ("train", "test"):
-        composition.swaps[split] = swap_rows(options, reading.settings.swap, composition, split, own)
-    result = Result(warnings=[*reading.warnings(), *benchmark.warnings])
-    for split, swaps in composition.swaps.items():
-        result.warnings += [*incomplete(swaps, split), *never_swapped(swaps, split)]
-    result.warnings += [*new_habits(composition, own), *too_few_tagged(options, composition)]
-    suite = options.suite
-    for name, error in reading.failures.items():
-        # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.
-        is_optional = suite and (name in suite.optional or (suite.ratios and options.allow_shortfall))
-        if is_optional and isinstance(error, MissingRawFileError):
-            result.warnings.append(f"{name} is left out: it lacks a raw file, as said above")
-        else:
-            result.failures[reading.what_lacks(name)] = error
-    datasets = _describe_datasets(reading, composition, result)
+    state = open_build(options, [options.suite.split] if options.suite else SPLITS)
+    for step in STEPS:
+        step(state)
+    result = _describe(state)
+    bad = state.reading.bad.entries
     if not result.counts:
         raise UserError(
-            f"no usable row in {', '.join(options.datasets)} ({len(reading.bad.entries)} bad); nothing was written",
+            f"no usable row in {', '.join(options.datasets)} ({len(bad)} bad); nothing was written",
             remedy="run without --skip-bad to see the first bad row, or check the options of the filters"
-            if reading.bad.entries
+            if bad
             else "check that the files have rows, and the options of the filters",
         )
-    result.manifest = _describe(options, reading, benchmark, composition, datasets)
-    result.files = write_build(options.out, composition.rows, reading.bad.entries, result.manifest)
+    result.files = write_build(options.out, state.rows, bad, result.manifest)
     if result.failures:
         raise IncompleteBuildError(result)
     return result
@@ -120,23 +154,25 @@ def estimate_models(options: BuildOptions) -> str:
     if options.judge is None and not by_likelihood:
         remedy = "name one, for example --judge openai, or give --refine likelihood"
         raise UserError("--estimate without a judge; rules cost nothing", remedy)
-    missing = report_missing_files(options, ["train"])
-    reading = read_datasets(options, ["train"], missing)
-    samples = first_judged(options, reading, read_benchmark(options, missing))
+    state = open_build(options, ["train"])
+    for step in _CHOOSING:
+        step(state)
+    samples = first_judged(state)
     prompts = {"quality": quality_prompts, "refine": refine_prompts}
     jobs = [(job, judge) for job in JUDGE_JOBS if (judge := options.judge_for(job))]
     lines = [f"{job}: {judge.estimate(prompts[job](samples))}" for job, judge in jobs]
     if by_likelihood:
-        lines.append(f"refine: {estimate_likelihood(samples, reading.settings.refiner, labelled_datasets(samples))}")
+        refiner = state.reading.settings.refiner
+        lines.append(f"refine: {estimate_likelihood(samples, refiner, labelled_datasets(samples))}")
     return "\n".join(lines)
 
 
 def _check_models(options: BuildOptions) -> RefinerOptions:
     """Return the refiner's options; UserError if a model cannot be used, before anything is read."""
     settings = parse_settings(options.settings, pick_sources(options.datasets))
-    refiner, given = settings.refiner, sorted(settings.swap.model_fields_set)
-    if given and not (options.swap or options.swap_test):
-        flag = {"pools": "--swap-pool", "model": "--swap-model"}.get(given[0], f"swap.{given[0]}")
+    refiner, swap_options = settings.refiner, sorted(settings.swap.model_fields_set)
+    if swap_options and not (options.swap or options.swap_test):
+        flag = {"pools": "--swap-pool", "model": "--swap-model"}.get(swap_options[0], f"swap.{swap_options[0]}")
         raise UserError(f"{flag} without --swap and --swap-test; nothing is swapped", "add one of them, or drop it")
     if "by" in refiner.model_fields_set and options.judge_for("refine"):
         raise UserError(
@@ -149,86 +185,125 @@ def _check_models(options: BuildOptions) -> RefinerOptions:
     return refiner
 
 
-def _refine(options: BuildOptions, refiner: RefinerOptions, composition: Composition) -> None:
-    """Refine every split; for a suite only the training rows, since no test uses refined contexts."""
-    labelled = labelled_datasets(sample for samples in composition.rows.values() for sample in samples)
-    for split, samples in composition.rows.items():
-        if options.suite and split != "train":
-            continue
-        judge = options.judge_for("refine") if split == "train" else None
-        counts: Counter[Any]
-        if judge is None:
-            chosen = refiner if split == "train" else refiner.model_copy(update={"by": "rules"})
-            composition.rows[split], counts = refine_by(samples, chosen, labelled)
+def _describe(state: Build) -> Result:
+    """Return the result before its files are written: manifest, counts, warnings and failures.
+
+    The manifest has no time stamp and no absolute path, so the same inputs, options and seed give the same bytes.
+    """
+    options, reading, suite = state.options, state.reading, state.options.suite
+    result = Result(warnings=state.warnings)
+    for name, error in reading.failures.items():
+        # With `allow_shortfall`, rows are drawn from the other datasets, and the table of the draw says so.
+        is_optional = suite and (name in suite.optional or (suite.ratios and options.allow_shortfall))
+        if is_optional and isinstance(error, MissingRawFileError):
+            result.warnings.append(f"{name} is left out: it lacks a raw file, as said above")
         else:
-            by_rules = partial(refine, options=refiner, labelled=labelled)
-            composition.rows[split], counts = judge_refine(samples, judge, by_rules)
-            judge.require_usable("refine", sum(counts[how] for how in BY_JUDGE), sum(counts[how] for how in ASKED))
-        if counts:
-            composition.refining[split] = {how.value: count for how, count in sorted(counts.items())}
-
-
-def _describe_datasets(reading: Reading, composition: Composition, result: Result) -> dict[str, Any]:
-    """Return the datasets' entries of the manifest, and add counts and warnings about their rows to the result."""
-    entries = {}
-    for name, dataset in reading.datasets.items():
-        splits: dict[str, Any] = {}
-        for split, rows in dataset.splits.items():
-            rows.rows = composition.of(name, split)
-            result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in rows.rows)
-            result.warnings += [
-                f"{name} {split}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}"
-                for step in rows.filters
-                if step.rows_in and not step.rows_out
-            ]
-            splits[split] = manifest.describe_split(rows, reading.bad.count(name, split))
-            if dataset.source.own and (problem := answerless(rows.rows)):
-                result.warnings.append(f"{name} {split}: {problem}")
-            if dataset.source.own and (repeats := repeated_rows(rows.rows)):
-                splits[split]["exact_duplicates"] = len(repeats)
-                shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])
-                more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
-                count = f"{len(repeats):,} of {len(rows.rows):,} rows are exact duplicates"
-                result.warnings.append(f"{name} {split}: {count} ({shown}{more})")
-        options = reading.settings.sources[name]
-        entries[name] = manifest.describe_dataset(dataset.source, options, dataset.described_files, splits)
-    return entries
-
-
-def _describe(
-    options: BuildOptions, reading: Reading, benchmark: Benchmark, composition: Composition, datasets: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the manifest without its outputs."""
-    suite = options.suite
-    swaps = {
-        option: {
-            "share": share,
-            "datasets": {name: done.describe() for name, done in composition.swaps[split].items()},
-        }
-        for split, (option, share) in shares(options).items()
-        if share
+            result.failures[reading.what_lacks(name)] = error
+    datasets = {name: _describe_dataset(state, dataset, result) for name, dataset in reading.datasets.items()}
+    parts = {
+        "suite": suite.name if suite else None,
+        "published_counts": _published_counts(state, suite) if suite else None,
+        "mixture": state.parts.get("mixture"),
+        "refining": state.parts.get("refining"),
+        **{option: state.parts.get(option) for option in SHARES},
+        "judge": _describe_judge(options),
+        "failures": {reading.what_lacks(name): reading.why(name) for name in reading.failures},
+        "benchmark": state.parts.get("benchmark"),
     }
-    return manifest.describe_build(
-        {
+    result.manifest = {
+        "project": PROJECT,
+        "version": __version__,
+        "seed": options.seed,
+        "options": {
             "datasets": [Path(name).name if is_own(name) else name for name in options.datasets],
             "skip_bad": options.skip_bad,
             "refine": reading.settings.refiner.model_dump(),
             "context_words": [options.bounds.least, options.bounds.most],
             "size": options.size,
-            **({"swap": reading.settings.swap.describe()} if swaps else {}),
+            **({"swap": reading.settings.swap.describe()} if options.swap or options.swap_test else {}),
             "allow_shortfall": options.allow_shortfall,
         },
-        options.seed,
-        datasets,
-        suite=suite.name if suite else None,
-        published_counts=compare(suite, reading, composition.rows.get(suite.split, [])) if suite else None,
-        mixture=composition.mixture,
-        refining=composition.refining,
-        **swaps,
-        judge=_describe_judge(options),
-        failures={reading.what_lacks(name): reading.why(name) for name in reading.failures},
-        benchmark=benchmark.describe(),
-    )
+        **{name: part for name, part in parts.items() if part},
+        "datasets": datasets,
+    }
+    return result
+
+
+def _describe_dataset(state: Build, dataset: ReadDataset, result: Result) -> dict[str, Any]:
+    """Return one dataset's entry of the manifest, and add counts and warnings about its rows to the result."""
+    source, splits = dataset.source, dict[str, Any]()
+    for split, rows in dataset.splits.items():
+        samples, title = state.rows_of(source.name, split), f"{source.name} {split}"
+        result.counts.update((sample.dataset, split, sample.relation, sample.format) for sample in samples)
+        result.warnings += [
+            f"{title}: the filter {step.name!r} left none of {step.rows_in:,} {step.unit}"
+            for step in rows.filters
+            if step.rows_in and not step.rows_out
+        ]
+        splits[split] = _describe_split(rows, samples, state.reading.bad.count(source.name, split))
+        if source.own and (problem := answerless(samples)):
+            result.warnings.append(f"{title}: {problem}")
+        if source.own and (repeats := repeated_rows(samples)):
+            splits[split]["exact_duplicates"] = len(repeats)
+            shown = "; ".join(f"{row} repeats {first}" for row, first in repeats[:3])
+            more = f"; and {len(repeats) - 3:,} more" if len(repeats) > 3 else ""
+            count = f"{len(repeats):,} of {len(samples):,} rows are exact duplicates"
+            result.warnings.append(f"{title}: {count} ({shown}{more})")
+    return {
+        "licence": source.licence,
+        "redistribution": source.redistribution or REDISTRIBUTION_ALLOWED,
+        "homepage": source.homepage,
+        "format": source.format,
+        "options": state.reading.settings.sources[source.name].model_dump(),
+        **({"described_by": {"file": own.file.name, "content": dict(own.content)}} if (own := source.own) else {}),
+        "files": dataset.described_files,
+        "splits": splits,
+        "notes": dict(source.notes),
+    }
+
+
+def _describe_split(rows: Samples, samples: list[EventSample], bad_rows: int) -> dict[str, Any]:
+    read = {"rows_read": rows.rows_read, "bad_rows": bad_rows, "filters": [asdict(step) for step in rows.filters]}
+    return read | describe_rows(samples)
+
+
+def _published_counts(state: Build, suite: Suite) -> list[dict[str, Any]]:
+    """Return the manifest's entry for each published count, in order: counts, why they differ, and remarks."""
+    counts = Counter((row.relation, row.dataset, row.format) for row in state.rows.get(suite.split, []))
+    entries = []
+    for published in suite.published:
+        obtained = counts[published.relation, published.dataset, published.format]
+        reason = _why_different(state, suite, published) if obtained != published.count else ""
+        kind = {"relation": published.relation, "dataset": published.dataset, "format": published.format}
+        remarks = "; ".join(filter(None, (reason, published.comment)))
+        entries.append({**kind, "published": published.count, "obtained": obtained, "reason": remarks})
+    return entries
+
+
+def _why_different(state: Build, suite: Suite, row: PublishedRow) -> str:
+    reading, causes, names = state.reading, list[str](), suite.sources_of(row)
+    for name in names:
+        if name in reading.failures:
+            causes.append(f"{name}: {reading.why(name)}")
+            continue
+        dataset, options = reading.datasets[name], reading.settings.sources[name]
+        reasons = dataset.located.substitutes(suite.split)
+        reasons += [
+            f"option {name}.{key}={value} (default {type(options).model_fields[key].default})"
+            for key, value in options.model_dump(exclude_defaults=True).items()
+        ]
+        reasons += [f"{file} {CHECKSUM_DIFFERS}" for file in dataset.changed_files]
+        reasons += [
+            f"{file['name']} has no published checksum, so it may be another version"
+            for file in dataset.described_files
+            if file["checksum"] == CHECKSUM_UNKNOWN and not file["substitute"]
+        ]
+        if bad := reading.bad.count(name, suite.split):
+            reasons.append(f"{bad:,} bad rows put aside")
+        if note := dataset.source.notes.get("count"):
+            reasons.append(note)
+        causes += [f"{name}: {reason}" if len(names) > 1 else reason for reason in reasons]
+    return "; ".join(causes) or "not known: the raw files and the options are the published ones"
 
 
 def _describe_judge(options: BuildOptions) -> dict[str, Any] | None:
@@ -237,5 +312,5 @@ def _describe_judge(options: BuildOptions) -> dict[str, Any] | None:
     if judge is None:
         return None
     asked = judge.options.model_dump(include={"backend", "model", "max_tokens", "temperature"})
-    own = {"dtype": judge.options.dtype} if asked["backend"] == "local" else {"address": judge.address}
-    return {"jobs": sorted(options.judge_jobs), **asked, **own}
+    place = {"dtype": judge.options.dtype} if asked["backend"] == "local" else {"address": judge.address}
+    return {"jobs": sorted(options.judge_jobs), **asked, **place}

@@ -58,7 +58,7 @@ class Suite:
         datasets: The sources, in the order of the rows.
         published: Published counts to compare with.
         ratios: Dataset → percentage of the drawn set; empty if all rows are taken.
-        size: Number of rows to draw; None if all are taken.
+        size: Number of rows to draw; 0 if all are taken.
         bounds: Limits on the length of its contexts.
         disjoint_from: Suites whose test rows it must not contain.
         optional: Datasets that only some users can get; the suite is complete without them.
@@ -72,7 +72,7 @@ class Suite:
     datasets: Sequence[str]
     published: Sequence[PublishedRow] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
-    size: int | None = None
+    size: int = 0
     bounds: ContextBounds = field(default_factory=ContextBounds)
     disjoint_from: Sequence[str] = ()
     optional: Collection[str] = ()

@@ -1,4 +1,4 @@
-"""Write a finished build, or an export of one, to its folder: all files at once, or none.
+"""Write a finished build, an export of one, or its rows again with other fields: all files at once, or none.
 
 Files are first written to a temporary folder and moved at the end, the manifest last. So a build that fails or is
 killed leaves the results of an earlier one, and a manifest that matches them. The next build removes the temporary
@@ -8,20 +8,23 @@ folders of killed ones.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.objectives import VIEWS
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow, write_bad_rows
-from d2e_sft.data.built import MANIFEST
-from d2e_sft.data.sample import EventSample, Split, write_samples
+from d2e_sft.data.built import MANIFEST, read_manifest, warn_if_changed
+from d2e_sft.data.sample import EventSample, Split, check_ending, check_readable, read_samples, write_samples
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json
+from d2e_sft.util.files import sha256_of, write_json
 from d2e_sft.util.locks import temporary_folder
 from d2e_sft.util.paths import refuse_no_place
 from data_builders.build.card import CARD_NAME, render_card
-from data_builders.dataset import manifest
+from data_builders.dataset.manifest import describe_outputs, is_ours
+from data_builders.dataset.sample_sets import files_of, source_of
 from data_builders.raw.source import SPLITS
 
 _ROWS = (*(f"{split}.parquet" for split in SPLITS), BAD_ROWS_FILE)
@@ -39,7 +42,7 @@ def check_target(out: Path, *, overwrite: bool) -> None:
     remedy = "name another folder with --out"
     refuse_no_place(out, str(out), "the results", remedy)
     others = [name for name in _FILES if (out / name).exists()]
-    if others and not manifest.is_ours(out):
+    if others and not is_ours(out):
         raise UserError(
             f"{out}: contains {', '.join(others)}, which no build of this project wrote and this one would overwrite",
             remedy=f"{remedy}, or move the files away",
@@ -85,7 +88,7 @@ def write_outputs(
         with temporary_folder(out, ".build-", _is_leftover) as staging:
             fill(staging)
             outputs = sorted(staging.iterdir())
-            described = {**description, "outputs": manifest.describe_outputs(outputs)}
+            described = {**description, "outputs": describe_outputs(outputs)}
             write_json(staging / MANIFEST, described)
             (staging / CARD_NAME).write_text(card(described), encoding="utf-8")
             names = [path.name for path in outputs]
@@ -105,3 +108,61 @@ def write_outputs(
 def _is_leftover(folder: Path) -> bool:
     """Whether a folder has only what a build or an export writes: a user may give their own such a name."""
     return {path.name for path in folder.iterdir() if path.suffix != ".partial"} <= {*_FILES, *EXPORTED}
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """Rows by the name of their split (or of their file), and where they are written again.
+
+    `manifest` is that of the build; None for a file.
+    """
+
+    rows: dict[str, list[EventSample]]
+    out: Path
+    manifest: dict[str, Any] | None
+
+    def write(self, rows: Mapping[str, Sequence[EventSample]], **parts: Any) -> list[Path]:
+        """Write the rows under their names, a build with `parts` in manifest and card; return the files."""
+        if self.manifest is None:
+            [samples] = rows.values()
+            write_samples(samples, self.out)
+            return [self.out]
+        description = {name: part for name, part in self.manifest.items() if name != "outputs"} | parts
+        description["datasets"] = {
+            name: {**dataset, "splits": {split: _counted(entry, name, rows.get(split, ()))
+                                         for split, entry in dataset["splits"].items()}}
+            for name, dataset in self.manifest["datasets"].items()
+        }  # fmt: skip
+        by_split = {split: rows[split] for split in SPLITS if split in rows}
+        return write_build(self.out, by_split, [], description)
+
+
+def open_rewriting(data: Path, out: Path, *, overwrite: bool) -> Rewriting:
+    """Read the rows of a build folder or a file, to be written to `out`.
+
+    UserError, before anything is read, if `data` is missing, or if `out` is of another kind, is `data` itself, or
+    cannot be written. Also if it exists, unless `overwrite` replaces it.
+    """
+    if out.resolve() == data.resolve():
+        raise UserError(f"--out {out}: is also the input; expected another place", "name another one")
+    files, is_build = files_of(data), data.is_dir()
+    if is_build:
+        check_target(out, overwrite=overwrite)
+        manifest = read_manifest(data)
+    else:
+        manifest = None
+        check_readable(data)
+        check_ending(out)
+        if out.is_dir():
+            raise UserError(f"--out {out}: is a folder, and {data} is a file; expected a .parquet or .jsonl file")
+        if out.exists() and not overwrite:
+            raise UserError(f"--out {out}: already exists", "name another file, or add --overwrite to replace it")
+    for file in files if is_build else ():
+        warn_if_changed(file, sha256_of(file))
+    return Rewriting({file.stem: read_samples(file) for file in files}, out, manifest)
+
+
+def _counted(entry: Mapping[str, Any], name: str, rows: Sequence[EventSample]) -> dict[str, Any]:
+    """A split's entry of the manifest, with the subsets of its rows."""
+    subsets = Counter(row.subset for row in rows if row.subset and source_of(row) == name)
+    return {**entry, **({"rows_by_subset": dict(sorted(subsets.items()))} if subsets else {})}

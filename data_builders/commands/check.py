@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json
 from data_builders.commands.shared import PATH, print_table
 from data_builders.dataset.sample_sets import read_set
-from data_builders.quality.contamination import KEYS, THRESHOLD, Match, Overlap, find_overlap
+from data_builders.quality.overlap import KEYS, THRESHOLD, Match, Overlap, find_overlap
 
 _SHOWN = 10
 

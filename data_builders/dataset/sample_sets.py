@@ -1,13 +1,16 @@
-"""Read sample files and build folders that are named on the command line."""
+"""Sets of samples: read from files and build folders, and described as in the manifest."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from d2e_sft.util.errors import UserError
+from data_builders.raw.characters import DECODED
 from data_builders.raw.source import SPLITS
 from data_builders.sources.reading import has_answer
 
@@ -70,3 +73,38 @@ def repeated_rows(samples: Sequence[EventSample]) -> list[tuple[str, str]]:
         if (met := first.setdefault(key, sample.id)) != sample.id:
             repeats.append((sample.id, met))
     return repeats
+
+
+def source_of(sample: EventSample) -> str:
+    """Return the name of a sample's source, whatever name a suite gives its dataset."""
+    return str(sample.meta.get("source_dataset", sample.dataset))
+
+
+def describe_rows(samples: Sequence[EventSample]) -> dict[str, Any]:
+    """Return the manifest's counts of rows: by relation, subset, decoded texts and label, and what refining left."""
+    labels = Counter(sample.answers[0] for sample in samples if sample.format == "nli")
+    subsets = Counter(sample.subset for sample in samples if sample.subset)
+    decoded = Counter(what for sample in samples for what in sample.meta.get(DECODED, ()))
+    return {
+        "rows_written": len(samples),
+        "rows_by_relation": dict(sorted(Counter(sample.relation for sample in samples).items())),
+        **({"rows_by_subset": dict(sorted(subsets.items()))} if subsets else {}),
+        **({"rows_decoded": dict(sorted(decoded.items()))} if decoded else {}),
+        "rows_with_answer_in_context": sum(has_answer(row) for row in samples if row.format != "nli"),
+        "nli_labels": dict(sorted(labels.items())),
+        **describe_refinement(samples),
+    }
+
+
+def describe_refinement(samples: Sequence[EventSample]) -> dict[str, Any]:
+    """Return what is left of the contexts, as the manifest has it; None without words in refined contexts.
+
+    `refined_share_of_words` is the words of refined contexts divided by those of their contexts, to three places.
+    `rows_refined_unchanged` counts refined contexts that equal the context: distillation teaches nothing there.
+    """
+    refined = [(sample.context, sample.refined_context) for sample in samples if sample.refined_context is not None]
+    words, kept = (sum(len(pair[side].split()) for pair in refined) for side in (0, 1))
+    return {
+        "refined_share_of_words": round(kept / words, 3) if words else None,
+        "rows_refined_unchanged": sum(context == shorter for context, shorter in refined) if words else None,
+    }

@@ -1,1 +1,1 @@
-"""What is known of built samples: contamination, duplicates, statistics, the quality judge."""
+"""What is known of built samples: overlap with tests, statistics, the quality judge."""

@@ -18,7 +18,7 @@ import yaml
 from d2e_sft.data.built import SWAPPED, taggers
 from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, EventSample
 from d2e_sft.util.answers import asked_for
-from data_builders.dataset.manifest import describe_refinement
+from data_builders.dataset.sample_sets import describe_refinement
 from data_builders.quality.context_free import ContextFree, question_alone
 from data_builders.quality.stats import Lengths
 from data_builders.sources.reading import has_answer

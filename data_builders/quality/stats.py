@@ -15,8 +15,7 @@ from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample, Spl
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.util.progress import Progress
-from data_builders.dataset.manifest import describe_refinement
-from data_builders.dataset.sample_sets import SampleSet
+from data_builders.dataset.sample_sets import SampleSet, describe_refinement
 from data_builders.quality.context_free import (
     INSTALL_SKLEARN,
     ContextFree,

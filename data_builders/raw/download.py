@@ -2,27 +2,45 @@
 
 A file is written to `<name>.partial`, which a later run resumes with an HTTP Range request. It gets its name after its
 checksum was verified, and the checksum is verified again whenever the cached file is used. A file without a published
-checksum is resumed only if the server confirms by its ETag that it is still the same.
+checksum is resumed only if the server confirms by its ETag that it is still the same. `pooch` cannot resume, and
+`huggingface_hub` only downloads from the Hub.
+
+Only the named member of an archive is read, and the caller names the target. Paths inside the archive decide nothing,
+so an archive that was tampered with cannot write anywhere else.
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of
+from d2e_sft.util.errors import UserError, did_you_mean
+from d2e_sft.util.files import most_unpacked, replacing, sha256_of
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.progress import Progress
-from data_builders.raw.archives import DamagedArchiveError, extract_member
-from data_builders.raw.decoding import check_is_data
+from data_builders.raw.reader import check_is_data
 from data_builders.raw.source import RawFile
 
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 _ATTEMPTS = 3
 _CHUNK = 1 << 16
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+
+
+class DamagedFileError(UserError):
+    """A download cannot be read, lacks what it should hold, or is not the published one; another copy may be right."""
 
 
 def fetch(folder: str, file: RawFile) -> Path:
@@ -52,12 +70,12 @@ def fetch(folder: str, file: RawFile) -> Path:
             remedy="set D2E_CACHE to a folder that can be written",
         ) from None
     if not delivered.is_file():
-        _Download(folder, file, delivered).run()
+        _download(folder, file, delivered)
     if file.member:
         try:
             extract_member(delivered, file.member, target)
             _check(folder, file, target)
-        except (DamagedArchiveError, WrongChecksumError):
+        except DamagedFileError:
             delivered.unlink()  # so that the next run downloads it again
             raise
     return target
@@ -79,96 +97,145 @@ def how_to_get(folder: str, file: RawFile) -> str:
     return f"{steps}; save it as DIR/{folder}/{file.name}, and pass --raw DIR"
 
 
-class WrongChecksumError(UserError):
-    """A file differs from the published one."""
-
-
 def _check(folder: str, file: RawFile, path: Path) -> None:
-    """Remove the file and raise an error if it has another checksum than the published one."""
-    if not file.sha256 or (found := sha256_of(path)) == file.sha256:
+    """Remove the file and raise DamagedFileError if it has another checksum than the published one."""
+    if not file.sha256 or (digest := sha256_of(path)) == file.sha256:
         return
     size = path.stat().st_size
     path.unlink()
     what = f"{file.member} in {file.url}" if file.member else file.url
-    raise WrongChecksumError(
-        f"{what}: got {size:,} bytes with SHA-256 {found}; expected {file.bytes:,} bytes with {file.sha256}",
+    raise DamagedFileError(
+        f"{what}: got {size:,} bytes with SHA-256 {digest}; expected {file.bytes:,} bytes with {file.sha256}",
         remedy="run again; if it recurs, a proxy alters the download, or the publisher changed the file. By hand: "
         + how_to_get(folder, file),
     )
 
 
-class _Download:
-    """Downloads a file, or the archive with it, to a target."""
+def _download(folder: str, file: RawFile, target: Path) -> None:
+    """Complete the `.partial` file, check it and rename it; a broken connection is resumed."""
+    partial = target.with_name(target.name + ".partial")
+    etag = target.with_name(target.name + ".etag")
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            _resume(file, partial, etag, title=f"{folder}/{target.name}")
+            break
+        except httpx.HTTPError as error:
+            answer = error.response if isinstance(error, httpx.HTTPStatusError) else None
+            if left and (answer is None or answer.status_code >= 500):
+                continue
+            why = f"cannot be downloaded ({type(error).__name__}: {error}) after {_ATTEMPTS} attempts; "
+            why += f"{_size_of(partial):,} bytes are here and the next run resumes there"
+            if answer is not None:
+                why = f"the server answered {answer.status_code} {answer.reason_phrase}"
+            raise UserError(f"{file.url}: {why}", remedy=f"by hand: {how_to_get(folder, file)}") from None
+    if not file.member:
+        with partial.open("rb") as source:
+            start = source.read(512)
+        try:
+            if not start.strip():
+                raise UserError(f"{file.url}: the file is empty; expected data", remedy=how_to_get(folder, file))
+            check_is_data(partial, start)
+        except UserError:
+            partial.unlink()  # a web page, or nothing: do not resume it
+            raise
+        _check(folder, file, partial)
+    partial.replace(target)
+    etag.unlink(missing_ok=True)
 
-    def __init__(self, folder: str, file: RawFile, target: Path) -> None:
-        self._folder, self._file, self._target = folder, file, target
-        self._size = file.bytes if file.sha256 and not file.member else 0  # known only together with the checksum
-        self._partial = target.with_name(target.name + ".partial")
-        self._etag = target.with_name(target.name + ".etag")
 
-    def run(self) -> None:
-        """Complete the `.partial` file, check it and rename it; a broken connection is resumed."""
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                self._continue()
-                break
-            except httpx.HTTPError as error:
-                answer = error.response if isinstance(error, httpx.HTTPStatusError) else None
-                if left and (answer is None or answer.status_code >= 500):
-                    continue
-                why = f"cannot be downloaded ({type(error).__name__}: {error}) after {_ATTEMPTS} attempts; "
-                why += f"{self._have():,} bytes are here and the next run resumes there"
-                if answer is not None:
-                    why = f"the server answered {answer.status_code} {answer.reason_phrase}"
-                by_hand = f"by hand: {how_to_get(self._folder, self._file)}"
-                raise UserError(f"{self._file.url}: {why}", remedy=by_hand) from None
-        if not self._file.member:
-            try:
-                check_is_data(self._partial)
-            except UserError:
-                self._partial.unlink()  # a web page, or nothing: do not resume it
-                raise
-            _check(self._folder, self._file, self._partial)
-        self._partial.replace(self._target)
-        self._etag.unlink(missing_ok=True)
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
-    def _have(self) -> int:
-        return self._partial.stat().st_size if self._partial.exists() else 0
 
-    def _continue(self) -> None:
-        have = self._have()
-        if self._size and have == self._size:
-            return
-        etag = self._etag.read_text(encoding="utf-8") if self._etag.is_file() else ""
-        resumable = have < self._size if self._size else etag
-        if not resumable:
-            self._partial.unlink(missing_ok=True)
-            have = 0
-        # Identity, since a compressed body cannot be resumed at a byte of the file.
-        headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers["Range"] = f"bytes={have}-"
-            if not self._size:
-                headers["If-Range"] = etag
-        with httpx.stream("GET", self._file.url, headers=headers, timeout=_TIMEOUT, follow_redirects=True) as answer:
-            if have and answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-                return  # it was complete when the last run ended
-            answer.raise_for_status()
-            # A server that ignores the range, or has another file now, sends the whole file with 200.
-            resumed = answer.status_code == httpx.codes.PARTIAL_CONTENT
-            self._etag.unlink(missing_ok=True)
-            if not (etag := answer.headers.get("ETag", "W/")).startswith("W/"):  # a weak tag is that of similar bytes
-                self._etag.write_text(etag, encoding="utf-8")
-            with (
-                self._partial.open("ab" if resumed else "wb") as out,
-                Progress(
-                    total=self._size or None,
-                    initial=have if resumed else 0,
-                    desc=f"{self._folder}/{self._target.name}",
-                    unit="B",
-                    unit_scale=True,
-                ) as progress,
-            ):
-                for chunk in answer.iter_bytes(_CHUNK):
-                    out.write(chunk)
-                    progress.update(len(chunk))
+def _resume(file: RawFile, partial: Path, tag: Path, title: str) -> None:
+    """Append what `partial` lacks, or write it anew if the server cannot continue or has another file now."""
+    size = file.bytes if file.sha256 and not file.member else 0  # known only together with the checksum
+    have, etag = _size_of(partial), tag.read_text(encoding="utf-8") if tag.is_file() else ""
+    if size and have == size:
+        return
+    if not (have < size if size else etag):
+        partial.unlink(missing_ok=True)
+        have = 0
+    headers = {"Accept-Encoding": "identity"}  # a compressed body cannot be resumed at a byte of the file
+    if have:
+        headers |= {"Range": f"bytes={have}-"} | ({} if size else {"If-Range": etag})
+    with httpx.stream("GET", file.url, headers=headers, timeout=_TIMEOUT, follow_redirects=True) as answer:
+        if have and answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # it was complete when the last run ended
+        answer.raise_for_status()
+        # A server that ignores the range, or has another file now, sends the whole file with 200.
+        resumed = answer.status_code == httpx.codes.PARTIAL_CONTENT
+        tag.unlink(missing_ok=True)
+        if not (etag := answer.headers.get("ETag", "W/")).startswith("W/"):  # a weak tag is that of similar bytes
+            tag.write_text(etag, encoding="utf-8")
+        bar = Progress(total=size or None, initial=have if resumed else 0, desc=title, unit="B", unit_scale=True)
+        with partial.open("ab" if resumed else "wb") as out, bar:
+            for chunk in answer.iter_bytes(_CHUNK):
+                out.write(chunk)
+                bar.update(len(chunk))
+
+
+def extract_member(archive: Path, member: str, target: Path) -> None:
+    """Write the file `member` of a zip or tar archive to `target`, all of it or nothing.
+
+    A member without a folder in its name is found in any folder of the archive.
+
+    Raises:
+        DamagedFileError: the archive is damaged, lacks the file, or the file is too large, a link or a folder.
+        UserError: the target cannot be written.
+    """
+    try:
+        with replacing(target) as partial, partial.open("wb") as out:
+            for chunk in _unpacked(archive, member):
+                out.write(chunk)
+    except OSError as error:  # from the target; the archive's errors are DamagedFileError
+        remedy = "make room, or set D2E_CACHE to another folder"
+        raise UserError(f"{target}: cannot be written ({error.strerror})", remedy) from None
+
+
+def _unpacked(archive: Path, member: str) -> Iterator[bytes]:
+    try:
+        with archive.open("rb") as source:
+            start = source.read(5)
+        for opener in (opener for magic, opener in _OPENERS.items() if start.startswith(magic)):
+            # To the end, where the checksum is: a tar reader stops before it.
+            with opener(archive) as whole:
+                for _ in _limited(whole, archive):
+                    pass
+        with _opened(archive, member) as source:
+            yield from _limited(source, archive)
+    except _DAMAGE as error:
+        why = f"{type(error).__name__}: {error}"
+        raise DamagedFileError(f"{archive}: cannot be unpacked ({why})", "download it again") from None
+
+
+def _limited(source: IO[bytes], archive: Path) -> Iterator[bytes]:
+    """Yield the content in chunks; DamagedFileError if it is far larger than the archive (`most_unpacked`)."""
+    read, most = 0, most_unpacked(archive)
+    while chunk := source.read(1 << 20):
+        read += len(chunk)
+        if read > most:
+            problem = f"{archive}: unpacks to more than {most:,} bytes; expected a raw file"
+            raise DamagedFileError(problem, remedy="download it again")
+        yield chunk
+
+
+@contextmanager
+def _opened(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    with ExitStack() as stack:
+        kind = zipfile.ZipFile if zipfile.is_zipfile(archive) else tarfile.open
+        opened: Any = stack.enter_context(kind(archive))
+        names = opened.namelist() if isinstance(opened, zipfile.ZipFile) else opened.getnames()
+        inside = [name for name in names if name.endswith(f"/{member}")]
+        if len(inside) == 1 and "/" not in member and member not in names:
+            member = inside[0]
+        if member not in names:
+            shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+            raise DamagedFileError(f"{archive}: has no file {member}; it has {shown}.{did_you_mean(member, names)}")
+        if isinstance(opened, zipfile.ZipFile):
+            source: Any = opened.open(member)
+        else:
+            source = opened.extractfile(member) if opened.getmember(member).isreg() else None
+        if source is None:
+            raise DamagedFileError(f"{archive}: {member} is a link or a folder; expected a regular file")
+        yield stack.enter_context(source)

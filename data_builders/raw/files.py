@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from d2e_sft.data.sample import Split
@@ -21,83 +21,59 @@ class MissingRawFileError(UserError):
         return cls(errors[0].message, errors[0].remedy) if len(errors) == 1 else cls("\n".join(map(str, errors)))
 
 
-Missing = dict[tuple[Input, str | None], MissingRawFileError]  # by the input, and the file chosen for it
+@dataclass(frozen=True)
+class Located:
+    """The files that a source needs for some splits, and errors for missing ones, both by the input's key."""
+
+    source: Source
+    files: dict[str, FoundFile] = field(default_factory=dict)
+    missing: dict[str, MissingRawFileError] = field(default_factory=dict)
+
+    def of(self, splits: Collection[Split]) -> dict[str, FoundFile]:
+        """Return the files of the inputs that the splits need; MissingRawFileError names all that are missing."""
+        keys = [item.key for item in self.source.inputs if set(item.splits) & set(splits)]
+        if errors := [self.missing[key] for key in keys if key in self.missing]:
+            raise MissingRawFileError.of(errors)
+        return {key: self.files[key] for key in keys}
+
+    def substitutes(self, split: Split) -> list[str]:
+        """Return a line for each file that replaces official ones of the split, with how it differs."""
+        replaced: dict[RawFile, list[str]] = {}
+        for item in self.source.inputs:
+            found = self.files.get(item.key)
+            if split in item.splits and found is not None and found.file.substitute:
+                official = item.candidates[0]
+                replaced.setdefault(found.file, []).extend([official.name] if official is not found.file else [])
+        lines = []
+        for file, names in replaced.items():
+            more = f"{names[0]} and {len(names) - 1} more are not here; " if len(names) > 1 else ""
+            absent = more or "".join(f"{name} is not here; " for name in names)
+            lines.append(f"{absent}{file.name} is read: {file.substitute}")
+        return lines
 
 
-def find_files(
-    source: Source,
-    splits: Collection[Split],
-    raw: Path | None,
-    chosen: Mapping[str, str] | None = None,
-    known: Missing | None = None,
-) -> dict[str, FoundFile]:
-    """Return the files of the inputs that the splits need, by the input's key.
+def locate_files(
+    source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None = None
+) -> Located:
+    """Find or download the files of the inputs that the splits need.
 
     Args:
         raw: folder with `<dataset>/<file>`; None downloads.
         chosen: the user's choices among the candidates of an input, by input key.
-        known: inputs that `locate_files` did not find; they are not downloaded again.
 
     Raises:
-        MissingRawFileError: the folder lacks files, or downloads fail; it names all.
-        UserError: no candidate has the chosen name.
+        UserError: no such folder, or no candidate has the chosen name.
     """
-    found = locate_files(source, splits, raw, chosen, known)
-    if found.missing:
-        raise MissingRawFileError.of(list(found.missing.values()))
-    return found.files
-
-
-@dataclass(frozen=True)
-class Located:
-    """The files that a source needs for some splits, by the input's key, and errors for missing ones."""
-
-    files: dict[str, FoundFile]
-    missing: Missing
-
-
-def locate_files(
-    source: Source,
-    splits: Collection[Split],
-    raw: Path | None,
-    chosen: Mapping[str, str] | None = None,
-    known: Missing | None = None,
-) -> Located:
-    """Find or download what can be had; arguments and errors, except for missing files, as for `find_files`."""
-    found = Located({}, {})
-    for item, name in _wanted(source, splits, raw, chosen):
-        try:
-            if known and (item, name) in known:
-                raise known[item, name]
-            found.files[item.key] = _find(source, item, raw, name)
-        except MissingRawFileError as error:
-            found.missing[item, name] = error
-    return found
-
-
-def describe_substitutes(source: Source, files: Mapping[str, FoundFile], split: Split) -> list[str]:
-    """Return a line for each file that replaces official ones of the split, with how it differs."""
-    replaced: dict[RawFile, list[str]] = {}
-    for item in source.inputs:
-        found = files.get(item.key)
-        if split in item.splits and found is not None and found.file.substitute:
-            official = item.candidates[0]
-            replaced.setdefault(found.file, []).extend([official.name] if official is not found.file else [])
-    lines = []
-    for file, names in replaced.items():
-        more = f"{names[0]} and {len(names) - 1} more are not here; " if len(names) > 1 else ""
-        absent = more or "".join(f"{name} is not here; " for name in names)
-        lines.append(f"{absent}{file.name} is read: {file.substitute}")
-    return lines
-
-
-def _wanted(
-    source: Source, splits: Collection[Split], raw: Path | None, chosen: Mapping[str, str] | None
-) -> list[tuple[Input, str | None]]:
-    """Return the inputs that the splits need, each with the user's choice of a file."""
     if raw is not None and source.own is None and not raw.is_dir():
         raise UserError(f"--raw {raw}: no such folder; expected a folder with raw files as DATASET/FILE")
-    return [(item, (chosen or {}).get(item.key)) for item in source.inputs if set(item.splits) & set(splits)]
+    located = Located(source)
+    for item in source.inputs:
+        if set(item.splits) & set(splits):
+            try:
+                located.files[item.key] = _find(source, item, raw, (chosen or {}).get(item.key))
+            except MissingRawFileError as error:
+                located.missing[item.key] = error
+    return located
 
 
 def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> FoundFile:
@@ -119,7 +95,8 @@ def _find(source: Source, item: Input, raw: Path | None, name: str | None) -> Fo
         except UserError as error:
             others = (other for other in item.candidates if other.url and other.substitute and other is not file)
             hints = [
-                f". Or add {source.name}.{item.key}_file={one.name}, which reads {one.substitute}" for one in others
+                f". Or add {source.name}.{item.key}_file={other.name}, which reads {other.substitute}"
+                for other in others
             ]
             raise MissingRawFileError(error.message, remedy="".join([str(error.remedy), *hints])) from None
     for file in candidates:

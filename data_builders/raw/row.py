@@ -6,16 +6,19 @@ blanks, zero-width and control characters counts as empty.
 
 from __future__ import annotations
 
+import json
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from d2e_sft.data.sample import Relation, Subset
 from d2e_sft.util.errors import shortened as shown
+from d2e_sft.util.files import object_with_unique_keys
 
 BYTE_ORDER_MARK = "\ufeff"
 _INVISIBLE = ("Cf", "Cc")  # Unicode categories: format characters, which have no width, and control characters
+_MOST_DIGITS = 4_300  # Python refuses to convert longer numbers; no dataset has one
 
 # The value of a field that a row lacks: `row.get(name)`.
 MISSING: Any = object()
@@ -131,3 +134,32 @@ def check_values(row: dict[str, Any]) -> None:
             except UnicodeEncodeError as error:
                 place = f"(there is one at character {error.start + 1:,})"
                 raise BadRowError.at(path, value, f"text without lone surrogates {place}") from None
+
+
+def decode_json(text: str) -> Any:
+    """Return the JSON value that the text is.
+
+    Python's decoder accepts NaN, and the last of two equal keys. A `Flaw` takes the place of such a value, so that one
+    bad item of an array does not cost the array.
+
+    Raises:
+        json.JSONDecodeError: it is not JSON, or breaks off.
+        RecursionError: it nests too deeply.
+    """
+    return json.loads(
+        text,
+        object_pairs_hook=_as_object,
+        parse_constant=lambda name: Flaw(f"{name} is not a JSON value"),
+        parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else _too_long(digits),
+    )
+
+
+def _too_long(digits: str) -> Flaw:
+    return Flaw(f"a number has {len(digits):,} digits; expected at most {_MOST_DIGITS:,}")
+
+
+def _as_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any] | Flaw:
+    try:
+        return object_with_unique_keys(pairs)
+    except ValueError as error:
+        return Flaw(str(error), dict(pairs))

@@ -12,7 +12,7 @@ import pytest
 from d2e_sft.data.sample import EventSample, Split, read_samples
 from data_builders.build.options import BuildOptions, parse_settings
 from data_builders.build.run import build
-from data_builders.raw.files import MissingRawFileError, find_files
+from data_builders.raw.files import MissingRawFileError, locate_files
 from data_builders.raw.reader import BadRows
 from data_builders.raw.source import Job, Samples, SplitRows
 from data_builders.sources import SOURCES
@@ -33,7 +33,7 @@ def read(
     source = SOURCES[name]
     wanted = [split for split in splits if split in source.splits]
     parsed = parse_settings([f"{name}.{text}" for text in settings], [source])
-    found = find_files(source, wanted, raw, parsed.files.get(name))
+    found = locate_files(source, wanted, raw, parsed.files.get(name)).of(wanted)
     job = Job(source, found, seed, parsed.sources[name], bad or BadRows(), frozenset(wanted))
     return {split: rows for split, rows in read_source(job).items() if split in wanted}
 

@@ -10,7 +10,7 @@ import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.contamination import exclude_overlap, find_overlap
+from data_builders.quality.overlap import exclude_overlap, find_overlap
 from tests.command import call, output_of
 from tests.tiny import make_sample
 

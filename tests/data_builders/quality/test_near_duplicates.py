@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from data_builders.quality.near_duplicates import near_pairs
+from data_builders.quality.overlap import near_pairs
 
 
 def _naive(left: Sequence[tuple[str, ...]], right: Sequence[tuple[str, ...]], threshold: float) -> dict[Any, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from data_builders.raw.archives import DamagedArchiveError, extract_member
+from data_builders.raw.download import DamagedFileError, extract_member
 
 CONTENT = b"row\n" * 1_000
 
@@ -77,6 +77,6 @@ def test_a_damaged_archive_leaves_nothing_behind(tmp_path: Path, kind: str) -> N
     else:
         data[len(data) // 3 : len(data) // 3 + 8] = b"\0" * 8
     archive.write_bytes(b"<!doctype html><html>Sign in</html>" if kind == "page" else data)
-    with pytest.raises(DamagedArchiveError, match="cannot be unpacked"):
+    with pytest.raises(DamagedFileError, match="cannot be unpacked"):
         extract_member(archive, "rows.txt", tmp_path / "out.txt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]

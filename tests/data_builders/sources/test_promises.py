@@ -15,7 +15,7 @@ from d2e_sft.data.sample import EventSample, Split
 from d2e_sft.util.answers import words
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
 from data_builders.raw.characters import decode_characters
-from data_builders.raw.files import MissingRawFileError, find_files
+from data_builders.raw.files import locate_files
 from data_builders.refine.needed import best_occurrence, spans_of
 from data_builders.refine.rules import RefinerOptions, refine_samples
 from data_builders.sources import SOURCES
@@ -164,10 +164,7 @@ def test_train_and_test_share_no_context(published_raw: Path, name: str) -> None
 def test_raw_files_have_the_recorded_checksums(published_raw: Path, name: str) -> None:
     source, found = SOURCES[name], {}
     for split in source.splits:
-        try:
-            found.update({item.file: item.path for item in find_files(source, [split], published_raw).values()})
-        except MissingRawFileError:
-            continue
+        found |= {item.file: item.path for item in locate_files(source, [split], published_raw).files.values()}
     others = {file: published_raw / source.raw_folder / file.name for file in source.others}
     for file, path in {**found, **{file: path for file, path in others.items() if path.is_file()}}.items():
         described = describe_file(file, path)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from data_builders.raw.decoding import open_bytes
+from data_builders.raw.reader import read_bytes
 from tests.data_builders.reading import letters, published_rows
 
 
@@ -26,7 +26,7 @@ def test_timeqa_excerpts_are_pieces_of_their_pages(published_raw: Path) -> None:
     assert all(letters(excerpts[name]) == letters(page) for name, page in pages.items())
     # The others begin and end with a sentence or with the page; only in three does a list have the answer.
     assert not [text for text in excerpts.values() if text[:1].islower()]
-    lines = open_bytes(published_raw / "timeqa/human_train.hard.json.gzip")
+    lines = read_bytes(published_raw / "timeqa/human_train.hard.json.gzip").splitlines()
     ends = "".join(json.loads(line)["context"].strip()[-300:] for line in lines)
     cut = [text for text in excerpts.values() if text[-1] not in ".!?\"'”" and text[-200:] not in ends]
     assert len(cut) == 3

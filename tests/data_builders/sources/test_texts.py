@@ -10,8 +10,8 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.errors import UserError
 from data_builders.build.options import parse_settings
-from data_builders.dataset.manifest import describe_split
-from data_builders.raw.files import find_files
+from data_builders.dataset.sample_sets import describe_rows
+from data_builders.raw.files import locate_files
 from data_builders.sources import SOURCES
 from data_builders.sources.conflict.torque import number_repeats
 from data_builders.sources.piper.tracie import without_csv_quotes
@@ -30,7 +30,7 @@ def test_stories_lose_the_quotes_of_csv_and_keep_their_own(raw: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace(plain, quoted), encoding="utf-8")
     test = read(raw, "tracie")["test"]
     assert all("early. The rain, it comes down. Everyone" in sample.context for sample in test.rows)
-    assert describe_split(test, 0)["rows_decoded"] == {"CSV quotes": 10}
+    assert describe_rows(test.rows)["rows_decoded"] == {"CSV quotes": 10}
 
 
 def test_spans_are_found_in_decoded_passages(raw: Path) -> None:
@@ -53,7 +53,7 @@ def test_published_questions_are_preferred_to_derived_ones(raw: Path) -> None:
     (raw / "cqa/qa_dataset_test.json").write_text(published)
     assert {row.meta["source"] for row in read(raw, "cqa")["test"].rows} == {"qa_dataset_test.json"}
     chosen = parse_settings(["cqa.test_file=raw/event_dataset_test.json"], [SOURCES["cqa"]])
-    assert find_files(SOURCES["cqa"], ["test"], raw, chosen.files["cqa"])["test"].file.substitute
+    assert locate_files(SOURCES["cqa"], ["test"], raw, chosen.files["cqa"]).files["test"].file.substitute
 
 
 def _excerpt(raw: Path, *sentences: str, answer: str, max_words: int = 600) -> EventSample:

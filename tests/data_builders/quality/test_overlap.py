@@ -12,7 +12,7 @@ from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.contamination import Overlap, exclude_overlap, find_overlap
+from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap
 from tests.command import call
 from tests.data_builders.nli_rows import PASSAGE, own_row
 from tests.tiny import make_sample

@@ -1,0 +1,345 @@
+"""Find overlap between a training set and benchmark sets: the same raw row, context or question.
+
+What counts as an overlap, by key:
+
+- **id**: Both rows come from one raw row (dataset, raw file and place in it, or the publishers' id of the row). Or
+  they are the same sample (dataset, split and id).
+- **context**: The contexts are equal, ignoring letter case, blanks and punctuation.
+- **question**: Question and options are equal, ignoring letter case, blanks, punctuation and the order of the options.
+
+Two kinds of equality are counted separately, as *set aside*: texts of fewer than 5 words, which are equal by accident
+("It rained."), and templates. These are questions about 3 or more different contexts within one set ("What is the
+cause of the event in the context?"). If context and question are both equal, the overlap always counts.
+
+A question about different contexts in the two sets counts, although its answer may differ. The imagined view has only
+the question, so it would be trained on a question of the benchmark.
+
+Near-duplicates are contexts and questions (with their options) whose sets of n consecutive words have a Jaccard
+similarity at or above a threshold, with n = 5. One changed word changes five 5-grams, so a sentence of ten words could
+never be near another: texts of fewer than 40 words are compared by 3-grams. So are a short text and a longer one that
+can still reach the threshold. Near-duplicates are reported for a person to judge.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from math import ceil
+from typing import Any, Literal, get_args
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import words
+from d2e_sft.util.progress import Progress
+from data_builders.dataset.sample_sets import SampleSet, source_of
+
+Key = Literal["id", "context", "question"]
+Words = tuple[str, ...]
+KEYS: tuple[Key, ...] = get_args(Key)
+NEAR_KEYS: tuple[Key, ...] = ("context", "question")
+THRESHOLD = 0.8
+LEAST_WORDS = 5
+TEMPLATE_CONTEXTS = 3
+SHORT_TEXT = 40  # words
+SHORT_GRAM, LONG_GRAM = 3, 5
+# Publishers' ids of rows, in `meta`; they are valid for all files of a dataset.
+_NATIVE_IDS = ("idx", "story_id")
+
+
+@dataclass(frozen=True)
+class Match:
+    """A training row and a benchmark row that it overlaps with.
+
+    Attributes:
+        similarity: 1 for an exact match, else the Jaccard similarity.
+        text: the training row's id, context or question.
+    """
+
+    key: Key
+    train_dataset: str
+    train_id: str
+    test_set: str
+    test_dataset: str
+    test_id: str
+    similarity: float
+    text: str
+
+    @property
+    def train(self) -> tuple[str, str]:
+        return self.train_dataset, self.train_id
+
+    @property
+    def pair(self) -> tuple[str, str, str]:
+        return self.train_dataset, self.train_id, self.test_dataset
+
+
+@dataclass
+class Cell:
+    """Counts for one training dataset, one benchmark dataset and one key.
+
+    Attributes:
+        exact: Training rows with an exact match that counts.
+        test_rows: Benchmark rows in such matches.
+        near: Training rows with a near-duplicate and no exact match.
+        set_aside: Training rows whose only match is short or a template.
+    """
+
+    train_dataset: str
+    test_set: str
+    test_dataset: str
+    key: Key
+    exact: int = 0
+    test_rows: int = 0
+    near: int = 0
+    set_aside: int = 0
+
+
+@dataclass
+class Overlap:
+    """Overlap of the training set with the benchmark sets.
+
+    Attributes:
+        cells: Counts that are not all zero, in the order of the sets.
+        exact: One match with each benchmark dataset for each training row and key.
+        near: The most similar row of each benchmark dataset for each training row and key; most similar first.
+        repeated: Matches removed by `set_questions_aside`.
+    """
+
+    train_rows: int
+    threshold: float
+    cells: list[Cell] = field(default_factory=list)
+    exact: list[Match] = field(default_factory=list)
+    near: list[Match] = field(default_factory=list)
+    repeated: list[Match] = field(default_factory=list)
+
+    def set_questions_aside(self, train: Iterable[EventSample]) -> None:
+        """Move free questions about different contexts from `exact` to `repeated`; they are normal in one dataset.
+
+        Customers ask the same about many orders; only an equal context or row is a leak. Repeated options or
+        hypotheses stay.
+        """
+        free = {(sample.dataset, sample.id) for sample in train if sample.format in ("qa", "chat")}
+        leaks = {match.pair for match in self.exact if match.key != "question"}
+        leaks |= {match.pair for match in self.near if match.key == "context"}
+        moving = {
+            match
+            for match in self.exact
+            if match.key == "question" and match.pair not in leaks and match.train in free
+        }
+        self.repeated += [match for match in self.exact if match in moving]
+        self.exact = [match for match in self.exact if match not in moving]
+        counts = Counter((match.train_dataset, match.test_set, match.test_dataset) for match in moving)
+        for cell in self.cells:
+            moved = counts[cell.train_dataset, cell.test_set, cell.test_dataset] if cell.key == "question" else 0
+            cell.exact, cell.set_aside = cell.exact - moved, cell.set_aside + moved
+
+    def rows(self, matches: Sequence[Match]) -> int:
+        """Return the number of training rows in the matches."""
+        return len({match.train for match in matches})
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "train_rows": self.train_rows,
+            "threshold": self.threshold,
+            "least_words": LEAST_WORDS,
+            "template_contexts": TEMPLATE_CONTEXTS,
+            "overlapping_rows": self.rows(self.exact),
+            "near_duplicate_rows": self.rows(self.near),
+            "cells": [asdict(cell) for cell in self.cells],
+            "exact": [asdict(match) for match in self.exact],
+            "near": [asdict(match) for match in self.near],
+            "repeated_questions": [asdict(match) for match in self.repeated],
+        }
+
+
+def find_overlap(
+    train: Sequence[EventSample],
+    tests: Sequence[SampleSet],
+    threshold: float = THRESHOLD,
+    *,
+    train_templates: bool = True,
+) -> Overlap:
+    """Return exact and near overlap of a training set with each benchmark set.
+
+    Near-duplicates have a Jaccard similarity of at least `threshold`. With `train_templates`, templates of the
+    training set are set aside, too, not only those of the benchmark.
+    """
+    rows = [_KeyedRow(sample) for sample in train]
+    result = Overlap(len(rows), threshold)
+    for test in tests:
+        others = [_KeyedRow(sample) for sample in test.samples]
+        templates = _templates(others) | _templates(rows if train_templates else ())
+        for row in (*rows, *others):
+            row.is_specific = len(row.words["question"]) >= LEAST_WORDS and row.question not in templates
+        _compare(rows, others, test.name, result)
+    result.near.sort(key=lambda match: -match.similarity)
+    return result
+
+
+def exclude_overlap(
+    samples: Sequence[EventSample], tests: Sequence[SampleSet], threshold: float = THRESHOLD
+) -> list[EventSample]:
+    """Return the samples without an exact overlap that counts and without a near-duplicate.
+
+    Only templates of the benchmark are set aside as templates. A question about many contexts in all samples may have
+    only one context in a part drawn from them, and `find_overlap` must find no overlap in any part.
+    """
+    overlap = find_overlap(samples, tests, threshold, train_templates=False)
+    leaving = {match.train for match in [*overlap.exact, *overlap.near]}
+    return [sample for sample in samples if (sample.dataset, sample.id) not in leaving]
+
+
+class _KeyedRow:
+    """A sample with its keys.
+
+    Attributes:
+        words: Words of the context, and of the question with its options.
+        context, question: The texts without letter case, blanks and punctuation.
+        keys: A row with an equal key matches.
+        is_specific: Whether the question is long enough and not a template.
+    """
+
+    def __init__(self, sample: EventSample) -> None:
+        self.sample = sample
+        self.words: dict[Key, Words] = {
+            "context": _words(sample.context),
+            "question": _words(sample.question, *sorted(sample.options)),
+        }
+        self.context = "".join(self.words["context"])
+        # Options are kept separate, so that ("a", "bc") and ("ab", "c") differ.
+        self.question = ("".join(_words(sample.question)), *sorted("".join(_words(o)) for o in sample.options))
+        self.keys: list[tuple[Key, Hashable]] = [("id", name) for name in self._ids()]
+        if self.context:
+            self.keys.append(("context", self.context))
+        self.keys.append(("question", self.question))
+        self.is_specific = True
+
+    def _ids(self) -> Iterator[Hashable]:
+        """Yield what identifies the sample, or the raw row that it was made from."""
+        sample, meta, source = self.sample, self.sample.meta, source_of(self.sample)
+        yield ("sample", sample.dataset, sample.split, sample.id)
+        for place in ("line", "item"):
+            if "source" in meta and place in meta:
+                yield ("row", source, str(meta["source"]), place, str(meta[place]))
+        for name in _NATIVE_IDS:
+            if name in meta:
+                yield (name, source, str(meta[name]))
+
+    def counts_as(self, key: Key, other: _KeyedRow) -> bool:
+        """Return whether an equal key of the other row counts."""
+        counts = {"id": True, "context": len(self.words["context"]) >= LEAST_WORDS, "question": self.is_specific}[key]
+        return counts or (other.context == self.context and other.question == self.question)
+
+
+def _words(*texts: str) -> Words:
+    # Interned, since words repeat a hundred times in a set of samples.
+    return tuple(map(sys.intern, words(" ".join(texts))))
+
+
+def _templates(rows: Iterable[_KeyedRow]) -> set[tuple[str, ...]]:
+    contexts: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for row in rows:
+        contexts[row.question].add(row.context)
+    return {question for question, asked_of in contexts.items() if len(asked_of) >= TEMPLATE_CONTEXTS}
+
+
+def _compare(train: Sequence[_KeyedRow], others: Sequence[_KeyedRow], test_set: str, result: Overlap) -> None:
+    by_key: dict[tuple[Key, Hashable], list[_KeyedRow]] = defaultdict(list)
+    for other in others:
+        for name in other.keys:
+            by_key[name].append(other)
+    datasets = [dict.fromkeys(row.sample.dataset for row in rows) for rows in (train, others)]
+    cells = {(ours, theirs, key): Cell(ours, test_set, theirs, key)
+             for ours in datasets[0] for theirs in datasets[1] for key in KEYS}  # fmt: skip
+    tested: dict[tuple[str, str, Key], set[str]] = defaultdict(set)
+    matched: set[tuple[Key, int, str]] = set()
+    for place, row in enumerate(Progress(train, desc=f"compared with {test_set}", unit="row")):
+        first: dict[tuple[str, Key], _KeyedRow | None] = {}  # None if no match counts
+        for key, value in row.keys:
+            for other in by_key.get((key, value), ()):
+                dataset, counts = other.sample.dataset, row.counts_as(key, other)
+                if counts:
+                    tested[row.sample.dataset, dataset, key].add(other.sample.id)
+                first[dataset, key] = first.get((dataset, key)) or (other if counts else None)
+        for (dataset, key), match in first.items():
+            cell = cells[row.sample.dataset, dataset, key]
+            if match is None:
+                cell.set_aside += 1
+                continue
+            cell.exact += 1
+            matched.add((key, place, dataset))
+            result.exact.append(_match(key, row, test_set, match, 1.0))
+    for key in NEAR_KEYS:
+        for place, other, similarity in _near(key, train, others, result.threshold):
+            row, dataset = train[place], other.sample.dataset
+            if (key, place, dataset) not in matched:
+                cells[row.sample.dataset, dataset, key].near += 1
+                result.near.append(_match(key, row, test_set, other, similarity))
+    for group, cell in cells.items():
+        cell.test_rows = len(tested[group])
+    result.cells += [cell for cell in cells.values() if cell.exact or cell.near or cell.set_aside]
+
+
+def _match(key: Key, row: _KeyedRow, test_set: str, other: _KeyedRow, similarity: float) -> Match:
+    ours, theirs = row.sample, other.sample
+    texts = {"id": ours.id, "context": ours.context, "question": " | ".join([ours.question, *ours.options])}
+    place = (ours.dataset, ours.id, test_set, theirs.dataset, theirs.id)
+    return Match(key, *place, round(similarity, 4), texts[key])
+
+
+def _near(
+    key: Key, train: Sequence[_KeyedRow], test: Sequence[_KeyedRow], threshold: float
+) -> Iterator[tuple[int, _KeyedRow, float]]:
+    """Yield (place of a training row, most similar row, similarity) for each training row and benchmark dataset."""
+    ours, theirs = _by_text(key, train), _by_text(key, test)
+    left, right = list(ours), list(theirs)
+    best: dict[tuple[int, str], tuple[float, int]] = {}
+    for (i, j), similarity in near_pairs(left, right, threshold).items():
+        first = {test[place].sample.dataset: place for place in reversed(theirs[right[j]])}
+        for dataset, other in first.items():
+            for place in ours[left[i]]:
+                if similarity > best.get((place, dataset), (0.0, 0))[0]:
+                    best[place, dataset] = (similarity, other)
+    for (place, _), (similarity, other) in sorted(best.items()):
+        yield place, test[other], similarity
+
+
+def _by_text(key: Key, rows: Sequence[_KeyedRow]) -> dict[Words, list[int]]:
+    places: dict[Words, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if len(row.words[key]) >= LEAST_WORDS and (key == "context" or row.is_specific):
+            places[row.words[key]].append(place)
+    return places
+
+
+def near_pairs(left: Sequence[Words], right: Sequence[Words], threshold: float) -> dict[tuple[int, int], float]:
+    """Return the similarity of each pair of a left and a right text that reaches a `threshold` above 0, by places.
+
+    The result is exact. A text that is near another shares at least the share `threshold` of its n-grams with it, so
+    one of its few rarest n-grams is in both. Only texts with one of those are compared (prefix filter, Chaudhuri et
+    al. 2006).
+    """
+    similar: dict[tuple[int, int], float] = {}
+    for gram, least, most in ((SHORT_GRAM, SHORT_GRAM, ceil(SHORT_TEXT / threshold)), (LONG_GRAM, SHORT_TEXT, 0)):
+        theirs = dict(_grams(right, gram, least, most))
+        index: dict[Words, list[int]] = defaultdict(list)
+        for j, grams in theirs.items():
+            for words_of_gram in grams:
+                index[words_of_gram].append(j)
+        for i, grams in Progress(_grams(left, gram, least, most), desc="near-duplicates", unit="text"):
+            shared = sorted(filter(index.__contains__, grams), key=lambda words_of_gram: len(index[words_of_gram]))
+            needed = ceil(threshold * len(grams) - 1e-9)  # less the rounding of the product
+            rarest = shared[: max(0, len(shared) - needed + 1)]
+            for j in {j for words_of_gram in rarest for j in index[words_of_gram]}:
+                common = len(grams & theirs[j])
+                if (similarity := common / (len(grams) + len(theirs[j]) - common)) >= threshold:
+                    similar[i, j] = max(similarity, similar.get((i, j), 0.0))
+    return dict(sorted(similar.items()))
+
+
+def _grams(texts: Sequence[Words], gram: int, least: int, most: int) -> Iterator[tuple[int, frozenset[Words]]]:
+    """Yield place and n-grams of the texts of `least` words or more and fewer than `most` (0 for no limit)."""
+    for place, text in enumerate(texts):
+        if least <= len(text) and (not most or len(text) < most):
+            yield place, frozenset(zip(*(text[start:] for start in range(gram)), strict=False))
