@@ -42,7 +42,7 @@ from data_builders.raw.files import MissingRawFileError
 from data_builders.raw.source import SPLITS, Samples
 from data_builders.refine.judged import ASKED, BY_JUDGE, judge_refine, refine_prompts
 from data_builders.refine.likelihood import check_model, estimate_likelihood, refine_by
-from data_builders.refine.needed import labelled_datasets
+from data_builders.refine.relevance import labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine
 
 

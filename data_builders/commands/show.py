@@ -20,7 +20,7 @@ from data_builders.own_data.source import is_own
 from data_builders.quality.rows import draw, pick, share_kept, write_rows_page
 from data_builders.raw.source import SPLITS
 from data_builders.refine.likelihood import refine_by
-from data_builders.refine.needed import labelled_datasets
+from data_builders.refine.relevance import labelled_datasets
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
 

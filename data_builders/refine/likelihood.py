@@ -1,19 +1,23 @@
 """The refiner that asks a language model how likely the answer is without each span of the context.
 
-A model that finds the answer no likelier with the context than without does not use it, so there the rule refiner
-decides (`removal.py` has the method). A row's result is kept on disk like a judge's reply, so a killed build resumes.
-In the PIPER paper (Table 9) the trained model also refines for itself, by writing.
+Spans go, the most superfluous first, as long as the answer's score does not fall. This is leave-one-out attribution of
+the context: each span's worth is what the score loses without it. ContextCite (Cohen-Wang et al., 2024) estimates the
+same from random ablations. A model that finds the answer no likelier with the context than without does not use it, so
+there the rule refiner decides. A row's result is kept on disk like a judge's reply, so a killed build resumes. In the
+PIPER paper (Table 9) the trained model also refines for itself, by writing.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import Any
 
 from pydantic import BaseModel
 from tqdm import tqdm
@@ -26,19 +30,148 @@ from d2e_sft.judge.messages import Listener, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.terminal import filled
-from data_builders.refine.needed import best_occurrence, needed, query_of, spans_of, stated_by_question
-from data_builders.refine.removal import Limits, SpannedContext, remove_spans
-from data_builders.refine.rules import RefinerOptions, refine_samples
-from data_builders.refine.scorers import make_scorer
+from data_builders.refine.relevance import Asked, best_occurrence, make_scorer
+from data_builders.refine.rules import Limits, RefinerOptions, refine_samples
 from data_builders.text.clauses import Span, keep_spans, split_spans, with_needed
 
-if TYPE_CHECKING:
-    from data_builders.refine.answer_scores import AnswerScorer
+Kept = frozenset[int]  # numbers of the spans that stay
+Score = Callable[[Sequence[Kept]], list[float]]  # contexts → the answer's score with each; an empty one is no context
 
+_AT_ONCE = 8192  # tokens that go through the model together
 _PROBES = 3  # rows that are timed for the estimate
 _FORM = 60  # tokens of a prompt besides its context, about
 # The question points at spans that share this much with it, as a part of what the span that shares most does.
 _POINTED = 0.5
+
+
+class SpannedContext(BaseModel):
+    """A context as spans.
+
+    Attributes:
+        words: The number of words of each span.
+        relevance: The relevance of each span to the question.
+        protected: Numbers of the spans that stay, with all that they need.
+    """
+
+    spans: list[Span]
+    words: list[int]
+    relevance: list[float]
+    protected: list[int]
+
+
+def remove_spans(context: SpannedContext, score: Score, limits: Limits) -> Kept | None:
+    """Return the spans that stay; None if the whole context does not raise the score by the margin.
+
+    Whole sentences go first, then spans inside the others. A round scores the context without each of them. Those
+    that may go do so together, the least relevant first, as many as the score allows.
+    """
+    known: dict[Kept, float] = {}  # so that nothing is scored twice and rounded otherwise
+
+    def values(sets: Sequence[Kept]) -> dict[Kept, float]:
+        new = [kept for kept in dict.fromkeys(sets) if kept not in known]
+        known.update(zip(new, score(new) if new else [], strict=True))
+        return {kept: known[kept] for kept in sets}
+
+    def fits(rest: Kept) -> bool:
+        return bool(rest) and sum(context.words[number] for number in rest) >= limits.least_share * sum(context.words)
+
+    def rank(rest: Kept) -> tuple[float, float]:
+        return max(context.relevance[number] for number in kept - rest), -known[rest]
+
+    kept, nothing = frozenset(range(len(context.spans))), frozenset[int]()
+    best = values([nothing, kept])[kept]
+    if best - known[nothing] < limits.margin:
+        return None
+    for units in _levels(context):
+        while True:
+            single = values([kept - unit for unit in units if unit & kept and fits(kept - unit)])
+            going = sorted((rest for rest in single if single[rest] >= best - limits.loss), key=rank)
+            if not going:
+                break
+            # Spans that may go one by one may matter together.
+            several = values([*accumulate(going, lambda rest, other: rest & other if fits(rest & other) else rest)])
+            kept = next(rest for rest in reversed(several) if several[rest] >= best - limits.loss)
+            best = max(best, known[kept])
+    return kept
+
+
+def _levels(context: SpannedContext) -> list[list[Kept]]:
+    """Sets of spans that go together: whole sentences, then each span with those that need it."""
+    spans, every = context.spans, range(len(context.spans))
+    sentences = dict.fromkeys(span.sentence for span in spans)
+    whole = [frozenset(n for n in every if spans[n].sentence == sentence) for sentence in sentences]
+    single = [frozenset(n for n in every if number in with_needed(spans, [n])) for number in every]
+    stay = with_needed(spans, context.protected)
+    return [[unit for unit in units if not unit & stay] for units in (whole, single)]
+
+
+class AnswerScorer:
+    """A language model that scores how strongly it expects a sample's answer, in the wording of training.
+
+    A model without a chat template continues the prompt as a text. All contexts of a sample are branches of one packed
+    row, so what their prompts share goes through the model once.
+
+    Args:
+        name: of the model, as for `load_model`.
+        dtype: torch dtype of its weights.
+
+    Raises:
+        UserError: the model cannot be loaded.
+    """
+
+    def __init__(self, name: str, dtype: str = "float32") -> None:
+        # These import torch.
+        from d2e_sft.data.views import ViewEncoder
+        from d2e_sft.model.device import usable_device
+        from d2e_sft.model.loading import load_model
+
+        loaded = load_model(name, dtype=dtype)
+        self._model, self.tokenizer = loaded.model.to(usable_device()).eval(), loaded.tokenizer
+        encodes = bool(self._model.config.is_encoder_decoder)
+        in_turns = encodes or getattr(self.tokenizer, "chat_template", None)
+        wording = load_prompt_set(DEFAULT, "chat" if in_turns else "completion")
+        self._encoder = ViewEncoder(self.tokenizer, wording, ("original",), encoder_decoder=encodes)
+
+    def scores(self, sample: EventSample, contexts: Sequence[str]) -> list[float]:
+        """Return the score of the answer with each context, in nats.
+
+        It is the mean log-probability of the accepted answers. If the format has options or labels, it is their margin
+        over the others: minus the log of the others' summed probability.
+        """
+        from d2e_sft.decoding import DecodingConfig, PromptPair
+        from d2e_sft.decoding.likelihood import score
+
+        if not contexts:
+            return []
+        prompts = self._prompts(sample, contexts)
+        responses, given = self._encoder.option_ids(sample)
+        pairs = [PromptPair(prompt, options=responses, given=given, name=sample.id) for prompt in prompts]
+        size = max(1, _AT_ONCE // max(map(len, prompts)))
+        found = sorted(score(self._model, pairs, DecodingConfig(alpha=0.0, batch_size=size)))
+        return [_score(sample, [option.logprob for option in options]) for _, options in found]
+
+    def fits(self, sample: EventSample) -> bool:
+        """Return whether the model has a position for each token of the sample."""
+        from d2e_sft.model.positions import position_limit
+
+        limit = position_limit(self._model.config)
+        longest = max(map(len, self._encoder.option_ids(sample)[0]))
+        return limit is None or len(self._prompts(sample, [sample.context])[0]) + longest <= limit
+
+    def _prompts(self, sample: EventSample, contexts: Sequence[str]) -> list[list[int]]:
+        wording = self._encoder.prompt_set
+        return self._encoder.chat.ids([wording.messages(sample, "original", context=text) for text in contexts])
+
+
+def _score(sample: EventSample, logprobs: Sequence[float]) -> float:
+    """The score from the log-probabilities of the candidates, or without any of the accepted answers."""
+    if not sample.candidates:
+        return sum(logprobs) / len(logprobs)
+    right = [value for value, option in zip(logprobs, sample.candidates, strict=True) if option in sample.answers]
+    wrong = [value for value, option in zip(logprobs, sample.candidates, strict=True) if option not in sample.answers]
+    best = max(wrong, default=0.0)
+    others = best + math.log(sum(math.exp(value - best) for value in wrong)) if wrong else 0.0
+    return sum(right) / len(right) - others
 
 
 class Outcome(StrEnum):
@@ -49,6 +182,11 @@ class Outcome(StrEnum):
     TOO_LONG = "rules: too long for the model"
     NOTHING_TO_REMOVE = "rules: no span can go"
     ALREADY_REFINED = "refined by its source"
+
+
+class _Decision(BaseModel):
+    outcome: Outcome
+    text: str | None = None
 
 
 class _Task(BaseModel):
@@ -69,19 +207,14 @@ class _Task(BaseModel):
         text, spans = self.sample.context, self.context.spans
         if not scorer.fits(self.sample):
             return _Decision(outcome=Outcome.TOO_LONG)
-        kept = remove_spans(
-            self.context,
-            lambda sets: scorer.scores(self.sample, [keep_spans(text, one, spans) for one in sets]),
-            self.limits,
-        )
+
+        def score(sets: Sequence[Kept]) -> list[float]:
+            return scorer.scores(self.sample, [keep_spans(text, kept, spans) for kept in sets])
+
+        kept = remove_spans(self.context, score, self.limits)
         if kept is None:
             return _Decision(outcome=Outcome.NOT_USED)
         return _Decision(outcome=Outcome.LIKELIHOOD, text=keep_spans(text, kept, spans))
-
-
-class _Decision(BaseModel):
-    outcome: Outcome
-    text: str | None = None
 
 
 class LikelihoodBackend(LocalBackend):
@@ -104,8 +237,6 @@ class LikelihoodBackend(LocalBackend):
 
     @cached_property
     def _scorer(self) -> AnswerScorer:
-        from data_builders.refine.answer_scores import AnswerScorer  # imports torch
-
         return AnswerScorer(self.model, self._options.dtype)
 
 
@@ -133,9 +264,9 @@ def refine_by(
     for i in todo:
         decision = decisions.get(i, _Decision(outcome=Outcome.NOTHING_TO_REMOVE))
         counts[decision.outcome] += 1
-        by_model = decision.text is not None
-        changes: dict[str, Any] = {"meta": {**refined[i].meta, "refiner": "likelihood" if by_model else "rules"}}
-        refined[i] = refined[i].model_copy(update=changes | ({"refined_context": decision.text} if by_model else {}))
+        text = refined[i].refined_context if decision.text is None else decision.text
+        meta = {**refined[i].meta, "refiner": "rules" if decision.text is None else "likelihood"}
+        refined[i] = refined[i].model_copy(update={"refined_context": text, "meta": meta})
     return refined, +counts
 
 
@@ -184,10 +315,15 @@ def _estimate(judge: Judge, prompts: Sequence[Prompt]) -> str | None:
 
 def _prompt(sample: EventSample, options: RefinerOptions, labelled: Collection[str]) -> Prompt | None:
     """The task of refining a sample as a prompt; None if no span can go."""
-    spans = split_spans(sample.context)
+    spans, asked, scorer = split_spans(sample.context), Asked(sample, labelled), make_scorer("overlap")
     texts = [sample.context[span.start : span.end] for span in spans]
-    [relevance] = make_scorer("overlap")([texts], [query_of(sample, labelled)])
-    protected = _protected(sample, spans, texts, labelled)
+    [relevance] = scorer([texts], [asked.query])
+    # The spans that state an answer, the evidence or an event, or to which the question's words point.
+    [shared] = scorer([texts], [sample.question])
+    kept = asked.evidence(texts, shared) | asked.event_of_question(texts, shared)
+    kept |= set[int]().union(*(best_occurrence(texts, answer, shared) for answer in asked.answers))
+    kept |= {number for number, value in enumerate(shared) if value and value >= _POINTED * max(shared)}
+    protected = with_needed(spans, kept)
     if len(spans) < 2 or len(protected) == len(spans):
         return None
     task = _Task(
@@ -201,14 +337,3 @@ def _prompt(sample: EventSample, options: RefinerOptions, labelled: Collection[s
         limits=Limits(**{name: getattr(options, name) for name in Limits.model_fields}),
     )
     return Prompt("refine by likelihood", task.model_dump_json(), label=f"sample {sample.id!r}")
-
-
-def _protected(
-    sample: EventSample, spans: Sequence[Span], texts: Sequence[str], labelled: Collection[str]
-) -> set[int]:
-    """The spans that state an answer, the evidence or an event, or to which the question's words point."""
-    [asked] = make_scorer("overlap")([texts], [sample.question])
-    kept = needed(sample, texts, asked) | stated_by_question(sample, texts, asked, labelled)
-    kept |= set().union(*(best_occurrence(texts, answer, asked) for answer in spans_of(sample, labelled)))
-    kept |= {number for number, shared in enumerate(asked) if shared and shared >= _POINTED * max(asked)}
-    return with_needed(spans, kept)

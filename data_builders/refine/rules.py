@@ -2,38 +2,61 @@
 
 In the paper (section 3.2) a large language model writes the refined context. This refiner needs no model, always gives
 the same result and cannot invent anything. The refined context consists of the context's own words, in order: of
-sentences chosen by their relevance to a query (`scorers.py`), and of their clauses and phrases (`clauses.py`).
+sentences chosen by their relevance to a query (`relevance.py`), and of their clauses and phrases.
 
-The query is the question and, for scq, mcq and qa, the answers, since the refined view is only trained with its
-answer. A label (in nli, or if a dataset offers the same options in every row) says nothing about content. `needed.py`
-has the sentences that always stay.
+Of the clauses these stay, with all that they need to be read (`text/clauses.py`):
+
+- words that the sample's texts share with the context: an accepted answer, `meta.spans`, `meta.evidence`, the events,
+  and every run of words that the question repeats,
+- for each further content word of the query a span that has it, so none is lost,
+- spans with at least `threshold` of the best span's relevance, and of each sentence at least the most relevant span,
+- "as a result" and the like between two clauses that stay.
+
+That holds where the context states an answer. Where it only implies one, or the answer is a label, the answer may rest
+on any clause. Then phrases without a verb go, and clauses of less relevant sentences (`_droppable`); reasons stay.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from d2e_sft.data.sample import EventSample
+from d2e_sft.util.answers import words
 from d2e_sft.util.progress import Progress
-from data_builders.refine.clauses import keep_clauses
-from data_builders.refine.needed import (
-    holding_answers,
-    labelled_datasets,
-    needed,
-    query_of,
-    stated_by_question,
-)
-from data_builders.refine.removal import Limits
-from data_builders.refine.scorers import Pooling, ScorerName, make_scorer
+from data_builders.refine.relevance import Asked, Pooling, Scorer, ScorerName, labelled_datasets, make_scorer
+from data_builders.text.clauses import Span, keep_spans, split_spans, with_needed
 from data_builders.text.sentences import keep_sentences, split_sentences
+from data_builders.text.words import begins_with_verb, predicate_place, stems, words_of
 
 # With these the scorers keep about equally many words; a low cosine means little, so its threshold is higher.
 _THRESHOLDS: dict[ScorerName, float] = {"overlap": 0.25, "bm25": 0.25, "embedding": 0.6}
 _BATCH = 512
+_RUN = 3  # words in a row that the question repeats, one of them with content
+_LINK_WORDS = 5
+_CALL_WORDS = 2
+_CLAUSE_SHARE = 2  # of the threshold: in a short clause a single word that happens to recur weighs more
+_LEANING = ("adjunct", "remark", "phrase", "wrapper")
+_KEPT = ("evidence", "events", "chain")
+
+
+class Limits(BaseModel):
+    """When a context is shortened by likelihood, and how far.
+
+    Attributes:
+        margin: Nats by which the whole context must raise the answer's score above that without a context.
+        loss: Nats by which the score may fall below its best value so far.
+        least_share: Share of the words that stays at least.
+    """
+
+    margin: float = Field(2.0, ge=0)
+    loss: float = Field(1.0, ge=0)
+    least_share: float = Field(0.35, ge=0, le=1)
 
 
 class RefinerOptions(Limits):
@@ -116,11 +139,12 @@ def refine_samples(
         for start in range(0, len(todo), _BATCH):
             batch = todo[start : start + _BATCH]
             sentences = [split_sentences(samples[i].context) for i in batch]
-            relevance = scorer(sentences, [query_of(samples[i], labelled) for i in batch])
-            for i, parts, scores in zip(batch, sentences, relevance, strict=True):
-                kept = _kept(samples[i], parts, scores, options, labelled)
+            asked = [Asked(samples[i], labelled) for i in batch]
+            relevance = scorer(sentences, [one.query for one in asked])
+            for i, one, parts, scores in zip(batch, asked, sentences, relevance, strict=True):
+                kept = _kept(one, parts, scores, options)
                 if options.unit == "clause":
-                    text = keep_clauses(samples[i], kept, scorer, options.least, labelled)
+                    text = _keep_clauses(one, kept, scorer, options.least)
                 else:
                     text = keep_sentences(samples[i].context, kept)
                 refined[i] = samples[i].model_copy(update={"refined_context": text})
@@ -134,27 +158,173 @@ def refine(sample: EventSample, options: RefinerOptions, labelled: Collection[st
 
 
 def _kept(
-    sample: EventSample,
-    sentences: list[str],
-    relevance: list[float],
-    options: RefinerOptions,
-    labelled: Collection[str],
+    asked: Asked, sentences: Sequence[str], relevance: Sequence[float], options: RefinerOptions
 ) -> Collection[int]:
     """The numbers of the sentences that stay."""
     if len(sentences) < 2 or not any(relevance):
         return range(len(sentences))  # there is no reason to leave any out
-    kept = set(select(relevance, options.least, options.max_share))
+    floor, most = options.least * max(relevance), math.ceil(options.max_share * len(relevance) - 1e-9)
+    ranked = sorted(range(len(relevance)), key=lambda i: (-relevance[i], i))
+    kept = {i for i in ranked[:most] if relevance[i] > 0 and relevance[i] >= floor}
     if options.keep_events:
-        kept |= needed(sample, sentences, relevance)
-        kept |= stated_by_question(sample, sentences, relevance, labelled)
+        kept |= asked.evidence(sentences, relevance) | asked.event_of_question(sentences, relevance)
     if options.keep_answer:
-        kept |= holding_answers(sample, sentences, relevance, labelled)
+        kept |= asked.holding_answers(sentences, relevance)
     return kept
 
 
-def select(relevance: Sequence[float], threshold: float, max_share: float) -> list[int]:
-    """Return the sentences with at least `threshold` of the best relevance, at most `max_share` of all sentences."""
-    floor = threshold * max(relevance)
-    most = math.ceil(max_share * len(relevance) - 1e-9)
-    ranked = sorted(range(len(relevance)), key=lambda i: (-relevance[i], i))
-    return sorted(i for i in ranked[:most] if relevance[i] > 0 and relevance[i] >= floor)
+def _keep_clauses(asked: Asked, sentences: Collection[int], scorer: Scorer, threshold: float) -> str:
+    """What remains of a context's `sentences` without the clauses and phrases that the answer does not need.
+
+    A span stays with twice the share `threshold` of the best span's relevance to the question and the answers.
+    """
+    sample, everything = asked.sample, split_spans(asked.sample.context)
+    spans = {number: span for number, span in enumerate(everything) if span.sentence in sentences}
+    texts = {number: sample.context[span.start : span.end] for number, span in spans.items()}
+    if not texts:
+        return sample.context
+    scores = dict(zip(texts, scorer([list(texts.values())], [asked.query])[0], strict=True))
+    stated, when = _stating_answers(asked, texts, scores), sample.relation == "temporal"
+    repeated, again = _repeated(sample.question, spans, texts)
+    kept = stated | repeated | _verbatim([text for key in _KEPT for text in asked.texts(key)], texts)
+    if stated:
+        floor = min(1, _CLAUSE_SHARE * threshold) * max(scores.values())
+        kept |= {number for number, score in scores.items() if 0 < score >= floor}
+        kept |= set(_best_of_sentences(spans, scores))
+        kept |= {number for number in spans if when and _tells_when(texts[number])}
+        kept -= (again := again - stated)
+    elif everything[-1].sentence == 0 and not when:
+        return sample.context  # the one sentence that the question is about
+    else:
+        droppable = _droppable(spans, scores, when=when, label=asked.label)
+        calls = {number for number, text in texts.items() if not scores[number] and _is_call(text)}
+        kept |= {number for number, span in spans.items() if span.kind not in droppable[span.sentence]} - calls
+        kept |= {number for number, text in texts.items() if _tells_why(text, when=when)}
+        again = set()
+    said = stems(" ".join(texts[number] for number in again))
+    kept |= _with_words(stems(asked.query) - said, texts, scores, with_needed(everything, kept))
+    kept = with_needed(everything, kept)
+    for number, span in spans.items():
+        follows = stated and span.kind == "phrase" and kept.issuperset(span.needs)
+        if number not in again and (follows or _links(number, texts, kept)):
+            kept.add(number)
+    return keep_spans(sample.context, kept or set(spans), everything)
+
+
+def _placed(texts: Mapping[int, str]) -> tuple[list[str], list[int]]:
+    """The words of the spans, and for each the number of its span."""
+    placed = [(word, number) for number, text in texts.items() for word in words(text)]
+    return [word for word, _ in placed], [number for _, number in placed]
+
+
+def _verbatim(wanted: Sequence[str], texts: Mapping[int, str]) -> set[int]:
+    """The spans that hold one of the wanted texts, word for word."""
+    spoken, numbers = _placed(texts)
+    return {numbers[place] for text in wanted if stems(text) for place in _run(words(text), spoken)}
+
+
+def _stating_answers(asked: Asked, texts: Mapping[int, str], scores: Mapping[int, float]) -> set[int]:
+    """The spans that state an answer, word for word or (qa) with all its content words; none if it is a label."""
+    if (found := _verbatim(asked.answers, texts)) or asked.sample.format != "qa":
+        return found
+    said = stems(" ".join(texts.values()))
+    whole = [wanted for answer in asked.answers if (wanted := stems(answer)) and wanted <= said]
+    return set[int]().union(*(_with_words(wanted, texts, scores, set()) for wanted in whole))
+
+
+def _repeated(question: str, spans: Mapping[int, Span], texts: Mapping[int, str]) -> tuple[set[int], set[int]]:
+    """The spans with words in a row that the question repeats, and those of them that only say the same once more.
+
+    The latter lean on a clause that the question repeats, too, and it has all their words.
+    """
+    spoken, numbers = _placed(texts)
+    asked = words(question)
+    repeated = Counter[int]()
+    for block in SequenceMatcher(None, asked, spoken, autojunk=False).get_matching_blocks():
+        if block.size >= _RUN and stems(" ".join(asked[block.a : block.a + block.size])):
+            repeated.update(numbers[block.b : block.b + block.size])
+    whole = {number for number, count in repeated.items() if count == len(words(texts[number]))}
+    leaning = {number for number in whole if spans[number].kind in _LEANING or _is_aside(number, texts)}
+    clause = any(count >= _RUN - 1 for number, count in repeated.items() if spans[number].kind in ("main", "rest"))
+    return set(repeated), leaning if clause else set()
+
+
+def _run(wanted: Sequence[str], spoken: Sequence[str]) -> range:
+    """The places of the first occurrence of words in a row; none if they do not occur."""
+    for start in range(len(spoken) - len(wanted) + 1 if wanted else 0):
+        if spoken[start] == wanted[0] and list(spoken[start : start + len(wanted)]) == list(wanted):
+            return range(start, start + len(wanted))
+    return range(0)
+
+
+def _best_of_sentences(spans: Mapping[int, Span], scores: Mapping[int, float]) -> Iterator[int]:
+    """The most relevant span of each sentence; its first clause if all are irrelevant."""
+    for sentence in {span.sentence for span in spans.values()}:
+        own = [number for number, span in spans.items() if span.sentence == sentence]
+        yield max(own, key=lambda number: (scores[number], spans[number].kind == "main", -number))
+
+
+def _with_words(wanted: set[str], texts: Mapping[int, str], scores: Mapping[int, float], kept: set[int]) -> set[int]:
+    """Spans with the wanted words that no span of `kept` has."""
+    missing = wanted - stems(" ".join(text for number, text in texts.items() if number in kept))
+    chosen = set[int]()
+    for number in sorted(texts, key=lambda number: (-scores[number], number)):
+        if number not in kept and missing & (found := stems(texts[number])):
+            chosen.add(number)
+            missing -= found
+    return chosen
+
+
+def _droppable(
+    spans: Mapping[int, Span], scores: Mapping[int, float], *, when: bool, label: bool
+) -> dict[int, tuple[str, ...]]:
+    """The kinds of spans that can go from each sentence if the context only implies the answer.
+
+    The order of events does not rest on places and persons. A further answer mostly rests on the most relevant
+    sentence, so this one keeps all but remarks and phrases; its neighbours keep their clauses.
+    """
+    sentences = {span.sentence for span in spans.values()}
+    if when:
+        return dict.fromkeys(sentences, ("remark", "wrapper", "phrase"))
+    if label:
+        return dict.fromkeys(sentences, ("remark", "wrapper"))
+    best = max(sentences, key=lambda one: (sum(scores[n] for n, span in spans.items() if span.sentence == one), -one))
+    others = ("remark", "wrapper", "phrase", "adjunct", "item")
+    return {one: others[: 3 if len(sentences) > 1 else 2] if one == best else others for one in sentences}
+
+
+def _tells_why(text: str, *, when: bool) -> bool:
+    """Whether a span gives a reason, an aim or examples, or tells which one is meant; or, if asked, when it was."""
+    spoken = words(text)
+    if when:
+        return _tells_when(text) or not words_of("reasons").isdisjoint(spoken)
+    which = text.lstrip()[:1].isalpha() and spoken[0] in words_of("relatives")  # after a comma it only adds something
+    return bool(spoken) and (which or spoken[0] in words_of("aims") or not words_of("reasons").isdisjoint(spoken))
+
+
+def _is_call(text: str) -> bool:
+    """Whether a span is an exclamation of a few words without a verb: "No joke!"."""
+    spoken = words(text)
+    return len(spoken) <= _CALL_WORDS and predicate_place(spoken) is None
+
+
+def _is_aside(number: int, texts: Mapping[int, str]) -> bool:
+    """Whether a span is a further predicate ("and sells tea"), or stands between commas and is no item of a series."""
+    own, after = words(texts[number]), words(texts.get(number + 1, ""))
+    if own[:1] in (["and"], ["but"]):
+        return begins_with_verb(own[1:], finite=True)
+    between = texts[number].lstrip()[:1] == "," and texts.get(number + 1, "").lstrip()[:1] == ","
+    return between and len(own) > 1 and "or" not in (*own[:1], *after[:1]) and "and" not in after[:1]
+
+
+def _tells_when(text: str) -> bool:
+    """Whether a span tells a time."""
+    spoken = words(text)
+    return any(word.isdigit() for word in spoken) or not words_of("links", "times").isdisjoint(spoken)
+
+
+def _links(number: int, texts: Mapping[int, str], kept: Collection[int]) -> bool:
+    """Whether a span only links two that stay."""
+    spoken = words(texts[number])
+    linked = number + 1 in kept and any(earlier in kept for earlier in range(number))
+    return linked and len(spoken) <= _LINK_WORDS and not words_of("links").isdisjoint(spoken)

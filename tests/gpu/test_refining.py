@@ -13,7 +13,7 @@ from tests.gpu.conftest import Machine
 def test_scores_of_contexts_are_those_of_single_forwards_on_a_cpu(
     machine: Machine, tmp_path: Path, record_property: pytest.RecordProperty, dtype: str
 ) -> None:
-    scorers = pytest.importorskip("data_builders.refine.answer_scores")
+    scorers = pytest.importorskip("data_builders.refine.likelihood")
     from tests.data_builders.refine.test_answer_scores import CONTEXTS, MCQ, NLI, QA, SCQ, naive
     from tests.tiny import tiny_tokenizer
 

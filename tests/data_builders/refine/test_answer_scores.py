@@ -12,8 +12,8 @@ from transformers import ByT5Tokenizer
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
-from data_builders.refine import answer_scores
-from data_builders.refine.answer_scores import AnswerScorer
+from data_builders.refine import likelihood
+from data_builders.refine.likelihood import AnswerScorer
 from tests.tiny import CHAT_TEMPLATE, make_sample, save_tiny_model, tiny_model, tiny_t5_tokenizer, tiny_tokenizer
 
 TEXT = "Rain fell for days, so the river rose. Roads were closed, which nobody liked."
@@ -66,7 +66,7 @@ def test_packed_scores_equal_a_forward_for_each_context(
     for sample in (QA, SCQ, MCQ, NLI):
         expected = [naive(tiny_model(kind), tokenizer, sample, context) for context in CONTEXTS]
         assert scorer.scores(sample, CONTEXTS) == pytest.approx(expected, rel=tolerance)
-    monkeypatch.setattr(answer_scores, "_AT_ONCE", 1)
+    monkeypatch.setattr(likelihood, "_AT_ONCE", 1)
     assert scorer.scores(NLI, CONTEXTS) == pytest.approx(expected, rel=tolerance), "one context at a time"
 
 

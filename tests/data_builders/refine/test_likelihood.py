@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import EventSample, read_samples
-from data_builders.refine.answer_scores import AnswerScorer
-from data_builders.refine.likelihood import Outcome, refine_by
+from data_builders.refine.likelihood import AnswerScorer, Outcome, refine_by
 from data_builders.refine.rules import RefinerOptions, refine
 from tests.command import output_of, refusal_of
 from tests.tiny import make_sample, save_tiny_model

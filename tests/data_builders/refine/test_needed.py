@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.needed import best_occurrence, needed
+from data_builders.refine.relevance import Asked, best_occurrence
 from data_builders.refine.rules import RefinerOptions, refine
 from tests.tiny import make_sample
 
@@ -42,7 +42,7 @@ def sample(**changes: object) -> EventSample:
     ],
 )
 def test_sentences_that_are_needed(meta: dict[str, list[str]], places: list[int]) -> None:
-    assert sorted(needed(sample(meta=meta), STORY, [0.0] * len(STORY))) == places
+    assert sorted(Asked(sample(meta=meta)).evidence(STORY, [0.0] * len(STORY))) == places
 
 
 EVENTS = {"meta": {"events": ["He took a nap", "the house burned down"]}}

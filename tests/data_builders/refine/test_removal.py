@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from data_builders.refine.removal import Kept, Limits, Score, SpannedContext, remove_spans
+from data_builders.refine.likelihood import Kept, Limits, Score, SpannedContext, remove_spans
 from data_builders.text.clauses import Span, with_needed
 
 LIMITS = Limits(margin=2, loss=1, least_share=0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from data_builders.refine.needed import labelled_datasets
+from data_builders.refine.relevance import labelled_datasets
 from data_builders.refine.rules import RefinerOptions, refine, refine_samples
 from data_builders.text.sentences import split_sentences
 from tests.tiny import make_sample

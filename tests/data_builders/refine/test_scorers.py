@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from d2e_sft.util.errors import UserError
-from data_builders.refine import scorers
-from data_builders.refine.scorers import Pooling, make_scorer
+from data_builders.refine import relevance
+from data_builders.refine.relevance import Pooling, make_scorer
 from tests.tiny import save_tiny_model
 
 SENTENCES = [
@@ -112,7 +112,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
         return real_import(module, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    monkeypatch.setattr(scorers.importlib.util, "find_spec", lambda *_: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(relevance.importlib.util, "find_spec", lambda *_: None)  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="pip install") as refused:
         make_scorer(name)
     assert package in str(refused.value)

