@@ -81,7 +81,7 @@ _ADDED = {
 }
 # What a verb uses of such a package, and gets by its name from its context's object.
 _LENT = {
-    "closed_book": ("eval.run.habits.closed_book", "closed_book"),
+    "closed_book": ("eval.run.habits", "closed_book"),
     "open_rewriting": ("data_builders.build.writing", "open_rewriting"),
     "RefinerOptions": ("data_builders.refine.rules", "RefinerOptions"),
     "refine_samples": ("data_builders.refine.rules", "refine_samples"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from pydantic import ValidationError
 
 from d2e_sft.config.options import Number, reject_unused
@@ -105,3 +107,41 @@ def _collect(engine: str, values: dict[str, Any]) -> dict[str, Any]:
     vllm = {name: values[name] for name in _VLLM if values[name] is not None}
     own = {name: values[name] for name in ("batch_size", "dtype", "compiled", "num_beams", "tokenizer")}
     return {**own, "vllm": vllm, "endpoint": endpoint}
+
+
+def launch_if_asked(launcher: str | None, processes: int | None, engine: str) -> None:
+    """With `--launch`, start this command line again on several processes, and exit with their status.
+
+    Raises:
+        UserError: the launcher or the engine does not support it.
+    """
+    if launcher is None:
+        if processes is not None:
+            raise UserError(f"--processes {processes}: needs --launch", "add --launch ddp")
+        return
+    from d2e_sft.train.launch import launch, launch_command
+
+    if launcher != "ddp":
+        raise UserError(
+            f"--launch {launcher}: every process gets a whole model and a share of the rows; expected ddp",
+            remedy="use --launch ddp; for a model that needs several devices use --engine vllm --tensor-parallel N",
+        )
+    if engine in ("vllm", "openai"):
+        raise UserError(
+            f"--launch {launcher} with --engine {engine}: it shares its work itself",
+            remedy="use --tensor-parallel N" if engine == "vllm" else "use --concurrency N",
+        )
+    context = click.get_current_context()
+    arguments = [str(context.command.name)]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if name in ("launcher", "processes") or not is_given:
+            continue
+        value = context.params[name]
+        if isinstance(parameter, click.Option):
+            for one in value if parameter.multiple else [value]:
+                arguments += [parameter.opts[0]] if parameter.is_flag else [parameter.opts[0], str(one)]
+        else:
+            arguments.append(str(value))
+    sys.exit(launch(launch_command(launcher, arguments, module="d2e_sft.cli", processes=processes)))

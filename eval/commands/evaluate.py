@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +15,25 @@ from d2e_sft.config.options import Number, OneOf, decoder_option
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.chat_template import FORMS
 from d2e_sft.data.prompts import SETTINGS
+from d2e_sft.data.sample import read_samples
 from d2e_sft.judge.cli_options import judge_options
-from d2e_sft.judge.judge import make_judge
+from d2e_sft.judge.judge import Judge, make_judge
 from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.signals import on_sigterm
-from eval.commands.engine_options import engine_options, overlong_option
-from eval.commands.evaluate_call import check_call, check_free_answers, check_judge_call, judge_run, launch_if_asked
+from d2e_sft.util.terminal import filled
+from eval.commands.engine_options import engine_options, launch_if_asked, overlong_option
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
-from eval.run.decoder_passes import check_single_decoder_options, decoder_passes, scored_passes
-from eval.run.options import ANSWER_RULES, ENGINES, EvalOptions
+from eval.run.options import ANSWER_RULES, ENGINES, EvalOptions, refuse_conflicts
 from eval.score.scoring import NORMALISATIONS
 from eval.systems.registry import SYSTEM_NAMES, load_system
 
 if TYPE_CHECKING:
     from d2e_sft.util.table import Table
     from eval.score.scores import RunScores
+
+_OF_ROWS = {"setting": "zero_shot", "prompt_set": None, "overlong": "error", "skip_bad": False}  # option → default
+_BY_LIKELIHOOD = {"normalise": "none", "tokenizer": None}
 
 
 @click.command("eval")
@@ -162,41 +168,159 @@ def evaluate(
       d2e eval HuggingFaceTB/SmolLM2-135M --suite piper --setting few_shot --form completion
       d2e eval runs/support --bench data/support --judge openai --judge-model gpt-4o
     """
-    check_call(bench, suite, data, given, options)
+    system = bench if bench in SYSTEM_NAMES else None
+    _check(bench, suite, data, given, options)
     asked = make_judge(judge)
     if asked is not None:
-        check_judge_call(bench, launcher, options)
-    passes = decoder_passes(model, decoders, outs)
+        _check_judge(system, launcher, options)
+    passes = _run_folders(model, decoders, outs)
     if len(passes) > 1:
-        check_single_decoder_options(bench if bench in SYSTEM_NAMES else None, asked is not None, options)
+        _check_several_decoders(system, asked is not None, options)
     launch_if_asked(launcher, processes, options["engine"])
+    is_main = os.environ.get("RANK", "0") == "0"
     with on_sigterm("what is decoded is kept, and the same command resumes"):
-        if bench in SYSTEM_NAMES:
-            decoder, run = passes[0]
-            _evaluate_system(model, bench, data, given, run, {**options, "decoder": decoder})
+        if system is not None:
+            from eval.systems.run import evaluate_system
+
+            [(decoder, run)] = passes
+            asked_how = EvalOptions(**options, decoder=decoder)
+            _, result, folder = evaluate_system(
+                model, load_system(system), run=run, data=data, given=given, options=asked_how
+            )
+            if is_main:
+                click.echo("\n\n".join(table.terminal() for table in result.tables))
+                click.echo(f"scores, tables and predictions: {folder}")
             return
         located = locate_suite(suite, data) if suite is not None else locate_benchmark(str(bench))
         if asked is not None:
-            check_free_answers(located.file, judge)
-        for run, scores in scored_passes(model, located, passes, options):
-            if os.environ.get("RANK", "0") == "0":
+            _check_free_answers(located.file, judge)
+        from eval.run.engines.engine import shared_engine
+        from eval.run.evaluate import evaluate_model
+
+        load = None if len(passes) == 1 else shared_engine()
+        # Plain decoding comes last, as a contrast computes all states that it needs.
+        for decoder, run in sorted(passes, key=lambda one: one[0] == "plain"):
+            asked_how = EvalOptions(**options, decoder=decoder)
+            scores = evaluate_model(model, located, run=run, options=asked_how, load=load)
+            if is_main:
                 if len(passes) > 1:
                     click.echo(f"\n== {run}")
                 _show(scores, run, options)
                 if asked is not None:
-                    judge_run(run, scores.bench.name, asked, judge)
+                    _judge(run, scores.bench.name, asked, judge)
 
 
-def _evaluate_system(
-    model: str, name: str, data: Path | None, given: tuple[str, ...], run: Path, options: dict[str, Any]
+def _check(
+    bench: str | None, suite: str | None, data: Path | None, given: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    from eval.systems.run import evaluate_system
+    """Raise UserError for options that do not go together; `given` are those of `--set`."""
+    system = bench if bench in SYSTEM_NAMES else None
+    if (bench is None) == (suite is None):
+        got = "both" if bench is not None else "neither"
+        remedy = f"give a folder (--bench data/mini) or a suite (--suite {' or '.join(SUITES)})"
+        raise UserError(f"expected either --bench or --suite, got {got}", remedy)
+    if bench is not None and system is None and not Path(bench).exists():
+        hint = did_you_mean(bench, SYSTEM_NAMES) or did_you_mean(bench, SUITES).replace("mean", "mean --suite")
+        raise UserError(
+            f"benchmark {bench!r}: no such file or folder, and no system or suite.{hint}",
+            f"give a folder written by `d2e data build`, or one of {', '.join(SYSTEM_NAMES)}",
+        )
+    own = "concerns PIPER's prompts and rows, and a system has its own"
+    refuse_conflicts(
+        [
+            (suite is None and system is None, "--bench PATH", "it is for suites and systems", "drop it",
+             {f"--data {data}": data is not None}),
+            (system is None, "--bench PATH", "it is an option of a system", f"add --bench {' or '.join(SYSTEM_NAMES)}",
+             {f"--set {''.join(given[:1])}": bool(given)}),
+            (system is not None, f"--bench {system}", own, "drop it, or see --set", _changed(_OF_ROWS, options)),
+            (options["answer"] == "generate", "--answer generate", "it concerns options by likelihood",
+             "drop it, or add --answer likelihood", _changed(_BY_LIKELIHOOD, options)),
+            (options["setting"] != "few_shot", f"--setting {options['setting']}", "its prompts show none",
+             "drop it, or add --setting few_shot", {"--demonstrations": options["demonstrations"] is not None}),
+        ]
+    )  # fmt: skip
 
-    system = load_system(name)
-    _, result, folder = evaluate_system(model, system, run=run, data=data, given=given, options=EvalOptions(**options))
-    if os.environ.get("RANK", "0") == "0":
-        click.echo("\n\n".join(table.terminal() for table in result.tables))
-        click.echo(f"scores, tables and predictions: {folder}")
+
+def _changed(defaults: dict[str, Any], options: dict[str, Any]) -> dict[str, bool]:
+    return {f"--{name.replace('_', '-')}": options[name] != default for name, default in defaults.items()}
+
+
+def _check_judge(system: str | None, launcher: str | None, options: dict[str, Any]) -> None:
+    """Raise UserError for an option that --judge does not support."""
+    generated, one = "a judge reads answers that were generated from contexts", "drop one of the two"
+    alone = "one process asks a judge"
+    afterwards = "decode with --launch first; then the same command with --judge asks about what is decoded"
+    scorer = "its paper's scorer scores it; expected rows of format qa or chat"
+    refuse_conflicts(
+        [
+            (True, f"--bench {system}", scorer, "drop it", {"--judge": system is not None}),
+            (options["without_context"], "--without-context", generated, one, {"--judge": True}),
+            (options["answer"] == "likelihood", "--answer likelihood", generated, one, {"--judge": True}),
+            (launcher is not None, f"--launch {launcher}", alone, afterwards, {"--judge": True}),
+        ]
+    )
+
+
+def _check_several_decoders(system: str | None, judged: bool, options: dict[str, Any]) -> None:
+    """Raise UserError for an option that supports only one decoder."""
+    engine, alpha = options["engine"], options["alpha"]
+    only_here = "it supports one, and only the engine in this process supports several"
+    rules = (
+        ("it has passes of its own", f"--bench {system}", system is not None),
+        ("it reads the answers of one", "--judge", judged),
+        (only_here, f"--engine {engine}", engine in ("vllm", "openai")),
+        ("it leaves nothing to contrast", "--without-context", options["without_context"]),
+        ("it belongs into the decoder, as d2e:alpha=0.5", f"--alpha {alpha}", alpha is not None),
+    )
+    remedy = "give one --decoder, or drop it"
+    refuse_conflicts((True, "several --decoder", why, remedy, {flag: used}) for why, flag, used in rules)
+
+
+def _run_folders(model: str, decoders: tuple[str, ...], outs: Sequence[Path]) -> list[tuple[str | None, Path]]:
+    """Each decoder with the run folder of its results; None is the default decoder.
+
+    `outs` are the given folders: one per decoder, one that all their names begin with, or none. Raises UserError if
+    their number does not fit, or two decoders have the same folder.
+    """
+    chosen: tuple[str | None, ...] = decoders or (None,)
+    folders = outs or [Path(model) if Path(model).is_dir() else Path("runs") / re.sub(r"[^\w.-]+", "-", model)]
+    if len(folders) == 1 and len(chosen) > 1:
+        names = [re.sub(r"[^\w.]+", "-", str(decoder)).strip("-") for decoder in chosen]
+        folders = [folders[0].with_name(f"{folders[0].name}-{name}") for name in names]
+    if len(set(folders)) != len(chosen) or len(folders) != len(chosen):
+        raise UserError(
+            f"{len(set(folders))} folders (--out) for {len(chosen)} decoders; expected one each, or one",
+            remedy="give one, which the names of all begin with, and each decoder once",
+        )
+    return list(zip(chosen, folders, strict=True))
+
+
+def _check_free_answers(file: Path, judge: JudgeOptions) -> None:
+    """Raise UserError, before anything is decoded, if the file has no row for a judge."""
+    rows = read_samples(file, bad_rows=[])
+    if not any(sample.format in ("qa", "chat") and sample.context.strip() for sample in rows):
+        raise UserError(
+            f"--judge {judge.backend}: {file} has no row of format qa or chat with a context, and a judge reads free "
+            "answers",
+            "drop --judge; other answers are scored by EM and F1, and `d2e errors --judge` sorts the wrong ones",
+        )
+
+
+def _judge(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
+    """Judge a run's answers on a benchmark, and print how many are supported and correct."""
+    from eval.compare.compare import compare_runs
+    from eval.compare.faithfulness import JUDGED_FILE, judge_answers
+    from eval.compare.runs import load_runs
+    from eval.compare.tables import faithfulness_tables
+
+    [scored] = load_runs([run], bench)
+    verdicts = judge_answers(scored, asked, options)
+    for table in faithfulness_tables(compare_runs([scored]), words=False):
+        click.echo(f"\n{table.terminal()}")
+    if without := verdicts.count(None):
+        click.echo(f"answers without a verdict in the requested form: {without}")
+    click.echo(filled(asked.usage.describe()))
+    click.echo(f"wrote verdicts with reasons: {scored.folder / JUDGED_FILE}")
 
 
 def _tables(scores: RunScores, run: Path, *, without_context: bool) -> list[Table]:

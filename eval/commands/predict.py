@@ -13,9 +13,8 @@ from d2e_sft.config.options import decoder_option
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import RELATIONS, WORDED, EventSample
 from d2e_sft.util.startup import collector_paused
-from eval.commands.engine_options import engine_options
+from eval.commands.engine_options import engine_options, launch_if_asked
 from eval.commands.evaluate import evaluate
-from eval.commands.evaluate_call import launch_if_asked
 from eval.run.options import EvalOptions
 
 # Options of `d2e eval` that mean the same here.

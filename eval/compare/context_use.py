@@ -13,7 +13,7 @@ from pathlib import Path
 
 from d2e_sft.util.errors import UserError
 from eval.compare.runs import ScoredRun
-from eval.run.journal_files import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles, read_record
+from eval.run.journal import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles, read_record
 from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey, read_predictions
 from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average

@@ -19,7 +19,7 @@ INSTRUCTION_SET = "piper-10k"
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class BenchmarkFile:
     """A benchmark on disk: the name of the folder for its results, and the file with its test rows.
 
     `lacking` are datasets of the suite that its build could not read.
@@ -53,7 +53,7 @@ class BenchmarkRows:
         return len(self.chosen) < len(self.all) - self.without_options
 
 
-def locate_benchmark(path: str | Path) -> Benchmark:
+def locate_benchmark(path: str | Path) -> BenchmarkFile:
     """Find the benchmark in a folder of `d2e data build` (its test rows) or in one file of rows.
 
     Raises UserError if there is no such file, or the folder has neither test.parquet nor test.jsonl.
@@ -65,15 +65,15 @@ def locate_benchmark(path: str | Path) -> Benchmark:
             raise UserError(
                 f"{path}: holds neither test.parquet nor test.jsonl", f"build it with `d2e data build … --out {path}`"
             )
-        return Benchmark(path.resolve().name, file)
+        return BenchmarkFile(path.resolve().name, file)
     if not path.is_file():
         raise UserError(
             f"benchmark {str(path)!r}: no such file or folder", "give a folder written by `d2e data build`"
         )
-    return Benchmark(f"{path.resolve().parent.name}-{path.stem}", path)
+    return BenchmarkFile(f"{path.resolve().parent.name}-{path.stem}", path)
 
 
-def locate_suite(suite: str, data: Path | None = None) -> Benchmark:
+def locate_suite(suite: str, data: Path | None = None) -> BenchmarkFile:
     """Find a suite that `d2e data build --suite SUITE --out DATA/SUITE` wrote.
 
     `data` is DATA, or the folder of the suite itself; None means the folder `data`. Raises UserError if the suite has

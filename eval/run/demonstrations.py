@@ -17,7 +17,7 @@ from typing import Any
 from d2e_sft.data.sample import NLI_LABELS, EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import sha256_of
-from eval.run.benchmark import DATA_ROOT, INSTRUCTION_SET, Benchmark, rows_file
+from eval.run.benchmark import DATA_ROOT, INSTRUCTION_SET, BenchmarkFile, rows_file
 from eval.score.metrics import normalise
 from eval.score.scores import GroupKey
 
@@ -77,7 +77,12 @@ class Demonstrations:
 
 
 def load_demonstrations(
-    benchmark: Benchmark, asked: Sequence[EventSample], tests: Sequence[EventSample], *, given: Path | None, seed: int
+    benchmark: BenchmarkFile,
+    asked: Sequence[EventSample],
+    tests: Sequence[EventSample],
+    *,
+    given: Path | None,
+    seed: int,
 ) -> Demonstrations:
     """Choose the demonstrations of every group; UserError if no training rows were found, or too few for a group.
 
@@ -104,7 +109,7 @@ def load_demonstrations(
     return Demonstrations(file, sha256_of(file), groups, sources)
 
 
-def _locate(benchmark: Benchmark, given: Path | None) -> Path:
+def _locate(benchmark: BenchmarkFile, given: Path | None) -> Path:
     if given is not None:
         file = rows_file(given, "train") if given.is_dir() else given
         if file is None or not file.is_file():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.config.decoding import RECORDED, DecodingConfig
+from d2e_sft.config.decoding import RECORDED
 from d2e_sft.util.errors import UserError
-from eval.run.journal_files import Fingerprint
 from eval.run.options import EvalConfig
+from eval.run.task import Task
 
+Fingerprint = dict[str, Any]
 # The pass without context belongs to predictions of any decoder and length rule.
 _DIFFERS_BETWEEN_PASSES = frozenset({*RECORDED, "view", "cut_to"})
 # Keys that are reported by another key's value, which is not compared.
@@ -27,22 +28,28 @@ _NAMES = {
 }
 
 
-def common_fingerprint(identity: str, config: EvalConfig, decoding: DecodingConfig) -> Fingerprint:
-    """The part that does not depend on prompts: the model, its decoding, and how options are scored, if they are.
+def fingerprint_of(task: Task, identity: str, config: EvalConfig) -> Fingerprint:
+    """Everything that the outputs of a task depend on, as flat JSON; the task's `about` says which prompts they are.
 
     `identity` is that of `d2e_sft.model.storage.identity`; for an endpoint, its address and model.
     """
-    options = config.options
-    likelihood: Fingerprint = {} if options.answer == "generate" else {"answer": options.answer}
-    if likelihood and config.engine == "openai":
+    options, decoding, endpoint = config.options, task.decoding, config.engine == "openai"
+    likelihood: Fingerprint = {"answer": "likelihood"} if task.likelihood else {}
+    if likelihood and endpoint:
         likelihood["tokenizer"] = options.tokenizer
+    cut_to = options.vllm.get("max_model_len") if options.overlong == "truncate_context" else None
     return {
         "model": identity,
-        "view": "imagined" if options.without_context else "original",
+        "view": task.view,
         **({} if config.form == "chat" else {"form": config.form}),
         **decoding.record(),
         **likelihood,
         "max_new_tokens": None if likelihood else decoding.max_new_tokens,
+        "dtype": options.dtype,
+        "temperature": decoding.temperature or (options.endpoint.temperature if endpoint else 0.0),
+        "seed": decoding.seed if decoding.temperature > 0 else None,
+        **({} if cut_to is None else {"cut_to": cut_to}),
+        **task.about,
     }
 
 

@@ -1,171 +1,259 @@
-"""One pass over a task's prompts, which survives a kill at any moment.
+"""The files of one pass: answers on disk as they come, and what earlier sessions left of them.
 
-A pass finds the answers of earlier sessions and decodes the missing ones, with every answer on disk at once. Then it
-writes the predictions and the record of their decoding. `eval.run.journal_files` describes the files.
+Each process appends to its own journal (`predictions.partial.jsonl`, `predictions.partial.1.jsonl`, …). A session
+begins with a header line; each answer is a line with its place among the prompts. A kill can cut off only the last
+line; its prompt is decoded again. A complete pass has `predictions.jsonl` (or `without_context.jsonl`) and the record
+of how it was decoded, `….decoding.json`, with its SHA-256; the journals are then removed.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-import d2e_sft
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import sha256_of, write_json
-from d2e_sft.util.locks import file_lock
-from d2e_sft.util.progress import Progress
-from eval.run.engines.engine import Engine, prompt_length
-from eval.run.journal_files import Answer, Fingerprint, JournalWriter, PassFiles, SessionHeader, read_journal
-from eval.run.processes import Processes, share
-from eval.run.resume import ResumeState, find_resume_state
-from eval.run.task import Task
-from eval.score.predictions import DIGEST
+from d2e_sft.util.terminal import say, warn
+from eval.run.fingerprint import Fingerprint, check_fingerprint
+from eval.run.task import Answer
+from eval.score.predictions import DIGEST, SampleKey, refuse_edited
+from eval.score.scores import SCORES_FILE
 
-T = TypeVar("T")
+WITH_CONTEXT, WITHOUT_CONTEXT = "predictions", "without_context"
+DECODE_AGAIN = "decode again with --overwrite"
+_SYNCED_EVERY = 1.0  # seconds: a kill loses no answer, a power cut those of the last second
 
 
 @dataclass(frozen=True)
-class CompletedPass:
-    """A pass with an answer to every prompt.
+class SessionHeader:
+    """The first line of a session, which is one run of the command in one process.
 
-    Attributes:
-        answers: Answers in the order of the prompts.
-        record: Fingerprint and engine; environment, counts and seconds of the last session. It also has the numbers of
-            answers `resumed` from earlier sessions and `truncated`, and by relation the samples that were `timed`.
+    `fingerprint` is everything that the outputs depend on; `engine` and `environment` are for the record.
     """
 
-    answers: list[Answer]
-    record: dict[str, Any]
+    fingerprint: Fingerprint
+    engine: str
+    environment: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PassFiles:
+    """Paths of the files of one pass in the folder RUN/eval/BENCHMARK.
+
+    The stem is `predictions` or `without_context`; in a benchmark with several passes, the name of the pass.
+    """
+
+    folder: Path
+    stem: str
 
     @property
-    def outputs(self) -> list[str]:
-        """The output for each prompt."""
-        return [answer.output for answer in self.answers]
+    def predictions(self) -> Path:
+        """The predictions, once all are there."""
+        return self.folder / f"{self.stem}.jsonl"
+
+    @property
+    def record(self) -> Path:
+        """How they were decoded."""
+        return self.folder / f"{self.stem}.decoding.json"
+
+    def partial(self, process: int = 0) -> Path:
+        """The journal that a process appends to."""
+        return self.folder / (f"{self.stem}.partial.{process}.jsonl" if process else f"{self.stem}.partial.jsonl")
+
+    def partials(self) -> list[Path]:
+        """The journals of all processes."""
+        others = self.folder.glob(f"{self.stem}.partial.*.jsonl")
+        numbered = [path for path in others if path.name.split(".")[-2].isdecimal()]
+        return [path for path in (self.partial(), *sorted(numbered)) if path.is_file()]
+
+    def finished(self) -> list[Path]:
+        """The files of a finished pass, in the order in which they may be removed."""
+        scores = [self.folder / SCORES_FILE] if self.stem == WITH_CONTEXT else []
+        return [path for path in (self.predictions, *scores, self.record) if path.is_file()]
 
 
-@dataclass(frozen=True)
-class DecodingPass:
-    """A task to decode, its files, and how to do it.
+class Journal:
+    """Appends a session's answers to a process's file; each survives a kill as soon as it is written."""
 
-    Every process decodes its share; the main one looks for earlier answers and writes the results.
+    def __init__(self, path: Path, header: SessionHeader) -> None:
+        self._file = path.open("ab", buffering=0)
+        self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # drops a line that was cut off
+        self._synced = 0.0
+        self._append(vars(header))
+
+    def append(self, answer: Answer) -> None:
+        """Append an answer."""
+        self._append(answer.line())
+
+    def close(self) -> None:
+        """Close the file, once it is on the disk."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, ensure_ascii=False).encode("utf-8", errors="backslashreplace")
+        self._file.write(text + b"\n")
+        if time.monotonic() - self._synced > _SYNCED_EVERY:
+            os.fsync(self._file.fileno())
+            self._synced = time.monotonic()
+
+
+@dataclass
+class Earlier:
+    """What earlier sessions left of a pass, as far as it may be used.
 
     Attributes:
-        fingerprint: Computes everything that the outputs depend on; called only in the main process.
-        load_engine: Loads the engine; called only if something is left to decode.
-        overwrite: Decode a finished pass again, and remove results of other options.
-        accept_edited: Score finished predictions again although they were edited; the record says so.
+        sessions: In the order of their lines.
+        answers: By the place of their prompt.
+        cut_off: Journals whose last line is incomplete.
+        record: Of a finished pass; None if answers are missing.
+        stale: Files to remove before the first answer is written.
     """
 
-    task: Task
-    files: PassFiles
-    processes: Processes
-    fingerprint: Callable[[], Fingerprint]
-    load_engine: Callable[[], Engine]
-    overwrite: bool = False
-    accept_edited: bool = False
+    sessions: list[SessionHeader] = field(default_factory=list)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    cut_off: list[Path] = field(default_factory=list)
+    record: dict[str, Any] | None = None
+    stale: list[Path] = field(default_factory=list)
 
-    def run(self, write: Callable[[CompletedPass], T]) -> T:
-        """Decode what earlier sessions have not and write the results; every process returns the result of `write`.
+    def report(self, files: PassFiles, count: int) -> None:
+        """Tell the user what is reused."""
+        for path in self.cut_off:
+            warn(f"{path}: its last line was cut off, so that sample is decoded again")
+        if self.record is not None:
+            edited = " (edited by hand, as its record says)" if self.record.get("edited") else ""
+            print(f"decoded before, and only scored again: {files.predictions}{edited}", file=sys.stderr)
+        elif self.answers:
+            say(f"resumed: {len(self.answers):,} of {count:,} samples were decoded before", err=True)
 
-        `write` writes the predictions and everything derived from them, in the main process. The record, which makes
-        the pass a finished one, is written after it. Raises UserError for answers of another model or with other
-        options, a damaged file, or an engine that stopped; the answers so far are kept.
-        """
-        remedy = "wait for its end, or choose another --out"
-        with file_lock(self.files.folder, "another evaluation", remedy, self.processes.broadcast_from_main):
-            now, resumed = self.processes.broadcast_from_main(self._find_earlier)
-            count = len(self.task.conversations)
-            if self.processes.is_main:
-                resumed.report(self.files, count)
-            session: dict[str, Any] = {}
-            if len(resumed.answers) < count:
-                session = self._decode_missing(now, resumed)
-            else:
-                self.processes.broadcast_from_main(lambda: resumed.remove_stale(self.files.folder))
-            return self.processes.broadcast_from_main(lambda: self._finish(self._gather(now, resumed, session), write))
+    def remove_stale(self, folder: Path) -> None:
+        """Make the folder and remove stale files; call this only after everything has been checked."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in self.stale:
+            path.unlink(missing_ok=True)
 
-    def _find_earlier(self) -> tuple[Fingerprint, ResumeState]:
-        now, keys = self.fingerprint(), [(one.dataset, one.id) for one in self.task.conversations]
-        how = {"overwrite": self.overwrite, "accept_edited": self.accept_edited}
-        return now, find_resume_state(self.files, now, keys, **how)
 
-    def _decode_missing(self, fingerprint: Fingerprint, resumed: ResumeState) -> dict[str, Any]:
-        """Decode this process's share of what is left; returns what the record says of this session."""
-        task, processes, engine = self.task, self.processes, self.load_engine()
-        pairs = engine.prepare(task)
-        environment = {"d2e_sft": d2e_sft.__version__, **engine.environment(), "processes": processes.count}
-        processes.broadcast_from_main(lambda: resumed.remove_stale(self.files.folder))
-        lengths, groups = [prompt_length(pair) for pair in pairs], [one.group for one in task.conversations]
-        places = share(lengths, groups, task.decoding.group_batch_size, resumed.answers.keys(), processes)
-        path = self.files.partial(processes.index)
-        started = before = time.perf_counter()
-        counted = 0  # tokens so far
-        bar = Progress(total=len(places), desc=f"decoding ({task.title})", unit="sample", leave=True)
-        with closing(JournalWriter(path, SessionHeader(fingerprint, engine.name, environment))) as writer, bar:
-            decode = engine.score if task.likelihood else engine.generate
+def read_journals(files: PassFiles, count: int) -> Earlier:
+    """Read the journals of earlier sessions, of a pass over `count` prompts; changes nothing.
+
+    Raises UserError, with file and line, if a line is damaged in a way that no kill explains.
+    """
+    found = Earlier()
+    for path in files.partials():
+        *lines, rest = path.read_bytes().split(b"\n")
+        if rest:
+            found.cut_off.append(path)
+        for number, line in enumerate(lines, start=1):
             try:
-                for reply in decode([pairs[place] for place in places], task.decoding):
-                    counted += reply.tokens
-                    now = time.perf_counter()
-                    if counted:
-                        bar.set_postfix_str(f"{counted / (now - started):,.0f} tokens/s", refresh=False)
-                    if reply.answer is None:
-                        continue
-                    place = places[reply.place]
-                    answer = task.answer(place, reply.answer, truncated=pairs[place].truncated)
-                    seconds = round(now - before, 6) if engine.in_turn else None
-                    writer.write([replace(answer, seconds=seconds)])
-                    bar.update()
-                    before = time.perf_counter()
-            except UserError as error:
-                kept = len(read_journal(self.files).answers)
-                raise type(error)(
-                    f"{error.message}; {kept:,} of {len(pairs):,} answers are kept in {path}, and the same command "
-                    "resumes from there",
-                    error.remedy,
-                ) from error
-        processes.wait()
-        total = round(time.perf_counter() - started, 2)
-        return {"environment": environment, "engine_counts": engine.counts, "seconds": total}
-
-    def _finish(self, completed: CompletedPass, write: Callable[[CompletedPass], T]) -> T:
-        if completed.record.pop(DIGEST, None) is not None:
-            # Scored again, perhaps to other lines: a kill between the two files must not look like an edit.
-            write_json(self.files.record, {**completed.record, DIGEST: None})
-        result = write(completed)
-        write_json(self.files.record, {**completed.record, DIGEST: sha256_of(self.files.predictions)})
-        for path in self.files.partials():
-            path.unlink()
-        return result
-
-    def _gather(self, fingerprint: Fingerprint, resumed: ResumeState, session: dict[str, Any]) -> CompletedPass:
-        """The answers of all processes and sessions, once all are there."""
-        places: Sequence[int] = range(len(self.task.conversations))
-        if resumed.record is not None:
-            return CompletedPass([resumed.answers[place] for place in places], resumed.record)
-        journal = read_journal(self.files)
-        answers = [journal.answers[place] for place in places]
-        last = {"environment": journal.sessions[-1].environment, "engine_counts": {}, "seconds": 0.0}
-        record = {
-            "fingerprint": fingerprint,
-            "engine": ", ".join(dict.fromkeys(session.engine for session in journal.sessions)),
-            **(session or last),
-            "resumed": len(resumed.answers),
-            "truncated": sum(answer.truncated for answer in answers),
-            "timed": _timed(self.task, answers),
-        }
-        return CompletedPass(answers, record)
-
-
-def _timed(task: Task, answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
-    """The number of samples and the seconds that they took, by relation; those of several processes are added."""
-    found: dict[str, dict[str, float]] = {}
-    for conversation, answer in zip(task.conversations, answers, strict=True):
-        if conversation.relation and answer.seconds is not None:
-            own = found.setdefault(conversation.relation, {"samples": 0, "seconds": 0.0})
-            own["samples"] += 1
-            own["seconds"] += answer.seconds
+                entry = json.loads(line)
+                if "fingerprint" in entry:
+                    found.sessions.append(SessionHeader(**entry))
+                    continue
+                answer = Answer(**entry)
+                if not (0 <= answer.index < count and isinstance(answer.output, str) and found.sessions):
+                    raise ValueError(f"expected an output for a prompt from 0 to {count - 1}, after a session's line")
+            except (ValueError, TypeError, RecursionError) as error:
+                raise UserError(
+                    f"{path}, line {number}: neither a session nor an answer ({error})",
+                    remedy="the file is damaged or was edited; decode again with --overwrite, or cut the file off "
+                    "before this line, and the rest is decoded again",
+                ) from None
+            found.answers[answer.index] = answer
     return found
+
+
+def read_record(files: PassFiles) -> dict[str, Any] | None:
+    """Return the record of a finished pass; None if the pass is not finished, UserError if it is damaged."""
+    try:
+        content: dict[str, Any] = json.loads(files.record.read_text(encoding="utf-8"))
+        content["fingerprint"].items()
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{files.record}: not the record of a decoding ({error})", DECODE_AGAIN) from None
+    return content
+
+
+def find_earlier(
+    files: PassFiles, fingerprint: Fingerprint, keys: Sequence[SampleKey], *, overwrite: bool, accept_edited: bool
+) -> Earlier:
+    """Find what can be reused in the folder; changes nothing.
+
+    With `overwrite`, finished passes and results of other options are stale. An interrupted pass with the same options
+    is still resumed. Raises UserError for answers of another model or with other options, or a damaged file.
+    """
+    stale = _stale_companion(files, fingerprint, overwrite=overwrite)
+    record = read_record(files) if files.predictions.is_file() else None
+    if overwrite:
+        stale += files.finished()
+    elif record is not None:
+        check_fingerprint(record["fingerprint"], fingerprint, files.predictions)
+        try:
+            if record.get(DIGEST, "missing") is not None:  # None: a kill interrupted its scoring
+                refuse_edited(files.predictions)
+        except UserError:
+            if not accept_edited:
+                raise
+            record = {**record, "edited": True}
+        return Earlier(answers=_finished_answers(files, keys), record=record, stale=stale)
+    elif files.predictions.is_file() and not files.partials():
+        raise UserError(
+            f"{files.predictions}: holds predictions, but {files.record.name} is missing, so their model and options "
+            "are unknown",
+            remedy=f"{DECODE_AGAIN}, or keep them with another --out",
+        )
+    try:
+        earlier = read_journals(files, len(keys))
+        for session in earlier.sessions:
+            check_fingerprint(session.fingerprint, fingerprint, files.partial())
+    except UserError:
+        if not overwrite:
+            raise
+        return Earlier(stale=stale + files.partials())
+    earlier.stale = stale
+    return earlier
+
+
+def _stale_companion(files: PassFiles, fingerprint: Fingerprint, *, overwrite: bool) -> list[Path]:
+    """Check that the pass with, or without, the context has the same model and benchmark; else its files are stale."""
+    stems = {WITH_CONTEXT: WITHOUT_CONTEXT, WITHOUT_CONTEXT: WITH_CONTEXT}
+    if files.stem not in stems:
+        return []
+    companion = PassFiles(files.folder, stems[files.stem])
+    try:
+        record = read_record(companion) if companion.predictions.is_file() else None
+        others = [record["fingerprint"]] if record is not None else []
+        others += [session.fingerprint for session in read_journals(companion, sys.maxsize).sessions]
+        for other in others:
+            check_fingerprint(other, fingerprint, companion.predictions, companion=True)
+    except UserError:
+        if not overwrite:
+            raise
+        return [*companion.finished(), *companion.partials()]
+    return []
+
+
+def _finished_answers(files: PassFiles, keys: Sequence[SampleKey]) -> dict[int, Answer]:
+    """The outputs of a finished pass; they are scored again."""
+    answers = {}
+    lines = files.predictions.read_bytes().splitlines()
+    for index, (line, (dataset, name)) in enumerate(zip(lines, keys, strict=False)):
+        try:
+            row = json.loads(line)
+            if (row["dataset"], row["id"]) == (dataset, name):
+                options = row.get("likelihoods")
+                scores = None if options is None else [(option["logprob"], option["tokens"]) for option in options]
+                answers[index] = Answer(index, str(row["output"]), scores=scores)
+                continue
+            problem = f"is about {row['id']!r} of {row['dataset']!r}; expected {name!r} of {dataset!r}"
+        except (ValueError, KeyError, TypeError) as error:
+            problem = f"is not a prediction ({error})"
+        raise UserError(f"{files.predictions}, line {index + 1}: {problem}", remedy=DECODE_AGAIN)
+    if len(lines) != len(keys):
+        raise UserError(f"{files.predictions}: holds {len(lines)} predictions; expected {len(keys)}", DECODE_AGAIN)
+    return answers

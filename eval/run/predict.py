@@ -23,13 +23,13 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import RELATIONS, EventSample, Relation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing
-from eval.run.benchmark import BenchmarkRows, with_candidates
-from eval.run.engines.engine import make_engine
-from eval.run.journal import CompletedPass
-from eval.run.journal_files import PassFiles
-from eval.run.options import EvalOptions, resolve_options
-from eval.run.sample_pass import SamplePass
-from eval.score.predictions import Prediction
+from eval.run.benchmark import with_candidates
+from eval.run.evaluate import check_decoder, row_task
+from eval.run.journal import PassFiles
+from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.passes import EvaluatedModel, run_pass
+from eval.run.processes import join_processes
+from eval.score.predictions import Prediction, read_predictions
 
 ENDINGS = (".jsonl", ".csv", ".parquet")
 _SEPARATOR = "|"  # between several answers in a cell, as in descriptions of own data
@@ -59,7 +59,7 @@ def predict(
     """Answer the samples and write `out`, whole or not at all.
 
     Args:
-        model: as for `eval.run.runner.evaluate_model`.
+        model: as for `eval.run.evaluate.evaluate_model`.
         file: the samples' source, for messages.
         samples: with unique ids; their answers are ignored.
         bad: invalid rows of the file; written next to `out`.
@@ -77,12 +77,15 @@ def predict(
             f"{file}: rows without options, and --answer likelihood compares options; expected options in every row",
             remedy="generate the answers: --answer generate",
         )
+    check_decoder(config, list(samples))
     wording = load_prompt_set(config.prompt_set, config.form).in_setting(options.setting)
     # Independent of the samples' file and description.
     digest = hashlib.sha256(b"".join(sample.model_dump_json().encode() + b"\n" for sample in samples)).hexdigest()
-    rows = BenchmarkRows(list(samples), list(samples), list(bad), digest)
-    asked = SamplePass(model, config, rows, wording, files)
-    return asked.run(lambda completed: _write(asked, out, completed), make_engine)
+    task = row_task(list(samples), wording, config, {"bench": f"sha256 {digest}, {len(samples)} rows"})
+    asked = EvaluatedModel(model, config, join_processes(config.engine))
+    asked.processes.broadcast_from_main(lambda: warn_of_idle_options(model, config))
+    record = run_pass(task, files, asked).record
+    return asked.processes.broadcast_from_main(lambda: _write(read_predictions(files.predictions), bad, out, record))
 
 
 def trained_relation(model: str) -> Relation:
@@ -120,23 +123,12 @@ def _check_out(out: Path, file: Path, files: PassFiles, options: EvalOptions) ->
         )
 
 
-def _write(asked: SamplePass, out: Path, completed: CompletedPass) -> Answered:
-    predictions = asked.predictions(completed)
+def _write(predictions: Sequence[Prediction], bad: Sequence[BadRow], out: Path, record: dict[str, Any]) -> Answered:
     bad_file = out.with_name(f"{out.name}.bad.jsonl")
-    write_bad_rows(asked.rows.bad, bad_file)
-    with replacing(asked.files.predictions) as partial, partial.open("w", encoding="utf-8") as kept:
-        for one in predictions:
-            line = one.model_dump(include={"dataset", "id", "output", "likelihoods"}, exclude_none=True)
-            kept.write(json.dumps(line) + "\n")
-    write_answers([_row(one) for one in predictions], out)
-    return Answered(
-        rows=len(predictions),
-        bad=len(asked.rows.bad),
-        bad_file=bad_file,
-        unread=sum(not one.parsed for one in predictions),
-        truncated=completed.record["truncated"],
-        record=completed.record,
-    )
+    write_bad_rows(bad, bad_file)
+    write_answers([_row(prediction) for prediction in predictions], out)
+    unread = sum(not prediction.parsed for prediction in predictions)
+    return Answered(len(predictions), len(bad), bad_file, unread, record["truncated"], record)
 
 
 def _row(one: Prediction) -> dict[str, Any]:

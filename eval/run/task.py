@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.recipe import View
 from d2e_sft.data.chat_template import CUE, ChatEncoder, Continuation, Form, Messages, cut
-from d2e_sft.data.prompts import PromptSet
+from d2e_sft.data.prompts import PromptSet, Setting
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
 from d2e_sft.model.positions import check_answer_fits
 from d2e_sft.util.errors import UserError
-from eval.run.journal_files import Answer
+from eval.score.predictions import Prediction, SampleKey, prediction_line
+from eval.score.scoring import Normalise, score_likelihoods, score_output
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The output for the prompt at `index`; `truncated` if its context was cut to fit.
+
+    `scores` are log-probability and number of tokens of each option, if these were scored and nothing was generated.
+    `seconds` are the time since the answer before, if the engine decodes one batch after another.
+    """
+
+    index: int
+    output: str
+    truncated: bool = False
+    scores: list[tuple[float, int]] | None = None
+    seconds: float | None = None
+
+    def line(self) -> dict[str, Any]:
+        """The answer as JSON, without empty scores or seconds."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -53,15 +73,14 @@ class Conversation:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Conversations that are decoded alike.
+    """Conversations that are decoded alike, in one pass.
 
     Attributes:
         name: Label of the progress bar.
         likelihood: Score the options instead of generating.
         without_context: Answer the imagined prompts, plainly.
         as_text: The prompts are texts that the model continues, without its chat template.
-        samples, wording: What the conversations word, if they come from samples.
-        truncate: Cut the ends of contexts that exceed the model; False: refuse them.
+        about: Which prompts they are, for the fingerprint.
     """
 
     conversations: Sequence[Conversation]
@@ -70,9 +89,7 @@ class Task:
     likelihood: bool = False
     without_context: bool = False
     as_text: bool = False
-    samples: Sequence[EventSample] = ()
-    wording: PromptSet | None = None
-    truncate: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -86,38 +103,70 @@ class Task:
         """The view of the prompts that is answered."""
         return "imagined" if self.without_context else "original"
 
+    @property
+    def keys(self) -> list[SampleKey]:
+        """Dataset and id of each prompt."""
+        return [(chat.dataset, chat.id) for chat in self.conversations]
+
     def messages(self) -> list[Messages]:
         """The conversations to answer."""
-        return [one.imagined if self.without_context else one.messages for one in self.conversations]
+        return [chat.imagined if self.without_context else chat.messages for chat in self.conversations]
 
-    def answer(self, place: int, found: str | Sequence[OptionScore], *, truncated: bool) -> Answer:
+    def answer(self, place: int, reply: str | Sequence[OptionScore], *, truncated: bool) -> Answer:
         """The journal's entry for an output, up to a text that ends it, or for options' scores.
 
         Raises UserError if a log-probability is not finite.
         """
-        if isinstance(found, str):
-            return Answer(place, cut(found, self.decoding.stop_strings), truncated)
+        if isinstance(reply, str):
+            return Answer(place, cut(reply, self.decoding.stop_strings), truncated)
         conversation = self.conversations[place]
-        for option, score in zip(conversation.options, found, strict=True):
+        for option, score in zip(conversation.options, reply, strict=True):
             if not math.isfinite(score.logprob):
                 what = f"the log-probability of option {option!r} is {score.logprob}"
                 from d2e_sft.model.finite import non_finite_output  # imports torch, which scoring does not need
 
                 raise non_finite_output(conversation.label, what)
-        return Answer(place, "", truncated, scores=[(score.logprob, score.tokens) for score in found])
+        return Answer(place, "", truncated, scores=[(score.logprob, score.tokens) for score in reply])
+
+    def line(self, answer: Answer) -> str:
+        """The answer's line in the finished file: JSON with `dataset`, `id`, `output`, and `likelihoods` if scored."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleTask(Task):
+    """Samples in the words of a prompt set; the finished file holds predictions.
+
+    Attributes:
+        samples, wording: What the conversations word.
+        truncate: Cut the ends of contexts that exceed the model; False: refuse them.
+        setting, normalise: How answers are read, and the likeliest option is found.
+    """
+
+    samples: Sequence[EventSample]
+    wording: PromptSet
+    truncate: bool = False
+    setting: Setting = "zero_shot"
+    normalise: Normalise = "none"
+
+    def line(self, answer: Answer) -> str:
+        """The scored answer; see `eval.score.predictions`."""
+        return prediction_line(self.prediction(answer))
+
+    def prediction(self, answer: Answer) -> Prediction:
+        """Score an answer."""
+        sample, wording = self.samples[answer.index], self.wording
+        if self.likelihood:
+            return score_likelihoods(sample, answer.scores or [], wording, self.normalise)
+        marker, given = wording.marker(sample.format), wording.given(sample.format)
+        return score_output(sample, answer.output, marker, self.setting, given=given)
 
 
 def sample_task(
-    samples: Sequence[EventSample],
-    wording: PromptSet,
-    decoding: DecodingConfig,
-    *,
-    likelihood: bool = False,
-    without_context: bool = False,
-    truncate: bool = False,
-) -> Task:
-    """The prompts of samples; those of one format, dataset and relation are a group."""
-    needs_imagined = without_context or decoding.needs_imagined
+    samples: Sequence[EventSample], wording: PromptSet, decoding: DecodingConfig, **options: Any
+) -> SampleTask:
+    """The prompts of samples; those of one format, dataset and relation are a group. `options` are other fields."""
+    needs_imagined = options.get("without_context") or decoding.needs_imagined
     conversations = [
         Conversation(
             sample.dataset,
@@ -130,15 +179,13 @@ def sample_task(
         )
         for sample in samples
     ]
-    return Task(
+    return SampleTask(
         conversations=conversations,
         decoding=replace(decoding, stop_strings=wording.stops),
-        likelihood=likelihood,
-        without_context=without_context,
         as_text=wording.as_text,
         samples=samples,
         wording=wording,
-        truncate=truncate,
+        **options,
     )
 
 
@@ -166,7 +213,7 @@ def encode(
             check_answer_fits(limit, new_tokens)
         budget = limit - (0 if encoder_decoder else new_tokens)
         too_long = [place for place, prompt in enumerate(originals) if len(prompt) > budget]
-        if task.wording is not None and task.truncate:
+        if isinstance(task, SampleTask) and task.truncate:
             encoder = ViewEncoder(tokenizer, task.wording, (task.view,), encoder_decoder=encoder_decoder)
             for place in too_long:
                 originals[place] = encoder.prompt_ids(task.samples[place], task.view, max(budget, 0))
@@ -182,7 +229,7 @@ def encode(
 
 def _options(task: Task, tokenizer: Any, *, encoder_decoder: bool) -> list[tuple[list[list[int]], int]]:
     """Options as token ids, and how many first tokens they share by their form."""
-    if task.wording is not None:
+    if isinstance(task, SampleTask):
         encoder = ViewEncoder(tokenizer, task.wording, ("original",), encoder_decoder=encoder_decoder)
         encoded = [encoder.option_ids(sample) for sample in task.samples]
     else:
@@ -212,9 +259,9 @@ def _check_lengths(task: Task, prompts: Sequence[list[int]], budget: int, new_to
         return
     longest = max(over, key=lambda place: len(prompts[place]))
     cut, remedy = "", "lower --max-new-tokens, show fewer or shorter examples, or use a model with a longer context"
-    if task.truncate:
+    if isinstance(task, SampleTask) and task.truncate:
         cut = " even without their contexts"
-    elif task.wording is not None:
+    elif isinstance(task, SampleTask):
         remedy = f"cut the ends of contexts with --overlong truncate_context, {remedy}"
     raise UserError(
         f"{len(over)} of {len(prompts)} prompts exceed the model's context{cut}: prompts may have {budget} tokens "

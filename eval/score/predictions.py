@@ -101,8 +101,13 @@ def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> No
     """Write predictions as JSONL, one object per line; the file appears only when it is complete."""
     with replacing(Path(path)) as partial, partial.open("w", encoding="utf-8") as out:
         for prediction in predictions:
-            left_out = {name for name in _WRITTEN_WHERE_GIVEN if getattr(prediction, name) in (None, [])}
-            out.write(prediction.model_dump_json(exclude=left_out) + "\n")
+            out.write(prediction_line(prediction) + "\n")
+
+
+def prediction_line(prediction: Prediction) -> str:
+    """Return a prediction as a line of JSON, without fields that are empty."""
+    left_out = {name for name in _WRITTEN_WHERE_GIVEN if getattr(prediction, name) in (None, [])}
+    return prediction.model_dump_json(exclude=left_out)
 
 
 def read_predictions(path: str | Path, *, foreign: bool = False) -> list[Prediction]:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.data.chat_template import CUED, Continuation
-from d2e_sft.util.files import write_whole
-from eval.run.engines.engine import Engine, identity_of, make_engine
-from eval.run.fingerprint import common_fingerprint
-from eval.run.journal import CompletedPass, DecodingPass
-from eval.run.journal_files import Answer, Fingerprint, PassFiles
+from eval.run.journal import PassFiles
 from eval.run.options import EvalConfig
-from eval.run.processes import Processes
-from eval.run.task import Conversation, Task
+from eval.run.passes import EvaluatedModel, run_pass
+from eval.run.task import Answer, Conversation, Task
 from eval.score.predictions import ScoredOption
-from eval.score.scoring import likeliest
-from eval.systems.files import json_lines
+from eval.score.scoring import Normalise, likeliest
 
 
 @dataclass
@@ -29,19 +23,26 @@ class Asker:
     """A model that answers conversations, pass after pass.
 
     A pass writes `FOLDER/PASS.jsonl` (dataset, id and output of each conversation) and `PASS.decoding.json`. It is
-    resumed after a kill, and answers of other prompts, models or options are never mixed. The model is loaded when
-    there is something to decode.
+    resumed after a kill, and answers of other prompts, models or options are never mixed.
 
     Attributes:
-        config: how; α subtracts what the imagined conversation says.
+        asked: the model and how it is asked; α subtracts what the imagined conversation says.
         records: of the passes so far: what they were decoded with.
     """
 
-    model: str
-    config: EvalConfig
-    processes: Processes
+    asked: EvaluatedModel
     folder: Path
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.asked.model
+
+    @property
+    def config(self) -> EvalConfig:
+        """How it is asked."""
+        return self.asked.config
 
     def ask(
         self,
@@ -68,79 +69,64 @@ class Asker:
         decoding = replace(self.config.decoding, max_new_tokens=limit, temperature=temperature, seed=seed)
         if self.config.form == "completion":
             decoding = replace(decoding, stop_strings=style.stops)
-        task = Task(name=name, conversations=conversations, decoding=decoding)
-        return self._run(task, style, lambda answer: {"output": answer.output})
+        return self._run(SystemTask(name=name, conversations=conversations, decoding=decoding), style)
 
     def choose(self, name: str, conversations: Sequence[Conversation], style: Continuation = CUED) -> list[str]:
         """Return the likeliest option of each conversation, in order, by `--normalise`; errors as in `ask`."""
-        task = Task(name=name, conversations=conversations, decoding=self.config.decoding, likelihood=True)
+        normalise, decoding = self.config.options.normalise, self.config.decoding
+        task = SystemTask(
+            name=name, conversations=conversations, decoding=decoding, likelihood=True, normalise=normalise
+        )
+        return self._run(task, style)
 
-        def chosen(answer: Answer) -> dict[str, Any]:
-            assert answer.scores is not None
-            scored = [
-                ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
-                for option, (logprob, tokens) in zip(conversations[answer.index].options, answer.scores, strict=True)
-            ]
-            best = scored[likeliest(scored, self.config.options.normalise)].option
-            return {"output": best, "likelihoods": [option.model_dump() for option in scored]}
-
-        return self._run(task, style, chosen)
-
-    def _run(self, task: Task, style: Continuation, said: Callable[[Answer], dict[str, Any]]) -> list[str]:
-        """Run a pass and return its outputs; `said` turns an answer into the fields of its line."""
-        form, conversations = self.config.form, task.conversations
+    def _run(self, task: SystemTask, style: Continuation) -> list[str]:
+        """Run a pass and return its outputs."""
+        options, form = self.config.options, self.config.form
         task = replace(
             task,
-            conversations=[chat.shaped(form, style) for chat in conversations],
-            without_context=self.config.options.without_context,
+            conversations=[chat.shaped(form, style) for chat in task.conversations],
+            without_context=options.without_context,
             as_text=form == "completion",
         )
-        assert len({(chat.dataset, chat.id) for chat in conversations}) == len(conversations), "names of their own"
-        if not conversations:
+        assert len(set(task.keys)) == len(task.keys), "names of their own"
+        if not task.keys:
             return []
-        keys = [(chat.dataset, chat.id) for chat in conversations]
-        files = PassFiles(self.folder, task.name)
+        limit = self.config.max_samples
+        chosen = "all" if limit is None else f"--max-samples {limit} --seed {options.seed}"
+        # Also how the prompts were chosen, because another subset may be the same prompts.
+        about = {"prompts": f"sha256 {_digest(task)}", "asked": f"{len(task.keys):,} prompts ({chosen})"}
+        finished = run_pass(replace(task, about=about), PassFiles(self.folder, task.name), self.asked)
+        self.records[task.name] = finished.record
+        return [task.output(answer) for answer in finished.answers]
 
-        def write(completed: CompletedPass) -> tuple[CompletedPass, list[str]]:
-            lines = list(map(said, completed.answers))
-            rows = ({"dataset": dataset, "id": id_, **line} for (dataset, id_), line in zip(keys, lines, strict=True))
-            write_whole(files.predictions, json_lines(rows))
-            return completed, [line["output"] for line in lines]
 
-        completed, outputs = DecodingPass(
-            task,
-            files,
-            self.processes,
-            fingerprint=lambda: self._fingerprint(task),
-            load_engine=lambda: self._engine,
-            overwrite=self.config.options.overwrite,
-            accept_edited=self.config.options.accept_edited,
-        ).run(write)
-        self.records[task.name] = completed.record
-        return outputs
+@dataclass(frozen=True, kw_only=True)
+class SystemTask(Task):
+    """Conversations of a system; `normalise` is the length by which options are compared."""
 
-    @cached_property
-    def _identity(self) -> str:
-        """Hashes the weights, which many passes need not wait for again."""
-        return identity_of(self.model, self.config)
+    normalise: Normalise = "none"
 
-    def _fingerprint(self, task: Task) -> Fingerprint:
-        own = self.config.options.endpoint.temperature if self.config.engine == "openai" else 0.0
-        limit, seed = self.config.max_samples, self.config.options.seed
-        chosen = "all" if limit is None else f"--max-samples {limit} --seed {seed}"
-        return {
-            **common_fingerprint(self._identity, self.config, task.decoding),
-            "prompts": f"sha256 {_digest(task)}",
-            # Also how the prompts were chosen, because another subset may be the same prompts.
-            "asked": f"{len(task.conversations):,} prompts ({chosen})",
-            "dtype": self.config.options.dtype,
-            "temperature": task.decoding.temperature or own,
-            "seed": task.decoding.seed if task.decoding.temperature > 0 else None,
-        }
+    def output(self, answer: Answer) -> str:
+        """The text, or the likeliest option."""
+        if answer.scores is None:
+            return answer.output
+        options = self._options(answer)
+        return options[likeliest(options, self.normalise)].option
 
-    @cached_property
-    def _engine(self) -> Engine:
-        return make_engine(self.model, self.config, self.processes)
+    def line(self, answer: Answer) -> str:
+        chat = self.conversations[answer.index]
+        row: dict[str, Any] = {"dataset": chat.dataset, "id": chat.id, "output": self.output(answer)}
+        if answer.scores is not None:
+            row["likelihoods"] = [option.model_dump() for option in self._options(answer)]
+        return json.dumps(row, ensure_ascii=False)
+
+    def _options(self, answer: Answer) -> list[ScoredOption]:
+        return [
+            ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
+            for option, (logprob, tokens) in zip(
+                self.conversations[answer.index].options, answer.scores or [], strict=True
+            )
+        ]
 
 
 def _digest(task: Task) -> str:

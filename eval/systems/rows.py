@@ -24,7 +24,7 @@ from eval.compare.measures.measure import Measure, digest, shares
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_tables import subset_tables
 from eval.compare.tables import score_tables
-from eval.run.benchmark import Benchmark, locate_benchmark
+from eval.run.benchmark import BenchmarkFile, locate_benchmark
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
 from eval.score.scores import RunScores, ScoredBenchmark, group_of, score_predictions, write_scores
 from eval.score.scoring import score_output
@@ -136,7 +136,9 @@ def _measures(predictions: Sequence[Prediction]) -> list[Measure]:
     return found
 
 
-def _run_scores(outputs: Path, benchmark: Benchmark, options: RowsOptions, predictions: list[Prediction]) -> RunScores:
+def _run_scores(
+    outputs: Path, benchmark: BenchmarkFile, options: RowsOptions, predictions: list[Prediction]
+) -> RunScores:
     scored = score_predictions(predictions)
     name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
     return RunScores(

@@ -11,6 +11,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_whole
 from eval.compare.measures.measure import MEASURES_FILE, write_measures
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
+from eval.run.passes import EvaluatedModel
 from eval.run.processes import join_processes
 from eval.score.scores import write_scores
 from eval.systems.asker import Asker
@@ -54,7 +55,7 @@ def evaluate_system(
     processes = join_processes(config.engine)
     if processes.is_main:
         warn_of_idle_options(model, config)
-    asker = Asker(model, config, processes, folder)
+    asker = Asker(EvaluatedModel(model, config, processes), folder)
     result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood, config.form), asker)
     scores = {"system": system.name, **result.scores, **_record(asker, own)}
     processes.broadcast_from_main(lambda: write_result(folder, scores, result))

@@ -83,7 +83,7 @@ def tag(
     if not overwrite:
         _refuse_tagged(data, rows)
     with collector_paused():
-        from eval.run.habits.closed_book import ClosedBook, TagRule
+        from eval.run.habits import ClosedBook, TagRule
 
     rule = TagRule(**{name: options.pop(name) for name in ("confidence", "threshold", "samples", "shots")})
     asked = ClosedBook(model, EvalOptions(**options), rule)

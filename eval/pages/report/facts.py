@@ -18,7 +18,7 @@ from d2e_sft.util.files import read_json_as
 from d2e_sft.util.table import NONE, percent
 from eval.compare.runs import ScoredRun
 from eval.pages.report.training import Training
-from eval.run.journal_files import WITH_CONTEXT, PassFiles, read_record
+from eval.run.journal import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
 from eval.score.scores import GroupKey
 

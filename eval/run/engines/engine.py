@@ -61,9 +61,6 @@ def prompt_length(pair: PromptPair[Any]) -> int:
     return sum(len(part["content"]) if isinstance(part, dict) else 1 for part in pair.original)
 
 
-LoadEngine = Callable[[str, EvalConfig, Processes], Engine]
-
-
 def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
     """Load the model into the engine that `config` names, or find the endpoint.
 
@@ -83,7 +80,7 @@ def make_engine(model: str, config: EvalConfig, processes: Processes) -> Engine:
     return in_process(model, config, processes.device)
 
 
-def shared_engine() -> LoadEngine:
+def shared_engine() -> Callable[[str, EvalConfig, Processes], Engine]:
     """Like `make_engine` for the engine in this process, which is loaded once and keeps states between passes."""
     loaded: list[Engine] = []
 

@@ -48,7 +48,7 @@ def test_a_killed_evaluation_goes_on_and_decodes_nothing_twice(
     world: Path, tmp_path: Path, decoded: list[Any], append: int, after: bool, kept: int
 ) -> None:
     # Appends: the line of the session, then an answer each.
-    kill = Kill("eval.run.journal_files:JournalWriter._append", append, after=after)
+    kill = Kill("eval.run.journal:Journal._append", append, after=after)
     assert evaluate(tmp_path, arguments(world, tmp_path / "run"), kill).status == SIGKILLED
     partial = folder_of(tmp_path / "run") / "predictions.partial.jsonl"
     assert len(lines_of(partial)) == 1 + kept
@@ -67,7 +67,9 @@ def same_as_whole(world: Path, run: Path, *, resumed: int, bench: str = "bench")
     assert without_the_clock(scores_of(run, bench)) == expected
 
 
-@pytest.mark.parametrize("function", ["runner:write_predictions", "runner:write_scores", "journal:write_json"])
+@pytest.mark.parametrize(
+    "function", ["passes:write_whole", "passes:write_json", "evaluate:read_predictions", "evaluate:write_scores"]
+)
 def test_a_kill_while_the_results_are_written_costs_no_answer(
     world: Path, tmp_path: Path, decoded: list[Any], function: str
 ) -> None:
@@ -83,7 +85,7 @@ def test_a_kill_while_the_results_are_written_costs_no_answer(
 def killed(world: Path, folder: Path) -> Path:
     """A run with 6 answers."""
     run = folder / "run"
-    kill = Kill("eval.run.journal_files:JournalWriter._append", 7, after=True)
+    kill = Kill("eval.run.journal:Journal._append", 7, after=True)
     assert evaluate(folder, arguments(world, run), kill).status == SIGKILLED
     return run
 
@@ -111,7 +113,7 @@ def test_a_partial_evaluation_of_other_options_is_refused_and_can_be_replaced(wo
 def test_overwriting_that_was_killed_goes_on_too(world: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert d2e("eval", *arguments(world, run), "--alpha", "0.7") == 0
-    kill = Kill("eval.run.journal_files:JournalWriter._append", 7, after=True)
+    kill = Kill("eval.run.journal:Journal._append", 7, after=True)
     assert evaluate(tmp_path, [*arguments(world, run), "--overwrite"], kill).status == SIGKILLED
     assert d2e("eval", *arguments(world, run), "--overwrite") == 0
     same_as_whole(world, run, resumed=6)

@@ -15,10 +15,10 @@ import pytest
 from d2e_sft.data.sample import write_samples
 from d2e_sft.util.errors import UserError
 from data_builders.own_data.questions import read_questions
-from eval.run import predict as module
+from eval.run import passes as module
+from eval.run.evaluate import evaluate_model
 from eval.run.options import EvalOptions
 from eval.run.predict import Answered, predict, trained_relation, write_answers
-from eval.run.runner import evaluate_model
 from tests.factories import bench_rows, save_bench
 from tests.tiny import make_sample, save_tiny_model
 

@@ -15,6 +15,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from eval.run.options import EvalOptions, resolve_options
+from eval.run.passes import EvaluatedModel
 from eval.run.processes import join_processes
 from eval.run.task import Conversation
 from eval.score.predictions import read_predictions
@@ -35,7 +36,7 @@ def asker(world: Path, tmp_path: Path) -> Callable[..., Asker]:
         model = str(world / "model")
         chosen = EvalOptions(**{"alpha": 0.5, "max_new_tokens": 6, "batch_size": 3, **options})
         config = resolve_options(model, chosen)
-        return Asker(model, config, join_processes(config.engine), tmp_path / "answers")
+        return Asker(EvaluatedModel(model, config, join_processes(config.engine)), tmp_path / "answers")
 
     return make
 
@@ -110,7 +111,7 @@ def test_the_likeliest_option_is_that_of_a_forward_pass(tmp_path: Path, kind: st
     options = EvalOptions(answer="likelihood", dtype="float32", batch_size=3, form=form)
     config = resolve_options(str(folder), options)
     chats = [replace(chat, options=("yes", "no way")) for chat in conversations(6)]
-    own = Asker(str(folder), config, join_processes(config.engine), tmp_path / "answers")
+    own = Asker(EvaluatedModel(str(folder), config, join_processes(config.engine)), tmp_path / "answers")
     chosen = own.choose("answers", chats)
     loaded = load_model(str(folder), dtype="float32")
     model, tokenizer = loaded.model.eval(), loaded.tokenizer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import eval.run.runner  # noqa: F401 - before a stand-in takes the place of d2e_sft.vllm
+import eval.run.evaluate  # noqa: F401 - before a stand-in takes the place of d2e_sft.vllm
 from d2e_sft.decoding import DecodingConfig, OptionScore, Output, PromptPair, finished, generate, score, stop_token_ids
 from d2e_sft.model.loading import load_model
 from tests.command import call, d2e, refusal_of

@@ -14,9 +14,9 @@ import pytest
 from d2e_sft.data.sample import EventSample
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
 from d2e_sft.util.errors import UserError
+from eval.run import passes
 from eval.run.engines.engine import EngineReply
-from eval.run.habits import kept_answers
-from eval.run.habits.closed_book import ClosedBook, Habit, TagRule
+from eval.run.habits import ClosedBook, Habit, TagRule
 from eval.run.options import EvalOptions
 from tests.tiny import make_sample
 
@@ -65,11 +65,11 @@ Script = Callable[..., Scripted]
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Script:
     monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept_answers, "identity_of", lambda model, config: f"weights of {model}")
+    monkeypatch.setattr(passes, "identity_of", lambda model, config: f"weights of {model}")
 
     def install(*arguments: Any) -> Scripted:
         engine = Scripted(*arguments)
-        monkeypatch.setattr(kept_answers, "make_engine", lambda *_: engine)
+        monkeypatch.setattr(passes, "make_engine", lambda *_: engine)
         return engine
 
     return install

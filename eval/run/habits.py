@@ -3,15 +3,21 @@
 A row is `aligned` if the model is sure of an accepted answer, `conflict` if it is sure of another one, and otherwise
 `unknown`. Questions of other rows with their answers come first in the prompt: they show the form of an answer, which
 small and base models otherwise miss. A free answer that is longer than all of the dataset's answers does not count.
+
+Answers are kept in the cache by model, decoding and prompt: no question is asked twice, whichever file its row is in,
+and an interrupted call resumes from its journal like an evaluation.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from d2e_sft.data.built import TAG
@@ -19,11 +25,15 @@ from d2e_sft.data.prompts import Demonstrate, PromptSet, load_prompt_set
 from d2e_sft.data.sample import EventSample, Subset
 from d2e_sft.util.answers import contains
 from d2e_sft.util.errors import UserError
-from eval.run.habits.kept_answers import Questioner
+from d2e_sft.util.paths import cache_dir
+from eval.run.fingerprint import fingerprint_of
+from eval.run.journal import PassFiles
 from eval.run.options import EvalOptions, resolve_options
+from eval.run.passes import EvaluatedModel, run_pass
 from eval.run.processes import join_processes
+from eval.run.task import Answer, SampleTask, sample_task
 from eval.score.metrics import normalise
-from eval.score.predictions import Prediction
+from eval.score.predictions import Prediction, refuse_edited
 from eval.score.scoring import score_likelihoods, score_output
 
 Confidence = Literal["probability", "agreement"]
@@ -31,6 +41,7 @@ CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 _TEMPERATURE = 1.0  # for drawn answers
 _DRAWN = 8
 _LONGEST = 8  # words of an answer that is never too long
+_RECORD = ".decoding.json"
 
 Found = list[tuple[Prediction, float | None]]  # an answer and its confidence; None without a usable answer
 
@@ -90,12 +101,12 @@ class ClosedBook:
                 remedy="drop --confidence, or ask the model here: --engine transformers or vllm",
             )
         self._wording = load_prompt_set(config.prompt_set, config.form)
-        self._asker = Questioner(model, config, join_processes(config.engine))
+        self._asked = EvaluatedModel(model, config, join_processes(config.engine))
 
     def describe(self) -> dict[str, Any]:
         """What the tags depend on, for a manifest."""
-        asked = {"prompt_set": self._wording.name, "form": self._asker.config.form, "shots": self.rule.shots}
-        return {"model": self.model, "identity": self._asker.identity, **self._measure, **asked}
+        asked = {"prompt_set": self._wording.name, "form": self._asked.config.form, "shots": self.rule.shots}
+        return {"model": self.model, "identity": self._asked.identity, **self._measure, **asked}
 
     @property
     def _measure(self) -> dict[str, Any]:
@@ -139,6 +150,38 @@ class ClosedBook:
                 found[place] = _habit(samples[place], prediction, confidence, self.rule.threshold, most)
         return [found[place] for place in range(len(samples))]
 
+    def _ask(
+        self, samples: Sequence[EventSample], wording: PromptSet, *, likelihood: bool = False, **draw: Any
+    ) -> list[Answer]:
+        """Return the answer to each sample, kept from earlier calls or decoded now.
+
+        With `likelihood` the candidates are scored, or the accepted answers of a sample without any. `draw` are
+        temperature and seed; without them decoding is greedy.
+        """
+        if not samples:
+            return []
+        asked, processes = self._asked, self._asked.processes
+        decoding = replace(asked.config.decoding, **draw)
+        how: Any = {"likelihood": likelihood, "without_context": True}
+        task = sample_task(samples, wording, decoding, **how)
+        digests = []
+        for sample, chat in zip(samples, task.conversations, strict=True):
+            responses = [wording.response(sample.model_copy(update={"answers": [text]})) for text in chat.options]
+            digests.append(_digest([chat.imagined, *wording.stops, *([responses] if likelihood else [])]))
+        folder = cache_dir() / "closed-book" / _digest(fingerprint_of(task, asked.identity, asked.config))[:16]
+        kept = processes.broadcast_from_main(lambda: _kept_answers(folder))
+        if processes.is_main and (before := sum(digest in kept for digest in digests)):
+            print(f"asked before: {before:,} of {len(digests):,} questions", file=sys.stderr)
+        missing = {digest: sample for digest, sample in zip(digests, samples, strict=True) if digest not in kept}
+        if missing:
+            names = list(missing)
+            new = sample_task(list(missing.values()), wording, decoding, **how)
+            about = {"prompts": f"sha256 {_digest(names)}"}
+            left = _ClosedBookTask(**{**vars(new), "name": self.model, "about": about}, digests=names)
+            finished = run_pass(left, PassFiles(folder, _digest(names)[:16]), asked)
+            kept |= dict(zip(names, finished.answers, strict=True))
+        return [kept[digest] for digest in digests]
+
     def _by_probability(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         choices = iter(self._of_options([sample for sample in samples if sample.candidates], wording))
         texts = iter(self._of_texts([sample for sample in samples if not sample.candidates], wording))
@@ -147,7 +190,7 @@ class ClosedBook:
     def _of_options(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         """The likeliest option, and its share of the probability above chance."""
         found: Found = []
-        for sample, answer in zip(samples, self._asker.ask(samples, wording, likelihood=True), strict=True):
+        for sample, answer in zip(samples, self._ask(samples, wording, likelihood=True), strict=True):
             scores, chance = answer.scores or [], 1 / len(sample.candidates)
             best = max(logprob for logprob, _ in scores)
             share = 1 / sum(math.exp(logprob - best) for logprob, _ in scores)
@@ -157,19 +200,19 @@ class ClosedBook:
 
     def _of_texts(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         """The greedy answer, and the mean probability of its tokens."""
-        outputs = self._asker.ask(samples, wording)
+        outputs = self._ask(samples, wording)
         read = [_read(sample, answer.output, wording) for sample, answer in zip(samples, outputs, strict=True)]
         said = [place for place, prediction in enumerate(read) if _key(prediction)]
         own = [samples[place].model_copy(update={"answers": [" ".join(read[place].answer)]}) for place in said]
         found: Found = [(prediction, None) for prediction in read]
-        for place, answer in zip(said, self._asker.ask(own, wording, likelihood=True), strict=True):
+        for place, answer in zip(said, self._ask(own, wording, likelihood=True), strict=True):
             [(logprob, tokens)] = answer.scores or []
             found[place] = (read[place], math.exp(logprob / tokens))
         return found
 
     def _by_agreement(self, samples: Sequence[EventSample], wording: PromptSet) -> Found:
         """The most frequent answer among several draws, and its share."""
-        draws = [self._asker.ask(samples, wording, temperature=_TEMPERATURE, seed=seed) for seed in range(self._draws)]
+        draws = [self._ask(samples, wording, temperature=_TEMPERATURE, seed=seed) for seed in range(self._draws)]
         found: Found = []
         for place, sample in enumerate(samples):
             read = [_read(sample, draw[place].output, wording) for draw in draws]
@@ -178,6 +221,34 @@ class ClosedBook:
             chosen = next(one for one in read if _key(one) == most)
             found.append((chosen, count / len(draws) if counts else None))
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClosedBookTask(SampleTask):
+    """Prompts without contexts; the finished file has the key of each."""
+
+    digests: Sequence[str]
+
+    def line(self, answer: Answer) -> str:
+        return json.dumps({"key": self.digests[answer.index], **answer.line()})
+
+
+def _kept_answers(folder: Path) -> dict[str, Answer]:
+    """The answers of finished passes by their keys."""
+    kept: dict[str, Answer] = {}
+    for record in sorted(folder.glob(f"*{_RECORD}")):
+        file = record.with_name(f"{record.name.removesuffix(_RECORD)}.jsonl")
+        try:
+            refuse_edited(file)
+            lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        except (UserError, OSError) as error:
+            raise UserError(f"{file}: kept answers are damaged ({error})", f"remove {folder} to ask again") from None
+        kept |= {line.pop("key"): Answer(**line) for line in lines}
+    return kept
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def closed_book(model: str, dtype: str | None = None) -> ClosedBook:
