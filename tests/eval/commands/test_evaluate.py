@@ -61,7 +61,7 @@ REFUSALS = {
     f"{LIKELIHOOD} --alpha 0.5 --plausibility 0.1": "--plausibility 0.1 with --answer likelihood",
     f"{LIKELIHOOD} --alpha 0.5 --engine vllm": "vLLM only gives the log-probabilities of its own distribution",
     "--bench {bench} --normalise tokens": "--normalise with --answer generate: it concerns options by likelihood",
-    f"--bench {{bench}} {NOWHERE} --tokenizer x": "--tokenizer with --answer generate: it concerns options by likelihood",
+    f"--bench {{bench}} {NOWHERE} --tokenizer x": "--tokenizer with --answer generate: it concerns options",
     "--bench wiqa --answer likelihood": "--answer likelihood with --bench wiqa",
     "--bench {qa} --answer likelihood": "all 1 rows ask for free text (qa)",
     f"{LIKELIHOOD} {NOWHERE} --tokenizer no/such-folder": "there is no tokenizer 'no/such-folder'",
