@@ -13,7 +13,7 @@ from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.data.chat_template import FormatPrompt
 from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.micro_batch import model_inputs
+from d2e_sft.model.collation import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.encoding import encode_samples

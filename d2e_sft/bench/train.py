@@ -24,16 +24,15 @@ from d2e_sft.bench.harness import Measurement, Row, in_turns, open_model, rows_t
 from d2e_sft.config.objectives import View, ViewGradients
 from d2e_sft.config.recipe import D2ESection, Precision
 from d2e_sft.model import collation
-from d2e_sft.model.collation import IGNORE, BatchedCollator
+from d2e_sft.model.collation import IGNORE, Collator, model_inputs
 from d2e_sft.model.device import PeakMemory, autocast, without_cudnn_attention
 from d2e_sft.model.forward import hidden_states
-from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.model.shapes import Work
 from d2e_sft.objective.attach import chunked_head, objective_of
 from d2e_sft.objective.attach import step as objective_step
 from d2e_sft.objective.chunks import sum_in_chunks
-from d2e_sft.objective.terms import AnswerTokens
+from d2e_sft.objective.objectives import AnswerTokens
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import say
@@ -85,7 +84,7 @@ class Engine:
             widths = [len(row["original"]) + len(row["answer"]) for row in rows]
             tokens = len(rows) * max(widths)
             return Work(tokens, tokens, len(rows) * (max(widths) * (max(widths) + 1) // 2))
-        parts = [Work.of_batch(BatchedCollator([view], 0)(rows)) for view in d2e.views]
+        parts = [Work.of_batch(Collator("batched", [view])(rows)) for view in d2e.views]
         trained, others = (parts, []) if d2e.view_gradients == "all" else (parts[:1], parts[1:])
         return Work(
             sum(part.tokens for part in trained),
@@ -152,7 +151,7 @@ def _three_forwards(model: Any, rows: Rows, d2e: D2ESection) -> Step:
     def step() -> Tensor:
         states: dict[View, Tensor] = {}
         for view in d2e.views:
-            inputs = model_inputs(BatchedCollator([view], 0)(rows), model.device)
+            inputs = model_inputs(Collator("batched", [view])(rows), model.device)
             index, targets = inputs.pop("answer_index")[0], inputs.pop("targets")
             with nullcontext() if view == "original" or d2e.view_gradients == "all" else torch.no_grad():
                 states[view] = hidden_states(model, **inputs).flatten(0, 1)[index]

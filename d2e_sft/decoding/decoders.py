@@ -13,16 +13,18 @@ Legend: P pairs of rows, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig, parse_decoder
 from d2e_sft.config.functions import load_function
-from d2e_sft.model.forward import jensen_shannon
 from d2e_sft.util.errors import UserError
 
 Options = Mapping[str, Any]
@@ -46,6 +48,13 @@ def cad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:
     Greedily the same as D²E with α = a/(1 + a).
     """
     return original + options["weight"] * (original - imagined)
+
+
+def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
+    """½ KL(p ‖ m) + ½ KL(q ‖ m), m = (p + q) / 2, p and q the softmax of each row; (n,) up to log 2."""
+    log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    return ((log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)) / 2).sum(dim=-1)
 
 
 def adacad(original: Tensor, imagined: Tensor, options: Options) -> Tensor:

@@ -1,10 +1,8 @@
-"""Encoded samples → a batch of tokens: one packed row, or one padded row per view.
+"""Encoded samples → a batch of tokens: one packed row, or one padded row per view; and a batch → a model's inputs.
 
-The tokens of a view are its prompt and the answer without its last token. Every collator returns `input_ids`, the
-model's other inputs, `labels` (B, A) filled with −100 and, if rows have it, `content` (B, A).
-`view_tokens` counts tokens without sharing or padding, `kl_rows` samples whose refined view differs from the original.
-Answer tokens that are not `trained` have no label or index. A view that equals an earlier one of its sample is not
-computed again: its `answer_index` is that of the earlier view.
+The tokens of a view are its prompt and the answer without its last token. A view that equals an earlier one of its
+sample is not computed again: its `answer_index` is that of the earlier view. Answer tokens that are not `trained` have
+no label or index.
 
 Legend: B samples, A tokens of the longest answer, N trained answer tokens of the batch, T tokens of a packed row,
 R computed views of all samples, at most views · B.
@@ -14,9 +12,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -29,127 +27,123 @@ IGNORE = -100
 # With a rejected answer `rejected` and optionally `rejected_trained`, and `reference`, the log-probabilities of both
 # answers by a reference.
 Row = dict[str, Any]
-_OWNER = "owner"  # the sample of a rejected answer, by its place in the batch
+Packing = Literal["shared_batch", "shared_prefix", "batched", "encoder_decoder"]
+Places = list[list[int]]  # of each computed sequence: where its answer tokens are predicted
+_NOT_FOR_THE_MODEL = ("labels", "view_tokens", "kl_rows", "rejected", "owner", "reference", "tokens_per_pair")
 
 
 @dataclass(frozen=True)
-class PackedCollator:
-    """Packs the batch into one row, shared prefixes once.
+class Collator:
+    """Lays out the views of samples, `original` first.
 
-    Returns `input_ids` (1, T), `answer_index` (views, N), the position in the row at which each view predicts each
-    answer token, and the row's `forest`.
+    Every batch has `labels` (B, A) filled with −100, `answer_index` (views, N) into the flattened rows, `view_tokens`
+    (without sharing or padding), `kl_rows` (samples whose refined view differs from the original) and, if rows have
+    it, `content` (B, A). A packed batch has `input_ids` (1, T) and the row's `forest`. A padded one has `samples` and,
+    view by view, rows (R, L): `input_ids`, `attention_mask`, and `position_ids` or `decoder_input_ids`.
+
+    With `prefers` a rejected answer is one more sample, which branches off the prompt of its own sample. The batch
+    then has also `rejected` (labels of these), `owner` (the sample of each), and `reference` if rows have it.
 
     Args:
-        views: the views of each sample, `original` first.
-        share_across_samples: share prefixes of all samples, not only those of the views of a sample.
-        view_gradients: `original` moves the tokens that only other views use to the end of the row.
+        packing: `shared_batch` packs all samples into one tree, `shared_prefix` the views of each sample; `batched`
+            pads on the left. `encoder_decoder` gives prompts to an encoder and answers to a decoder.
+        view_gradients: `original` puts what only other views use last, since it is computed without gradient.
+        pad_token_id: fills masked positions.
+        start_token_id: the first token of a decoder.
     """
 
+    packing: Packing
     views: Sequence[View]
-    share_across_samples: bool = True
     view_gradients: ViewGradients = "all"
+    pad_token_id: int = 0
+    start_token_id: int = 0
+    prefers: bool = False
 
     def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        # View by view: the originals lead their group.
-        sequences = [_tokens(sample, view) for view in self.views for sample in batch]
-        at, size = sources(batch, self.views, self.view_gradients), len(batch)
+        owner = [b for b, row in enumerate(batch) if self.prefers and row.get("rejected")]
+        samples = [*batch, *(_with_rejected_answer(batch[b]) for b in owner)]
+        at = sources(samples, self.views, self.view_gradients)
         order = computed(at)
-        if self.share_across_samples:
-            groups, leading = [[sequences[i] for i in order]], size
+        sequences = [(list(sample[view]), list(sample["answer"])) for view in self.views for sample in samples]
+        lay_out = {"batched": self._padded, "encoder_decoder": self._for_encoder}.get(self.packing)
+        if lay_out is None:
+            inputs, places = self._packed(sequences, order, [*range(len(batch)), *owner])
         else:
-            owner = [row.get(_OWNER, b) for b, row in enumerate(batch)]
-            order.sort(key=lambda i: owner[i % size])  # stable: the views of a sample keep their order
-            groups = [[sequences[i] for i in own] for _, own in groupby(order, key=lambda i: owner[i % size])]
-            leading = 1
-        row = pack(groups, leading=None if self.view_gradients == "all" else leading)
-        index_of = dict(zip(order, row.indices, strict=True))
-        return {
-            # torch.tensor takes six times as long on a list, a third of a batch's time.
-            "input_ids": torch.frombuffer(array("q", row.tokens), dtype=torch.int64)[None],
-            "forest": row.forest,
-            **_answers([index_of[i] for i in at], batch, self.views),
-            "view_tokens": sum(map(len, sequences)),
-        }
-
-
-@dataclass(frozen=True)
-class BatchedCollator:
-    """Pads one row per computed view and sample on the left, view by view: the `samples` originals come first.
-
-    Returns `input_ids`, `attention_mask`, `position_ids` (R, L), `samples` and `answer_index` (views, N) into the
-    flattened rows.
-    """
-
-    views: Sequence[View]
-    pad_token_id: int
-    view_gradients: ViewGradients = "all"
-
-    def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        rows = [_tokens(sample, view) for view in self.views for sample in batch]
-        at = sources(batch, self.views, self.view_gradients)
-        place = {i: n for n, i in enumerate(computed(at))}
-        padded = left_pad([rows[i] for i in place], self.pad_token_id)
-        width = padded["input_ids"].shape[1]
-        ends = [(place[i] + 1) * width for i in at]
-        indices = [list(range(end - len(row), end)) for end, row in zip(ends, rows, strict=True)]
-        counts = {"samples": len(batch), "view_tokens": sum(map(len, rows))}
-        return {**padded, **_answers(indices, batch, self.views), **counts}
-
-
-@dataclass(frozen=True)
-class EncoderDecoderCollator:
-    """For encoder-decoder models: a right-padded encoder row and a decoder row per computed view and sample.
-
-    Returns `input_ids`, `attention_mask` (R, L), view by view, `decoder_input_ids` (R, A), which are the start token
-    and the answer without its last token, `samples`, and `answer_index` (views, N) into the flattened decoder rows.
-    """
-
-    views: Sequence[View]
-    pad_token_id: int
-    start_token_id: int
-    view_gradients: ViewGradients = "all"
-
-    def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        rows = [list(sample[view]) for view in self.views for sample in batch]
-        shifted = [[self.start_token_id, *sample["answer"][:-1]] for sample in batch] * len(self.views)
-        at = sources(batch, self.views, self.view_gradients)
-        width, place = max(map(len, shifted)), {i: n for n, i in enumerate(computed(at))}
-        starts = [place[i] * width for i in at]
-        indices = [list(range(start, start + len(row))) for start, row in zip(starts, shifted, strict=True)]
-        return {
-            **encoder_inputs([rows[i] for i in place], self.pad_token_id),
-            "decoder_input_ids": right_pad([shifted[i] for i in place], self.pad_token_id),
-            **_answers(indices, batch, self.views),
-            "samples": len(batch),
-            "view_tokens": sum(map(len, rows)) + sum(map(len, shifted)),
-        }
-
-
-@dataclass(frozen=True)
-class PairCollator:
-    """Adds the rejected answers to the batch of another collator, each as one more branch of its sample's prompt.
-
-    `answer_index` continues with their tokens. Returns also `rejected` (R, A), their labels; `owner` (R,), the sample
-    of each; and `reference` (B + R,) if rows have it.
-    """
-
-    collate: Any
-
-    def __call__(self, batch: Sequence[Row]) -> dict[str, Any]:
-        owner, size = [b for b, row in enumerate(batch) if row.get("rejected")], len(batch)
-        others = [
-            {**batch[b], "answer": batch[b]["rejected"], "trained": batch[b].get("rejected_trained"), _OWNER: b}
-            for b in owner
+            inputs, places = lay_out([sequences[i] for i in order])
+            inputs["samples"] = len(samples)
+        place_of = dict(zip(order, places, strict=True))
+        marks = [_trained(sample) for sample in samples]
+        index = [
+            position
+            for i, source in enumerate(at)
+            for position, mark in zip(place_of[source], marks[i % len(samples)], strict=True)
+            if mark
         ]
-        for row in others:
-            row.pop("content", None)  # that of the gold answer
-        found: dict[str, Any] = self.collate([*batch, *others])
-        found["labels"], found["rejected"] = found["labels"].split([size, len(owner)])
-        found[_OWNER] = torch.tensor(owner, dtype=torch.int64)
-        if all("reference" in row for row in batch):
-            gold = [row["reference"][0] for row in batch]
-            found["reference"] = torch.tensor([*gold, *(batch[b]["reference"][1] for b in owner)])
+        labels = [
+            [token if mark else IGNORE for token, mark in zip(sample["answer"], marks[b], strict=True)]
+            for b, sample in enumerate(samples)
+        ]
+        shifted = 0 if self.packing == "encoder_decoder" else 1  # a decoder also gets its start token
+        found: dict[str, Any] = {
+            **inputs,
+            "answer_index": torch.tensor(index).view(len(self.views), -1),
+            "labels": right_pad(labels, IGNORE),
+            "kl_rows": sum("refined" in self.views and list(row["refined"]) != list(row["original"]) for row in batch),
+            "view_tokens": sum(len(prompt) + len(answer) - shifted for prompt, answer in sequences),
+        }
+        if all("content" in sample for sample in samples):
+            found["content"] = right_pad([sample["content"] for sample in samples], False)
+        if self.prefers:
+            found["labels"], found["rejected"] = found["labels"].split([len(batch), len(owner)])
+            found["owner"] = torch.tensor(owner, dtype=torch.int64)
+            if all("reference" in row for row in batch):
+                gold = [row["reference"][0] for row in batch]
+                found["reference"] = torch.tensor([*gold, *(batch[b]["reference"][1] for b in owner)])
         return found
+
+    def _packed(
+        self, sequences: Sequence[tuple[list[int], list[int]]], order: list[int], owner: Sequence[int]
+    ) -> tuple[dict[str, Any], Places]:
+        """Pack the sequences `order` into one row; `owner` is the sample to whose tree each sample belongs."""
+        size = len(owner)
+        tokens = {i: [*sequences[i][0], *sequences[i][1][:-1]] for i in order}
+        if self.packing == "shared_batch":
+            packed, leading = [order], size
+        else:
+            by_owner = sorted(order, key=lambda i: owner[i % size])  # stable: the views of a sample keep their order
+            packed, leading = [[*group] for _, group in groupby(by_owner, key=lambda i: owner[i % size])], 1
+        row = pack(
+            [[tokens[i] for i in group] for group in packed],
+            leading=None if self.view_gradients == "all" else leading,
+        )
+        index_of = dict(zip((i for group in packed for i in group), row.indices, strict=True))
+        places = [index_of[i][-len(sequences[i][1]) :] for i in order]
+        # torch.tensor takes six times as long on a list, a third of a batch's time.
+        ids = torch.frombuffer(array("q", row.tokens), dtype=torch.int64)[None]
+        return {"input_ids": ids, "forest": row.forest}, places
+
+    def _padded(self, sequences: Sequence[tuple[list[int], list[int]]]) -> tuple[dict[str, Any], Places]:
+        padded = left_pad([[*prompt, *answer[:-1]] for prompt, answer in sequences], self.pad_token_id)
+        width = padded["input_ids"].shape[1]
+        ends = [(number + 1) * width for number in range(len(sequences))]
+        return {**padded}, [[*range(end - len(answer), end)] for end, (_, answer) in zip(ends, sequences, strict=True)]
+
+    def _for_encoder(self, sequences: Sequence[tuple[list[int], list[int]]]) -> tuple[dict[str, Any], Places]:
+        decoded = right_pad([[self.start_token_id, *answer[:-1]] for _, answer in sequences], self.pad_token_id)
+        inputs = encoder_inputs([prompt for prompt, _ in sequences], self.pad_token_id)
+        starts = [number * decoded.shape[1] for number in range(len(sequences))]
+        places = [[*range(start, start + len(answer))] for start, (_, answer) in zip(starts, sequences, strict=True)]
+        return {**inputs, "decoder_input_ids": decoded}, places
+
+
+def _with_rejected_answer(row: Row) -> Row:
+    other = {**row, "answer": row["rejected"], "trained": row.get("rejected_trained")}
+    other.pop("content", None)  # that of the gold answer
+    return other
+
+
+def _trained(row: Row) -> list[bool]:
+    return row.get("trained") or [True] * len(row["answer"])
 
 
 def sources(batch: Sequence[Row], views: Sequence[View], gradients: ViewGradients = "all") -> list[int]:
@@ -180,6 +174,63 @@ def counts_of(batch: Mapping[str, Any]) -> tuple[int, int, int]:
     return batch["view_tokens"], samples, batch.get("kl_rows", samples)
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """The gold and the rejected answers of a micro-batch. No tensor, so FSDP does not cast it.
+
+    Legend: B samples, R of them with a rejected answer, N gold and M rejected tokens, A tokens of the longest answer.
+
+    Attributes:
+        targets: (N + M,) the tokens, the `gold` ones first.
+        answers: (B + R, A) bool, the places of these tokens in their answers.
+        owner: (R,) the sample of each rejected answer.
+        reference: (B + R,) log-probabilities of the answers by the reference; None without one.
+        tokens_per_pair: gold tokens / pairs, of all micro-batches that the loss is a mean over.
+    """
+
+    targets: Tensor
+    gold: int
+    answers: Tensor
+    owner: Tensor
+    reference: Tensor | None
+    tokens_per_pair: Tensor
+
+    @property
+    def size(self) -> int:
+        """The number of samples, B."""
+        return len(self.answers) - len(self.owner)
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Any]) -> Self:
+        """Return the pairs of a batch, by itself or with the `tokens_per_pair` of a whole step."""
+        labels, owner = batch["labels"], batch["owner"]
+        both, gold = torch.cat([labels, batch["rejected"]]), int(labels.ne(IGNORE).sum())
+        ratio = batch.get("tokens_per_pair", torch.tensor(gold / max(len(owner), 1), device=labels.device))
+        places = both.ne(IGNORE)
+        return cls(both[places], gold, places, owner, batch.get("reference"), ratio)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same on a device."""
+        tensors: dict[str, Any] = {name: one.to(device) for name, one in vars(self).items() if isinstance(one, Tensor)}
+        return replace(self, **tensors)
+
+
+def model_inputs(batch: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
+    """Turn a collator's batch into model inputs, with `targets` and `content` (N,) instead of padded rows.
+
+    The rejected answers of a batch become `pairs`. Tensors move to `device`, unless it is None.
+    """
+    batch = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+    inputs = {name: value for name, value in batch.items() if name not in _NOT_FOR_THE_MODEL}
+    answers = batch["labels"].ne(IGNORE)
+    inputs["targets"] = batch["labels"][answers]
+    if "content" in inputs:
+        inputs["content"] = inputs["content"][answers]
+    if "owner" in batch:
+        inputs["pairs"] = Pairs.of(batch)
+    return inputs
+
+
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
     """Return `input_ids`, `attention_mask` and `position_ids`, each (rows, longest), int64, aligned to the right.
 
@@ -202,35 +253,3 @@ def right_pad(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
     """Return (rows, longest), int64, aligned to the left."""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
-
-
-def _trained(row: Row) -> list[bool]:
-    return row.get("trained") or [True] * len(row["answer"])
-
-
-def _tokens(sample: Row, view: View) -> list[int]:
-    return [*sample[view], *sample["answer"][:-1]]
-
-
-def _answers(indices: Sequence[Sequence[int]], batch: Sequence[Row], views: Sequence[View]) -> dict[str, Any]:
-    """Return labels, content, `answer_index` and `kl_rows`, from the indices of each sequence's tokens."""
-    answers = [sample["answer"] for sample in batch]
-    trained = [_trained(sample) for sample in batch]
-    last = [
-        i
-        for index, marks in zip(indices, trained * len(views), strict=True)
-        for i, mark in zip(index[len(index) - len(marks) :], marks, strict=True)
-        if mark
-    ]
-    labels = [
-        [token if mark else IGNORE for token, mark in zip(answer, marks, strict=True)]
-        for answer, marks in zip(answers, trained, strict=True)
-    ]
-    found: dict[str, Any] = {
-        "answer_index": torch.tensor(last).view(len(views), -1),
-        "labels": right_pad(labels, IGNORE),
-        "kl_rows": sum("refined" in views and list(row["refined"]) != list(row["original"]) for row in batch),
-    }
-    if all("content" in sample for sample in batch):
-        found["content"] = right_pad([sample["content"] for sample in batch], False)
-    return found

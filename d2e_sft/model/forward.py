@@ -1,20 +1,21 @@
-"""Partial calls of a language model (head, hidden states, last logits), eval mode, and a divergence of predictions."""
+"""Calls of a language model: its head, the hidden states of rows and of views, a micro-batch forward and backward."""
 
 from __future__ import annotations
 
 import inspect
-import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from d2e_sft.config.objectives import View, ViewGradients
+from d2e_sft.config.recipe import Precision
 from d2e_sft.model.attention.registry import DENSE, KeysAndValues, PackedAttention, dense_mask, placeholder_mask
+from d2e_sft.model.device import autocast, without_cudnn_attention
 from d2e_sft.model.packing import TokenForest
 from d2e_sft.util.errors import UserError
 
@@ -107,6 +108,75 @@ def packed_states(model: Any, forest: TokenForest, input_ids: Tensor) -> Tensor:
     return torch.cat([states, rest])
 
 
+def states_of_views(
+    model: Any, views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any]
+) -> dict[View, Tensor]:
+    """Return the hidden states (N, H) of each view of a batch, by a bare causal language model."""
+    if "forest" in inputs:
+        forest, answer_index = inputs["forest"], inputs["answer_index"]
+        row = packed_states(model, forest, inputs["input_ids"])
+        # The first answer token of another view may be predicted by a token that the original shares.
+        rest = row if gradients == "all" else row.detach()
+        return dict(zip(views, (row[answer_index[0]], *rest[answer_index[1:]].unbind()), strict=True))
+    return by_view(views, gradients, inputs, lambda **rows: hidden_states(model, **rows))
+
+
+def by_view(
+    views: Sequence[View], gradients: ViewGradients, inputs: dict[str, Any], run: Callable[..., Tensor]
+) -> dict[View, Tensor]:
+    """Return (N, H or V) of each view by `run`, which maps the rows of a batch (R, L) to (R, L, H or V).
+
+    The views of an encoder-decoder model differ in the input of the encoder; its decoder sees only the answers.
+    """
+    index, samples = inputs["answer_index"], inputs["samples"]
+    rows = {name: value for name, value in inputs.items() if name not in ("answer_index", "samples")}
+    if gradients == "all" or len(views) == 1:
+        return dict(zip(views, run(**rows).flatten(0, 1)[index].unbind(), strict=True))
+    with torch.no_grad():
+        others = run(**{name: value[samples:] for name, value in rows.items()})
+        start = samples * others.shape[1]
+        others = others.flatten(0, 1)[(index[1:] - start).clamp(min=0)]
+    original = run(**{name: value[:samples] for name, value in rows.items()}).flatten(0, 1)
+    # A view that equals the original one has its values, without its gradient.
+    equal = original.detach()[index[1:].clamp(max=start - 1)]
+    others = torch.where((index[1:] >= start)[..., None], others, equal)
+    return dict(zip(views, (original[index[0]], *others.unbind()), strict=True))
+
+
+@without_cudnn_attention()
+def forward_backward(model: nn.Module, inputs: Mapping[str, Any], precision: Precision, device: torch.device) -> None:
+    """Add a micro-batch's gradients to a model with an attached objective; the precision is resolved, not `auto`."""
+    with autocast(precision, device):
+        loss = model(**inputs)["loss"] / len(inputs["targets"])
+    loss.backward()
+
+
+def enable_checkpointing(model: Any) -> None:
+    """Turn gradient checkpointing on as the trainer does; transformers 5.17 has only the former name."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable()
+
+
+def checkpointing_argument() -> str:
+    """Return the name of gradient checkpointing in TrainingArguments, which changed after transformers 5.17."""
+    from transformers import TrainingArguments
+
+    known = TrainingArguments.__dataclass_fields__
+    return "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
+
+
+def may_leave_parameters_out(model: nn.Module) -> bool:
+    """Whether some trained weights may have no part in a forward pass on text, so that DDP must look for them.
+
+    Such are experts, layers that are skipped at random, and parts for images or sound.
+    """
+    config: Any = getattr(model, "config", None)
+    if config is None or config.get_text_config() is not config:
+        return True
+    skips = any(getattr(config, name, 0) for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"))
+    return skips or any("expert" in name for name, one in model.named_parameters() if one.requires_grad)
+
+
 def bare_model(model: nn.Module) -> Any:
     """Return the transformers model inside its distributed wrapper and its adapter."""
     bare = unwrapped(model)
@@ -148,10 +218,3 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
     bare: nn.Module = extract_model_from_parallel(model)
     return bare
-
-
-def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
-    """½ KL(p ‖ m) + ½ KL(q ‖ m), m = (p + q) / 2, p and q the softmax of each row; (n,) up to log 2."""
-    log_p, log_q = F.log_softmax(first, dim=-1), F.log_softmax(second, dim=-1)
-    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
-    return ((log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)) / 2).sum(dim=-1)

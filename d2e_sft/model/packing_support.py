@@ -15,7 +15,7 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.recipe import D2ESection, Packing
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE, register
-from d2e_sft.model.collation import BatchedCollator, EncoderDecoderCollator, PackedCollator, PairCollator
+from d2e_sft.model.collation import Collator
 from d2e_sft.model.device import without_cudnn_attention
 from d2e_sft.model.forward import bare_model, evaluating, head_of, hidden_states, packed_states
 from d2e_sft.model.packing import pack
@@ -101,25 +101,16 @@ def takes_packed_rows(model: Any) -> bool:
     return _TAKES_PACKED_ROWS[causal]
 
 
-def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0) -> Any:
+def collator_for(layout: Layout, d2e: D2ESection, config: Any, pad_token_id: int = 0) -> Collator:
     """Return the collator of a layout.
 
     Args:
         config: the model's; that of an encoder-decoder names the first decoder token.
         pad_token_id: fills masked positions, if there are any.
     """
-    views = d2e.views
-    if d2e.prefers:
-        return PairCollator(collator_for(layout, D2ESection(objective="sft"), config, pad_token_id))
-    if layout.packing == "batched":
-        return BatchedCollator(views, pad_token_id, d2e.view_gradients)
-    if layout.packing == "encoder_decoder":
-        start = getattr(config, "decoder_start_token_id", None)
-        start = pad_token_id if start is None else start
-        return EncoderDecoderCollator(views, pad_token_id, start, d2e.view_gradients)
-    return PackedCollator(
-        views, share_across_samples=layout.packing == "shared_batch", view_gradients=d2e.view_gradients
-    )
+    start = getattr(config, "decoder_start_token_id", None)
+    start = pad_token_id if start is None else start
+    return Collator(layout.packing, d2e.views, d2e.view_gradients, pad_token_id, start, d2e.prefers)
 
 
 def _structural_reason(model: Any) -> str | None:

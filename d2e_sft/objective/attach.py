@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from d2e_sft.config.objectives import View
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.forward import bare_model, head_of, is_fully_sharded
+from d2e_sft.model.forward import bare_model, by_view, head_of, is_fully_sharded, states_of_views
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.chunks import Head, sum_in_chunks
-from d2e_sft.objective.objectives import debias
+from d2e_sft.objective.objectives import AnswerTokens, Objective, debias, hits
 from d2e_sft.objective.preference import (
     answer_tokens,
     log_probabilities,
@@ -25,8 +25,6 @@ from d2e_sft.objective.preference import (
     preference_sums,
     tokens_in_chunks,
 )
-from d2e_sft.objective.terms import AnswerTokens, Objective, hits
-from d2e_sft.objective.views import by_view, states_of_views
 
 ORIGINAL: tuple[View, ...] = ("original",)
 CHUNK_ELEMENTS = 2**24  # logits of a view in a chunk: 64 MiB in float32

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from d2e_sft.objective.terms import AnswerTokens, Objective, Project, at_least_float32
+from d2e_sft.objective.objectives import AnswerTokens, Objective, Project, at_least_float32
 
 
 @dataclass(frozen=True)

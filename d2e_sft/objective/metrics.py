@@ -11,6 +11,8 @@ from torch import Tensor
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.preference import PAIR_MEANS
 
+_COUNTS = ("correct", "plain_correct", "imagined_correct")
+
 
 class ObjectiveMetrics:
     """Sums the objective over the steps between two logs, or over held-out rows.
@@ -23,31 +25,27 @@ class ObjectiveMetrics:
     def __init__(self, d2e: D2ESection, weights: Mapping[str, float], device: torch.device) -> None:
         self.d2e = d2e
         self.weights = {**weights, **({"preference": 1.0} if d2e.prefers else {})}
+        pairs = ("preference", "pair_share", "pairs", *PAIR_MEANS) if d2e.prefers else ()
+        counts = (*_COUNTS, "answers", "tokens", "rows", "kl_rows")
+        # Terms of the loss, and the pairs' own loss, which has another factor.
+        self._names = [*(f"loss/{term}" for term in self.weights), "share", *counts, *pairs]
         precise = torch.float32 if device.type == "mps" else torch.float64
-        self._pair_sums = 3 + len(PAIR_MEANS) if d2e.prefers else 0
-        self._sums = torch.zeros(len(self.weights) + 8 + self._pair_sums, dtype=precise, device=device)
+        self._sums = torch.zeros(len(self._names), dtype=precise, device=device)
 
     def update(
-        self,
-        sums: dict[str, Tensor],
-        targets: Tensor,
-        counts: Sequence[int],
-        scale: Tensor | float = 1.0,
+        self, sums: dict[str, Tensor], targets: Tensor, counts: Sequence[int], scale: Tensor | float = 1.0
     ) -> None:
         """Add a micro-batch: the forward's sums and their factor in the loss; `counts` are those of `counts_of`.
 
         The loss of pairs has the factor `pair_scale` of the sums, or 1 without.
         """
-        answers = torch.tensor(len(targets), device=targets.device)
-        of_loss = [*(sums[term] * scale for term in self.weights), answers * scale]
-        correct = [sums[name] for name in ("correct", "plain_correct", "imagined_correct")]
-        counted = torch.tensor(counts, device=targets.device)
-        of_pairs = list[Tensor]()
-        if self._pair_sums:
-            pair_scale = sums.get("pair_scale", 1.0)
-            of_pairs = [sums["preference"] * pair_scale, sums["pairs"] * pair_scale]
-            of_pairs += [sums[name] for name in ("pairs", *PAIR_MEANS)]
-        self._sums += torch.stack([*of_loss, *correct, answers, *counted, *of_pairs]).detach()
+        answers, pair_scale = torch.tensor(len(targets), device=targets.device), sums.get("pair_scale", 1.0)
+        tokens, rows, kl_rows = torch.tensor(counts, device=targets.device)
+        added = {f"loss/{term}": sums[term] * scale for term in self.weights}
+        added |= {"share": answers * scale, "answers": answers, "tokens": tokens, "rows": rows, "kl_rows": kl_rows}
+        if self.d2e.prefers:
+            added |= {"preference": sums["preference"] * pair_scale, "pair_share": sums["pairs"] * pair_scale}
+        self._sums += torch.stack([added[name] if name in added else sums[name] for name in self._names]).detach()
 
     def compute(self, accelerator: Any) -> tuple[dict[str, float], float]:
         """Return the values to log and the number of view tokens, over all processes, and reset the sums.
@@ -57,22 +55,20 @@ class ObjectiveMetrics:
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
         if accelerator.num_processes > 1:
             sums = accelerator.gather(sums[None]).sum(dim=0)
-        sums, of_pairs = sums.tensor_split([len(sums) - self._pair_sums])
+        total = dict(zip(self._names, sums.tolist(), strict=True))
         # In training the shares of one optimiser step add up to `num_processes`, so `share` counts steps in that unit,
         # and the weighted sum of the terms equals the mean of step losses that the Trainer logs.
-        *terms, share, correct, plain, imagined, answers, tokens, rows, kl_rows = sums.tolist()
-        values = {name: term / share for name, term in zip(self.weights, terms, strict=True)}
-        values["debiased_accuracy"] = correct / answers
-        values["plain_accuracy"] = plain / answers
+        values = {term: total[f"loss/{term}"] / total["share"] for term in self.weights}
+        values["debiased_accuracy"] = total["correct"] / total["answers"]
+        values["plain_accuracy"] = total["plain_correct"] / total["answers"]
         if "imagined" in self.d2e.views:
-            values["bias_share"] = imagined / answers
+            values["bias_share"] = total["imagined_correct"] / total["answers"]
         if "refined" in self.d2e.views:
-            values["kl_rows"] = kl_rows / rows
-        if self._pair_sums:
-            preference, pair_share, pairs, *means = of_pairs.tolist()
-            values["preference"] = preference / (pair_share or 1)  # steps without pairs do not count
-            values |= {name: mean / (pairs or 1) for name, mean in zip(PAIR_MEANS, means, strict=True)}
-        return values, tokens
+            values["kl_rows"] = total["kl_rows"] / total["rows"]
+        if self.d2e.prefers:
+            values["preference"] = total["preference"] / (total["pair_share"] or 1)  # steps without pairs do not count
+            values |= {name: total[name] / (total["pairs"] or 1) for name in PAIR_MEANS}
+        return values, total["tokens"]
 
     def loss_of(self, values: Mapping[str, float]) -> float:
         """Return the loss per answer token from the values of `compute`."""

@@ -1,4 +1,4 @@
-"""The objectives: functions from the logits of the views to loss terms.
+"""The objectives: functions from the logits of the views to loss terms, and their sums over answer tokens.
 
 An objective is a function of
 
@@ -8,7 +8,9 @@ An objective is a function of
 - `options`: section `d2e` of the recipe
 
 and returns its terms by name, (n,) each, in nats. The loss of a token is the sum of its terms, `kl` times `kl_weight`.
-A function of your own has the same signature (see `own`); `examples/objectives.py` has some.
+
+Your own function has the same form. It is named in the recipe as `d2e.objective=module:function`, the module installed
+or in the folder where training starts, and gets the views in `d2e.own_views`. `examples/objectives.py` has some.
 
 Legend: z_o, z_im, z_r logits of the original, imagined and refined view, p their softmax, y the answer token,
 CE(z) = −log softmax(z)[y], λ `kl_weight`.
@@ -16,22 +18,32 @@ CE(z) = −log softmax(z)[y], λ `kl_weight`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
-from d2e_sft.config.objectives import View
+from d2e_sft.config.functions import load_function
+from d2e_sft.config.objectives import View, is_own
 from d2e_sft.config.recipe import D2ESection
+from d2e_sft.util.errors import UserError
 
 Logits = Mapping[View, Tensor]
 ObjectiveFunction = Callable[[Logits, Tensor, Tensor, D2ESection], dict[str, Tensor]]
-
-
-def debias(original: Tensor, imagined: Tensor | None, alpha: float | Tensor) -> Tensor:
-    """Debiased logits `original − α · imagined` (PIPER paper, equations 6 and 7); same shape as `original`."""
-    return original if imagined is None else original - alpha * imagined
+Project = Callable[[Tensor], Tensor]  # a head, hidden states (n, H) → logits (n, V)
+_ARGUMENTS = ("logits", "targets", "content", "options")
+_LOGGED = {  # names that a term may not have
+    *("loss", "correct", "plain_correct", "imagined_correct", "debiased_accuracy", "plain_accuracy", "bias_share"),
+    *("kl_rows", "skipped_steps", "alpha", "tokens_per_second", "memory_gib", "grad_norm", "learning_rate", "epoch"),
+    "step",
+}
 
 
 def d2e(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -> dict[str, Tensor]:
@@ -39,7 +51,7 @@ def d2e(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection) -
 
     Without a refined view `kl` is 0; with the original view only, this is plain supervised fine-tuning.
     """
-    u, v = _debiased(logits, options.effective_alpha)
+    u, v = _debiased(logits, options)
     ce = cross_entropy(u, targets)
     if v is None:
         return {"ce": ce, "kl": torch.zeros_like(ce)}
@@ -53,12 +65,12 @@ def teacher(logits: Logits, targets: Tensor, content: Tensor, options: D2ESectio
     It is context distillation (Snell et al., 2022, arXiv 2209.15189) with a teacher in training. With `debias`,
     u = z_o − α·z_im and v = z_r − α·z_im.
     """
-    student, tutor = _debiased(logits, options.effective_alpha)
-    assert tutor is not None
+    u, v = _debiased(logits, options)
+    assert v is not None
     return {
-        "ce": cross_entropy(student, targets),
-        "refined_ce": cross_entropy(tutor, targets),
-        "kl": divergence(tutor.detach(), student),
+        "ce": cross_entropy(u, targets),
+        "refined_ce": cross_entropy(v, targets),
+        "kl": divergence(v.detach(), u),
     }
 
 
@@ -67,12 +79,17 @@ def prefer(logits: Logits, targets: Tensor, content: Tensor, options: D2ESection
     return {"ce": cross_entropy(logits["original"], targets)}
 
 
-FUNCTIONS: dict[str, ObjectiveFunction] = {
-    "sft": d2e,
-    "d2e": d2e,
-    "teacher": teacher,
-    "prefer": prefer,
-}
+FUNCTIONS: dict[str, ObjectiveFunction] = {"sft": d2e, "d2e": d2e, "teacher": teacher, "prefer": prefer}
+
+
+def _debiased(logits: Logits, options: D2ESection) -> tuple[Tensor, Tensor | None]:
+    imagined, refined, alpha = logits.get("imagined"), logits.get("refined"), options.effective_alpha
+    return debias(logits["original"], imagined, alpha), None if refined is None else debias(refined, imagined, alpha)
+
+
+def debias(original: Tensor, imagined: Tensor | None, alpha: float) -> Tensor:
+    """Debiased logits `original − α · imagined` (PIPER paper, equations 6 and 7); same shape as `original`."""
+    return original if imagined is None else original - alpha * imagined
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -86,6 +103,139 @@ def divergence(first: Tensor, second: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
 
 
-def _debiased(logits: Logits, alpha: float) -> tuple[Tensor, Tensor | None]:
-    imagined, refined = logits.get("imagined"), logits.get("refined")
-    return debias(logits["original"], imagined, alpha), None if refined is None else debias(refined, imagined, alpha)
+def hits(logits: Tensor, targets: Tensor) -> Tensor:
+    """(n,) bool, whether the largest logit is the target's."""
+    return logits.argmax(dim=-1) == targets
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32, or in float64 if it is."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+@dataclass(frozen=True)
+class AnswerTokens:
+    """The answer tokens of a micro-batch."""
+
+    targets: Tensor  # (N,) token ids
+    content: Tensor  # (N,) bool, False for tokens of the response form
+    weights: Tensor | None = None  # (N,) weight of each token's loss; None for 1
+
+    def __getitem__(self, part: slice) -> AnswerTokens:
+        weights = None if self.weights is None else self.weights[part]
+        return AnswerTokens(self.targets[part], self.content[part], weights)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective of a recipe, ready to be computed."""
+
+    d2e: D2ESection
+    function: ObjectiveFunction
+    weights: Mapping[str, float]  # name of each term → its weight in the loss
+
+    @classmethod
+    def of(cls, d2e: D2ESection, vocabulary: int) -> Self:
+        """Look the function up and call it on two tokens with equal logits, to learn the names of its terms.
+
+        Raises:
+            UserError: there is no such function, or it does not return terms of two tokens.
+        """
+        function = function_of(d2e)
+        logits = {view: torch.zeros(2, vocabulary) for view in d2e.views}
+        terms = function(logits, torch.zeros(2, dtype=torch.long), torch.ones(2, dtype=torch.bool), d2e)
+        weights = {"kl": d2e.kl_weight, **({"ce": d2e.sft_weight} if d2e.prefers else {})}
+        return cls(d2e, function, {name: weights.get(name, 1.0) for name in terms})
+
+    def sums(self, logits: Logits, tokens: AnswerTokens) -> dict[str, Tensor]:
+        """Return sums over tokens: `loss` (with gradient), each term, `correct`, `plain_correct`, `imagined_correct`.
+
+        `logits` are (N, V) for each view. The last three count the tokens that are the argmax of the logits as the
+        model is decoded, of the original view and of the imagined view.
+
+        Raises:
+            UserError: a user's own function returns other terms than before.
+        """
+        wide = {view: at_least_float32(of_view) for view, of_view in logits.items()}
+        terms = self.function(wide, tokens.targets, tokens.content, self.d2e)
+        if terms.keys() != self.weights.keys():
+            raise UserError(
+                f"d2e.objective={self.d2e.objective}: returned the terms {', '.join(terms)}, before that "
+                f"{', '.join(self.weights)}; expected the same for every batch"
+            )
+        if tokens.weights is not None:
+            terms = {name: term * tokens.weights.to(term.dtype) for name, term in terms.items()}
+        sums = {name: term.sum() for name, term in terms.items()}
+        loss = torch.stack([self.weights[name] * term for name, term in sums.items()]).sum()
+        detached = {name: term.detach() for name, term in sums.items()}
+        return {"loss": loss, **detached, **self._counts(wide, tokens.targets)}
+
+    @torch.no_grad()
+    def _counts(self, logits: Logits, targets: Tensor) -> dict[str, Tensor]:
+        original, imagined, alpha = logits["original"], logits.get("imagined"), self.d2e.effective_alpha
+        plain = hits(original, targets).sum()
+        subtracted = imagined is not None and alpha > 0
+        return {
+            "correct": hits(debias(original, imagined, alpha), targets).sum() if subtracted else plain.clone(),
+            "plain_correct": plain,
+            "imagined_correct": torch.zeros_like(plain) if imagined is None else hits(imagined, targets).sum(),
+        }
+
+
+def function_of(d2e: D2ESection) -> ObjectiveFunction:
+    """Return the function that the recipe names; the result of a user's own function is checked at each call.
+
+    Raises:
+        UserError: there is no such function, or it takes other arguments.
+    """
+    return _own(d2e.objective) if is_own(d2e.objective) else FUNCTIONS[d2e.objective]
+
+
+@cache
+def _own(name: str) -> ObjectiveFunction:
+    function = load_function(name, "objective")
+    with suppress(ValueError):  # a signature that Python does not know
+        takes = inspect.signature(function)
+        try:
+            takes.bind(*_ARGUMENTS)
+        except TypeError:
+            raise UserError(
+                f"d2e.objective={name}: takes {takes}; expected four arguments, ({', '.join(_ARGUMENTS)})",
+                f"write def {name.rpartition(':')[2]}({', '.join(_ARGUMENTS)})",
+            ) from None
+    return partial(_checked, name, function)
+
+
+def _checked(
+    name: str, function: Callable[..., Any], logits: Logits, targets: Tensor, content: Tensor, options: D2ESection
+) -> dict[str, Tensor]:
+    try:
+        terms = function(logits, targets, content, options)
+    except KeyError as error:
+        if error.args[0] not in ("original", "imagined", "refined"):
+            raise
+        raise UserError(
+            f"d2e.objective={name}: the function uses the view {error.args[0]!r} but gets only {', '.join(logits)}",
+            remedy=f"set d2e.own_views=[{','.join([*logits, error.args[0]])}]",
+        ) from None
+    if not isinstance(terms, dict) or not terms:
+        raise UserError(f"d2e.objective={name}: returned {terms!r:.60}; expected a dict of terms")
+    for key, term in terms.items():
+        if problem := _problem(key, term, targets):
+            raise UserError(
+                f"d2e.objective={name}: the term {key!r} {problem}; expected a tensor of shape ({len(targets)},), "
+                "nats for each answer token, under a name of its own"
+            )
+    return terms
+
+
+def _problem(key: str, term: Any, targets: Tensor) -> str | None:
+    if key in _LOGGED:
+        return "has a name that is already used in the log"
+    if not isinstance(term, Tensor):
+        return f"is {term!r:.60}"
+    if term.shape != targets.shape:
+        return f"has the shape {tuple(term.shape)}"
+    # The memory estimate calls objectives with fake tensors, which have no values.
+    finite = isinstance(term, FakeTensor) or bool(torch.isfinite(term).all())
+    return None if finite else "contains NaN or infinity"

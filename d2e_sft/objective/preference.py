@@ -17,10 +17,9 @@ from torch import Tensor
 
 from d2e_sft.config.objectives import PreferForm
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.micro_batch import Pairs
+from d2e_sft.model.collation import Pairs
 from d2e_sft.objective.chunks import Head, sum_in_chunks
-from d2e_sft.objective.objectives import cross_entropy, prefer
-from d2e_sft.objective.terms import AnswerTokens, Objective, at_least_float32, hits
+from d2e_sft.objective.objectives import AnswerTokens, Objective, at_least_float32, cross_entropy, hits, prefer
 
 # TRL's names; means over pairs.
 PAIR_MEANS = (
@@ -55,7 +54,7 @@ def simpo(scores: Scores, lengths: Scores, options: D2ESection) -> Tensor:
 
 def orpo(scores: Scores, lengths: Scores, options: D2ESection) -> Tensor:
     """−β · log σ(log odds(s) − log odds(s')), s as in `simpo` (Hong et al., 2024, arXiv 2403.07691)."""
-    gold, rejected = (one - _log_of_rest(one) for one in scores)
+    gold, rejected = (log_p - _log_of_rest(log_p) for log_p in scores)
     return options.beta * F.softplus(rejected - gold)
 
 
@@ -116,7 +115,7 @@ def preference_sums(d2e: D2ESection, pairs: Pairs, log_p: Tensor, right: Tensor)
         **counts,
         "imagined_correct": torch.zeros_like(counts["correct"]),
         "pairs": torch.tensor(len(owner), device=log_p.device),
-        **{name: one.detach().sum() for name, one in zip(PAIR_MEANS, means, strict=True)},
+        **{name: mean.detach().sum() for name, mean in zip(PAIR_MEANS, means, strict=True)},
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,9 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import D2ESection, Recipe
-from d2e_sft.model.collation import Row
+from d2e_sft.model.collation import Row, model_inputs
 from d2e_sft.model.forward import bare_model, evaluating
 from d2e_sft.model.loading import load_config, load_model, load_tokenizer
-from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import answer_log_probabilities
 from d2e_sft.util.distributed import broadcast_from_main
@@ -66,16 +65,16 @@ class Reference:
             )
         if d2e.prefer_reference == BASE:
             return cls(model, layout)
-        key, causal = f"d2e.prefer_reference={d2e.prefer_reference}", bare_model(model)
+        key, trained = f"d2e.prefer_reference={d2e.prefer_reference}", bare_model(model)
         loaded = load_model(d2e.prefer_reference)
-        _refuse_other_tokens(key, (loaded.model.config, loaded.tokenizer), (causal.config, tokenizer))
-        other = loaded.model.to(causal.device).requires_grad_(False)
-        kinds = [one.config.get_text_config().model_type for one in (other, causal)]
-        if kinds[0] != kinds[1]:
+        _refuse_other_tokens(key, (loaded.model.config, loaded.tokenizer), (trained.config, tokenizer))
+        kind, expected = (one.config.get_text_config().model_type for one in (loaded.model, trained))
+        if kind != expected:
             raise UserError(
-                f"{key}: has the architecture {kinds[0]}; expected {kinds[1]}, that of the trained model",
+                f"{key}: has the architecture {kind}; expected {expected}, that of the trained model",
                 remedy="use the model before training (base), or another run of it",
             )
+        other = loaded.model.to(trained.device).requires_grad_(False)
         return cls(other, choose_layout(other, d2e))
 
     def log_probabilities(
@@ -93,24 +92,25 @@ class Reference:
             return kept
         starts = range(state.process_index * batch_size, len(rows), state.num_processes * batch_size)
         collate = collator_for(self.layout, d2e, bare_model(self.model).config, pad_token_id)
-        found = dict[int, list[list[float]]]()
-        with _ready(self.model, state.device):
+        share = dict[int, list[list[float]]]()
+        with _on_device(self.model, state.device), evaluating(self.model):
             for start in Progress(starts, desc="reference", unit="batch"):
                 batch = [rows[i] for i in range(start, min(start + batch_size, len(rows)))]
-                found[start] = self._of_batch(d2e, batch, collate)
-        shares = gather_object([found]) if state.num_processes > 1 else [found]
-        by_start: Mapping[int, list[list[float]]] = {start: part for share in shares for start, part in share.items()}
+                share[start] = self._of_batch(batch, collate)
+        by_start: dict[int, list[list[float]]] = {}
+        for other in gather_object([share]) if state.num_processes > 1 else [share]:
+            by_start |= other
         ordered = [row for start in sorted(by_start) for row in by_start[start]]
         broadcast_from_main(state, lambda: _write(path, ordered))
         return ordered
 
     @torch.no_grad()
-    def _of_batch(self, d2e: D2ESection, batch: Sequence[Row], collate: Any) -> list[list[float]]:
+    def _of_batch(self, batch: Sequence[Row], collate: Any) -> list[list[float]]:
         inputs = model_inputs(collate(batch), self.model.device)
         owner = inputs["pairs"].owner.tolist()
         gold, rejected = answer_log_probabilities(self.model, self.layout, inputs).split([len(batch), len(owner)])
         other = dict(zip(owner, rejected.tolist(), strict=True))
-        return [[one, other.get(b, 0.0)] for b, one in enumerate(gold.tolist())]
+        return [[log_p, other.get(b, 0.0)] for b, log_p in enumerate(gold.tolist())]
 
 
 def check_reference(recipe: Recipe) -> None:
@@ -119,13 +119,13 @@ def check_reference(recipe: Recipe) -> None:
     Raises:
         UserError: there is no such model, its run has not finished, or its tokens are not those of `model.name`.
     """
-    name = recipe.d2e.prefer_reference
+    name, trained = recipe.d2e.prefer_reference, recipe.model.name
     key = f"d2e.prefer_reference={name}"
     try:
-        found = (load_config(name), load_tokenizer(name)[0])
+        other = (load_config(name), load_tokenizer(name)[0])
     except UserError as error:
         raise UserError(f"{key}: {error.message}", error.remedy) from None
-    _refuse_other_tokens(key, found, (load_config(recipe.model.name), load_tokenizer(recipe.model.name)[0]))
+    _refuse_other_tokens(key, other, (load_config(trained), load_tokenizer(trained)[0]))
 
 
 def _refuse_other_tokens(key: str, other: tuple[Any, Any], trained: tuple[Any, Any]) -> None:
@@ -140,17 +140,14 @@ def _refuse_other_tokens(key: str, other: tuple[Any, Any], trained: tuple[Any, A
 
 
 @contextmanager
-def _ready(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Put a model on the device, without dropout; FSDP and DeepSpeed leave it on the CPU until training begins."""
+def _on_device(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Put a model on the device; FSDP and DeepSpeed leave it on the CPU until training begins."""
     home = next(model.parameters()).device
-    if home != device:
-        model.to(device)
+    model.to(device)
     try:
-        with evaluating(model):
-            yield
+        yield
     finally:
-        if home != device:
-            model.to(home)
+        model.to(home)
 
 
 def _digest(model: nn.Module) -> str:
@@ -172,10 +169,10 @@ def _read(path: Path, rows: int) -> list[list[float]] | None:
     if not path.is_file():
         return None
     try:
-        found = read_results(dict[str, list[list[float]]], path, "log-probabilities of a reference", "")["rows"]
+        kept = read_results(dict[str, list[list[float]]], path, "log-probabilities of a reference", "")["rows"]
     except (UserError, KeyError):
         return None
-    return found if len(found) == rows else None
+    return kept if len(kept) == rows else None
 
 
 def _write(path: Path, rows: list[list[float]]) -> None:

@@ -19,7 +19,7 @@ from d2e_sft.model.loading import LoadedModel, load_model
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.model.storage.folder import resolve_name
-from d2e_sft.objective.own import function_of
+from d2e_sft.objective.objectives import function_of
 from d2e_sft.objective.reference import check_reference
 from d2e_sft.util.distributed import asked_for
 from d2e_sft.util.errors import UserError

@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 from d2e_sft.config.recipe import Recipe
-from d2e_sft.model.collation import counts_of
+from d2e_sft.model.collation import counts_of, model_inputs
 from d2e_sft.model.device import LapTimer, without_cudnn_attention
-from d2e_sft.model.micro_batch import may_leave_parameters_out, model_inputs
+from d2e_sft.model.forward import may_leave_parameters_out
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.metrics import ObjectiveMetrics
 from d2e_sft.train.arguments.config import D2EConfig

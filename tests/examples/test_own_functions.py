@@ -10,8 +10,7 @@ import torch
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.decoding.decoders import named_decoder
-from d2e_sft.objective.objectives import FUNCTIONS
-from d2e_sft.objective.terms import Objective
+from d2e_sft.objective.objectives import FUNCTIONS, Objective
 from d2e_sft.train.run import train_recipe
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.factories import log_history, make_world, write_recipe

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 
 from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.recipe import D2ESection, TrainSection
-from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+from d2e_sft.model.collation import model_inputs
+from d2e_sft.model.forward import enable_checkpointing, forward_backward
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import CHUNK_ELEMENTS, attach_objective
 from d2e_sft.objective.chunks import Head, sum_in_chunks
-from d2e_sft.objective.terms import AnswerTokens, Objective
+from d2e_sft.objective.objectives import AnswerTokens, Objective
 from d2e_sft.train.dry_run.memory import TensorBytes, estimate_memory
 from tests.gpu.conftest import Machine
 

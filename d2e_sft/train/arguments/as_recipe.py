@@ -12,7 +12,7 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 from d2e_sft.config.d2e import D2ESection
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.config.sections import LoraSection, TrainSection
-from d2e_sft.model.micro_batch import checkpointing_argument
+from d2e_sft.model.forward import checkpointing_argument
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS
 from d2e_sft.util.errors import UserError, describe_problem

@@ -18,7 +18,7 @@ from d2e_sft.config.functions import refuse_function
 from d2e_sft.config.objectives import OF_THE_OBJECTIVE
 from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.config.sections import TrainSection, fitting_micro_batch
-from d2e_sft.model.micro_batch import checkpointing_argument
+from d2e_sft.model.forward import checkpointing_argument
 from d2e_sft.train.arguments.names import FROM_OTHER_SECTIONS, check_names, check_values, taken_over
 from d2e_sft.train.arguments.words import in_pythons_words
 from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch

@@ -20,7 +20,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.attention.registry import BY_BRANCH
 from d2e_sft.model.forward import expect_of_transformers
 from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
-from d2e_sft.objective.own import function_of
+from d2e_sft.objective.objectives import function_of
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.arguments.token_rows import check_token_rows
 from d2e_sft.train.checks import check_optimizer, count_steps

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from torch import nn
 
+from d2e_sft.model.collation import model_inputs
 from d2e_sft.model.device import PeakMemory, timed, usable_device
-from d2e_sft.model.forward import bare_model
-from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+from d2e_sft.model.forward import bare_model, enable_checkpointing, forward_backward
 from d2e_sft.model.packing_support import has_no_data
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.train.checks import Steps

@@ -20,8 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from d2e_sft.config.recipe import D2ESection, TrainSection
+from d2e_sft.model.collation import Pairs, model_inputs
 from d2e_sft.model.device import usable_device
-from d2e_sft.model.micro_batch import Pairs, enable_checkpointing, forward_backward, model_inputs
+from d2e_sft.model.forward import enable_checkpointing, forward_backward
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.objective.attach import attach_objective
 

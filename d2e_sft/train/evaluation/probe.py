@@ -18,9 +18,8 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.collation import IGNORE
+from d2e_sft.model.collation import IGNORE, model_inputs
 from d2e_sft.model.forward import evaluating
-from d2e_sft.model.micro_batch import model_inputs
 from d2e_sft.model.packing_support import collator_for
 from d2e_sft.train.encoding import encode_samples
 from d2e_sft.train.rows import dataset_row

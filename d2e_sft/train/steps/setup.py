@@ -19,8 +19,8 @@ from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.compilation import compile_layers
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
+from d2e_sft.objective.objectives import Objective
 from d2e_sft.objective.reference import REFERENCE, Reference
-from d2e_sft.objective.terms import Objective
 from d2e_sft.train.arguments.record import RecordRun
 from d2e_sft.train.checkpoints import WholeCheckpoints
 from d2e_sft.train.evaluation.callbacks import SamplePredictions

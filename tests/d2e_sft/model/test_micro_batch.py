@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import BatchedCollator
-from d2e_sft.model.micro_batch import forward_backward, model_inputs
+from d2e_sft.model.collation import Collator, model_inputs
+from d2e_sft.model.forward import forward_backward
 from d2e_sft.objective.attach import attach_objective
 from tests.naive import encoded_rows, gradients_of, naive_sums
 from tests.tiny import tiny_model
@@ -21,7 +21,7 @@ def test_gradients_are_those_of_the_mean_over_answer_tokens() -> None:
     attach_objective(model, d2e)
     by_cudnn: list[bool] = []
     model.register_forward_hook(lambda *_: by_cudnn.append(torch.backends.cuda.cudnn_sdp_enabled()))
-    forward_backward(model, model_inputs(BatchedCollator(d2e.views, 0)(rows), CPU), "float32", CPU)
+    forward_backward(model, model_inputs(Collator("batched", d2e.views)(rows), CPU), "float32", CPU)
     assert by_cudnn == [False], "as in training"
     assert torch.backends.cuda.cudnn_sdp_enabled()
     theirs = gradients_of(reference)

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from d2e_sft.bench.train import synthetic_rows
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import BatchedCollator
-from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+from d2e_sft.model.collation import Collator, model_inputs
+from d2e_sft.model.forward import enable_checkpointing, forward_backward
 from d2e_sft.model.shapes import SHAPES, Work, config_of, random_model
 from d2e_sft.objective.attach import attach_objective
 from tests.tiny import with_lora
@@ -58,7 +58,7 @@ def test_frozen_weights_and_recomputation_are_counted_as_they_are_computed(chang
     model, d2e = random_model("tiny", CPU), D2ESection(view_gradients=gradients)
     if changed == "adapter":
         model = with_lora(model)
-    batch = BatchedCollator(d2e.views, 0, gradients)(synthetic_rows(3, 40, 300))
+    batch = Collator("batched", d2e.views, gradients)(synthetic_rows(3, 40, 300))
     attach_objective(model, d2e)
     if changed == "checkpointing":
         enable_checkpointing(model)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import PackedCollator, Row
+from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
 from tests.d2e_sft.train.steps.test_loader import rows
@@ -60,7 +60,7 @@ def test_contexts_save_tokens_and_never_hold_more_than_is_counted(views: int, si
     samples = rows(48, contexts=6)
     costs = TokenCosts.of(samples, SHARED, d2e)
     alone = TokenCosts.of([{**row, "context": 0} for row in samples], SHARED, d2e)
-    collate, kept = PackedCollator(d2e.views), Counter[str]()
+    collate, kept = Collator("shared_batch", d2e.views), Counter[str]()
     for start in range(0, 48, size):
         part = sorted(range(48), key=lambda i: samples[i]["context"])[start : start + size]
         kept["laid out"] += (laid_out := collate([samples[i] for i in part])["input_ids"].numel())

@@ -13,7 +13,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.device import PeakMemory
 from d2e_sft.objective.attach import CHUNK_ELEMENTS
 from d2e_sft.objective.chunks import Head, sum_in_chunks
-from d2e_sft.objective.terms import AnswerTokens, Objective
+from d2e_sft.objective.objectives import AnswerTokens, Objective
 from d2e_sft.util.errors import UserError
 from tests.naive import CONFIGS, naive_loss, naive_terms
 

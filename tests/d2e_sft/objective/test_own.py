@@ -11,7 +11,7 @@ import pytest
 
 from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.data.sample import write_samples
-from d2e_sft.objective.terms import Objective
+from d2e_sft.objective.objectives import Objective
 from d2e_sft.train.dry_run.report import dry_run
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.micro_batch import model_inputs
+from d2e_sft.model.collation import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective import attach
 from d2e_sft.objective.attach import attach_objective

@@ -15,7 +15,7 @@ import torch
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding import generate_debiased
 from d2e_sft.model.collation import left_pad
-from d2e_sft.model.micro_batch import may_leave_parameters_out
+from d2e_sft.model.forward import may_leave_parameters_out
 from d2e_sft.train.arguments.config import D2EConfig
 from d2e_sft.train.steps.setup import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer

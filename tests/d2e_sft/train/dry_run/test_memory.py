@@ -87,7 +87,8 @@ def test_an_optimiser_keeps_what_is_counted_for_it(name: str, tmp_path: Path) ->
 
 
 def test_the_peak_is_that_of_a_step_that_is_really_computed() -> None:
-    from d2e_sft.model.micro_batch import forward_backward, model_inputs
+    from d2e_sft.model.collation import model_inputs
+    from d2e_sft.model.forward import forward_backward
     from d2e_sft.objective.attach import attach_objective
 
     model, d2e = tiny_model(), D2ESection()
@@ -227,7 +228,8 @@ def measure_five_shapes() -> None:
     glibc returns freed blocks to the system here, since the estimate counts living tensors only.
     """
     from d2e_sft.bench.train import synthetic_rows
-    from d2e_sft.model.micro_batch import enable_checkpointing, forward_backward, model_inputs
+    from d2e_sft.model.collation import model_inputs
+    from d2e_sft.model.forward import enable_checkpointing, forward_backward
     from d2e_sft.model.shapes import random_model
     from d2e_sft.objective.attach import attach_objective
 

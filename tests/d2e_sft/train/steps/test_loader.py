@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.config.recipe import D2ESection
-from d2e_sft.model.collation import BatchedCollator, PackedCollator, Row
+from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts
 from d2e_sft.train.steps.loader import REPEATED, Draws, MicroBatchRows, StepCollator, TokenBudgetSteps
@@ -56,11 +56,7 @@ def test_no_micro_batch_is_laid_out_in_more_tokens_than_the_budget(
 ) -> None:
     samples, budget = rows(40, contexts=contexts), 900
     costs = TokenCosts.of(samples, Layout(packing, "sdpa"), d2e)
-    collate: Any = (
-        BatchedCollator(d2e.views, 0, d2e.view_gradients)
-        if packing == "batched"
-        else PackedCollator(d2e.views, packing == "shared_batch", d2e.view_gradients)
-    )
+    collate = Collator(packing, d2e.views, d2e.view_gradients)
     plans = [
         list(TokenBudgetSteps(costs, Draws(16, 0, 4 if contexts else 1), budget, rank=rank, processes=processes))
         for rank in range(processes)
@@ -91,7 +87,7 @@ def test_a_step_has_the_samples_that_the_seed_and_the_epoch_say() -> None:
 
 def test_a_micro_batch_without_samples_runs_a_row_that_does_not_count() -> None:
     data = MicroBatchRows([{**row, "trained": [False, *[True] * (len(row["answer"]) - 1)]} for row in rows(3)])
-    step = StepCollator(PackedCollator(VIEWS))([data[[1, 2]], data[[]]])
+    step = StepCollator(Collator("shared_batch", VIEWS))([data[[1, 2]], data[[]]])
     counted, repeated = step["micro_batches"]
     assert REPEATED not in counted
     assert repeated[REPEATED]
