@@ -1,30 +1,271 @@
-"""The engine that all jobs share: look in the cache, ask the rest, ask once more for malformed replies.
+"""The judge: prompts in, parsed verdicts out; every reply is kept, so that none is paid for twice.
 
-The thread that receives a reply writes it to disk before it asks for another. So whatever ends a run (an error,
+The thread that receives a reply writes it to disk before another request is sent. So whatever ends a run (an error,
 Ctrl-C, SIGKILL), the next one finds every reply that had arrived.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tqdm import tqdm
 
-from d2e_sft.judge.cache import ReplyCache
-from d2e_sft.judge.messages import Backend, Prompt, Reply
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.judge.usage import Usage
 from d2e_sft.util.errors import UserError, shortened
+from d2e_sft.util.files import replacing
 from d2e_sft.util.progress import Progress
-from d2e_sft.util.terminal import is_quiet
 
 T = TypeVar("T")
-_Read = Callable[[Prompt, Reply], None]
-_LOG_EVERY = 100  # replies, without a terminal for a progress bar
+_LARGEST = 32 << 20  # bytes of a kept reply; an answer of an endpoint has at most half as many
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A question to a judge as two messages, asked for the `asking`-th time.
+
+    `label` names the sample to the user, and is ignored in comparisons.
+    """
+
+    system: str
+    user: str
+    label: str = field(default="", compare=False)
+    asking: int = 1
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The prompt as chat models take it."""
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
+
+    @property
+    def guessed_tokens(self) -> int:
+        """Tokens of the prompt, by `guess_tokens`."""
+        return guess_tokens(self.system) + guess_tokens(self.user)
+
+
+class Reply(BaseModel):
+    """A judge's answer; `text` is unchanged, and `cut_off` says that it ended at the token limit.
+
+    Tokens are as the back end counted them; None if it did not.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str
+    prompt_tokens: int | None = Field(default=None, ge=0)
+    completion_tokens: int | None = Field(default=None, ge=0)
+    cut_off: bool = False
+
+
+def guess_tokens(text: str) -> int:
+    """Return one token for four characters, the usual rule of thumb; too few for scripts other than Latin."""
+    return -(-len(text) // 4)
+
+
+@dataclass
+class Usage:
+    """Counts of everything asked so far, and their cost; safe for several threads.
+
+    Attributes:
+        prices: USD per million prompt and reply tokens.
+        max_cost: Limit in USD.
+        max_tokens: Token limit of one reply.
+        asked: Replies received.
+        cached: Replies found in the cache.
+        retried: Requests sent again because the server throttled, failed, stalled or dropped them.
+        reasked: Prompts asked a second time because the first reply did not have the required form.
+        undecided: Samples that still have no usable reply after that.
+        cut_off: Replies that ended at the token limit.
+        prompt_tokens, completion_tokens: Tokens of the received replies; failed requests may have been charged too.
+        guessed: Whether some tokens were estimated from the text's length, because the server did not count them.
+        charged: USD spent or reserved for open requests, if there is a limit.
+    """
+
+    prices: tuple[float, float] | None = None
+    max_cost: float | None = None
+    max_tokens: int = 0
+    asked: int = 0
+    cached: int = 0
+    retried: int = 0
+    reasked: int = 0
+    undecided: int = 0
+    cut_off: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    guessed: bool = False
+    charged: float = 0.0
+    _lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Return the price of these numbers of tokens in USD; 0 without prices."""
+        price_in, price_out = self.prices or (0.0, 0.0)
+        return (prompt_tokens * price_in + completion_tokens * price_out) / 1e6
+
+    def sending(self, prompt: Any, *, retry: bool) -> None:
+        """Reserve a request's highest cost, also if it breaks off (it may be charged); UserError beyond the limit."""
+        with self._lock:
+            self.retried += retry
+            most = self._most(prompt)
+            if self.max_cost is not None and self.charged + most > self.max_cost:
+                raise UserError(
+                    f"the next request may cost ${most:.4f} and ${self.charged:.4f} are spent or reserved; expected "
+                    f"at most ${self.max_cost:g} together (--judge-max-cost)",
+                    remedy="raise it and run again: kept replies are not asked for again",
+                )
+            self.charged += most
+
+    def refused(self, prompt: Any) -> None:
+        """Cancel the reservation of a request that was refused, which costs nothing."""
+        with self._lock:
+            self.charged -= self._most(prompt)
+
+    def add(self, prompt: Prompt, reply: Reply) -> None:
+        """Count a received reply, and replace its request's reservation by its cost."""
+        asked, answered = reply.prompt_tokens, reply.completion_tokens
+        with self._lock:
+            self.asked += 1
+            self.cut_off += reply.cut_off
+            self.guessed |= asked is None or answered is None
+            asked = prompt.guessed_tokens if asked is None else asked
+            answered = guess_tokens(reply.text) if answered is None else answered
+            self.prompt_tokens += asked
+            self.completion_tokens += answered
+            self.charged += self.cost(asked, answered) - self._most(prompt)
+
+    def _most(self, prompt: Any) -> float:
+        return 0.0 if self.prices is None else self.cost(prompt.guessed_tokens, self.max_tokens)
+
+    def spent(self) -> str:
+        """Return the cost so far, or the tokens if no price is known."""
+        about = "about " if self.guessed else ""
+        if self.prices is None:
+            return f"{about}{self.prompt_tokens + self.completion_tokens:,} tokens"
+        return f"{about}${self.cost(self.prompt_tokens, self.completion_tokens):.4f}"
+
+    def describe(self) -> str:
+        """Return all counts on one line, with the cost if prices are known."""
+        about = "about " if self.guessed else ""
+        cut_off = f", {self.cut_off:,} cut off (raise --judge-max-tokens)" if self.cut_off else ""
+        return (
+            f"{self.asked:,} replies received, {self.cached:,} already cached; {self.retried:,} requests retried, "
+            f"{self.reasked:,} prompts re-asked, {self.undecided:,} undecided{cut_off}; "
+            f"{about}{self.prompt_tokens:,} prompt + {self.completion_tokens:,} reply tokens"
+            + ("" if self.prices is None else f", {self.spent()}")
+        )
+
+
+class _Kept(BaseModel):
+    """A file of the cache."""
+
+    reply: Reply
+    check: str
+
+
+class ReplyCache:
+    """The replies in a folder, one small file each; safe for several threads and processes.
+
+    A file's name is a hash of everything that the reply depends on. That includes the address, since servers at
+    different addresses serve different models under one name. A damaged file is noticed by its checksum.
+
+    Args:
+        folder: created by `prepare`.
+        identity: what replies depend on besides the prompt: back end, address, model, sampling.
+
+    Attributes:
+        damaged: unreadable files found so far.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.damaged: set[Path] = set()
+        self._identity = dict(identity)
+
+    def get(self, prompt: Prompt) -> Reply | None:
+        """Return the reply to a prompt, if any; damaged files go to `damaged`."""
+        path = self._path(prompt)
+        try:
+            with path.open("rb") as file:
+                content = file.read(_LARGEST)
+        except OSError:
+            return None
+        try:
+            kept = _Kept.model_validate_json(content)
+            if kept.check == _check(path, kept.reply):
+                return kept.reply
+        except ValidationError:
+            pass
+        self.damaged.add(path)
+        return None
+
+    def prepare(self) -> None:
+        """Create the folder; UserError if that fails or it cannot be written."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.folder, str(error.strerror)) from None
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise _unwritable(self.folder, "no permission")
+
+    def put(self, prompt: Prompt, reply: Reply) -> None:
+        """Write a reply, all of it or nothing; UserError if that fails, since the reply would be paid for again."""
+        path = self._path(prompt)
+        try:
+            with replacing(path, shared=True) as partial:  # several threads may write the same reply
+                kept = _Kept(reply=reply, check=_check(path, reply))
+                partial.write_text(kept.model_dump_json(), encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(path, str(error.strerror)) from None
+
+    def _path(self, prompt: Prompt) -> Path:
+        content = {**self._identity, "system": prompt.system, "user": prompt.user, "asking": prompt.asking}
+        key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def _check(path: Path, reply: Reply) -> str:
+    """Return 16 hexadecimal digits of a hash of the reply and its place."""
+    return hashlib.sha256(f"{path.stem}\n{reply.model_dump_json()}".encode()).hexdigest()[:16]
+
+
+def _unwritable(path: Path, reason: str) -> UserError:
+    return UserError(
+        f"{path}: the judge's replies cannot be kept ({reason})",
+        remedy="make room, or name a folder that can be written: --judge-cache DIR, or D2E_CACHE",
+    )
+
+
+class Backend(Protocol):
+    """Answers prompts."""
+
+    model: str
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that a reply depends on besides its prompt, as JSON; part of the reply's key in the cache."""
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether `prompt_tokens` counts; else it guesses from the length of the text."""
+
+    def prompt_tokens(self, prompt: Prompt) -> int:
+        """Return the tokens of a prompt."""
+
+    def answers(
+        self, prompts: Sequence[Prompt], usage: Usage, keep: Callable[[Prompt, Reply], None]
+    ) -> Generator[tuple[int, Reply | None]]:
+        """Yield the index of each prompt and its reply, in any order, after `keep`; None if unusable.
+
+        Raises UserError if the model cannot be asked.
+        """
 
 
 def make_judge(options: JudgeOptions) -> Judge | None:
@@ -33,11 +274,11 @@ def make_judge(options: JudgeOptions) -> Judge | None:
     Raises UserError if the endpoint or its key is missing or malformed, or the `openai` package is not installed.
     """
     if options.backend == "openai":
-        from d2e_sft.judge.openai_backend import OpenAIBackend
+        from d2e_sft.judge.endpoint import OpenAIBackend
 
         return Judge(OpenAIBackend(options), options)
     if options.backend == "local":
-        from d2e_sft.judge.local_backend import LocalBackend
+        from d2e_sft.judge.local import LocalBackend
 
         return Judge(LocalBackend(options), options)
     return None
@@ -54,7 +295,7 @@ class Judge:
 
     def __init__(self, backend: Backend, options: JudgeOptions) -> None:
         self.options = options
-        self.usage = Usage(options)
+        self.usage = Usage(options.prices, options.max_cost, options.max_tokens)
         self.cache = ReplyCache(options.cache_folder, backend.identity)
         self._backend = backend
         self._unusable = ""  # the last reply without the required form
@@ -75,12 +316,12 @@ class Judge:
         Raises:
             UserError: the model cannot be asked; says how many replies are kept.
         """
-        readings = self._read(prompts, parse, 1, what)
+        readings = self._read(prompts, parse, what)
         unread = [i for i, reading in enumerate(readings) if reading is None]
         if unread:
-            again = [replace(prompts[i], user=f"{prompts[i].user}\n\n{reminder}") for i in unread]
+            again = [replace(prompts[i], user=f"{prompts[i].user}\n\n{reminder}", asking=2) for i in unread]
             self.usage.reasked += len(set(again))
-            for i, reading in zip(unread, self._read(again, parse, 2, f"{what}, once more"), strict=True):
+            for i, reading in zip(unread, self._read(again, parse, f"{what}, once more"), strict=True):
                 readings[i] = reading
         self.usage.undecided += sum(reading is None for reading in readings)
         return readings
@@ -101,7 +342,7 @@ class Judge:
     def estimate(self, prompts: Sequence[Prompt]) -> str:
         """Return the requests, tokens and highest cost that the prompts would take; asks nothing."""
         unique = list(dict.fromkeys(prompts))
-        missing = [prompt for prompt in unique if self.cache.get(prompt, 1) is None]
+        missing = [prompt for prompt in unique if self.cache.get(prompt) is None]
         asked = sum(self._backend.prompt_tokens(prompt) for prompt in missing)
         answered = len(missing) * self.options.max_tokens
         counted = self._backend.counts_tokens
@@ -114,14 +355,17 @@ class Judge:
             f"tokens; {cost}; a malformed reply costs one request more"
         )
 
+    def _keep(self, prompt: Prompt, reply: Reply) -> None:
+        self.cache.put(prompt, reply)
+        self.usage.add(prompt, reply)
+
     @property
     def address(self) -> str | None:
         """Address of the endpoint; None for a local model."""
         return self._backend.identity.get("base_url")
 
-    def _read(
-        self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], asking: int, what: str
-    ) -> list[T | None]:
+    def _read(self, prompts: Sequence[Prompt], parse: Callable[[str], T | None], what: str) -> list[T | None]:
+        unique, missing = list(dict.fromkeys(prompts)), []
         readings: dict[Prompt, T | None] = {}
 
         def read(prompt: Prompt, reply: Reply) -> None:
@@ -129,90 +373,42 @@ class Judge:
             if readings[prompt] is None:
                 self._unusable = reply.text
 
-        self._get_replies(list(dict.fromkeys(prompts)), asking, what, read)
-        return [readings.get(prompt) for prompt in prompts]
-
-    def _get_replies(self, prompts: Sequence[Prompt], asking: int, what: str, read: _Read) -> None:
-        missing = []
-        for prompt in prompts:
-            reply = self.cache.get(prompt, asking)
+        for prompt in unique:
+            reply = self.cache.get(prompt)
             if reply is None:
                 missing.append(prompt)
             else:
                 read(prompt, reply)
+        self.usage.cached += len(unique) - len(missing)
         if damaged := self.cache.damaged:
             files = "1 kept reply is" if len(damaged) == 1 else f"{len(damaged):,} kept replies are"
             tqdm.write(f"{files} damaged, such as {min(damaged)}; their prompts are asked again", sys.stderr)
             damaged.clear()
-        self.usage.cached += len(prompts) - len(missing)
-        if not missing:
-            return
-        self.cache.prepare()  # before anything is paid for
+        if missing:
+            self.cache.prepare()  # before anything is paid for
+            self._ask_missing(missing, len(unique), what, read)
+        return [readings.get(prompt) for prompt in prompts]
+
+    def _ask_missing(
+        self, prompts: Sequence[Prompt], total: int, what: str, read: Callable[[Prompt, Reply], None]
+    ) -> None:
+        """Read the replies as they come, with a bar; an error says how many are kept."""
+        usage, earlier = self.usage, total - len(prompts) - self.usage.asked
         with Progress(
-            desc=f"{what} ({self._backend.model})",
-            total=len(prompts),
-            initial=len(prompts) - len(missing),
-            unit="reply",
-            disable=None,  # the log has lines of its own
+            desc=f"{what} ({self._backend.model})", total=total, initial=total - len(prompts), unit="reply"
         ) as bar:
-            keeper = _Keeper(self, missing, read, asking, bar, what)
             try:
-                self._backend.answer(missing, keeper)
-            except UserError as error:
-                raise UserError(f"{error.message}; {self._kept(keeper, len(prompts))}", error.remedy) from error
-            except KeyboardInterrupt:
-                tqdm.write(f"{what}: stopped; {self._kept(keeper, len(prompts))}", file=sys.stderr)
+                with closing(self._backend.answers(prompts, usage, self._keep)) as answers:
+                    for index, reply in answers:
+                        if reply is not None:
+                            read(prompts[index], reply)
+                        retried = f", {usage.retried:,} retried" * bool(usage.retried)
+                        bar.set_postfix_str(usage.spent() + retried, refresh=False)
+                        bar.update()
+            except (UserError, KeyboardInterrupt) as error:
+                kept = f"{earlier + usage.asked:,} of {total:,} replies are kept in {self.cache.folder}"
+                if isinstance(error, UserError):
+                    message = f"{error.message}; {kept}, and the next run resumes there"
+                    raise UserError(message, error.remedy) from error
+                tqdm.write(f"{what}: stopped; {kept}, and the next run resumes there", file=sys.stderr)
                 raise
-
-    def _kept(self, keeper: _Keeper, total: int) -> str:
-        kept = total - len(keeper.prompts) + keeper.kept
-        return f"{kept:,} of {total:,} replies are kept in {self.cache.folder}, and the next run resumes there"
-
-
-@dataclass
-class _Keeper:
-    """Takes replies from the back end to the disk, the counts and the progress bar."""
-
-    judge: Judge
-    prompts: Sequence[Prompt]
-    read: _Read
-    asking: int
-    bar: Any
-    what: str
-    kept: int = 0
-    done: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def received(self, index: int, reply: Reply | None) -> None:
-        prompt, judge = self.prompts[index], self.judge
-        if reply is not None:
-            judge.cache.put(prompt, self.asking, reply)
-        with self.lock:
-            if reply is not None:
-                judge.usage.add(prompt, reply)
-                self.read(prompt, reply)
-                self.kept += 1
-            self.done += 1
-            self._show()
-            self.bar.update()
-            # Without a terminal there is no bar, so the log gets a line now and then.
-            if self.bar.disable and not is_quiet() and self.done % max(_LOG_EVERY, len(self.prompts) // 20) == 0:
-                spent = judge.usage.spent()
-                print(f"{self.what}: {self.done:,} of {len(self.prompts):,} replies, {spent}", file=sys.stderr)
-
-    def sending(self, index: int, *, retry: bool) -> None:
-        with self.lock:
-            if retry:
-                self.judge.usage.retried += 1
-                self._show()
-                self.bar.refresh()  # otherwise a throttled run looks dead
-            self.judge.usage.reserve(self.prompts[index])
-
-    def refused(self, index: int) -> None:
-        with self.lock:
-            self.judge.usage.release(self.prompts[index])
-
-    def _show(self) -> None:
-        usage = self.judge.usage
-        retried = f", {usage.retried:,} retried" if usage.retried else ""
-        self.bar.set_postfix_str(usage.spent() + retried, refresh=False)

@@ -1,20 +1,33 @@
 """Options of an endpoint and of a judge: typed, checked, and without secrets, so that a manifest can record them.
 
-The key is read from the environment.
+The key is read from the environment. The command line's options are the same fields: `endpoint_flags` and the
+`--judge…` options of `judge_options`, shared by all commands that use them.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, model_validator
+import click
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    ValidationError,
+    model_validator,
+)
 
-from d2e_sft.util.errors import UserError
+from d2e_sft.config.options import reject_unused
+from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.secrets import is_long_enough, public_address
 
@@ -25,19 +38,16 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,19}|[A-Z_][A-Z0-9_]*")  # a lon
 _NO_KEY = "none"  # for a user's own server, which needs no key although the client requires one
 
 
-class EndpointOptions(BaseModel):
-    """Options of requests to an OpenAI-compatible endpoint.
+def _field(default: Any, metavar: str, help: str, **bounds: Any) -> Any:
+    """Return a field with what the command line's help says about it."""
+    return Field(default=default, title=metavar, description=help, **bounds)
 
-    Attributes:
-        model: The model's name at the endpoint.
-        base_url: The endpoint, usually ending in `/v1`; None for `$OPENAI_BASE_URL`, else OpenAI's own.
-        key_env: The environment variable with the key. The key itself is never an option, so that it is neither on a
-            command line nor in a file.
-        concurrency: Maximum number of concurrent requests.
-        timeout: Seconds of silence after which a request fails. A whole request may take four times as long.
-        attempts: Maximum number of times a prompt is sent if the server throttles, fails or stalls.
-        max_tokens: Token limit of one reply.
-        temperature: 0 is greedy; None or `default` leaves it to the server, since some models accept only their own.
+
+class EndpointOptions(BaseModel):
+    """Options of requests to an OpenAI-compatible endpoint, whose key is never an option: it stays out of files.
+
+    `temperature` is None if the server decides, and `base_url` if the environment does. A whole request may take four
+    times `timeout`.
 
     Raises:
         pydantic.ValidationError: an unknown option, or a value out of range.
@@ -45,43 +55,41 @@ class EndpointOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    model: str | None = Field(default=None, min_length=1)
-    base_url: str | None = None
-    key_env: str = Field(default=DEFAULT_KEY_ENV, min_length=1)
-    concurrency: int = Field(default=8, ge=1, le=1_000)
-    timeout: float = Field(default=120, gt=0, le=86_400)
-    attempts: int = Field(default=8, ge=1, le=1_000)
-    max_tokens: int = Field(default=512, ge=1)
+    model: str | None = _field(None, "NAME", "The endpoint's model, or a Hub name or folder for local.", min_length=1)
+    base_url: str | None = _field(None, "URL", "Endpoint; default: $OPENAI_BASE_URL, else OpenAI's own.")
+    key_env: str = _field(DEFAULT_KEY_ENV, "NAME", "Environment variable with the endpoint's key.", min_length=1)
+    timeout: float = _field(
+        120, "SECONDS", "Longest silence of the server; a whole request may take 4 times as long.", gt=0, le=86_400
+    )
+    attempts: int = _field(8, "N", "How often a throttled, failed or stalled request is sent at most.", ge=1, le=1_000)
+    concurrency: int = _field(8, "N", "Requests at once.", ge=1, le=1_000)
     temperature: Annotated[
         NonNegativeFloat | None, BeforeValidator(lambda value: None if value == "default" else value)
-    ] = 0
+    ] = _field(0, "NUMBER|default", "0 is greedy; `default` for models that only accept their own.")
+    max_tokens: int = _field(512, "N", "Longest reply, in tokens.", ge=1)
 
 
 class JudgeOptions(EndpointOptions):
     """Options of the judge; on the command line `--judge…`.
 
-    Attributes:
-        backend: `rules` for no model, `openai` for any OpenAI-compatible endpoint, `local` for a transformers model.
-        model: With `local`, a name that `d2e_sft.model.loading` accepts.
-        concurrency: With `local`, the number of prompts decoded together.
-        temperature: See `EndpointOptions`; a local model is always greedy.
-        prices: USD per million prompt and reply tokens, as numbers or as text `IN,OUT`; None to report only tokens.
-        max_cost: Limit in USD. Requests that could exceed it are not sent. None for no limit.
-        dtype: Data type of a local model's weights.
-        cache: Folder of the replies; None for `judge` in the cache folder.
+    `prices` are numbers or the text `IN,OUT`, or None to report only tokens; `max_cost` is None for no limit. A local
+    model is always greedy.
 
     Raises:
         pydantic.ValidationError: also for options that contradict each other.
     """
 
-    backend: BackendName = "rules"
+    backend: BackendName = _field(
+        "rules", "", "Who judges: rules only, an OpenAI-compatible endpoint, or a local transformers model."
+    )
+    concurrency: int = _field(8, "N", "Requests at once; for local, the prompts decoded together.", ge=1, le=1_000)
     prices: Annotated[
         tuple[NonNegativeFloat, NonNegativeFloat] | None,
         BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value),
-    ] = None
-    max_cost: float | None = Field(default=None, gt=0)
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    cache: Path | None = None
+    ] = _field(None, "IN,OUT", "USD per million prompt and reply tokens: 2.5,10.")
+    max_cost: float | None = _field(None, "USD", "Highest cost of this run; needs --judge-price.", gt=0)
+    dtype: Literal["float32", "bfloat16", "float16"] = _field("float32", "", "Data type of a local model's weights.")
+    cache: Path | None = _field(None, "FOLDER", "Folder of the replies; default: judge in the cache folder.")
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
@@ -183,3 +191,57 @@ def _find_key(url: str, variable: str, caller: Caller) -> str:
             remedy=f"set {variable} again, to only the key",
         )
     return key
+
+
+# The fields in the order of the help.
+_FLAGS = ("base_url", "key_env", "timeout", "attempts", "concurrency", "temperature")
+_JUDGE = ("backend", "model", *_FLAGS, "prices", "max_cost", "max_tokens", "dtype", "cache")
+_NAMES = {"backend": "--judge", "base_url": "--judge-url", "prices": "--judge-price"}
+_FOR_ENDPOINTS = ("base_url", "key_env", "prices", "max_cost", "timeout", "attempts", "temperature")
+_BACKENDS_OF: dict[str, Sequence[str]] = {  # the back ends that use a parameter
+    **{f"judge_{name}": ("openai", "local") for name in _JUDGE[1:]},
+    **{f"judge_{name}": ("openai",) for name in _FOR_ENDPOINTS},
+    "judge_dtype": ("local",),
+}
+
+
+def _option(kind: type[EndpointOptions], name: str, default: Any, flag: str, parameter: str) -> Callable[[Any], Any]:
+    """Return the click option of a field; pydantic converts and checks its value."""
+    field = kind.model_fields[name]
+    choices = get_args(field.annotation)
+    shown: dict[str, Any] = {"type": str, "metavar": field.title} if field.title else {"type": click.Choice(choices)}
+    return click.option(
+        flag, parameter, default=default, show_default=default is not None, help=field.description, **shown
+    )
+
+
+def endpoint_flags(defaults: EndpointOptions) -> dict[str, Callable[[Any], Any]]:
+    """Return the click option of each field of `EndpointOptions`, with the given defaults."""
+    return {
+        name: _option(EndpointOptions, name, getattr(defaults, name), f"--{name.replace('_', '-')}", name)
+        for name in _FLAGS
+    }
+
+
+def judge_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the `--judge…` options to a click command, which gets them as one argument, `judge: JudgeOptions`.
+
+    The command raises UserError for contradictory options before it does anything.
+    """
+
+    @functools.wraps(command)
+    def with_judge(*args: Any, **values: Any) -> Any:
+        fields = {name: values.pop(f"judge_{name}") for name in _JUDGE}
+        reject_unused("--judge", fields["backend"], _BACKENDS_OF)
+        try:
+            judge = JudgeOptions.model_validate(fields)
+        except ValidationError as error:
+            raise UserError(f"options of the judge: {describe_validation_error(error)}") from None
+        return command(*args, **values, judge=judge)
+
+    decorated: Callable[..., Any] = with_judge
+    defaults = JudgeOptions()
+    for name in reversed(_JUDGE):
+        flag = _NAMES.get(name, f"--judge-{name.replace('_', '-')}")
+        decorated = _option(JudgeOptions, name, getattr(defaults, name), flag, f"judge_{name}")(decorated)
+    return decorated

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from d2e_sft.data.prompts import render_option
 from d2e_sft.data.sample import Format
-from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.judge import Prompt
 from d2e_sft.util.files import load_package_yaml
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")

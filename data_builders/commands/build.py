@@ -8,9 +8,8 @@ import click
 
 from d2e_sft.config.options import Number, given_options
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE
-from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
-from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.terminal import filled, folded
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.judge import Judge
-from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.judge import Judge, Prompt
 from d2e_sft.judge.templates import closing_value, load_templates
 from d2e_sft.util.answers import words
 from data_builders.text.words import stem

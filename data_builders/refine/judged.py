@@ -18,8 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.judge import Judge
-from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.judge import Judge, Prompt
 from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.answers import words
 from data_builders.text.clauses import split_spans

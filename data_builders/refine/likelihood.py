@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
@@ -24,9 +24,8 @@ from tqdm import tqdm
 
 from d2e_sft.data.prompts import DEFAULT, load_prompt_set
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.judge import Judge
-from d2e_sft.judge.local_backend import LocalBackend
-from d2e_sft.judge.messages import Listener, Prompt, Reply
+from d2e_sft.judge.judge import Judge, Prompt, Reply, Usage
+from d2e_sft.judge.local import LocalBackend
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.terminal import filled
@@ -230,10 +229,14 @@ class LikelihoodBackend(LocalBackend):
     def prompt_tokens(self, prompt: Prompt) -> int:
         return _Task.model_validate_json(prompt.user).work
 
-    def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
+    def answers(
+        self, prompts: Sequence[Prompt], usage: Usage, keep: Callable[[Prompt, Reply], None]
+    ) -> Generator[tuple[int, Reply | None]]:
         for index, prompt in enumerate(prompts):
             decision = _Task.model_validate_json(prompt.user).decide(self._scorer)
-            listener.received(index, Reply(text=decision.model_dump_json()))
+            reply = Reply(text=decision.model_dump_json())
+            keep(prompt, reply)
+            yield index, reply
 
     @cached_property
     def _scorer(self) -> AnswerScorer:
@@ -297,7 +300,7 @@ def _ask(judge: Judge, prompts: Sequence[Prompt]) -> list[_Decision]:
 def _estimate(judge: Judge, prompts: Sequence[Prompt]) -> str | None:
     """Decide a few rows of different length, and extrapolate their time by `work`; None if no other row is left."""
     work = {prompt: _Task.model_validate_json(prompt.user).work for prompt in dict.fromkeys(prompts)}
-    left = sorted((prompt for prompt in work if judge.cache.get(prompt, 1) is None), key=lambda prompt: work[prompt])
+    left = sorted((prompt for prompt in work if judge.cache.get(prompt) is None), key=lambda prompt: work[prompt])
     probes = list(dict.fromkeys(left[len(left) * (2 * i + 1) // (2 * _PROBES)] for i in range(_PROBES) if left))
     _ask(judge, probes[:1])  # loads the model
     start = time.perf_counter()

@@ -12,8 +12,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 
 from d2e_sft.config.options import Number, reject_unused
-from d2e_sft.judge.cli_options import endpoint_flags
-from d2e_sft.judge.options import EndpointOptions
+from d2e_sft.judge.options import EndpointOptions, endpoint_flags
 from d2e_sft.util.errors import UserError, describe_validation_error
 from eval.run.options import OVERLONG_RULES
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import make_judge
-from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, say
 from eval.compare.context_use import read_without_context

@@ -16,9 +16,8 @@ from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.data.chat_template import FORMS
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.data.sample import read_samples
-from d2e_sft.judge.cli_options import judge_options
 from d2e_sft.judge.judge import Judge, make_judge
-from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.signals import on_sigterm
 from d2e_sft.util.terminal import filled

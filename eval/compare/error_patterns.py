@@ -17,8 +17,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from d2e_sft.judge.judge import Judge
-from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.judge import Judge, Prompt
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.judge.templates import closing_value, load_templates, without_closing
 from d2e_sft.util.errors import UserError

@@ -6,10 +6,9 @@ the prompt (`echo`). These prompts are token ids, as in lm-evaluation-harness, s
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -17,8 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.chat_template import plain_text
 from d2e_sft.decoding.pairs import OptionScore, PromptPair
-from d2e_sft.judge.messages import Reply
-from d2e_sft.judge.openai_backend import OpenAIBackend
+from d2e_sft.judge.endpoint import OpenAIBackend
+from d2e_sft.judge.judge import Reply, Usage
 from d2e_sft.judge.options import Caller, EndpointOptions
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.util.errors import UserError
@@ -27,7 +26,6 @@ from eval.run.task import Task, encode
 
 CALLER = Caller(name="model", prefix="--", url="--base-url", model="the model's name", max_tokens="--max-new-tokens")
 _ROUNDS = 2
-_GRACE = 3.0  # seconds for open requests where nobody waits for replies any longer
 _ECHO = "--answer likelihood needs /completions with `echo` and `logprobs`, which vLLM's server has"
 
 
@@ -67,10 +65,10 @@ class EndpointEngine:
         self._options = options
         self._backend = OpenAIBackend(options, CALLER)
         self._tokenizer = _tokenizer(tokenizer or str(options.model)) if likelihood else None
-        self.counts = {"retried": 0}
+        self.counts, self._usage = {"retried": 0}, Usage()
 
     def prepare(self, task: Task) -> Sequence[PromptPair[Any]]:
-        self.counts = {"retried": 0}
+        self.counts, self._usage = {"retried": 0}, Usage()
         if task.likelihood:
             return encode(task, self._tokenizer)[0]
         prompts: list[Any] = [plain_text(turns) for turns in task.messages()] if task.as_text else task.messages()
@@ -99,11 +97,13 @@ class EndpointEngine:
         left = list(range(len(pairs)))
         for _ in range(_ROUNDS):  # an unusable reply, such as a proxy's page, is requested once more
             unusable = []
-            for index, reply in _received(backend, {index: _Request(pairs[index]) for index in left}, self.counts):
-                if reply is None:
-                    unusable.append(index)
-                else:
-                    yield index, reply
+            with closing(backend.answers([_Request(pairs[index]) for index in left], self._usage)) as answers:
+                for place, reply in answers:
+                    self.counts["retried"] = self._usage.retried
+                    if reply is None:
+                        unusable.append(left[place])
+                    else:
+                        yield left[place], reply
             if not unusable:
                 return
             left = sorted(unusable)
@@ -111,53 +111,6 @@ class EndpointEngine:
             f"{len(left)} of {len(pairs)} prompts got no chat completion, twice; the first: {pairs[left[0]].name}",
             remedy="run the same command again; if it happens again, look at what the server sends",
         )
-
-
-def _received(
-    backend: OpenAIBackend, requests: Mapping[int, _Request], counts: dict[str, int]
-) -> Iterator[tuple[int, Reply | None]]:
-    """Send requests from a thread, and yield the replies as they come; None for an unusable one."""
-    inbox: SimpleQueue[tuple[int, Reply | None] | BaseException | None] = SimpleQueue()
-    listener = _Listener(list(requests), inbox, counts)
-
-    def answer() -> None:
-        try:
-            backend.answer(list(requests.values()), listener)
-            inbox.put(None)
-        except BaseException as error:
-            inbox.put(error)
-
-    thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
-    try:
-        while (received := inbox.get()) is not None:
-            if isinstance(received, BaseException):
-                raise received
-            yield received
-    finally:
-        listener.stopped = True
-        thread.join(_GRACE)
-
-
-class _Listener:
-    """Puts replies into the inbox as they come; once `stopped`, no request is sent."""
-
-    def __init__(self, indices: Sequence[int], inbox: SimpleQueue[Any], counts: dict[str, int]) -> None:
-        self.stopped = False
-        self._lock = threading.Lock()
-        self._indices, self._inbox, self._counts = indices, inbox, counts
-
-    def received(self, index: int, reply: Reply | None) -> None:
-        self._inbox.put((self._indices[index], reply))
-
-    def sending(self, index: int, *, retry: bool) -> None:
-        if self.stopped:
-            raise UserError("stopped")
-        with self._lock:
-            self._counts["retried"] += retry
-
-    def refused(self, index: int) -> None:
-        """Nothing to count."""
 
 
 class _Logprobs(BaseModel):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from d2e_sft.judge.judge import Judge
-from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.judge import Judge, Prompt
 
 REMINDER = "Begin with echo."
 

@@ -1,17 +1,82 @@
-"""Where the address and the key come from, and what is said when they are wrong."""
+"""The judge's options, on the command line and in Python, and where address and key come from."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
 from d2e_sft.judge.judge import make_judge
-from d2e_sft.judge.options import JudgeOptions, find_endpoint
+from d2e_sft.judge.options import JudgeOptions, find_endpoint, judge_options
 from d2e_sft.util.errors import UserError
 from tests.judge_server import KEY
+from tests.messages import messages_of
 
 pytestmark = pytest.mark.usefixtures("judge_environment")
+
+
+def run(*arguments: str) -> JudgeOptions:
+    got: list[JudgeOptions] = []
+
+    @click.command()
+    @click.option("--seed", type=int, default=0)
+    @judge_options
+    def command(*, seed: int, judge: JudgeOptions) -> None:
+        """Do something."""
+        got.append(judge)
+
+    command.main(args=list(arguments), standalone_mode=False)
+    return got[0]
+
+
+def test_every_option_reaches_its_field() -> None:
+    assert run() == JudgeOptions()
+    arguments = (
+        "--judge openai --judge-model m --judge-url http://h/v1 --judge-key-env K --judge-concurrency 3 "
+        "--judge-price 2.5,10 --judge-timeout 9 --judge-attempts 2 --judge-max-tokens 99 --judge-cache kept"
+    )
+    assert run(*arguments.split()) == JudgeOptions(
+        backend="openai",
+        model="m",
+        base_url="http://h/v1",
+        key_env="K",
+        concurrency=3,
+        prices=(2.5, 10),
+        timeout=9,
+        attempts=2,
+        max_tokens=99,
+        cache=Path("kept"),
+    )
+    assert run("--judge", "openai", "--judge-model", "m", "--judge-temperature", "default").temperature is None
+    assert run("--judge", "openai", "--judge-model", "m", "--judge-temperature", "0.7").temperature == 0.7
+    assert run("--judge", "local", "--judge-model", "m", "--judge-dtype", "bfloat16").dtype == "bfloat16"
+
+
+test_message = messages_of(
+    __file__,
+    {
+        arguments: lambda tmp, arguments=arguments: repr(run(*arguments.split()))
+        for arguments in (
+            "--judge-model m",
+            "--judge local --judge-model m --judge-url http://h",
+            "--judge openai --judge-model m --judge-dtype float16",
+            "--judge openai",
+            "--judge openai --judge-model m --judge-temperature=-1",
+            "--judge openai --judge-model m --judge-price=-1,2",
+            "--judge openai --judge-model m --judge-price=3",
+            "--judge openai --judge-model m --judge-price=1,b",
+            "--judge openai --judge-model m --judge-max-cost 1",
+            "--judge openai --judge-model m --judge-concurrency 0",
+            "--judge openai --judge-model m --judge-timeout nan",
+            "--judge openai --judge-model m --judge-timeout 1e15",
+            "--judge openai --judge-model m --judge-attempts 1000000",
+            "--judge openai --judge-model m --judge-concurrency 1000000",
+            "--judge local --judge-model m --judge-temperature 0.5",
+        )
+    },
+)
 
 
 def options(**changes: object) -> JudgeOptions:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from d2e_sft.judge.local_backend import LocalBackend
-from d2e_sft.judge.messages import Listener, Prompt, Reply
+from d2e_sft.judge.judge import Prompt, Reply
+from d2e_sft.judge.local import LocalBackend
 from data_builders.swap.candidates import Pool, SwapOptions, read_answers
 from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import swap_samples
@@ -36,12 +36,15 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[SwapOptions,
     def replies(text: str) -> list[Prompt]:
         asked: list[Prompt] = []
 
-        def answer(_: LocalBackend, prompts: Sequence[Prompt], listener: Listener) -> None:
+        def answers(
+            _: LocalBackend, prompts: Sequence[Prompt], usage: object, keep: Callable[[Prompt, Reply], None]
+        ) -> Iterator[tuple[int, Reply]]:
             for index, prompt in enumerate(prompts):
                 asked.append(prompt)
-                listener.received(index, Reply(text=text))
+                keep(prompt, Reply(text=text))
+                yield index, Reply(text=text)
 
-        monkeypatch.setattr(LocalBackend, "answer", answer)
+        monkeypatch.setattr(LocalBackend, "answers", answers)
         return asked
 
     return SwapOptions(model=str(tmp_path / "model")), replies

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from d2e_sft.judge.judge import Judge, make_judge
-from d2e_sft.judge.messages import Prompt
+from d2e_sft.judge.judge import Judge, Prompt, make_judge
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.util.errors import UserError
 from tests.tiny import save_tiny_model, tiny_model, tiny_t5_tokenizer, tiny_tokenizer

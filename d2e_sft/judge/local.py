@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from d2e_sft.judge.messages import Listener, Prompt, Reply
+from d2e_sft.judge.judge import Prompt, Reply, Usage
 from d2e_sft.judge.options import JudgeOptions
 from d2e_sft.model.positions import position_limit
 from d2e_sft.util.errors import UserError
@@ -43,7 +43,9 @@ class LocalBackend:
     def prompt_tokens(self, prompt: Prompt) -> int:
         return len(self._encode(prompt))
 
-    def answer(self, prompts: Sequence[Prompt], listener: Listener) -> None:
+    def answers(
+        self, prompts: Sequence[Prompt], usage: Usage, keep: Callable[[Prompt, Reply], None]
+    ) -> Generator[tuple[int, Reply | None]]:
         from d2e_sft.data.chat_template import end_of_turn_id
         from d2e_sft.decoding import DecodingConfig, PromptPair, generate, stop_token_ids
 
@@ -57,7 +59,6 @@ class LocalBackend:
                 f"expected at most {limit:,} together",
                 remedy="use a model with a longer context, or for a judge lower --judge-max-tokens",
             )
-
         decoding = DecodingConfig(
             alpha=0.0, max_new_tokens=self._options.max_tokens, batch_size=self._options.concurrency
         )
@@ -71,7 +72,8 @@ class LocalBackend:
                     completion_tokens=len(output.tokens),
                     cut_off=len(output.tokens) >= self._options.max_tokens,
                 )
-                listener.received(output.index, reply)
+                keep(prompts[output.index], reply)
+                yield output.index, reply
 
     @cached_property
     def _loaded(self) -> Any:
