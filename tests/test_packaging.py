@@ -48,7 +48,7 @@ def test_the_wheel_holds_the_three_packages_with_their_data(installed: Path) -> 
         "d2e_sft/util/html/style.css",
         "d2e_sft/hub/card.md.jinja",
         "d2e_sft/hub/custom_generate/generate.py",
-        "data_builders/quality/stats_page.html",
+        "d2e_sft/util/html/sections.html",
     ):
         assert (installed / file).is_file(), file
     assert not list(installed.rglob("test_*.py"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import click
@@ -11,18 +12,20 @@ from d2e_sft.data.bad_rows import BAD_ROWS_FILE
 from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.terminal import filled, folded
+from d2e_sft.util.terminal import filled, folded, is_quiet, warn
 from data_builders.build.options import JUDGE_JOBS, BuildOptions, JudgeJob
-from data_builders.build.run import IncompleteBuildError, estimate_models
+from data_builders.build.run import IncompleteBuildError, Result, estimate_models
 from data_builders.build.run import build as build_datasets
 from data_builders.build.suites import PIPER_10K, SUITES, ContextBounds
-from data_builders.commands.build_report import print_result
-from data_builders.commands.shared import PATH
+from data_builders.commands.shared import PATH, print_table
+from data_builders.quality.stats import refinement_tables
 from data_builders.refine.rules import RefinerOptions
 from data_builders.sources import SOURCES
 
 _FOR_DRAWING = ("size", "allow_shortfall")
 _FOR_TRAINING = (*_FOR_DRAWING, "judge_backend", "min_context_words", "max_context_words", "against", "swap", "refine")
+
+_SHOWN_HABITS = 3
 
 
 def _read_jobs(_: click.Context, __: click.Parameter, text: str) -> frozenset[JudgeJob]:
@@ -201,11 +204,89 @@ def build(
         click.echo(folded(estimate_models(options)))
         return
     try:
-        print_result(build_datasets(options))
+        _print_result(build_datasets(options))
     except IncompleteBuildError as error:
-        print_result(error.result)
+        _print_result(error.result)
         raise
     finally:
         if options.judge is not None:
             # Also after a failed build, since it was paid for.
             click.echo(filled(f"judge: {options.judge.usage.describe()}"), err=True)
+
+
+def _print_result(result: Result) -> None:
+    """Print warnings, counts, filters, the comparison with the paper, the draw, and the files that were written.
+
+    With `--quiet` only warnings, bad rows and files: the manifest has the counts.
+    """
+    splits = [
+        (name, split, entry)
+        for name, dataset in result.manifest["datasets"].items()
+        for split, entry in dataset["splits"].items()
+    ]
+    for warning in result.warnings:
+        warn(warning)
+    if not is_quiet():
+        _print_counts(result, splits)
+    if bad := sum(entry["bad_rows"] for _, _, entry in splits):
+        click.echo(f"bad rows put aside: {bad:,}")
+    for path in result.files:
+        click.echo(f"wrote {path}")
+
+
+def _print_counts(result: Result, splits: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
+    manifest = result.manifest
+    header = ("dataset", "split", "relation", "format", "rows")
+    print_table(header, [(*key, rows) for key, rows in result.counts.items()])
+    for name, split, entry in splits:
+        if subsets := entry.get("rows_by_subset"):
+            click.echo(f"subsets of {name} {split}: {_counted(subsets)}")
+    filters = [
+        (name, split, step["name"], f"{step['rows_in']:,} → {step['rows_out']:,} {step['unit']}")
+        for name, split, entry in splits
+        for step in entry["filters"]
+    ]
+    print_table(("dataset", "split", "filter", "in → out"), filters)
+    _print_comparisons(manifest)
+    groups = [((name, split), entry["rows_written"], entry) for name, split, entry in splits]
+    for table in refinement_tables(("dataset", "split"), groups):
+        click.echo(table.terminal() + "\n")
+    for split, outcomes in manifest.get("refining", {}).items():
+        click.echo(f"refined {split}: {_counted(outcomes)}")
+    for option, split in (("swap", "train"), ("swap-test", "test")):
+        for name, done in manifest.get(option, {"datasets": {}})["datasets"].items():
+            pools = f" ({_counted(done['pools'])})" if done["pools"] else ""
+            click.echo(f"swapped {name} {split}: {done['swapped']:,} of {done['rows']:,} rows{pools}")
+            for reason, count in sorted(done["refused"].items(), key=lambda item: -item[1]):
+                click.echo(f"  refused: {count:,}, {reason}")
+            if split == "test" and done["swapped"]:
+                click.echo(f"habits of {name} test: {_habits(done.get('habits', {}), done['swapped'])}")
+
+
+def _print_comparisons(manifest: dict[str, Any]) -> None:
+    """Print published counts and ratios with what was obtained, if the suite has some."""
+    if rows := [tuple(row.values()) for row in manifest.get("published_counts", ())]:
+        total = ("all", "", "", sum(row[3] for row in rows), sum(row[4] for row in rows), "")
+        header = ("relation", "dataset", "format", "published", "obtained", "reason for a difference")
+        print_table(header, [*rows, total])
+    if mixture := manifest.get("mixture"):
+        parts = [
+            (name, f"{part['ratio']:.2f}", part["asked"], part["drawn"], part["reason"])
+            for name, part in mixture["datasets"].items()
+        ]
+        ratios = sum(part["ratio"] for part in mixture["datasets"].values())
+        drawn = ("all", f"{ratios:.2f}", sum(part[2] for part in parts), mixture["size"], "")
+        print_table(("dataset", "ratio %", "wanted", "drawn", "reason for a difference"), [*parts, drawn])
+
+
+def _habits(habits: dict[str, int], pairs: int) -> str:
+    """Say how many pairs of a test row and its twin have which habit, first the most frequent of training rows."""
+    known = sum(habits.values())
+    shown = [f"{count:,} {answer!r}" for answer, count in list(habits.items())[:_SHOWN_HABITS]]
+    if len(habits) > _SHOWN_HABITS:
+        shown.append(f"{known - sum(list(habits.values())[:_SHOWN_HABITS]):,} others")
+    return ", ".join([*shown, *([f"{pairs - known:,} their own tag or answer"] if pairs > known else [])])
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())

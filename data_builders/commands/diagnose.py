@@ -17,7 +17,7 @@ import click
 from d2e_sft.config.recipe import ModelSection
 from d2e_sft.data.built import read_manifest, taggers
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_json
+from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.terminal import filled, warn
 from data_builders.build.card import build_command
 from data_builders.build.options import BuildOptions
@@ -81,7 +81,6 @@ def diagnose(
     from data_builders.quality.context_free import require_sklearn
     from data_builders.quality.diagnosis import Diagnosis, is_swapped, tagged_rows
     from data_builders.quality.diagnosis import diagnose as describe
-    from data_builders.quality.diagnosis_page import tables, write_page
     from data_builders.quality.stats import compute_stats
 
     for option, value in {"--max-samples": max_samples, "--dtype": dtype}.items():
@@ -96,20 +95,20 @@ def diagnose(
     if model is not None:
         drawn = sorted(random.Random(seed).sample(range(len(samples)), min(max_samples or 300, len(samples))))
         habits = lent("closed_book")(model, dtype).tagged([samples[place] for place in drawn])
-    by_view = {(one.group.dataset, str(view)): n for one in lengths.groups for view, n in one.lengths.items()}
+    by_view = {(one["dataset"], view): n for one in lengths["groups"] for view, n in one["prompt_lengths"].items()}
     places = _places(data, model, skip_bad=skip_bad)
     groups = describe(samples, habits, seed, is_own=all(map(is_own, places["names"].split(","))))
     swapped_tests = sum(tests) / len(tests) if tests else None
-    result = Diagnosis(found.name, groups, lengths.unit, by_view, taggers(habits), swapped_tests)
+    result = Diagnosis(found.name, groups, lengths["unit"], by_view, taggers(habits), swapped_tests)
     advice = _advice(result, data, places, has_tests=bool(tests))
-    for title, table in tables(result).items():
+    for title, table in result.tables().items():
         click.echo(f"{title}\n\n{table.terminal()}\n")
     _show(advice)
     if json_file:
         write_json(json_file, {**result.to_json(), "recommended": vars(advice)})
         click.echo(f"wrote {json_file}")
     if html:
-        write_page(result, advice, html)
+        write_whole(html, result.page(advice))
         click.echo(f"wrote {html}")
 
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from d2e_sft.config.recipe import ModelSection
-from d2e_sft.util.files import write_json
-from d2e_sft.util.table import percent
-from data_builders.commands.shared import FILE, PATH, print_refinement, print_table
+from d2e_sft.util.files import write_json, write_whole
+from data_builders.commands.shared import FILE, PATH
 from data_builders.dataset.sample_sets import read_set
-
-if TYPE_CHECKING:
-    from d2e_sft.data.views import View
-    from data_builders.quality.stats import GroupStats, Stats
 
 
 @click.command()
@@ -43,61 +37,15 @@ def stats(
 
     Example: d2e data stats data/piper-10k --html piper-10k.html
     """
-    # Imported here, since transformers takes seconds.
-    from data_builders.quality.stats import compute_stats
+    from data_builders.quality.stats import compute_stats, render_stats, stats_tables
 
-    found = compute_stats([read_set(path) for path in data], tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
-    _print(found)
+    sets = [read_set(path) for path in data]
+    found = compute_stats(sets, tokenizer=tokenizer, prompt_set=prompt_set, seed=seed)
+    for table in (table for tables in stats_tables(found).values() for table in tables):
+        click.echo(table.terminal() + "\n")
     if json_file:
-        write_json(json_file, found.to_json())
+        write_json(json_file, found)
         click.echo(f"wrote {json_file}")
     if html:
-        from data_builders.quality.stats_page import write_page
-
-        write_page(found, html)
+        write_whole(html, render_stats(found))
         click.echo(f"wrote {html}")
-
-
-def _print(found: Stats) -> None:
-    several = len({group.group.data for group in found.groups}) > 1
-
-    def name(group: GroupStats) -> tuple[str, ...]:
-        return (*([group.group.data] if several else []), group.group.dataset, group.group.split)
-
-    head = (*(["data"] if several else []), "dataset", "split")
-    counts = [(*name(group), *kind, rows) for group in found.groups for kind, rows in group.counts.items()]
-    total = (*([""] * len(head)), "", "all", found.rows)
-    print_table((*head, "relation", "format", "rows"), [*counts, total])
-    lengths = [
-        (*name(group), view, one.n, *(f"{words:,.0f}" for words in (one.mean, one.median, one.p95)), one.longest)
-        for group in found.groups
-        for view, one in group.lengths.items()
-    ]
-    print_table((*head, "view", "n", f"mean {found.unit}", "median", "95 %", "longest"), lengths)
-    print_refinement(head, [(name(group), group.rows, group.refinement) for group in found.groups])
-    if nli := [group for group in found.groups if group.context_free]:
-        header = (*head, "n", "contexts", "positive", "majority label")
-        if found.left_out:
-            print_table(header, [(*name(g), *_nli_cells(g)[:-1]) for g in nli])
-            click.echo(found.left_out)
-            return
-        print_table((*header, "hypothesis alone"), [(*name(g), *_nli_cells(g)) for g in nli])
-        click.echo("hypothesis alone: accuracy of a classifier without the context, 5-fold by context")
-        views: tuple[View, ...] = ("original", "refined")
-        cells = [(*name(g), *(_accuracy(g.by_places.get(view)) for view in views)) for g in nli]
-        print_table((*head, *(f"places in the {view} context" for view in views)), cells)
-        click.echo("places: accuracy of a classifier that also sees the third of the context in which each word is")
-
-
-def _accuracy(found: float | None) -> str:
-    return "" if found is None else f"{percent(found)} %"
-
-
-def _nli_cells(group: GroupStats) -> tuple[str, ...]:
-    alone = group.context_free
-    assert alone is not None
-    accuracy = "too few rows"
-    if alone.accuracy is not None:
-        accuracy = f"{percent(alone.accuracy)} % ± {percent(alone.standard_error)} %"
-    positive = f"{group.labels['positive']:,}"
-    return (f"{alone.n:,}", f"{alone.contexts:,}", positive, f"{percent(alone.majority_share)} %", accuracy)

@@ -26,9 +26,6 @@ FOLDS = 5
 INSTALL_SKLEARN = "pip install 'd2e-sft[stats]'"
 _PARTS = 3
 _WORD = re.compile(r"\w+")
-# With words of one letter and stop words: "not", "before" and "a" predict labels.
-_WORDS: Any = {"ngram_range": (1, 3), "token_pattern": r"\w+", "n_features": 2**18, "alternate_sign": False}
-_REGRESSION: Any = {"C": 10.0, "max_iter": 1_000}
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,15 @@ class ContextFree:
     accuracy: float | None
     standard_error: float | None
 
+    @classmethod
+    def of(cls, samples: Sequence[EventSample], majority: float, accuracy: float | None) -> ContextFree:
+        """Return the baselines of these rows, rounded."""
+        contexts = len({sample.context for sample in samples})
+        if accuracy is None:
+            return cls(len(samples), contexts, round(majority, 4), None, None)
+        error = sqrt(accuracy * (1 - accuracy) / len(samples))
+        return cls(len(samples), contexts, round(majority, 4), round(accuracy, 4), round(error, 4))
+
 
 def has_sklearn() -> bool:
     """Return whether scikit-learn is installed; only the classifiers need it."""
@@ -62,18 +68,10 @@ def require_sklearn(what: str) -> None:
 
 
 def hypothesis_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
-    """Return both baselines for the rows of one nli dataset, without scikit-learn only the first.
-
-    `seed` is that of the folds.
-    """
-    labels, contexts = _counted(samples)
-    majority = round(max(labels.values()) / len(samples), 4)
-    questions = [sample.question for sample in samples]
-    accuracy = held_out_accuracy(samples, questions, seed) if has_sklearn() else None
-    if accuracy is None:
-        return ContextFree(len(samples), contexts, majority, None, None)
-    error = sqrt(accuracy * (1 - accuracy) / len(samples))
-    return ContextFree(len(samples), contexts, majority, round(accuracy, 4), round(error, 4))
+    """Return both baselines for the rows of one nli dataset, without scikit-learn only the first."""
+    labels = Counter(sample.answers[0] for sample in samples)
+    accuracy = held_out_accuracy(samples, [sample.question for sample in samples], seed) if has_sklearn() else None
+    return ContextFree.of(samples, max(labels.values()) / len(samples), accuracy)
 
 
 def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree:
@@ -81,63 +79,16 @@ def question_alone(samples: Sequence[EventSample], seed: int = 0) -> ContextFree
 
     With options, the majority share is that of chance; for free text it is that of the most frequent answer.
     """
-    fmt, contexts = samples[0].format, len({sample.context for sample in samples})
-    if fmt == "nli":
+    if samples[0].format == "nli":
         return hypothesis_alone(samples, seed)
-    if fmt in ("scq", "mcq"):
+    if samples[0].options:
         common = sum(len(sample.answers) / len(sample.options) for sample in samples) / len(samples)
     else:
         common = max(Counter(_folded(sample.answers[0]) for sample in samples).values()) / len(samples)
-    if contexts < 2 * FOLDS:
-        return ContextFree(len(samples), contexts, round(common, 4), None, None)
-    accuracy = float(np.mean(_chosen(samples, seed) if samples[0].options else _borrowed(samples, seed)))
-    error = sqrt(accuracy * (1 - accuracy) / len(samples))
-    return ContextFree(len(samples), contexts, round(common, 4), round(accuracy, 4), round(error, 4))
-
-
-def _chosen(samples: Sequence[EventSample], seed: int) -> list[bool]:
-    """Whether the option that a classifier finds most likely right is right, for each row in its fold."""
-    from sklearn.feature_extraction.text import HashingVectorizer
-    from sklearn.linear_model import LogisticRegression
-
-    rows = [place for place, sample in enumerate(samples) for _ in sample.options]
-    pairs = [(sample, option) for sample in samples for option in sample.options]
-    texts = HashingVectorizer(**_WORDS).transform(f"{sample.question} {option}" for sample, option in pairs)
-    right = np.array([option in sample.answers for sample, option in pairs])
-    scores = np.zeros(len(pairs))
-    for known, asked in _folds([samples[place] for place in rows], seed):
-        fitted = LogisticRegression(**_REGRESSION).fit(texts[known], right[known])
-        scores[asked] = fitted.decision_function(texts[asked])
-    best: dict[int, int] = {}
-    for place, row in enumerate(rows):
-        if row not in best or scores[place] > scores[best[row]]:
-            best[row] = place
-    return [bool(right[best[row]]) for row in range(len(samples))]
-
-
-def _borrowed(samples: Sequence[EventSample], seed: int) -> list[bool]:
-    """Whether the answer to the most similar question of another fold is accepted, for each row."""
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    texts = HashingVectorizer(**_WORDS).transform(sample.question for sample in samples)
-    found = [False] * len(samples)
-    for known, asked in _folds(samples, seed):
-        nearest = known[np.asarray((texts[asked] @ texts[known].T).argmax(axis=1)).ravel()]
-        for row, other in zip(asked, nearest, strict=True):
-            found[row] = _folded(samples[other].answers[0]) in map(_folded, samples[row].answers)
-    return found
-
-
-def _folds(samples: Sequence[EventSample], seed: int) -> list[tuple[Any, Any]]:
-    """Five pairs of known and asked rows; rows with the same context are in one fold."""
-    from sklearn.model_selection import GroupKFold
-
-    contexts = [sample.context for sample in samples]
-    return list(GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts))
-
-
-def _folded(text: str) -> str:
-    return " ".join(_WORD.findall(text.casefold()))
+    if len({sample.context for sample in samples}) < 2 * FOLDS:
+        return ContextFree.of(samples, common, None)
+    guessed = _chosen(samples, seed) if samples[0].options else _borrowed(samples, seed)
+    return ContextFree.of(samples, common, float(np.mean(guessed)))
 
 
 def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed: int) -> float | None:
@@ -145,24 +96,17 @@ def held_out_accuracy(samples: Sequence[EventSample], texts: Sequence[str], seed
 
     None if there are so few rows that a fold could lack a label or a premise.
     """
-    labels, contexts = _counted(samples)
-    if contexts < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:
+    answers, contexts = [sample.answers[0] for sample in samples], [sample.context for sample in samples]
+    labels = Counter(answers)
+    if len(set(contexts)) < 2 * FOLDS or len(labels) < 2 or min(labels.values()) < 2 * FOLDS:
         return None
     # Imported here, since scikit-learn takes a second and only this needs it.
-    from sklearn.feature_extraction.text import HashingVectorizer
-    from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
 
-    answers = [sample.answers[0] for sample in samples]
-    classifier = make_pipeline(HashingVectorizer(**_WORDS), LogisticRegression(**_REGRESSION))
-    predicted = cross_val_predict(
-        classifier,
-        texts,
-        answers,
-        groups=[sample.context for sample in samples],
-        cv=StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed),
-    )
+    folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
+    classifier = make_pipeline(_vectors(), _regression())
+    predicted = cross_val_predict(classifier, texts, answers, groups=contexts, cv=folds)
     return float(np.mean(np.asarray(predicted) == np.asarray(answers)))
 
 
@@ -176,7 +120,6 @@ def accuracy_by_places(samples: Sequence[EventSample], contexts: Sequence[str], 
     Args:
         samples: nli rows of one dataset.
         contexts: the visible part of each row's premise.
-        seed: of the folds.
     """
     texts = []
     for sample, context in zip(samples, contexts, strict=True):
@@ -190,6 +133,53 @@ def accuracy_by_places(samples: Sequence[EventSample], contexts: Sequence[str], 
     return held_out_accuracy(samples, texts, seed)
 
 
-def _counted(samples: Sequence[EventSample]) -> tuple[Counter[str], int]:
-    """Return the rows of each label, and the number of different premises."""
-    return Counter(sample.answers[0] for sample in samples), len({sample.context for sample in samples})
+def _vectors() -> Any:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    # With words of one letter and stop words: "not", "before" and "a" predict labels.
+    return HashingVectorizer(ngram_range=(1, 3), token_pattern=r"\w+", n_features=2**18, alternate_sign=False)
+
+
+def _regression() -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=10.0, max_iter=1_000)
+
+
+def _chosen(samples: Sequence[EventSample], seed: int) -> list[bool]:
+    """Whether the option that a classifier finds most likely right is right, for each row in its fold."""
+    rows = [place for place, sample in enumerate(samples) for _ in sample.options]
+    pairs = [(sample, option) for sample in samples for option in sample.options]
+    texts = _vectors().transform(f"{sample.question} {option}" for sample, option in pairs)
+    right = np.array([option in sample.answers for sample, option in pairs])
+    scores = np.zeros(len(pairs))
+    for known, asked in _folds([samples[place] for place in rows], seed):
+        scores[asked] = _regression().fit(texts[known], right[known]).decision_function(texts[asked])
+    best: dict[int, int] = {}
+    for place, row in enumerate(rows):
+        if row not in best or scores[place] > scores[best[row]]:
+            best[row] = place
+    return [bool(right[best[row]]) for row in range(len(samples))]
+
+
+def _borrowed(samples: Sequence[EventSample], seed: int) -> list[bool]:
+    """Whether the answer to the most similar question of another fold is accepted, for each row."""
+    texts = _vectors().transform(sample.question for sample in samples)
+    accepted = [False] * len(samples)
+    for known, asked in _folds(samples, seed):
+        nearest = known[np.asarray((texts[asked] @ texts[known].T).argmax(axis=1)).ravel()]
+        for row, other in zip(asked, nearest, strict=True):
+            accepted[row] = _folded(samples[other].answers[0]) in map(_folded, samples[row].answers)
+    return accepted
+
+
+def _folds(samples: Sequence[EventSample], seed: int) -> list[tuple[Any, Any]]:
+    """Five pairs of known and asked rows; rows with the same context are in one fold."""
+    from sklearn.model_selection import GroupKFold
+
+    contexts = [sample.context for sample in samples]
+    return list(GroupKFold(FOLDS, shuffle=True, random_state=seed).split(contexts, groups=contexts))
+
+
+def _folded(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))

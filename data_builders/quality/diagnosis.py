@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +18,29 @@ import yaml
 from d2e_sft.data.built import SWAPPED, taggers
 from d2e_sft.data.sample import ENOUGH_ROWS, FORMATS, EventSample
 from d2e_sft.util.answers import asked_for
+from d2e_sft.util.table import NONE, Table, percent
 from data_builders.dataset.sample_sets import describe_refinement
 from data_builders.quality.context_free import ContextFree, question_alone
-from data_builders.quality.stats import Lengths
 from data_builders.sources.reading import has_answer
+from data_builders.swap.revise import Refusal
 from data_builders.swap.swap import Swaps, swap_samples
 
 _ADVICE = Path(__file__).with_name("advice.yaml")
 _TAGGED = ("aligned", "conflict", "unknown")
+_KEYS = ["dataset", "format"]
+_GUESSED = (
+    "Percent of the answers. Most frequent: the most frequent label or answer, or chance among options. Question "
+    "alone: a classifier of the question, on rows that it was not trained on; of free text, the answer to the "
+    "most similar question. What 20 questions or more ask for (where, the club of `which club`) has a line of its "
+    "own. "
+)
+_CONTEXTS = (
+    "In context: percent of the rows whose context has an accepted answer. Refined: rows with a refined context, "
+    "percent of these that differ from the context, percent of the words kept. Where a refined context equals the "
+    "context, the KL term of D²E teaches nothing."
+)
+_REVISED = "Rows whose answer and context can get another entity (d2e data build --swap), and why others cannot."
+_RULES = "The rules are in data_builders/quality/advice.yaml; docs/how-to/choosing.md has the measured effects."
 
 
 @dataclass(frozen=True)
@@ -43,43 +58,28 @@ class Group:
     """The training rows of one dataset and format, and what is known of them.
 
     Attributes:
+        with_context, answered, refined, swapped: Rows with a context, an accepted answer in it, a refined context, and
+            another entity already.
         alone: What a classifier of the question alone gets right.
         kinds: What questions ask for → the same of its rows, if there are 20 or more; empty for nli and a single kind.
-        habits: The rows that a model answered without the context; None if no model did.
+        asked: Rows that a model answered without the context, and in `by_subset` those of each tag, and those that it
+            answers right, sure or not.
         swaps: How many rows can be swapped, and why others cannot.
     """
 
     dataset: str
     format: str
-    samples: Sequence[EventSample]
+    rows: int
+    with_context: int
+    answered: int
+    refined: int
+    swapped: int
     alone: ContextFree
     kinds: Mapping[str, ContextFree]
-    habits: Sequence[EventSample] | None
+    asked: int
+    by_subset: Mapping[str, int]
     swaps: Swaps
     refinement: Mapping[str, Any]
-
-    @property
-    def name(self) -> tuple[str, str]:
-        return self.dataset, self.format
-
-    @property
-    def rows(self) -> int:
-        return len(self.samples)
-
-    @property
-    def found(self) -> int:
-        """Rows whose context has an accepted answer."""
-        return sum(map(has_answer, self.samples))
-
-    @property
-    def refined(self) -> int:
-        """Rows with a refined context."""
-        return sum(sample.refined_context is not None for sample in self.samples)
-
-    @property
-    def swapped(self) -> int:
-        """Rows that are swapped already."""
-        return sum(map(is_swapped, self.samples))
 
     @property
     def differing(self) -> int:
@@ -92,17 +92,10 @@ class Group:
         common = alone.majority_share if self.format in ("qa", "chat") else 0.0  # of options, it is that of chance
         return max(common, alone.accuracy or 0.0)
 
-    @cached_property
-    def by_subset(self) -> dict[str, int]:
-        """The rows of each tag, and those that the model answers right, sure or not."""
-        counts = Counter(str(sample.subset) for sample in self.habits or ())
-        right = sum(bool(one.habit) and set(one.habit) <= set(one.answers) for one in self.habits or ())
-        return {name: counts[name] for name in _TAGGED} | {"right": right}
-
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All groups, prompt lengths by view, and the models whose habits are shown, with their numbers of rows.
+    """All groups, prompt lengths by dataset and view (as `compute_stats` has them), and the tagging models' rows.
 
     `swapped_tests` is the share of test rows that are swapped, None without test rows.
     """
@@ -110,41 +103,44 @@ class Diagnosis:
     data: str
     groups: list[Group]
     unit: str
-    lengths: Mapping[tuple[str, str], Lengths]
+    lengths: Mapping[tuple[str, str], Mapping[str, Any]]
     habits_of: Mapping[str, int] = field(default_factory=dict)
     swapped_tests: float | None = 0.0
 
     @cached_property
     def measures(self) -> dict[str, float]:
         """What the rules of `advice.yaml` are about, over all groups; unknown measures are left out."""
-        rows = sum(group.rows for group in self.groups)
-        texts = [group for group in self.groups if group.format != "nli"]
-        asked = sum(len(group.habits or ()) for group in self.groups)
-        refined = sum(group.refined for group in self.groups)
-        tested = [group for group in self.groups if group.alone.accuracy is not None]
 
-        def share(count: float, of: int) -> float | None:
+        def total(values: Iterable[float]) -> float:
+            return sum(values)
+
+        def share(count: float, of: float) -> float | None:
             return count / of if of else None
 
+        groups, rows = self.groups, total(group.rows for group in self.groups)
+        texts = [group for group in groups if group.format != "nli"]
+        tested = [group for group in groups if group.alone.accuracy is not None]
+        asked, refined = total(group.asked for group in groups), total(group.refined for group in groups)
+        right = total((group.alone.accuracy or 0) * group.rows for group in tested)
         guesses = [
-            share(sum((group.alone.accuracy or 0) * group.rows for group in tested), sum(one.rows for one in tested)),
-            share(sum(group.by_subset["right"] for group in self.groups), asked),
+            share(right, total(group.rows for group in tested)),
+            share(total(group.by_subset["right"] for group in groups), asked),
         ]
-        found = {
+        measures = {
             "rows": float(rows),
-            "with_context": share(sum(bool(s.context.strip()) for group in self.groups for s in group.samples), rows),
-            "in_context": share(sum(group.found for group in texts), sum(group.rows for group in texts)),
-            "labels": share(rows - sum(group.rows for group in texts), rows),
+            "with_context": share(total(group.with_context for group in groups), rows),
+            "in_context": share(total(group.answered for group in texts), total(group.rows for group in texts)),
+            "labels": share(rows - total(group.rows for group in texts), rows),
             "guessed": max((guess for guess in guesses if guess is not None), default=None),
-            "firm_conflict": share(sum(group.by_subset["conflict"] for group in self.groups), asked),
-            "swapped": share(sum(group.swapped for group in self.groups), rows),
+            "firm_conflict": share(total(group.by_subset["conflict"] for group in groups), asked),
+            "swapped": share(total(group.swapped for group in groups), rows),
             "swapped_tests": self.swapped_tests,
-            "revisable": share(sum(group.swaps.swapped for group in self.groups), rows),
-            "refined_differ": share(sum(group.differing for group in self.groups), refined),
+            "revisable": share(total(group.swaps.swapped for group in groups), rows),
+            "refined_differ": share(total(group.differing for group in groups), refined),
         }
-        if (kinds := self._kinds) or found["guessed"] is not None:
-            found["guessed_most"] = max([found["guessed"] or 0.0, *kinds.values()])
-        return {name: value for name, value in found.items() if value is not None}
+        if (kinds := self._kinds) or measures["guessed"] is not None:
+            measures["guessed_most"] = max([measures["guessed"] or 0.0, *kinds.values()])
+        return {name: value for name, value in measures.items() if value is not None}
 
     @property
     def _kinds(self) -> dict[str, float]:
@@ -157,15 +153,19 @@ class Diagnosis:
 
     def advice(self, places: Mapping[str, str]) -> Advice:
         """Return what the rules recommend; `places` fill the commands: data, built, train, build, recipe."""
+        values = self.measures
+
+        def holds(rule: Mapping[str, Any]) -> bool:
+            return all(name in values and low <= values[name] < high for name, (low, high) in rule["when"].items())
+
+        most, kind = values.get("guessed_most"), "the questions"
+        if most != values.get("guessed"):
+            kind = next((name for name, share in self._kinds.items() if share == most), kind)
         rules = yaml.safe_load(_ADVICE.read_text(encoding="utf-8"))
-        rule = next(rule for rule in rules["methods"] if self._holds(rule["when"]))
-        most = self.measures.get("guessed_most")
-        kind = next((name for name, share in self._kinds.items() if share == most), "the questions")
-        if most == self.measures.get("guessed"):
-            kind = "the questions"
-        notes = [one["note"].format(**self.measures, kind=kind) for one in rules["notes"] if self._holds(one["when"])]
+        rule = next(filter(holds, rules["methods"]))
+        notes = [one["note"].format(**values, kind=kind) for one in filter(holds, rules["notes"])]
         commands = [command.format(**places) for command in rule["commands"]]
-        return Advice(rule["name"], rule["reason"].format(**self.measures, kind=kind), commands, notes)
+        return Advice(rule["name"], rule["reason"].format(**values, kind=kind), commands, notes)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -179,22 +179,82 @@ class Diagnosis:
                     "rows": group.rows,
                     "question_alone": asdict(group.alone),
                     "by_kind_of_question": {kind: asdict(alone) for kind, alone in group.kinds.items()},
-                    "closed_book": None if group.habits is None else {"rows": len(group.habits), **group.by_subset},
-                    "answers_in_context": group.found,
+                    "closed_book": {"rows": group.asked, **group.by_subset} if group.asked else None,
+                    "answers_in_context": group.answered,
                     "swap": group.swaps.describe(),
                     **group.refinement,
                 }
                 for group in self.groups
             ],
             "lengths": [
-                {"dataset": dataset, "view": view, "unit": self.unit, **asdict(lengths)}
+                {"dataset": dataset, "view": view, "unit": self.unit, **lengths}
                 for (dataset, view), lengths in self.lengths.items()
             ],
         }
 
-    def _holds(self, conditions: Mapping[str, Sequence[float]]) -> bool:
-        values = self.measures
-        return all(name in values and low <= values[name] < high for name, (low, high) in conditions.items())
+    def tables(self) -> dict[str, Table]:
+        """Return the tables by their titles; those without rows are left out."""
+        guessed, contexts, revised = list[list[Any]](), list[list[Any]](), list[list[Any]]()
+        for group in self.groups:
+            name, n = [group.dataset, group.format], group.rows
+            shares = [percent(group.by_subset[subset] / group.asked) for subset in ("right", *_TAGGED) if group.asked]
+            asked = [group.asked, *shares] if shares else [None] * 5
+            guessed.append([*name, n, percent(group.alone.majority_share), _accuracy(group.alone), *asked])
+            for kind, alone in group.kinds.items():
+                cells = [alone.n, percent(alone.majority_share), _accuracy(alone)]
+                guessed.append([group.dataset, f"{group.format}, {kind}", *cells, *[None] * 5])
+            in_context = NONE if group.format == "nli" else percent(group.answered / n)
+            kept = percent(group.refinement["refined_share_of_words"]) if group.refined else None
+            differ = percent(group.differing / group.refined) if group.refined else None
+            contexts.append([*name, n, in_context, group.refined, differ, kept])
+            revised.append([*name, "can be swapped", group.swaps.swapped, percent(group.swaps.swapped / n)])
+            for reason in sorted(Refusal, key=lambda reason: -group.swaps.refused[reason]):
+                if count := group.swaps.refused[reason]:
+                    revised.append([*name, f"no: {reason.value}", count, percent(count / n)])
+        lengths = [
+            [*name, one["n"], *(f"{one[key]:,.0f}" for key in ("median", "p95", "longest"))]
+            for name, one in self.lengths.items()
+        ]
+        columns = [*_KEYS, "rows", "most frequent", "question alone"]
+        who = "No model was asked: add --model NAME."
+        if models := ", ".join(self.habits_of):
+            who = (
+                f"Asked: rows that {models} answered without the context. It is right, and it is sure and right "
+                "(aligned), sure and wrong (conflict), or not sure (unknown)."
+            )
+            columns += ["asked", "right", *_TAGGED]
+        in_unit = f"In {self.unit}, instruction included. The imagined view leaves the context out."
+        parts = {
+            "Can answers be guessed without the context?": (columns, guessed, _GUESSED + who),
+            "Are answers in their contexts?": (
+                [*_KEYS, "rows", "in context", "refined", "differ", "words kept"],
+                contexts,
+                _CONTEXTS,
+            ),
+            "Can rows be revised?": ([*_KEYS, "", "rows", "percent"], revised, _REVISED),
+            "Prompt lengths": (["dataset", "view", "n", "median", "95 %", "longest"], lengths, in_unit),
+        }
+        return {
+            title: Table.of(columns, [line[: len(columns)] for line in lines], caption, keys=2)
+            for title, (columns, lines, caption) in parts.items()
+            if lines
+        }
+
+    def page(self, advice: Advice) -> str:
+        """Return the page: the advice and the tables."""
+        from d2e_sft.util.html.pages import Section, render_sections
+
+        texts = [advice.reason, *advice.notes]
+        first = Section(f"Recommended: {advice.name}", texts=texts, commands=advice.commands, notes=[_RULES])
+        lead = f"{self.measures['rows']:,.0f} training rows, looked at before any training."
+        sections = [Section(title, [table]) for title, table in self.tables().items()]
+        return render_sections(f"Which method for {self.data}?", lead, [first, *sections])
+
+
+def _accuracy(alone: ContextFree) -> str:
+    if alone.accuracy is None:
+        return NONE
+    return f"{percent(alone.accuracy)} ± {percent(alone.standard_error)}"
 
 
 def diagnose(
@@ -211,14 +271,30 @@ def diagnose(
     groups = []
     for dataset in dict.fromkeys(sample.dataset for sample in samples):
         for fmt in FORMATS:
-            own = [one for one in samples if (one.dataset, one.format) == (dataset, fmt)]
-            if not own:
+            rows, asked = ([one for one in part if (one.dataset, one.format) == (dataset, fmt)]
+                           for part in (samples, habits))  # fmt: skip
+            if not rows:
                 continue
-            asked = [one for one in habits if (one.dataset, one.format) == (dataset, fmt)]
+            subsets = Counter(str(sample.subset) for sample in asked)
+            right = sum(bool(sample.habit) and set(sample.habit) <= set(sample.answers) for sample in asked)
             chance = random.Random(f"{seed}/{dataset}/diagnosis")
-            swaps = swap_samples(own, 1.0, chance, more=own if is_own else None)[1]
-            alone, refinement = question_alone(own, seed), describe_refinement(own)
-            groups.append(Group(dataset, fmt, own, alone, _by_kind(own, seed), asked or None, swaps, refinement))
+            groups.append(
+                Group(
+                    dataset,
+                    fmt,
+                    rows=len(rows),
+                    with_context=sum(bool(sample.context.strip()) for sample in rows),
+                    answered=sum(map(has_answer, rows)),
+                    refined=sum(sample.refined_context is not None for sample in rows),
+                    swapped=sum(map(is_swapped, rows)),
+                    alone=question_alone(rows, seed),
+                    kinds=_by_kind(rows, seed),
+                    asked=len(asked),
+                    by_subset={name: subsets[name] for name in _TAGGED} | {"right": right},
+                    swaps=swap_samples(rows, 1.0, chance, more=rows if is_own else None)[1],
+                    refinement=describe_refinement(rows),
+                )
+            )
     return groups
 
 
@@ -226,8 +302,8 @@ def _by_kind(samples: Sequence[EventSample], seed: int) -> dict[str, ContextFree
     parts: dict[str, list[EventSample]] = {}
     for sample in samples if samples[0].format != "nli" else ():
         parts.setdefault(asked_for(sample.question), []).append(sample)
-    enough = {kind: own for kind, own in parts.items() if len(own) >= ENOUGH_ROWS}
-    return {kind: question_alone(own, seed) for kind, own in enough.items()} if len(parts) > 1 else {}
+    enough = {kind: rows for kind, rows in parts.items() if len(rows) >= ENOUGH_ROWS}
+    return {kind: question_alone(rows, seed) for kind, rows in enough.items()} if len(parts) > 1 else {}
 
 
 def is_swapped(sample: EventSample) -> bool:

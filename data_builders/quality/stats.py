@@ -1,127 +1,48 @@
-"""Statistics of a data set: counts, lengths of the three views, labels, and baselines without the context."""
+"""Statistics of a data set: counts, lengths of the three views, labels, and baselines without the context.
+
+They are plain values, as `--json` writes them; the terminal and the page show the same tables.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from d2e_sft.config.objectives import VIEWS, View
 from d2e_sft.data.prompts import load_prompt_set
-from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample, Split
-from d2e_sft.data.views import ViewEncoder
-from d2e_sft.model.loading import load_tokenizer
+from d2e_sft.data.sample import FORMATS, NLI_LABELS, RELATIONS, EventSample
 from d2e_sft.util.progress import Progress
+from d2e_sft.util.table import Table, percent
 from data_builders.dataset.sample_sets import SampleSet, describe_refinement
-from data_builders.quality.context_free import (
-    INSTALL_SKLEARN,
-    ContextFree,
-    accuracy_by_places,
-    has_sklearn,
-    hypothesis_alone,
-)
+from data_builders.quality.context_free import INSTALL_SKLEARN, accuracy_by_places, has_sklearn, hypothesis_alone
 from data_builders.raw.source import SPLITS
 
 WORDS = "words"
 _BATCH = 1_000
 _CLASSIFIERS = 3  # of nli rows: the hypothesis alone, and with its places in the original and the refined context
-_BY_CLASSIFIERS = "hypothesis alone and places"
+_ALONE = (
+    "Hypothesis alone: accuracy of a classifier on word n-grams of the hypothesis, without the context. It is "
+    "cross-validated in five parts, and rows with the same premise are never in both training and test part; ± is one "
+    "standard error. Labels that can be told without the premise do not ask for reading."
+)
+_PLACES = "Places: accuracy of a classifier that also sees the third of the context in which each word is."
+_REFINED = "Where the refined context equals the context, distillation teaches nothing."
+_TITLES = ("Rows", "Prompt lengths", "What the refiner keeps", "Labels of nli, and what the hypothesis alone tells")
 
-# Samples of one view → the length of each one's prompt.
-Measure = Callable[[Sequence[EventSample], View], list[int]]
+Measure = Callable[[Sequence[EventSample], View], list[int]]  # the length of each sample's prompt of a view
 _Update = Callable[[int], object]  # is called with the number of rows that were measured once more
 
 
-class Group(NamedTuple):
-    """Key of rows that are described together; `data` is the name of their set."""
+def compute_stats(
+    sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str = "default", seed: int = 0
+) -> dict[str, Any]:
+    """Return statistics of every set, split and dataset (`groups`), in this order.
 
-    data: str
-    dataset: str
-    split: Split
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Lengths of one view's prompts; `p5` and `p95` are percentiles."""
-
-    n: int
-    mean: float
-    p5: float
-    median: float
-    p95: float
-    longest: int
-
-
-@dataclass
-class GroupStats:
-    """Statistics of one group.
-
-    Attributes:
-        counts: (relation, format) → rows.
-        lengths: View → lengths of its prompts, for views that some row has.
-        labels: nli label → rows; empty without nli rows.
-        refinement: Share of words kept and rows unchanged, as in the manifest (`describe_refinement`).
-        context_free: Baselines from the hypothesis, for nli rows.
-        by_places: View → accuracy of a classifier for nli rows; None for too few rows. It sees the places of the
-            hypothesis' words in that view's context. Empty without scikit-learn.
-    """
-
-    group: Group
-    counts: dict[tuple[str, str], int]
-    lengths: dict[View, Lengths] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
-    refinement: dict[str, Any] = field(default_factory=dict)
-    context_free: ContextFree | None = None
-    by_places: dict[View, float | None] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> int:
-        return sum(self.counts.values())
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.group._asdict(),
-            "rows": self.rows,
-            "counts": [{"relation": relation, "format": fmt, "rows": n} for (relation, fmt), n in self.counts.items()],
-            "prompt_lengths": {view: asdict(lengths) for view, lengths in self.lengths.items()},
-            "nli_labels": self.labels,
-            **self.refinement,
-            "hypothesis_alone": asdict(self.context_free) if self.context_free else None,
-            "hypothesis_and_places_of_its_words": self.by_places,
-        }
-
-
-@dataclass
-class Stats:
-    """All groups, by set, split and dataset; lengths are in `unit`, `tokens` of the tokenizer or `words`.
-
-    `left_out` says which measures of nli rows are missing, why and what to do; it is empty if none are.
-    """
-
-    tokenizer: str
-    unit: str
-    groups: list[GroupStats]
-    left_out: str = ""
-
-    @property
-    def rows(self) -> int:
-        return sum(group.rows for group in self.groups)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tokenizer": self.tokenizer,
-            "unit": self.unit,
-            "rows": self.rows,
-            **({"left_out": self.left_out} if self.left_out else {}),
-            "groups": [group.to_json() for group in self.groups],
-        }
-
-
-def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str = "default", seed: int = 0) -> Stats:
-    """Return statistics of every set, dataset and split.
+    `left_out` says which measures of nli rows are missing, why and what to do, if any are.
 
     Args:
         tokenizer: a name for `d2e_sft.model.loading`, or `words`.
@@ -132,22 +53,26 @@ def compute_stats(sets: Sequence[SampleSet], *, tokenizer: str, prompt_set: str 
         UserError: no such tokenizer or prompt set.
     """
     measure = _measure(tokenizer, prompt_set)
-    members: dict[Group, list[EventSample]] = defaultdict(list)
-    for data in sets:
+    members: dict[tuple[int, int, str], list[EventSample]] = defaultdict(list)
+    for place, data in enumerate(sets):
         for sample in data.samples:
-            members[Group(data.name, sample.dataset, sample.split)].append(sample)
-    names = [data.name for data in sets]
-    # Sorted, since the rows of a drawn set are shuffled.
-    order = sorted(members, key=lambda one: (names.index(one.data), SPLITS.index(one.split), one.dataset))
-    rows = [sample for group in order for sample in members[group]]
-    nli = sum(sample.format == "nli" for sample in rows)
-    with Progress(total=len(VIEWS) * len(rows) + _CLASSIFIERS * nli, desc="statistics", unit="row") as bar:
-        groups = list[GroupStats]()
-        for group in order:
-            bar.set_postfix_str(" ".join(group[1:]))
-            groups.append(_describe(group, members[group], measure, seed, bar.update))
-    left_out = "" if has_sklearn() or not nli else f"{_BY_CLASSIFIERS}: need scikit-learn ({INSTALL_SKLEARN})"
-    return Stats(tokenizer, "words" if tokenizer == WORDS else "tokens", groups, left_out)
+            members[place, SPLITS.index(sample.split), sample.dataset].append(sample)
+    rows = sum(map(len, members.values()))
+    nli = sum(sample.format == "nli" for samples in members.values() for sample in samples)
+    groups = []
+    with Progress(total=len(VIEWS) * rows + _CLASSIFIERS * nli, desc="statistics", unit="row") as bar:
+        for (place, split, dataset), samples in sorted(members.items()):  # since the rows of a drawn set are shuffled
+            bar.set_postfix_str(f"{dataset} {SPLITS[split]}")
+            name = {"data": sets[place].name, "dataset": dataset, "split": SPLITS[split]}
+            groups.append(name | _describe(samples, measure, seed, bar.update))
+    left_out = f"hypothesis alone and places: need scikit-learn ({INSTALL_SKLEARN})"
+    return {
+        "tokenizer": tokenizer,
+        "unit": "words" if tokenizer == WORDS else "tokens",
+        "rows": rows,
+        **({"left_out": left_out} if nli and not has_sklearn() else {}),
+        "groups": groups,
+    }
 
 
 def _measure(tokenizer: str, prompt_set: str) -> Measure:
@@ -156,17 +81,27 @@ def _measure(tokenizer: str, prompt_set: str) -> Measure:
         return lambda samples, view: [
             sum(len(message["content"].split()) for message in wording.messages(sample, view)) for sample in samples
         ]
+    # Imported here, since transformers takes seconds.
+    from d2e_sft.data.views import ViewEncoder
+    from d2e_sft.model.loading import load_tokenizer
+
     loaded, encoder_decoder = load_tokenizer(tokenizer)
     encoder = ViewEncoder(loaded, wording, VIEWS, encoder_decoder=encoder_decoder)
     return lambda samples, view: [len(ids) for ids in encoder.all_prompt_ids(samples, view)]
 
 
-def _describe(
-    group: Group, samples: Sequence[EventSample], measure: Measure, seed: int, update: _Update
-) -> GroupStats:
+def _describe(samples: Sequence[EventSample], measure: Measure, seed: int, update: _Update) -> dict[str, Any]:
     counts = Counter[tuple[str, str]]((sample.relation, sample.format) for sample in samples)
-    kinds = [(relation, fmt) for relation in RELATIONS for fmt in FORMATS if counts[relation, fmt]]
-    stats = GroupStats(group, {kind: counts[kind] for kind in kinds})
+    described: dict[str, Any] = {
+        "rows": len(samples),
+        "counts": [
+            {"relation": relation, "format": fmt, "rows": counts[relation, fmt]}
+            for relation in RELATIONS
+            for fmt in FORMATS
+            if counts[relation, fmt]
+        ],
+        "prompt_lengths": {},
+    }
     for view in VIEWS:
         shown = [sample for sample in samples if view != "refined" or sample.refined_context is not None]
         lengths = list[int]()
@@ -175,26 +110,146 @@ def _describe(
             update(len(lengths) - start)
         update(len(samples) - len(shown))
         if lengths:
-            found = np.array(lengths)
-            p5, median, p95 = map(float, np.percentile(found, [5, 50, 95]))
-            mean = round(float(found.mean()), 1)
-            stats.lengths[view] = Lengths(len(found), mean, p5, median, p95, int(found.max()))
-    stats.refinement = describe_refinement(samples)
-    if nli := [sample for sample in samples if sample.format == "nli"]:
-        _describe_nli(stats, nli, seed, update)
-    return stats
-
-
-def _describe_nli(stats: GroupStats, nli: Sequence[EventSample], seed: int, update: _Update) -> None:
-    """Add the labels and what classifiers get right; without scikit-learn the labels."""
-    labels = Counter(sample.answers[0] for sample in nli)
-    stats.labels = {label: labels[label] for label in NLI_LABELS}
-    stats.context_free = hypothesis_alone(nli, seed)
+            p5, median, p95 = map(float, np.percentile(lengths, [5, 50, 95]))
+            mean = round(float(np.mean(lengths)), 1)
+            longest = {"p5": p5, "median": median, "p95": p95, "longest": max(lengths)}
+            described["prompt_lengths"][view] = {"n": len(lengths), "mean": mean, **longest}
+    nli = [sample for sample in samples if sample.format == "nli"]
+    labels, by_places = Counter(sample.answers[0] for sample in nli), dict[str, float | None]()
+    alone = asdict(hypothesis_alone(nli, seed)) if nli else None
     update(len(nli))
-    contexts: dict[View, list[str]] = {"original": [sample.context for sample in nli]}
+    contexts = {"original": [sample.context for sample in nli]}
     refined = [sample.refined_context for sample in nli if sample.refined_context is not None]
-    if len(refined) == len(nli):
-        contexts["refined"] = refined
-    for view, texts in contexts.items() if has_sklearn() else ():
-        stats.by_places[view] = accuracy_by_places(nli, texts, seed)
+    contexts |= {"refined": refined} if len(refined) == len(nli) else {}
+    for shown_view, texts in contexts.items() if nli and has_sklearn() else ():
+        by_places[shown_view] = accuracy_by_places(nli, texts, seed)
         update(len(nli))
+    return described | {
+        "nli_labels": {label: labels[label] for label in NLI_LABELS} if nli else {},
+        **describe_refinement(samples),
+        "hypothesis_alone": alone,
+        "hypothesis_and_places_of_its_words": by_places,
+    }
+
+
+def stats_tables(stats: dict[str, Any]) -> dict[str, list[Table]]:
+    """Return the tables by title: rows, prompt lengths, refinement, labels of nli; those without rows are left out."""
+    groups = stats["groups"]
+    several = len({group["data"] for group in groups}) > 1
+    keys = [*(["data"] if several else []), "dataset", "split"]
+    names = [[group[key] for key in keys] for group in groups]
+    named = list(zip(names, groups, strict=True))
+    counts = [[*name, *kind.values()] for name, group in named for kind in group["counts"]]
+    counts.append([*[""] * (len(keys) + 1), "all", stats["rows"]])
+    lengths = [
+        [*name, view, one["n"], *(f"{one[key]:,.0f}" for key in ("mean", "p5", "median", "p95")), one["longest"]]
+        for name, group in named
+        for view, one in group["prompt_lengths"].items()
+    ]
+    heads = ["view", "n", f"mean {stats['unit']}", "5 %", "median", "95 %", "longest"]
+    tables = [
+        [Table.of([*keys, "relation", "format", "rows"], counts, keys=len(keys))],
+        [Table.of([*keys, *heads], lengths, keys=len(keys))],
+        refinement_tables(keys, [(name, group["rows"], group) for name, group in named]),
+        _nli_tables(keys, [(name, group) for name, group in named if group["nli_labels"]], stats.get("left_out")),
+    ]
+    return {title: tables for title, tables in zip(_TITLES, tables, strict=True) if tables}
+
+
+def _nli_tables(keys: list[str], named: list[tuple[list[str], Any]], left_out: str | None) -> list[Table]:
+    if not named:
+        return []
+    lines, places = [], []
+    for name, group in named:
+        alone, accuracies = group["hypothesis_alone"], group["hypothesis_and_places_of_its_words"]
+        accuracy = "too few rows" if left_out is None else "not measured"
+        if alone["accuracy"] is not None:
+            accuracy = f"{percent(alone['accuracy'])} ± {percent(alone['standard_error'])}"
+        share = percent(alone["majority_share"])
+        lines.append([*name, alone["n"], alone["contexts"], *group["nli_labels"].values(), share, accuracy])
+        places.append([*name, *(percent(accuracies.get(view)) for view in ("original", "refined"))])
+    columns = [*keys, "n", "contexts", *NLI_LABELS, "majority label, %", "hypothesis alone, %"]
+    tables = [Table.of(columns, lines, notes=[f"Left out: {left_out}." if left_out else _ALONE], keys=len(keys))]
+    if left_out is None:
+        columns = [*keys, *(f"places in the {view} context, %" for view in ("original", "refined"))]
+        tables.append(Table.of(columns, places, notes=[_PLACES], keys=len(keys)))
+    return tables
+
+
+def refinement_tables(keys: Sequence[str], groups: Sequence[tuple[Sequence[str], int, Any]]) -> list[Table]:
+    """Return a table of what the refiner left of each group's contexts; none without refined contexts.
+
+    A group is its name, its rows, and its refinement as the manifest has it (`describe_refinement`).
+    """
+    refined = [group for group in groups if group[2]["refined_share_of_words"] is not None]
+    lines = [
+        [*name, f"{same:,}", f"{percent(same / rows)} %", f"{percent(entry['refined_share_of_words'])} %"]
+        for name, rows, entry in refined
+        for same in [entry["rows_refined_unchanged"]]
+    ]
+    if len(refined) > 1:
+        rows, same = sum(group[1] for group in refined), sum(group[2]["rows_refined_unchanged"] for group in refined)
+        lines.append(["all", *[""] * (len(keys) - 1), f"{same:,}", f"{percent(same / rows)} %", ""])
+    columns = [*keys, "refined = original", "of the rows", "words kept"]
+    return [Table.of(columns, lines, keys=len(keys))] if lines else []
+
+
+def render_stats(stats: dict[str, Any]) -> str:
+    """Return the page: each table with its plots."""
+    from d2e_sft.util.html.pages import Section, render_sections
+
+    unit = f"tokens of {stats['tokenizer']} with its chat template" if stats["unit"] == "tokens" else "words"
+    lead = (
+        f"{stats['rows']:,} samples. Lengths are those of the whole prompts, instruction included, in {unit}. The "
+        "three views of a sample differ in the context alone: the original shows it, the imagined leaves it out, the "
+        "refined shows the part that has to do with the question."
+    )
+    names, figures = ", ".join(dict.fromkeys(group["data"] for group in stats["groups"])), _figures(stats)
+    sections = [
+        Section(title, tables, figures[title], notes=[_REFINED] if title == _TITLES[2] else ())
+        for title, tables in stats_tables(stats).items()
+    ]
+    return render_sections(f"Event-reasoning data: {names}", lead, sections)
+
+
+def _figures(stats: dict[str, Any]) -> dict[str, list[Any]]:
+    from d2e_sft.util.html.charts import bars, ranges
+
+    groups = stats["groups"]
+    varied = [key for key in ("split", "data") if len({group[key] for group in groups}) > 1]
+
+    def named(chosen: list[Any]) -> list[str]:
+        return ["\n".join(filter(None, [one["dataset"], " · ".join(one[key] for key in varied)])) for one in chosen]
+
+    totals = {
+        relation.replace("_", " "): [
+            sum(kind["rows"] for kind in group["counts"] if kind["relation"] == relation) for group in groups
+        ]
+        for relation in RELATIONS
+        if any(kind["relation"] == relation for group in groups for kind in group["counts"])
+    }
+    lengths: dict[str, dict[int, tuple[float, float, float]]] = {}
+    for place, group in enumerate(groups):
+        for view, one in group["prompt_lengths"].items():
+            lengths.setdefault(view, {})[place] = one["p5"], one["median"], one["p95"]
+    unit = f"{stats['unit']} of the prompt: median and middle 90 %"
+    figures = {
+        _TITLES[0]: [bars("rows by relation", "rows", named(groups), totals, stacked=True)],
+        _TITLES[1]: [ranges("prompt lengths by view", unit, named(groups), lengths)],
+    }
+    if refined := [group for group in groups if group["refined_share_of_words"] is not None]:
+        kept = {"kept by the refiner": [100 * group["refined_share_of_words"] for group in refined]}
+        title = "share of words that the refiner keeps"
+        figures[_TITLES[2]] = [bars(title, "percent", named(refined), kept, most=100)]
+    if nli := [group for group in groups if group["nli_labels"]]:
+        shares = {
+            label: [100 * group["nli_labels"][label] / sum(group["nli_labels"].values()) for group in nli]
+            for label in NLI_LABELS
+        }
+        guesses = {"more frequent label": [100 * group["hypothesis_alone"]["majority_share"] for group in nli]}
+        if "left_out" not in stats:
+            guesses["hypothesis alone"] = [100 * (group["hypothesis_alone"]["accuracy"] or 0) for group in nli]
+        labels = bars("nli labels", "percent", named(nli), shares, stacked=True, most=100)
+        title, axis = "accuracy without the context", "accuracy, percent"
+        figures[_TITLES[3]] = [labels, bars(title, axis, named(nli), guesses, most=100, chance=50)]
+    return figures

@@ -18,8 +18,7 @@ from d2e_sft.util.files import with_checksums, write_json
 from data_builders.build.card import render_card
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.rows import write_rows_page
-from data_builders.quality.stats import compute_stats
-from data_builders.quality.stats_page import write_page
+from data_builders.quality.stats import compute_stats, render_stats
 from eval.compare.error_patterns import ErrorPattern, JudgedError, RunPatterns
 from eval.compare.measures.runs import load_measured
 from eval.compare.runs import load_runs
@@ -106,7 +105,8 @@ def _rows_page(folder: Path, plant: Plant) -> Path:
 def _stats(folder: Path, plant: Plant) -> Path:
     labels = ["positive", "negative"]
     rows = [_sample(plant, f"n{n}", format="nli", answers=[labels[n % 2]]) for n in range(2)]
-    write_page(compute_stats([SampleSet(plant.line(), rows)], tokenizer="words"), folder / "stats.html")
+    page = render_stats(compute_stats([SampleSet(plant.line(), rows)], tokenizer="words"))
+    (folder / "stats.html").write_text(page, encoding="utf-8")
     return folder / "stats.html"
 
 

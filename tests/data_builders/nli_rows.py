@@ -7,7 +7,7 @@ from typing import Any
 
 from d2e_sft.data.sample import EventSample
 from data_builders.dataset.sample_sets import read_set
-from data_builders.quality.stats import Stats, compute_stats
+from data_builders.quality.stats import compute_stats
 from tests.tiny import make_sample
 
 PASSAGE = "The river rose in spring, so the farmers moved their sheep to the upper fields before the bridge closed."
@@ -32,6 +32,6 @@ def nli(number: int, context: str, hypothesis: str, label: str, **changes: Any) 
     return own_row("test", number, **{"id": str(number), "relation": "causal", **fields, **changes})
 
 
-def stats_in_words(path: Path) -> Stats:
+def stats_in_words(path: Path) -> dict[str, Any]:
     """Statistics of a set, lengths in words."""
     return compute_stats([read_set(path)], tokenizer="words")

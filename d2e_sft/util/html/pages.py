@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from d2e_sft.util.table import percent
+from d2e_sft.util.table import Table, percent
 
 _FILTERS: dict[str, Callable[..., str]] = {
     "percent": percent,
@@ -28,3 +30,20 @@ def render_page(template: Path, filters: dict[str, Callable[..., str]] | None = 
     )
     environment.filters |= {**_FILTERS, **(filters or {})}
     return environment.get_template(template.name).render(context)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page, in this order: texts, commands to type, notes in small print, figures and tables."""
+
+    title: str
+    tables: Sequence[Table] = ()
+    figures: Sequence[Markup] = ()
+    texts: Sequence[str] = ()
+    commands: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def render_sections(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """Return a page of sections."""
+    return render_page(Path(__file__).with_name("sections.html"), title=title, lead=lead, sections=sections)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import write_samples
-from data_builders.quality.stats_page import render_page
+from data_builders.quality.stats import render_stats
 from tests.command import output_of, refusal_of
 from tests.data_builders.nli_rows import nli, stats_in_words
 
@@ -17,12 +17,12 @@ def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: P
     html, numbers = tmp_path / "a/stats.html", tmp_path / "b/stats.json"
     printed = output_of("data", "stats", built, "--tokenizer", "words", "--html", html, "--json", numbers)
     written = json.loads(numbers.read_text("utf-8"))
-    assert written == stats_in_words(built).to_json()
+    assert written == stats_in_words(built)
     lines = [line.split() for line in printed.splitlines()]
     for group in written["groups"]:
         for kind in group["counts"]:
             assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines
-    assert html.read_text("utf-8") == render_page(stats_in_words(built))
+    assert html.read_text("utf-8") == render_stats(stats_in_words(built))
 
 
 @pytest.mark.parametrize(
