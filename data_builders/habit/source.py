@@ -2,31 +2,37 @@
 
 In training a thing ends at its habitual place in a share `strength` of the samples, so answering question → place by
 habit is mostly right. The test has as many `aligned` samples (it ends there) as `conflict` samples (it does not). A
-model that uses the context is right in both, one that answers by habit only in the first. The surface of a story does
-not reveal its subset (`data_builders.habit.stories`).
+model that uses the context is right in both, one that answers by habit only in the first. The refined context is
+exact: the sentences that name the thing. No two samples share a story, apart from the names of people. Habits and test
+are the same for every `strength` and every training set.
 
-The refined context is exact: the sentences that name the thing. No two samples share a story, apart from the names of
-people. Habits and test are the same for every `strength` and every training set.
+Only reading reveals whether a thing ended at its habitual place. Every answerable story has a second thing, the rival.
+If the asked thing ends at its habitual place (`aligned`), the rival ends at another place. Otherwise (`conflict`) the
+rival ends at the asked thing's habitual place. All other places are drawn in the same way for all things, backwards
+from the end. So the stories of both subsets have one distribution, apart from the names of asked thing and rival. The
+places, their number and order, and the number of moves do not reveal the subset.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from d2e_sft.data.sample import EventSample, Split, Subset
 from d2e_sft.util.errors import UserError
-from data_builders.habit.stories import KNOWN_HABITS, PLACES, THINGS, Habits, draw_story
+from d2e_sft.util.files import load_package_yaml
 from data_builders.raw.facts import source
 from data_builders.raw.source import MOST_SAMPLES, SPLITS, Job, SourceOptions, SplitRows, SplitSamples
 
-# Repeated stories in a row before the generator gives up.
-_PATIENCE = 2_000
+_WORDS = load_package_yaml(Path(__file__).with_name("words.yaml"))
+THINGS, PLACES, PEOPLE = (tuple[str, ...](_WORDS[name].split()) for name in ("things", "places", "people"))
+KNOWN_HABITS: dict[str, str] = _WORDS["known_habits"]
+_PATIENCE = 2_000  # repeated stories in a row before the generator gives up
 
 
 class HabitOptions(SourceOptions):
@@ -101,6 +107,43 @@ class HabitOptions(SourceOptions):
         return [subset for subset, count in counts.items() for _ in range(count)]
 
 
+class World(NamedTuple):
+    """The places of a world, and the habitual place of each of its things."""
+
+    places: tuple[str, ...]
+    habits: Mapping[str, str]
+
+
+class Move(NamedTuple):
+    """Someone moves a thing; `place` is missing if it is unknown."""
+
+    person: str
+    thing: str
+    place: str | None
+
+    def __str__(self) -> str:
+        if self.place is None:
+            return f"{self.person} takes the {self.thing} away."
+        return f"{self.person} moves the {self.thing} to the {self.place}."
+
+
+class Story(NamedTuple):
+    """The first place of each thing, in the order of the story, and the moves."""
+
+    start: tuple[tuple[str, str], ...]
+    moves: tuple[Move, ...]
+
+    def about(self, thing: str | None = None) -> str:
+        """Return the sentences that name a thing, on which its place depends; without a thing the whole story."""
+        start = [f"The {name} is in the {place}." for name, place in self.start if thing in (None, name)]
+        return " ".join([*start, *(str(move) for move in self.moves if thing in (None, move.thing))])
+
+    @property
+    def events(self) -> tuple[tuple[str, str | None], ...]:
+        """The story without the names of people; two stories with equal events are the same."""
+        return (*self.start, *((move.thing, move.place) for move in self.moves))
+
+
 def read(job: Job) -> SplitSamples:
     """Generate all splits, the test first, so that it does not depend on the others.
 
@@ -108,18 +151,17 @@ def read(job: Job) -> SplitSamples:
     """
     options: HabitOptions = job.options
     seed = job.seed if options.seed is None else options.seed
-    habits = draw_habits(options, random.Random(f"{seed}/habit"))
+    world = _draw_world(options, random.Random(f"{seed}/habit"))
     told: set[object] = set()
     samples: SplitSamples = {}
     for split in reversed(SPLITS):
         if wanted := options.wanted(split):
-            drawn = _samples(job, split, wanted, habits, told, random.Random(f"{seed}/habit/{split}"))
+            drawn = _samples(job, split, wanted, world, told, random.Random(f"{seed}/habit/{split}"))
             samples[split] = SplitRows(list(drawn))
     return {split: samples[split] for split in SPLITS if split in samples}
 
 
-def draw_habits(options: HabitOptions, rng: random.Random) -> Habits:
-    """Draw the things and places of a world; each thing has a habitual place of its own."""
+def _draw_world(options: HabitOptions, rng: random.Random) -> World:
     if options.prior == "pretrained":
         things = rng.sample(sorted(KNOWN_HABITS), options.things)
         others = rng.sample(sorted(set(KNOWN_HABITS) - set(things)), options.places - options.things)
@@ -127,20 +169,20 @@ def draw_habits(options: HabitOptions, rng: random.Random) -> Habits:
     else:
         places = rng.sample(PLACES, options.places)
         things = rng.sample(THINGS, options.things)
-    return Habits(tuple(places), dict(zip(things, places, strict=False)))
+    return World(tuple(places), dict(zip(things, places, strict=False)))
 
 
 def _samples(
-    job: Job, split: Split, wanted: list[Subset], habits: Habits, told: set[object], rng: random.Random
+    job: Job, split: Split, wanted: list[Subset], world: World, told: set[object], rng: random.Random
 ) -> Iterator[EventSample]:
     """One sample for each wanted subset, in random order; each thing is asked for equally often in each subset."""
     options: HabitOptions = job.options
-    turns = itertools.cycle(rng.sample(habits.things, len(habits.things)))
+    turns = itertools.cycle(rng.sample(list(world.habits), len(world.habits)))
     asked = [(next(turns), subset) for subset in wanted]
     rng.shuffle(asked)
     for number, (thing, subset) in enumerate(asked):
         for _ in range(_PATIENCE):
-            story, place = draw_story(habits, thing, subset, rng, things=options.things_per_story, moves=options.moves)
+            story, place = draw_story(world, thing, subset, rng, things=options.things_per_story, moves=options.moves)
             if story.events not in told:
                 break
         else:
@@ -150,7 +192,7 @@ def _samples(
                 remedy="ask for fewer samples, or raise habit.moves, habit.places or habit.things_per_story",
             )
         told.add(story.events)
-        habit = habits.habit[thing]
+        habit, numops = world.habits[thing], sum(move.thing == thing for move in story.moves)
         answers = {"irrelevant": [habit], "unanswerable": ["unknown", "not known", "unanswerable"]}
         yield EventSample(
             id=f"habit-{split}-{number}",
@@ -158,19 +200,56 @@ def _samples(
             split=split,
             relation="temporal",
             format="qa",
-            context=story.text,
+            context=story.about(),
             refined_context=story.about(thing),
             question=f"Where is the {thing} now?",
             answers=answers.get(subset, [str(place)]),
             subset=subset,
             habit=[habit],
-            meta={
-                "thing": thing,
-                "numops": len(story.moves_of(thing)),
-                "moves": len(story.moves),
-                "licence": job.source.licence,
-            },
+            meta={"thing": thing, "numops": numops, "moves": len(story.moves), "licence": job.source.licence},
         )
+
+
+def draw_story(
+    world: World, asked: str, subset: Subset, rng: random.Random, *, things: int, moves: int
+) -> tuple[Story, str | None]:
+    """Draw a story for a question about a thing; return it with the thing's last place (None if it is unknown).
+
+    Args:
+        subset: `aligned`, `conflict`, `irrelevant` (the story is about other things) or `unanswerable` (in the end the
+            thing is taken to an unknown place).
+        things: The number of things in the story, at least 2.
+        moves: The number of moves, at least 1 for `unanswerable`.
+    """
+    strangers = [thing for thing in world.habits if thing != asked]
+    if subset == "irrelevant":
+        return _draw(world, rng.sample(strangers, things), {}, moves, rng), None
+    others = rng.sample(strangers, things - 1)
+    rival, habitual = rng.choice(others), world.habits[asked]
+    other = rng.choice([place for place in world.places if place != habitual])
+    ends = {asked: habitual, rival: other} if subset == "aligned" else {asked: other, rival: habitual}
+    story = _draw(world, [asked, *others], ends, moves, rng)
+    if subset != "unanswerable":
+        return story, ends[asked]
+    while not (places := [number for number, move in enumerate(story.moves) if move.thing == asked]):
+        story = _draw(world, [asked, *others], ends, moves, rng)
+    changed = list(story.moves)
+    changed[places[-1]] = changed[places[-1]]._replace(place=None)
+    return Story(story.start, tuple(changed)), None
+
+
+def _draw(world: World, things: Sequence[str], ends: Mapping[str, str], moves: int, rng: random.Random) -> Story:
+    """A story with things and moves in random order; a thing ends at its place in `ends`, or anywhere."""
+    order = rng.sample(things, len(things))
+    moved = [rng.choice(order) for _ in range(moves)]
+    places = {}
+    for thing in order:
+        back = [ends.get(thing) or rng.choice(world.places)]
+        for _ in range(moved.count(thing)):
+            back.append(rng.choice([place for place in world.places if place != back[-1]]))
+        places[thing] = back  # from the last place to the first
+    start = tuple((thing, places[thing].pop()) for thing in order)
+    return Story(start, tuple(Move(rng.choice(PEOPLE), thing, places[thing].pop()) for thing in moved))
 
 
 HABIT = source(Path(__file__).with_name("habit"), read, HabitOptions)

@@ -12,11 +12,9 @@ from pathlib import Path
 from d2e_sft.data.bad_rows import BadRow
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, WORDED, EventSample, Relation
 from d2e_sft.util.errors import UserError
-from data_builders.own_data.answers import read_choice
-from data_builders.own_data.description import check_file, read_spec
-from data_builders.own_data.row import RowParser
+from data_builders.own_data.rows import RowParser, read_choice
 from data_builders.own_data.source import is_own
-from data_builders.own_data.spec import OwnSpec
+from data_builders.own_data.spec import OwnSpec, check_file, read_spec
 from data_builders.raw.reader import BadRows, RawInput
 from data_builders.raw.row import Row
 
@@ -68,18 +66,14 @@ def read_questions(
     described = mapping.name if mapping else "a description, given with --mapping"
     bad, licence = BadRows(skip=skip_bad), spec.licence or "not stated"
     raw = RawInput(file.stem, "test", file.name, file, bad, licence=licence, own_spec=described)
-    parser = QuestionParser(spec, raw, fmt, described=mapping is not None)
-    samples = raw.parse(parser.rows(), parser)
+    samples = _QuestionParser(spec, raw, fmt, described=mapping is not None).read()
     if not samples:
         raise UserError(f"{file}: has no usable row ({len(bad.entries)} bad)", "give a file of rows")
     return samples, bad.entries
 
 
-class QuestionParser(RowParser):
-    """Converts rows to samples with a placeholder for an answer.
-
-    `fmt` is for rows without a format. If `described`, the format is that of the description, not of the rows.
-    """
+class _QuestionParser(RowParser):
+    """Gives samples with a placeholder for an answer; `fmt` is for rows without a format, if none is `described`."""
 
     def __init__(self, spec: OwnSpec, raw: RawInput, fmt: str | None, *, described: bool) -> None:
         # These depend on known answers.

@@ -7,29 +7,37 @@ data would not match.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from d2e_sft.data.conversation import CONTEXT, LossChoice
+from d2e_sft.data.hub_rows import is_hub, is_saved
 from d2e_sft.data.sample import Format, Relation, Split
-from d2e_sft.util.errors import UserError
+from d2e_sft.util.errors import UserError, describe_problem, describe_validation_error, did_you_mean
+from d2e_sft.util.files import load_yaml
 
+EXAMPLE = """\
+    train: mine.csv
+    test: 0.2
+    format: qa
+    relation: causal
+    columns: {context: passage, question: query, answer: label}"""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 AnswerAs = Literal["text", "letter", "from-0", "from-1"]
 Label = Literal["positive", "negative"]
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
-
-
-def _one_or_more(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 
 
 Text = Annotated[str, Field(min_length=1)]
+_AsList = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+_OneOrMore = Annotated[list[Text], _AsList, Field(min_length=1)]
 
 
 class Columns(BaseModel):
@@ -53,9 +61,9 @@ class Columns(BaseModel):
     context: Text = "context"
     question: Text = "question"
     answer: Text = "answer"
-    options: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] = ["options"]
-    messages: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] = ["messages"]
-    choices: Annotated[list[Text], BeforeValidator(_one_or_more), Field(min_length=1)] | None = None
+    options: _OneOrMore = ["options"]
+    messages: _OneOrMore = ["messages"]
+    choices: _OneOrMore | None = None
     relation: Text = "relation"
     id: Text = "id"
     refined_context: Text = "refined_context"
@@ -139,62 +147,116 @@ class OwnSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for problem, holds in [*self._unused_keys(), *self._problems()]:
+        for holds, problem in (*self._unused_keys(), *self._problems()):
             if holds:
                 raise ValueError(problem)
         return self
 
-    def _unused_keys(self) -> Iterator[tuple[str, bool]]:
-        fields = type(self).model_fields
-        given = {
-            key
-            for key in self.model_fields_set
-            if getattr(self, key) != fields[key].get_default(call_default_factory=True)
-        }
-        given |= {f"columns.{key}" for key in self.columns.model_fields_set}
-        fmt, is_choice, is_chat = f"format {self.format}", self.format in ("scq", "mcq"), self.format == "chat"
+    def _unused_keys(self) -> Iterator[tuple[bool, str]]:
+        fields, columns = type(self).model_fields, self.columns.model_fields_set
+        defaults = {key: fields[key].get_default(call_default_factory=True) for key in self.model_fields_set}
+        given = {key for key, value in defaults.items() if getattr(self, key) != value}
+        given |= {f"columns.{key}" for key in columns}
+        fmt, is_chat = f"format {self.format}", self.format == "chat"
         has_cells = any(ending_of(name) in DELIMITERS for name in self.files.values())
         turns = "with `prompt`" if self.prompt else f"for {fmt}"
-        uses = [  # keys, whether they have an effect, else why not
-            (("labels",), self.format == "nli", f"for {fmt}"),
-            (("answer_as", "columns.options"), is_choice, f"for {fmt}"),
-            (("separator",), self.format != "nli", f"for {fmt}"),
-            (("delimiter",), has_cells, "without a CSV or TSV file"),
-            (("columns.relation",), self.relation is None, f"with relation {self.relation}"),
-            (("prompt",), is_chat, f"for {fmt}"),
-            (("system",), is_chat and bool(self.prompt), "without `prompt`"),
-            (("context_in", "context_block", "loss", "columns.messages"), self.by_turns, turns),
-            (("columns.question", "columns.answer"), not self.by_turns, "for conversations"),
-            (("columns.choices",), self.format in ("qa", "chat") and not self.by_turns, f"for {fmt}"),
-        ]
-        for keys, is_used, why in uses:
+        uses = {  # keys: whether they have an effect, else why not
+            ("labels",): (self.format == "nli", f"for {fmt}"),
+            ("answer_as", "columns.options"): (self.format in ("scq", "mcq"), f"for {fmt}"),
+            ("separator",): (self.format != "nli", f"for {fmt}"),
+            ("delimiter",): (has_cells, "without a CSV or TSV file"),
+            ("columns.relation",): (self.relation is None, f"with relation {self.relation}"),
+            ("prompt",): (is_chat, f"for {fmt}"),
+            ("system",): (is_chat and bool(self.prompt), "without `prompt`"),
+            ("context_in", "context_block", "loss", "columns.messages"): (self.by_turns, turns),
+            ("columns.question", "columns.answer"): (not self.by_turns, "for conversations"),
+            ("columns.choices",): (self.format in ("qa", "chat") and not self.by_turns, f"for {fmt}"),
+        }
+        for keys, (is_used, why) in uses.items():
             unused = [key for key in keys if key in given]
-            yield f"{', '.join(unused)}: not used {why}; drop it", bool(unused) and not is_used
+            yield bool(unused) and not is_used, f"{', '.join(unused)}: not used {why}; drop it"
 
-    def _problems(self) -> Iterator[tuple[str, bool]]:
-        yield "train: no file is named; expected one, as `train: mine.csv`", not self.files
-        yield f"train: got {self.train!r}; expected a file (dev and test may be shares of it)", "train" in self.shares
-        for split, share in self.shares.items():
-            problem = f"{split}: got the share {share:g} of train; expected `train:` to name a file"
-            yield problem, "train" not in self.files
-            problem = f"{split}: got {share:g}; expected a file, or a share of train between 0 and 1"
-            yield problem, not 0 < share < 1
-        problem = f"{' and '.join(self.shares)}: take all of train; expected shares with a sum below 1"
-        yield problem, sum(self.shares.values()) >= 1
-        problem = f"name: got {self.name!r}; expected letters, digits, '_', '-' and '.'"
-        yield problem, bool(self.name) and not _NAME.fullmatch(self.name)
-        problem = f"prompt: got {self.prompt!r}; expected {{question}} and {CONTEXT} in it, each once"
-        fits = self.prompt.count("{question}") == 1 == self.prompt.count(CONTEXT)
-        yield problem, bool(self.prompt) and not fits
+    def _problems(self) -> Iterator[tuple[bool, str]]:
+        shares, has_train = self.shares, "train" in self.files
+        yield not self.files, "train: no file is named; expected one, as `train: mine.csv`"
+        yield "train" in shares, f"train: got {self.train!r}; expected a file (dev and test may be shares of it)"
+        for split, share in shares.items():
+            yield not has_train, f"{split}: got the share {share:g} of train; expected `train:` to name a file"
+            yield not 0 < share < 1, f"{split}: got {share:g}; expected a file, or a share of train between 0 and 1"
+        yield sum(shares.values()) >= 1, f"{' and '.join(shares)}: take all of train; expected a sum below 1"
+        bad_name = bool(self.name) and not _NAME.fullmatch(self.name)
+        yield bad_name, f"name: got {self.name!r}; expected letters, digits, '_', '-' and '.'"
+        fits = not self.prompt or self.prompt.count("{question}") == 1 == self.prompt.count(CONTEXT)
+        yield not fits, f"prompt: got {self.prompt!r}; expected {{question}} and {CONTEXT} in it, each once"
         has_column, place, block = "context" in self.columns.model_fields_set, self.context_in, self.context_block
-        problem = f"context_in: got {place!r} as well as columns.context; expected one of the two"
-        yield problem, bool(place) and has_column
+        twice = bool(place) and has_column
+        yield twice, f"context_in: got {place!r} as well as columns.context; expected one of the two"
         known = place in ("", "system", "user", "tool", "none") or re.fullmatch(r"<[\w-]+>", place)
-        yield f"context_in: got {place!r}; expected `<NAME>`, system, user, tool or none", not known
-        problem = f"columns.rejected: got {self.columns.rejected!r} with loss: each; expected loss: last or all"
-        yield problem, self.columns.rejected is not None and self.loss == "each"
-        problem = f"context_block: got {block!r}; expected {CONTEXT} in it, and a column (`columns.context`)"
-        yield problem, bool(block) and (not has_column or block.count(CONTEXT) != 1)
+        yield not known, f"context_in: got {place!r}; expected `<NAME>`, system, user, tool or none"
+        rejected, each = self.columns.rejected, self.columns.rejected is not None and self.loss == "each"
+        yield each, f"columns.rejected: got {rejected!r} with loss: each; expected loss: last or all"
+        unplaced = bool(block) and (not has_column or block.count(CONTEXT) != 1)
+        yield unplaced, f"context_block: got {block!r}; expected {CONTEXT} in it, and a column (`columns.context`)"
+
+
+def read_spec(path: Path, *, with_files: bool = True) -> OwnSpec:
+    """Read and check a description; without `with_files` it is only used for its columns.
+
+    Raises:
+        UserError: it is missing, not YAML, or has a wrong value or an unknown key (the nearest one is suggested). Also
+            if one of its files does not exist or has an unknown ending.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; expected the description of own data", f"write one:\n{EXAMPLE}")
+    try:
+        content = load_yaml(path.read_text(encoding="utf-8"), texts_only=True)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path}: not a YAML file ({error})") from None
+    if not isinstance(content, dict):
+        got = type(content).__name__
+        raise UserError(f"{path}: contains {got}; expected keys and values", f"for example:\n{EXAMPLE}")
+    try:
+        # An empty value (`dev:`) is ignored.
+        spec = OwnSpec.model_validate({key: value for key, value in content.items() if value != ""})
+    except ValidationError as error:
+        raise UserError(f"{path}: {describe_validation_error(error, _describe)}") from None
+    places: dict[Path, Split] = {}
+    for split, name in spec.files.items() if with_files else ():
+        file = path.parent / name
+        if is_hub(name) or is_saved(file):
+            continue
+        check_file(file, f"{path}: {split}: ")
+        if other := places.get(file.resolve()):
+            raise UserError(
+                f"{path}: {split}: {name!r} is also the file of {other}; expected a file for each split",
+                remedy=f"write `{split}: 0.1` for a share of train",
+            )
+        places[file.resolve()] = split
+    return spec
+
+
+def check_file(file: Path, key: str = "") -> None:
+    """Raise UserError unless the file exists and has a known ending; `key` goes before the messages."""
+    if ending_of(file.name) not in ENDINGS or file.name.lower().endswith(".parquet.gz"):
+        remedy = "save the sheet as CSV (UTF-8), and name that file" if ending_of(file.name) in _SHEETS else None
+        raise UserError(f"{key}got {str(file)!r}; expected a file that ends in {', '.join(ENDINGS)}", remedy)
+    if not file.is_file():
+        there = [found.name for found in file.parent.iterdir()] if file.parent.is_dir() else []
+        remedy = "paths are relative to the folder of the description" if key else None
+        raise UserError(f"{key}{file}: no such file.{did_you_mean(file.name, there)}", remedy)
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    """Return a problem that pydantic found; unknown keys get the nearest known one."""
+    if problem["type"] != "extra_forbidden":
+        return describe_problem(problem)
+    *above, key = problem["loc"]
+    known, value = list((Columns if above else OwnSpec).model_fields), problem["input"]
+    hint = did_you_mean(str(key), known)
+    if above and value in known:  # `passage: context`
+        hint = f" The part of the sample comes first: `{value}: {key}`."
+    name = ".".join(map(str, problem["loc"]))
+    return f"unknown key {name!r} (value {value!r}); expected some of {', '.join(known)}.{hint}"
 
 
 def name_of(path: Path, spec: OwnSpec) -> str:

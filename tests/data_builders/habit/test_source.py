@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.data.sample import EventSample
-from data_builders.habit.stories import KNOWN_HABITS
+from data_builders.habit.source import KNOWN_HABITS
 from tests.data_builders.reading import build_splits
 
 Rows = dict[str, list[EventSample]]

@@ -9,9 +9,9 @@ from statistics import mean, stdev
 import pytest
 
 from d2e_sft.data.sample import Subset
-from data_builders.habit.stories import Habits, Story, draw_story
+from data_builders.habit.source import Story, World, draw_story
 
-HABITS = Habits(
+HABITS = World(
     ("barn", "garage", "kitchen", "garden", "attic", "cellar", "office"),
     {"key": "barn", "coin": "garage", "ring": "kitchen", "ball": "garden", "map": "attic"},
 )
@@ -41,7 +41,7 @@ def test_every_move_changes_the_place_of_a_thing(subset: Subset) -> None:
 def test_the_text_about_a_thing_has_the_sentences_that_name_it() -> None:
     for number in range(200):
         story, _ = _draw("conflict", number)
-        sentences = [f"{sentence}." for sentence in story.text.removesuffix(".").split(". ")]
+        sentences = [f"{sentence}." for sentence in story.about().removesuffix(".").split(". ")]
         assert story.about("key").split(". ") == " ".join(s for s in sentences if " key " in s).split(". ")
         assert story.about("flute") == ""
 
@@ -64,7 +64,7 @@ def _surface(story: Story) -> dict[str, float]:
         "the habitual place is the last one": places[-1] == "barn",
         "places": len(set(places)),
         "most mentions of a place": max(Counter(places).values()),
-        "moves of the asked thing": len(story.moves_of("key")),
+        "moves of the asked thing": sum(move.thing == "key" for move in story.moves),
         "sentence that names the asked thing last": max(
             [i for i, (thing, _) in enumerate(story.start) if thing == "key"]
             + [3 + i for i, move in enumerate(story.moves) if move.thing == "key"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data_builders.own_data.answers import last_turn
+from data_builders.own_data.rows import last_turn
 from data_builders.raw.row import BadRowError
 
 ASKED, SAID = {"role": "user", "content": "How long?"}, {"role": "assistant", "content": "5 days."}

@@ -1,0 +1,319 @@
+"""From a row of own data to samples, as the description says; messages name the user's column and the value."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from d2e_sft.data.built import SWAPPED, TAG
+from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
+from d2e_sft.data.conversation import CONTEXT, Turn, prompt_turns
+from d2e_sft.data.foreign import nearest_columns
+from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset
+from d2e_sft.util.errors import UserError, did_you_mean
+from data_builders.own_data.spec import DELIMITERS, OwnSpec, ending_of
+from data_builders.raw.reader import RawInput
+from data_builders.raw.row import BadRowError, Row, clean, cut, shown
+
+_META = "meta"  # column of rows that this project wrote
+_TAG = "<context>"  # place of a conversation's context by default
+
+
+class RowParser:
+    """Converts the rows of a file to samples.
+
+    Attributes:
+        has_ids: whether rows have ids of their own; None before the first row.
+    """
+
+    def __init__(self, spec: OwnSpec, raw: RawInput) -> None:
+        self.spec, self.raw = spec, raw
+        self.has_ids: bool | None = None
+        self._first_line: dict[str, int] = {}
+
+    def read(self) -> list[EventSample]:
+        """Return the samples of the file.
+
+        UserError for a bad row that is not skipped, or if no conversation has a context in the named place.
+        """
+        if not self.spec.by_turns:
+            return self.raw.parse(self.rows(), self)
+        found = [sample for samples in self.raw.parse(self.rows(), self._conversation) for sample in samples]
+        if found and self.spec.context_in != "none" and not any(sample.context for sample in found):
+            place, number = self._place(), len({sample.meta["line"] for sample in found})
+            raise UserError(
+                f"{self.raw.path}: none of {number:,} conversations has a context{f' in {place}' if place else ''}",
+                remedy=f"name its place in {self.raw.own_spec}: `context_in: <NAME>` for text between <NAME> and "
+                "</NAME>, `context_in: system` (or user, tool) for a turn, `columns: {context: COLUMN}` for a column; "
+                "or `context_in: none` if there is no context",
+            )
+        return found
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows of the file, by its ending.
+
+        Rows of CSV, TSV and Parquet have the required columns, and the optional ones that the file has. Rows of JSON
+        have all keys of the object, since each may have others.
+        """
+        raw, ending = self.raw, ending_of(self.raw.path.name)
+        if ending in (".jsonl", ".json"):
+            return raw.json_lines() if ending == ".jsonl" else raw.json_items()
+        if ending == ".parquet":
+            return raw.parquet_rows(self.columns, optional=self.optional)
+        return raw.csv_rows(self.columns, optional=self.optional, delimiter=self.spec.delimiter or DELIMITERS[ending])
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that every row must have."""
+        spec, columns = self.spec, self.spec.columns
+        named = columns.model_fields_set
+        if spec.by_turns:
+            required = [*columns.messages, *([columns.context] if "context" in named else [])]
+        else:
+            options = columns.options if spec.format in ("scq", "mcq") else []
+            required = [columns.context, columns.question, *options, columns.answer]
+        required += [name for part, name in self._optional().items() if part in named]
+        tags = (columns.subset, columns.habit, columns.rejected, *(columns.choices or ()))
+        return list(dict.fromkeys([*required, *(name for name in tags if name is not None)]))
+
+    @property
+    def optional(self) -> list[str]:
+        """The columns that are read if present."""
+        return [name for name in (*self._optional().values(), _META) if name not in self.columns]
+
+    def _optional(self) -> dict[str, str]:
+        columns, relation = self.spec.columns, self.spec.fixed_relation is None
+        found = {"id": columns.id, "refined_context": columns.refined_context}
+        return found | ({"relation": columns.relation} if relation else {})
+
+    def __call__(self, row: Row) -> EventSample:
+        """Return the sample of a row; BadRowError if a part is missing, empty or does not fit the format."""
+        self._check_columns(row.fields)
+        columns, spec = self.spec.columns, self.spec
+        options, question = self._options(row.fields), row.text(columns.question)
+        return self._sample(
+            row,
+            options,
+            context=row.text(columns.context),
+            question=question,
+            options=[option for option in options if option],
+            answers=self._answers(columns.answer, row.fields.get(columns.answer), options),
+            conversation=prompt_turns(spec.prompt, spec.system, question) if spec.prompt else None,
+        )
+
+    def _conversation(self, row: Row) -> list[EventSample]:
+        """The samples of a conversation (OpenAI's, TRL's or ShareGPT's format): one, or one per assistant turn."""
+        self._check_columns(row.fields)
+        spec, columns = self.spec, self.spec.columns
+        block = spec.context_block.replace("\\n", "\n") or f"{CONTEXT}\n\n"
+        rule = ContextRule("" if spec.context_in == "none" else self._place(), block)
+        turns = list[Turn]()
+        try:
+            for number, name in enumerate(columns.messages):
+                value = _parsed(row.fields[name])
+                if isinstance(value, str) and len(columns.messages) > 1:  # texts of user and assistant
+                    turns.append(Turn(role="assistant" if number % 2 else "user", content=value))
+                else:
+                    turns += read_turns(value, name)
+            field = row.fields[columns.context] if "context" in columns.model_fields_set else ""
+            if not isinstance(field, str | None):
+                raise ValueError(f"{columns.context}: got {field!r}; expected text")
+            found = chat_rows(turns, rule, spec.loss, field or "")
+        except ValueError as error:
+            raise BadRowError(str(error)) from None
+        return [
+            self._sample(
+                row,
+                turn=chat.number if spec.loss == "each" else 0,
+                context=chat.context,
+                question=chat.question,
+                options=[],
+                answers=[chat.answer],
+                conversation=chat.conversation,
+            )
+            for chat in found
+        ]
+
+    def _place(self) -> str:
+        """The place of a conversation's context; empty if it is in a column."""
+        return "" if "context" in self.spec.columns.model_fields_set else self.spec.context_in or _TAG
+
+    def _sample(self, row: Row, places: Sequence[str] = (), *, turn: int = 0, **parts: Any) -> EventSample:
+        """The sample of a row from its parts and those that rows of all formats have.
+
+        `places` are the options by place, which a habit or a rejected answer may name. `turn` is the number of the
+        conversation's answer, if each gives a sample.
+        """
+        fields, spec, columns = row.fields, self.spec, self.spec.columns
+        wrong = [text for name in columns.choices or () for text in self._several(name, fields[name])]
+        choices = list(dict.fromkeys(filter(None, wrong)))
+        answers = dict[str, list[str]]()
+        for part, name in (("habit", columns.habit), ("rejected", columns.rejected)):
+            value = last_turn(name, fields[name]) if name and spec.by_turns else fields[name] if name else None
+            if name and value not in (None, "", []):
+                answers[part] = self._answers(name, value, places)
+        return EventSample(
+            id=self._id(row) + (f"-{turn}" if turn else ""),
+            dataset=self.raw.dataset,
+            split=self.raw.split,
+            relation=spec.fixed_relation or cast(Relation, read_choice(row, columns.relation, RELATIONS) or "none"),
+            format=spec.format,
+            refined_context=_as_text(columns.refined_context, fields.get(columns.refined_context)) or None,
+            subset=cast(Subset, read_choice(row, columns.subset, SUBSETS) or None) if columns.subset else None,
+            meta={
+                "source": self.raw.name,
+                "line": row.number,
+                "licence": self.raw.licence,
+                **({"choices": choices} if choices else {}),
+                **_earlier_meta(fields, tagged=columns.habit is not None),
+            },
+            **answers,
+            **parts,
+        )
+
+    def _check_columns(self, row: Mapping[str, Any]) -> None:
+        if name := next((name for name in self.columns if name not in row), None):
+            spec, keys = self.spec, cut(", ".join(map(repr, row)) or "none")
+            likely = nearest_columns(spec.format, row, spec.columns.model_dump(), by_turns=spec.by_turns)
+            raise BadRowError(
+                f"{name}: missing; the row has {keys}.{did_you_mean(name, row)} "
+                f"Columns are named under `columns:` in {self.raw.own_spec}, here perhaps `{likely}`"
+            )
+
+    def _id(self, row: Row) -> str:
+        name, raw = self.spec.columns.id, self.raw
+        # An id made for a row without one could be that of another row.
+        if self.has_ids is None:
+            self.has_ids = name in row.fields
+        elif self.has_ids != (name in row.fields):
+            raise BadRowError.at(name, row.get(name), "an id in every row of the file, or in none")
+        if not self.has_ids:
+            return f"{raw.dataset}-{raw.split}-{row.number}"
+        text = _as_text(name, row.fields[name])
+        if not text:
+            raise BadRowError.at(name, row.get(name), "an id")
+        if (first := self._first_line.setdefault(text, row.number)) != row.number:
+            raise BadRowError.at(name, row.get(name), f"a unique id (the row at {first} has this one, too)")
+        return text
+
+    def _options(self, row: Mapping[str, Any]) -> list[str]:
+        """The options of a row; with one column per option, an option may be empty."""
+        names = self.spec.columns.options
+        if self.spec.format not in ("scq", "mcq"):
+            return []
+        if len(names) > 1:
+            options, how = [_as_text(name, row[name]) for name in names], ""
+        else:
+            options, separator = self._several(names[0], row[names[0]]), self.spec.separator or "|"
+            how = f", as a list or with {separator!r} between them (`separator:` in {self.raw.own_spec} sets another)"
+        given = [option for option in options if option]
+        if len(given) < 2:
+            raise BadRowError.at(", ".join(names), given, f"two options or more{how}")
+        if len(set(given)) < len(given):
+            twice = next(option for option in given if given.count(option) > 1)
+            places = ", ".join(names)
+            raise BadRowError(f"{places}: {twice!r} is there twice; expected different options, got {shown(given)}")
+        return options
+
+    def _answers(self, name: str, value: object, options: Sequence[str]) -> list[str]:
+        """A column's answers: a label, options, or accepted answers; BadRowError for an empty or unknown one."""
+        spec = self.spec
+        if spec.format == "nli":
+            text = _as_text(name, value)
+            if (label := spec.labels.get(text, text)) in NLI_LABELS:
+                return [label]
+            known = ", ".join(dict.fromkeys([*NLI_LABELS, *spec.labels]))
+            example = f"`labels: {{{text or 'entailment'}: positive}}`"
+            how = f"{self.raw.own_spec} can map other labels, as {example}"
+            raise BadRowError.at(name, value, f"one of {known}. {how}")
+        # A `|` in a free answer is more likely part of it than a separator, unless the description names one.
+        is_free = spec.format in ("qa", "chat") and spec.separator is None and not isinstance(value, list)
+        texts = [_as_text(name, value)] if spec.format == "scq" or is_free else self._several(name, value)
+        if not texts or not all(texts):
+            raise BadRowError.at(name, value, "text that is not empty")
+        return list(dict.fromkeys([self._option(name, text, options) for text in texts] if options else texts))
+
+    def _option(self, name: str, text: str, options: Sequence[str]) -> str:
+        """The option that the text names, by itself, its letter or its number."""
+        named_by = self.spec.answer_as
+        if named_by == "text":
+            if text in options:
+                return text
+            hint = did_you_mean(text, options)
+            if text.isdecimal() or (len(text) == 1 and text in string.ascii_letters):
+                likely = "from-0 (or from-1)" if text.isdecimal() else "letter"
+                hint += f" If it names the option's place, add `answer_as: {likely}` to {self.raw.own_spec}"
+            given = [option for option in options if option]
+            raise BadRowError.at(name, text, f"one of the options {shown(given)}.{hint}")
+        if named_by == "letter":
+            names, text = list(string.ascii_uppercase[: len(options)]), text.strip("().").upper()
+        else:
+            first = int(named_by == "from-1")
+            names, text = [str(first + place) for place in range(len(options))], text.lstrip("0") or "0"
+        if text not in names or not options[names.index(text)]:
+            raise BadRowError.at(name, text, f"one of {', '.join(names)} for {shown(list(options))}")
+        return options[names.index(text)]
+
+    def _several(self, name: str, value: object) -> list[str]:
+        if isinstance(value, list):
+            return [_as_text(f"{name}.{number}", item) for number, item in enumerate(value)]
+        return [clean(part) for part in _as_text(name, value).split(self.spec.separator or "|")]
+
+
+def read_choice(row: Row, name: str, known: Sequence[str]) -> str:
+    """Return the known word in a column; "" without one; BadRowError for another word."""
+    text = _as_text(name, row.fields.get(name))
+    if text in known or not text:
+        return text
+    raise BadRowError.at(name, row.get(name), f"one of {', '.join(known)}, or nothing.{did_you_mean(text, known)}")
+
+
+def last_turn(name: str, value: object) -> object:
+    """Return the text of the last of several turns; other values as they are. BadRowError if it is no assistant's."""
+    turns = _parsed(value)
+    if not (isinstance(turns, list) and turns and isinstance(turns[0], dict)):
+        return value
+    try:
+        last = read_turns(turns, name)[-1]
+    except ValueError as error:
+        raise BadRowError(str(error)) from None
+    if last.role != "assistant":
+        raise BadRowError.at(name, last.role, "turns that end with the assistant's")
+    return last.content
+
+
+def _as_text(name: str, value: object) -> str:
+    """A text or number as text, booleans as in JSON, and "" for null; BadRowError for anything else."""
+    if value is None or isinstance(value, bool):
+        return "" if value is None else str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise BadRowError.at(name, value, "text or a number")
+    return clean(str(value))
+
+
+def _parsed(value: object) -> object:
+    """The list that a CSV cell has as JSON, or with one turn (LLaMA-Factory's `chosen`); else the value."""
+    if isinstance(value, dict):
+        return [value]
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
+
+
+def _earlier_meta(fields: Mapping[str, Any], *, tagged: bool) -> dict[str, Any]:
+    """The entries of a row's own meta that stay true: its swap, and if habits are read the tag of their model."""
+    meta = fields.get(_META)
+    if isinstance(meta, str):
+        with suppress(ValueError, RecursionError):  # somebody else's column
+            meta = json.loads(meta)
+    if not isinstance(meta, Mapping):
+        return {}
+    kept = {TAG: meta[TAG]} if tagged and TAG in meta else {}
+    swapped = meta.get(SWAPPED)
+    if isinstance(swapped, Mapping) and all(isinstance(swapped.get(key), str) for key in ("from", "to")):
+        kept[SWAPPED] = dict(swapped)
+    return kept
