@@ -41,19 +41,19 @@ class KreSquadRow(RawRow):
     answer: Text
 
 
-def _spaced_words(text: str) -> str:
+def _spaced(text: str) -> str:
     return " ".join(words(text))
 
 
 def options_differ(options: Collection[str]) -> bool:
     """Whether the four options are different; in one question a model refused to write any."""
-    return len(set(map(_spaced_words, options))) == 4
+    return len(set(map(_spaced, options))) == 4
 
 
 def _is_clear(draft: Draft) -> bool:
     """Whether a passage has its own answer, and not that of the golden one."""
-    passage, (answer,), (habit,) = _spaced_words(draft.context or ""), draft.answers, draft.habit
-    return _spaced_words(answer) in passage and _spaced_words(habit) not in passage
+    passage, (answer,), (habit,) = _spaced(draft.context or ""), draft.answers, draft.habit
+    return _spaced(answer) in passage and _spaced(habit) not in passage
 
 
 FOUR_OPTIONS = keep_if(
@@ -72,18 +72,17 @@ CLEAR = keep_if(
 def read(job: Job) -> SplitSamples:
     """Read the test: 1,768 aligned and, of as many, the 1,595 clear conflict rows; train with `train_share`."""
     options: KreSquadOptions = job.options
-    golden, negative = job.input("golden", "test"), job.input("negative", "test")
-    golden_rows = {row.number: row for row in Form(KreSquadRow, rows=RawInput.json_items).read(golden)}
+    files = {"aligned": job.input("golden", "test"), "conflict": job.input("negative", "test")}
+    golden = {row.number: row for row in Form(KreSquadRow, rows=RawInput.json_items).read(files["aligned"])}
 
     def pair(row: KreSquadRow) -> Iterator[tuple[Draft, Draft]]:
-        other = golden_rows.get(row.number)
+        other = golden.get(row.number)
         if other is None or other.id != row.id:
-            raise BadRowError.at("id", row.id, f"that of item {row.number:,} of {golden.name}")
+            raise BadRowError.at("id", row.id, f"that of item {row.number:,} of {files['aligned'].name}")
         yield _draft(other, other.answer, "aligned"), _draft(row, other.answer, "conflict")
 
-    rows = apply_filters(
-        SplitRows(Form(KreSquadRow, pair, RawInput.json_items).read(negative)), [FOUR_OPTIONS], "test"
-    )
+    pairs = SplitRows(Form(KreSquadRow, pair, RawInput.json_items).read(files["conflict"]))
+    rows = apply_filters(pairs, [FOUR_OPTIONS], "test")
     share, rng = options.train_share, job.random("train")
     drawn = move_share(rows, lambda pair: pair[0].context, share, rng, "passages", "questions")
     result: SplitSamples = {}
@@ -92,21 +91,13 @@ def read(job: Job) -> SplitSamples:
     if job.wants("test"):
         drafts = rows.become([draft for pair in rows.rows for draft in pair])
         test = apply_filters(drafts, [] if options.unclear else [CLEAR], "test")
-        files = {"aligned": job.input("golden", "test"), "conflict": job.input("negative", "test")}
         result["test"] = to_samples(lambda draft: files[str(draft.subset)], test)
     return result
 
 
 def _draft(row: KreSquadRow, habit: str, subset: Subset) -> Draft:
-    return row.draft(
-        id=f"{row.number}-{subset}",
-        relation="factual",
-        options=row.choices,
-        answers=[row.answer],
-        subset=subset,
-        habit=[habit],
-        meta={"squad_id": row.id},
-    )
+    parts = {"id": f"{row.number}-{subset}", "options": row.choices, "answers": [row.answer], "habit": [habit]}
+    return row.draft(relation="factual", subset=subset, meta={"squad_id": row.id}, **parts)
 
 
 KRE_SQUAD = source(__file__, read, options=KreSquadOptions)

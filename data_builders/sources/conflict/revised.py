@@ -11,12 +11,11 @@ A revision that training may use (`--swap`) takes the options that the test does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pydantic import Field
 
-from d2e_sft.data.sample import EventSample, Subset
+from d2e_sft.data.sample import EventSample
 from data_builders.raw.facts import source
 from data_builders.sources.conflict.kre_squad import KreSquadRow, options_differ
 from data_builders.sources.reading import Job, SplitRows, SplitSamples, apply_filters, keep_first, keep_if, to_samples
@@ -43,24 +42,51 @@ class RevisedOptions(SourceOptions):
     test_samples: int = Field(100, ge=1)
 
 
+FILTERS = (
+    keep_if(
+        "sentences around the answer",
+        "the passage lacks the answer, or its sentence is longer than max_words",
+        lambda draft: draft.context is not None,
+    ),
+    keep_if(
+        "answers that can be replaced",
+        "the passage also names a part of the answer or writes it in another way, or the question names it",
+        lambda draft: _is_replaceable(draft.answers[0], draft.context, draft.question),
+    ),
+    keep_if(
+        "an option that fits",
+        "every other option is named in part, has over five words, would need another article or differs in having "
+        "digits",
+        lambda draft: draft.extra["revisions"],
+    ),
+    keep_first("different questions", "asked before", lambda draft: draft.question, splits=("test",)),
+)
+
+
 def read(job: Job) -> SplitSamples:
     """Read train (240 rows) and test (400: 100 trained and 100 untrained questions, as is and revised)."""
     options: RevisedOptions = job.options
-    golden = job.input("golden")
     form = Form(KreSquadRow, lambda row: [_draft(row, options.max_words)], RawInput.json_items)
-    rows = apply_filters(SplitRows(form.read(golden)), [EXCERPT, REPLACEABLE, REVISABLE, ONE_OF_A_QUESTION], "test")
-    trained, untrained = _drawn(job, rows.rows)
+    rows = apply_filters(SplitRows(form.read(job.input("golden"))), FILTERS, "test")
+    # No passage is in trained and untrained questions.
+    pages = list(dict.fromkeys(draft.extra["page"] for draft in rows.rows))
+    order = {page: place for place, page in enumerate(job.random("passages").sample(pages, len(pages)))}
+    by_page = sorted(rows.rows, key=lambda draft: order[draft.extra["page"]])
+    trained, others = by_page[: options.train_samples], by_page[options.train_samples :]
+    seen = {draft.extra["page"] for draft in trained}
+    untrained = [draft for draft in others if draft.extra["page"] not in seen][: options.test_samples]
     asked = job.random("asked").sample(trained, min(options.test_samples, len(trained)))
     kept = {id(draft) for draft in (*asked, *untrained)}
-    rows.keep(
-        "draw", "trained and untrained questions, of different passages", [r for r in rows.rows if id(r) in kept]
-    )
+    drawn = [draft for draft in rows.rows if id(draft) in kept]
+    rows.keep("draw", "trained and untrained questions, of different passages", drawn)
     result: SplitSamples = {}
     if job.wants("train"):
-        result["train"] = to_samples(job.input("golden", "train"), SplitRows([_training(one) for one in trained]))
+        choices = ([other for other in draft.extra["choices"] if other != _revision(draft)] for draft in trained)
+        train = [replace(row, meta={**row.meta, "choices": left}) for row, left in zip(trained, choices, strict=True)]
+        result["train"] = to_samples(job.input("golden", "train"), SplitRows(train))
     if job.wants("test"):
-        pairs = [one for draft in asked for one in _pair(draft, trained=True)]
-        pairs += [one for draft in untrained for one in _pair(draft, trained=False)]
+        pairs = [row for draft in asked for row in _pair(draft, trained=True)]
+        pairs += [row for draft in untrained for row in _pair(draft, trained=False)]
         samples = to_samples(job.input("golden", "test"), rows.become(pairs))
         result["test"] = samples.become([_of_its_dataset(sample) for sample in samples.rows])
     return result
@@ -68,9 +94,7 @@ def read(job: Job) -> SplitSamples:
 
 def _draft(row: KreSquadRow, max_words: int) -> Draft:
     """The question, with the sentences around its answer; `context` is missing if these are too long."""
-    answer, page = row.answer, row.context
-    asked = stems(row.question)
-    sentences = sentence_spans(page)
+    answer, page, asked, sentences = row.answer, row.context, stems(row.question), sentence_spans(row.context)
 
     def asks_for(span: tuple[int, int]) -> int:
         around = next((page[start:end] for start, end in sentences if start <= span[0] < end), "")
@@ -78,8 +102,10 @@ def _draft(row: KreSquadRow, max_words: int) -> Draft:
 
     found = mentions.spans(answer, page)
     context = excerpt(page, [], max(found, key=asks_for), max_words) if found else None
-    others = row.choices if options_differ(row.choices) else ()
-    choices = [_written_as(answer, other) for other in others if other.casefold() != answer.casefold()]
+    # Options were written as titles; an answer in lower case takes none with a capital.
+    others = [option for option in row.choices if option.casefold() != answer.casefold()]
+    choices = [other[:1].lower() + other[1:] if answer[:1].islower() else other for other in others]
+    choices = choices if options_differ(row.choices) else []
     revisions = [other for other in choices if context and _can_replace(answer, other, context, row.question)]
     return row.draft(
         relation="none",
@@ -91,68 +117,27 @@ def _draft(row: KreSquadRow, max_words: int) -> Draft:
     )
 
 
-def _written_as(answer: str, other: str) -> str:
-    """The option without its initial capital if the answer has none: options were written as titles."""
-    return other[:1].lower() + other[1:] if answer[:1].islower() else other
-
-
-def _is_replaceable(draft: Draft) -> bool:
+def _is_replaceable(answer: str, context: str, question: str) -> bool:
     """Whether no trace of the answer is left where all its mentions are replaced."""
-    context, (answer,) = draft.context or "", draft.answers
     return (
         mentions.is_replaceable(answer, context)
         and not mentions.is_part_of_a_name(answer, context)
         and not mentions.is_named(answer, mentions.without(answer, context))
-        and not mentions.is_named(answer, draft.question)
+        and not mentions.is_named(answer, question)
     )
 
 
 def _can_replace(answer: str, other: str, context: str, question: str) -> bool:
     """Whether the other option is new to the passage and the question, and fits where the answer stands."""
-    texts = f"{context}\n{question}"
+    digits = (any(map(str.isdigit, text)) for text in (answer, other))
     return (
-        _has_digit(answer) == _has_digit(other)
+        len(set(digits)) == 1
         and max(len(answer.split()), len(other.split())) <= _MOST_WORDS
-        and not mentions.is_named(other, mentions.without(answer, texts))
+        and not mentions.is_named(other, mentions.without(answer, f"{context}\n{question}"))
         and not mentions.find(answer, other)
         and not mentions.find(other, answer)
         and not mentions.needs_other_article(answer, other, context)
     )
-
-
-def _has_digit(text: str) -> bool:
-    return any(map(str.isdigit, text))
-
-
-EXCERPT = keep_if(
-    "sentences around the answer",
-    "the passage lacks the answer, or its sentence is longer than max_words",
-    lambda draft: draft.context is not None,
-)
-REPLACEABLE = keep_if(
-    "answers that can be replaced",
-    "the passage also names a part of the answer or writes it in another way, or the question names it",
-    _is_replaceable,
-)
-REVISABLE = keep_if(
-    "an option that fits",
-    "every other option is named in part, has over five words, would need another article or differs in having digits",
-    lambda draft: draft.extra["revisions"],
-)
-ONE_OF_A_QUESTION = keep_first("different questions", "asked before", lambda draft: draft.question, splits=("test",))
-
-
-def _drawn(job: Job, drafts: Sequence[Draft]) -> tuple[list[Draft], list[Draft]]:
-    """Draw trained and untrained questions; no passage is in both."""
-    options: RevisedOptions = job.options
-    pages = list(dict.fromkeys(draft.extra["page"] for draft in drafts))
-    rng = job.random("passages")
-    order = {page: place for place, page in enumerate(rng.sample(pages, len(pages)))}
-    by_page = sorted(drafts, key=lambda draft: order[draft.extra["page"]])
-    trained = by_page[: options.train_samples]
-    seen = {draft.extra["page"] for draft in trained}
-    untrained = [draft for draft in by_page[options.train_samples :] if draft.extra["page"] not in seen]
-    return trained, untrained[: options.test_samples]
 
 
 def _revision(draft: Draft) -> str:
@@ -161,23 +146,14 @@ def _revision(draft: Draft) -> str:
     return str(revisions[draft.number % len(revisions)])
 
 
-def _training(draft: Draft) -> Draft:
-    others = [one for one in draft.extra["choices"] if one != _revision(draft)]
-    return replace(draft, meta={**draft.meta, "choices": others})
-
-
 def _pair(draft: Draft, *, trained: bool) -> list[Draft]:
     """The question on the passage as it is, and revised."""
     (answer,), other, context = draft.answers, _revision(draft), draft.context or ""
-    texts: list[tuple[Subset, str, str]] = [
-        ("aligned", context, answer),
-        ("conflict", mentions.exchanged(context, {answer: other}), other),
-    ]
-    meta = {**draft.meta, "trained": trained}
-    form = replace(draft, habit=[answer], meta=meta)
+    form = replace(draft, habit=[answer], meta={**draft.meta, "trained": trained})
+    revised = mentions.exchanged(context, {answer: other})
     return [
-        replace(form, id=f"{draft.number}-{subset}", context=text, answers=[stated], subset=subset)
-        for subset, text, stated in texts
+        replace(form, id=f"{draft.number}-aligned", subset="aligned"),
+        replace(form, id=f"{draft.number}-conflict", context=revised, answers=[other], subset="conflict"),
     ]
 
 
