@@ -1,7 +1,8 @@
-"""Overlap of a training set with the benchmark sets."""
+"""Overlap of a training set with the benchmark sets; near-duplicates against a comparison of all with all."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from d2e_sft.data.sample import EventSample
 from data_builders.build.options import BuildOptions
 from data_builders.build.run import build
 from data_builders.dataset.sample_sets import SampleSet
-from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap
+from data_builders.quality.overlap import Overlap, exclude_overlap, find_overlap, near_pairs
 from tests.command import call
 from tests.data_builders.nli_rows import PASSAGE, own_row
 from tests.tiny import make_sample
@@ -117,13 +118,6 @@ def test_exclude_overlap_drops_what_check_finds_and_nothing_else() -> None:
     assert not _overlap(kept, test).exact
 
 
-def test_exclude_overlap_drops_near_duplicates_of_the_threshold() -> None:
-    near = own_row("train", 1, context=PASSAGE + " Nobody was hurt.")  # 17 of 20 3-grams
-    train, test = [near, own_row("train", 2)], SampleSet("bench", [own_row("test", context=PASSAGE)])
-    assert exclude_overlap(train, [test], threshold=0.86) == train
-    assert exclude_overlap(train, [test], threshold=0.85) == train[1:]
-
-
 def test_what_the_published_files_share_is_found(published_raw: Path, tmp_path: Path) -> None:
     """IfQA's files ask about the same passages; e-CARE's offer three pairs of hypotheses in both."""
     names = ["ifqa", "ecare"]
@@ -151,3 +145,37 @@ def test_a_question_that_is_asked_again_of_another_context_is_told_from_a_leak()
     assert [match.train_id for match in overlap.repeated] == ["s1"]
     (cell,) = (cell for cell in overlap.cells if cell.key == "question")
     assert (cell.exact, cell.set_aside) == (1, 1)
+
+
+def _naive(left: Sequence[tuple[str, ...]], right: Sequence[tuple[str, ...]], threshold: float) -> dict[Any, float]:
+    """All pairs, by the definition: 3-grams where both texts are short (the longer one as far as it could reach)."""
+    found = {}
+    for i, one in enumerate(left):
+        for j, other in enumerate(right):
+            grams = []
+            if len(one) >= 40 and len(other) >= 40:
+                grams.append(5)
+            if max(len(one), len(other)) < 40 / threshold:
+                grams.append(3)
+            for n in grams:
+                a = {" ".join(one[k : k + n]) for k in range(len(one) - n + 1)}
+                b = {" ".join(other[k : k + n]) for k in range(len(other) - n + 1)}
+                if a and b and (similarity := len(a & b) / len(a | b)) >= threshold:
+                    found[i, j] = max(similarity, found.get((i, j), 0))
+    return found
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
+def test_near_pairs_are_those_of_a_comparison_of_all_with_all(threshold: float) -> None:
+    random_ = random.Random(3)
+    words = [f"w{n}" for n in range(60)]
+    left = [tuple(random_.choices(words, k=random_.randint(1, 90))) for _ in range(120)]
+    right = []
+    for text in left:
+        changed = list(text)
+        for _ in range(random_.randint(0, 1 + len(text) // 15)):
+            changed[random_.randrange(len(changed))] = random_.choice(words)
+        right.append(tuple(changed[random_.randint(0, 2) :]))
+    expected = _naive(left, right, threshold)
+    assert len(expected) > 5
+    assert near_pairs(left, right, threshold) == pytest.approx(expected)

@@ -13,7 +13,7 @@ from data_builders.quality.rows import draw, marked, pick, share_kept, write_row
 from tests.tiny import make_sample
 
 
-def row(name: str = "d-1", **changes: object) -> EventSample:
+def own(name: str = "d-1", **changes: object) -> EventSample:
     fields: dict[str, object] = {
         "id": name,
         "context": "It rained. Cats slept.\nThe <dam> broke.",
@@ -24,7 +24,7 @@ def row(name: str = "d-1", **changes: object) -> EventSample:
 
 
 def test_rows_are_drawn_by_the_seed_in_the_datas_order() -> None:
-    rows = [row(f"d-{number}") for number in range(50)]
+    rows = [own(f"d-{number}") for number in range(50)]
     drawn = draw(rows, 10, seed=1)
     assert drawn == draw(rows, 10, seed=1) != draw(rows, 10, seed=2)
     assert [rows.index(one) for one in drawn] == sorted(rows.index(one) for one in drawn)
@@ -32,29 +32,29 @@ def test_rows_are_drawn_by_the_seed_in_the_datas_order() -> None:
 
 
 def test_rows_are_picked_by_id() -> None:
-    rows = [row("d-1"), row("d-2")]
+    rows = [own("d-1"), own("d-2")]
     assert pick(rows, ["d-2", "d-1"]) == rows[::-1]
     with pytest.raises(UserError, match=r"--id: got 'd-3'; none of 2 rows has it. Did you mean 'd-\d'"):
         pick(rows, ["d-3"])
 
 
 def test_what_the_refined_context_lacks_is_marked() -> None:
-    left_out = [text for text, kept in marked(row()) if not kept]
+    left_out = [text for text, kept in marked(own()) if not kept]
     assert left_out == ["Cats slept."]
-    assert "".join(text for text, _ in marked(row())) == row().context
-    assert share_kept(row()) == pytest.approx(5 / 7)
-    shorter = row(context="It rained, oddly, so the dam broke.", refined_context="It rained so the dam broke.")
+    assert "".join(text for text, _ in marked(own())) == own().context
+    assert share_kept(own()) == pytest.approx(5 / 7)
+    shorter = own(context="It rained, oddly, so the dam broke.", refined_context="It rained so the dam broke.")
     assert [text for text, kept in marked(shorter) if not kept] == ["oddly,"]
 
 
 @pytest.mark.parametrize("refined", ["It rained hard.", "The <dam> broke. It rained."])
 def test_a_refined_context_of_its_own_marks_nothing(refined: str) -> None:
-    assert marked(row(refined_context=refined)) == [(row().context, True)]
+    assert marked(own(refined_context=refined)) == [(own().context, True)]
 
 
 def test_the_page_has_contexts_and_prompts_escaped(tmp_path: Path) -> None:
     swap = {"swapped": {"from": "the <dam>", "to": "the wall"}}
-    rows = [row(meta=swap), row("d-2", refined_context="A flood came."), row("d-3", refined_context=None)]
+    rows = [own(meta=swap), own("d-2", refined_context="A flood came."), own("d-3", refined_context=None)]
     write_rows_page("rows", rows, load_prompt_set("default"), tmp_path / "rows.html")
     page = (tmp_path / "rows.html").read_text("utf-8")
     first, second, third = page.split("<article")[1:]

@@ -1,4 +1,4 @@
-"""Raw files are read whatever their form, and damage is reported with its place and costs no more than it must."""
+"""Raw files and rows are read whatever their form, and damage is reported with its place, field and value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.data.bad_rows import write_bad_rows
 from d2e_sft.util.errors import UserError
+from data_builders.raw.characters import CONTROLS, ENTITIES, MISREAD, QUOTES, decode_all_texts, decode_characters
 from data_builders.raw.reader import BadRows, RawInput
-from data_builders.raw.row import Draft, Row
+from data_builders.raw.row import BadRowError, Draft, Row, clean, shown
+from data_builders.raw.source import SplitRows
 
 GOOD = '{"a": 1}\n'
 COLUMNS = ("id", "text")
@@ -128,15 +129,6 @@ def test_a_huge_value_is_cut_in_the_message_and_kept_once_in_the_row(tmp_path: P
     assert entry["row"] == row
 
 
-@pytest.mark.parametrize("row", ["\ud800", {"a": b"\xff"}])
-def test_any_bad_row_can_be_written(tmp_path: Path, row: object) -> None:
-    target = tmp_path / "bad_rows.jsonl"
-    write_bad_rows([{"file": "any/rows", "error": "ü \ud800", "row": row}, {"row": {"a": "x\ud800"}}], target)
-    first, second = (json.loads(line) for line in target.read_text(encoding="utf-8").splitlines())
-    assert first["error"] == "ü \ud800"
-    assert second == {"row": {"a": "x\ud800"}}
-
-
 def test_gzip_is_unpacked_whatever_the_name_and_its_end_has_a_line(tmp_path: Path) -> None:
     lines = "".join(f'{{"a": {number}}}\n' for number in range(20_000)).encode()
     packed = gzip.compress(lines)
@@ -226,3 +218,81 @@ def test_a_sample_has_decoded_texts_and_the_meta_of_the_file(tmp_path: Path) -> 
     assert sample.answers == ['"it"', 'a "deal"']
     assert sample.meta["title"] == "Ash &amp; Co."
     assert sample.meta["decoded"] == ["HTML entities", "control characters", "doubled quotes"]
+
+
+INVISIBLE = ("", " \u00a0", "\u200b", "\ufeff", "\u200b \u2060\u200d", "\x07")
+
+
+def test_byte_order_marks_are_dropped_and_zero_width_characters_between_others_stay() -> None:
+    assert clean(" \ufeffAnn\ufeff ran. ") == "Ann ran."
+    assert Row(1, {"a": "\u0646\u200c\u0627"}).text("a") == "\u0646\u200c\u0627"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        *(({"a": text}, r"^a: got '.*'; expected text that is not empty$") for text in INVISIBLE),
+        ({"b": 1}, r"^a: missing; expected text \(the row has b\)$"),
+        ({f"key{number}": 1 for number in range(10_000)}, r"^a: missing; expected text \(the row has .{,250}\)$"),
+    ],
+)
+def test_a_text_that_is_missing_or_invisible_is_an_error(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(BadRowError, match=message):
+        Row(1, fields).text("a")
+
+
+def test_a_long_value_is_cut_and_counted() -> None:
+    message = str(BadRowError.at("a", "x" * 5_000_000, "a number"))
+    assert message == f"a: got '{'x' * 199}… (4,999,802 more characters); expected a number"
+    assert shown("short") == "'short'"
+
+
+MEANT = (
+    "R&D; AT&T and M&A&notable",
+    "&amp without its end",
+    'the film "" and the series ""',  # titles that were lost
+    '"Introducing "Angel"", an overview',  # a quotation in a quotation
+    '""Gunsmoke" is the best," she wrote',
+    "''The One,'' a plan",
+    "Kanji: 言葉の吹き声, 茅 and 茅台",
+    "a line\nand another \u00a0 \u200d",
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "meant", "what"),
+    [
+        ("the Earth&#x27;s air", "the Earth's air", ENTITIES),
+        ("Ash &amp; Co&#46; &lt;b&gt;", "Ash & Co. <b>", ENTITIES),
+        ("&amp;quot;Go&amp;quot;", '"Go"', ENTITIES),
+        ('a ""so-called"" expert', 'a "so-called" expert', QUOTES),
+        ('an """"all or none,"""" rule', 'an "all or none," rule', QUOTES),
+        ("a ''''dirty bomb''''", "a 'dirty bomb'", QUOTES),
+        ("\x0fStars\tshine", "Stars shine", CONTROLS),
+        ("one\r\ntwo", "one\ntwo", CONTROLS),
+        ("its life鈥攔anging widely", "its life—ranging widely", MISREAD),
+        ("two-fold 鈥 faster, an expansion鈥200 units", "two-fold — faster, an expansion—200 units", MISREAD),
+        ("Nestl茅 has 5 m虏", "Nestlé has 5 m²", MISREAD),
+        # What a text means by the same characters stays.
+        *((text, text, "") for text in MEANT),
+    ],
+)
+def test_what_was_encoded_is_decoded_and_the_rest_stays(raw: str, meant: str, what: str) -> None:
+    assert decode_characters(raw) == (meant, {what} - {""})
+
+
+def test_all_texts_of_a_value_are_decoded_and_the_rest_stays() -> None:
+    value = {"a": ["x &gt; y", ['""z"" or']], "b": None, "&amp;": 3}
+    assert decode_all_texts(value) == ({"a": ["x > y", ['"z" or']], "b": None, "&amp;": 3}, {ENTITIES, QUOTES})
+
+
+def test_each_filter_counts_what_the_one_before_it_left() -> None:
+    rows = SplitRows([1, 2, 3, 4, 5])
+    rows.keep("odd", "even numbers are left out", [1, 3, 5])
+    rows.keep("small", "large numbers are left out", [1, 3], unit="numbers")
+    assert [(step.name, step.rows_in, step.rows_out, step.unit) for step in rows.filters] == [
+        ("odd", 5, 3, "rows"),
+        ("small", 3, 2, "numbers"),
+    ]
+    texts = rows.become(["one", "three"])
+    assert (list(texts.rows), texts.rows_read, texts.filters) == (["one", "three"], 5, rows.filters)

@@ -1,14 +1,18 @@
-"""Exports for other trainers have the pairs that training uses; a row that a format cannot hold is refused."""
+"""What a build writes beside its rows: the card, and exports for other trainers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
+from datasets import load_dataset
+from huggingface_hub import DatasetCard
 
 from d2e_sft.config.objectives import VIEWS
 from d2e_sft.data.built import read_manifest
@@ -16,11 +20,75 @@ from d2e_sft.data.conversation import Conversation, Turn
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples, write_samples
 from d2e_sft.data.views import ViewEncoder
+from data_builders.build.card import render_card
 from data_builders.build.export import FORMATS
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.commands import data
 from tests.chat_samples import chat_sample
 from tests.command import call, output_of, refusal_of
 from tests.hub_server import HubServer
 from tests.tiny import make_sample, tiny_tokenizer
+
+
+def _built(raw: Path, out: Path, *datasets: str, **options: Any) -> dict[str, Any]:
+    build(BuildOptions(datasets, out, raw, **options))
+    return read_manifest(out)
+
+
+def _section(card: str, title: str) -> list[list[str]]:
+    """The cells of a section's table, without its header."""
+    text = card.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def test_the_hub_understands_the_front_matter(raw: Path, tmp_path: Path) -> None:
+    _built(raw, tmp_path, "tracie", "mctaco", "ecare")
+    metadata = DatasetCard.load(tmp_path / "README.md").data.to_dict()
+    assert metadata["license"] == ["apache-2.0", "mit", "unknown"]
+    assert metadata["task_categories"] == ["multiple-choice", "text-classification"]
+    assert metadata["size_categories"] == ["n<1K"]
+    assert metadata["language"] == ["en"]
+
+
+def test_load_dataset_reads_the_folder_by_its_card_which_counts_its_rows(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    _built(raw, tmp_path / "out", "tracie", "ecare")
+    loaded = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    assert set(loaded) == {"train", "test"}
+    for split, rows in loaded.items():
+        samples = read_samples(tmp_path / "out" / f"{split}.parquet")
+        assert rows["id"] == [sample.id for sample in samples]
+        assert rows["refined_context"] == [sample.refined_context for sample in samples]
+    *counts, total = _section((tmp_path / "out/README.md").read_text("utf-8"), "Rows")
+    assert {tuple(kind): int(count) for *kind, count in counts} == Counter(
+        (row["dataset"], row["relation"], row["format"], split) for split, rows in loaded.items() for row in rows
+    )
+    assert int(total[-1]) == sum(map(len, loaded.values()))
+
+
+def test_a_card_warns_of_the_sources_that_must_not_be_published(raw: Path, tmp_path: Path) -> None:
+    card = render_card(_built(raw, tmp_path / "a", "mctaco", "tracie"))
+    assert "**Do not publish this data.**" in card
+    assert "> - **mctaco**: the publishers state no licence" in card
+    assert "> - **tracie**" not in card
+    licences = {row[0].split("]")[0].strip("["): row[2] for row in _section(card, "Licences")}
+    assert licences == {"mctaco": "**no**: the publishers state no licence", "tracie": "allowed by the licence"}
+    assert "Do not publish" not in render_card(_built(raw, tmp_path / "b", "tracie"))
+
+
+def test_the_command_in_the_card_builds_the_same_bytes(raw: Path, tmp_path: Path) -> None:
+    settings = ["boxes.boxes=2", "boxes.train_samples=6", "boxes.test_samples=3", "refine.max_share=0.5"]
+    assert str(tmp_path) not in render_card(_built(raw, tmp_path / "a", "boxes", "tracie", seed=7, settings=settings))
+    command = re.findall(r"^\$ d2e data (build .*)$", (tmp_path / "a/README.md").read_text("utf-8"), re.MULTILINE)[0]
+    arguments = ["--raw", str(raw), *command.replace("OUT", str(tmp_path / "b")).split()[1:]]
+    data.main(["build", *arguments], standalone_mode=False)
+    for name in ("train.parquet", "test.parquet", "manifest.json", "README.md"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
 
 ALL_VIEWS = ",".join(VIEWS)
 SAMPLES = [
@@ -175,18 +243,6 @@ def test_a_missing_refined_context_is_named(tmp_path: Path) -> None:
     assert f"{rows}, line 2: has no refined context" in printed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--format", "trk"), "'trk' is not one of 'trl', 'llamafactory', 'axolotl', 'jsonl'"),
-        (("--format", "trl", "--views", "refind"), "got 'refind'; expected some of original, imagined, refined."),
-        (("--format", "trl", "--prompt-set", "no"), "prompt set 'no': not found"),
-    ],
-)
-def test_wrong_options_are_one_clear_message(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    assert message in refusal_of("data", "export", _file(tmp_path), *arguments)
-
-
 def test_an_existing_folder_is_replaced_only_on_request_and_only_if_it_is_an_export(tmp_path: Path) -> None:
     rows, out = _file(tmp_path), tmp_path / "out"
     arguments = ("data", "export", rows, "--format", "trl", "--out", out)
@@ -217,12 +273,6 @@ def test_an_export_of_a_build_says_where_its_rows_are_from_and_can_be_pushed(
     again = {path.name: path.read_bytes() for path in out.iterdir()}
     output_of("data", "export", built, "--format", "llamafactory", "--views", ALL_VIEWS, "--out", out, "--overwrite")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == again
-
-
-def test_the_folder_of_the_results_is_next_to_the_data(built: Path) -> None:
-    data = built.rename(built.with_name("v1.5"))
-    output_of("data", "export", data, "--format", "trl")
-    assert (built.parent / "v1.5-trl" / FIRST).is_file()
 
 
 def test_rows_that_no_build_describes_are_pushed_privately_only(hub: HubServer, tmp_path: Path) -> None:

@@ -1,19 +1,24 @@
-"""Drawing in fixed ratios: whole numbers that sum up, what a short dataset lacks, and who is asked how often."""
+"""Rows in fixed ratios, and rows of a benchmark, which are not trained on."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from d2e_sft.data.sample import EventSample
+from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from data_builders.build.mixture import Pool, allot, draw
 from data_builders.build.suites import PIPER_10K
+from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.judged import Verdict
+from data_builders.quality.overlap import exclude_overlap, find_overlap
+from tests.command import call, output_of
 from tests.tiny import make_sample
 
 RATIOS = {"a": 50.0, "b": 30.0, "c": 20.0}
@@ -82,12 +87,6 @@ def test_an_allowed_shortfall_is_filled_from_the_others_and_recorded() -> None:
     assert described["datasets"]["a"]["reason"] == "takes part of what others lack"
 
 
-def test_exhausted_datasets_give_a_smaller_set_and_empty_ones_an_error() -> None:
-    assert len(_draw({"a": 3, "b": 4, "c": 5}, 100, allow_shortfall=True)[0]) == 12
-    with pytest.raises(UserError, match="no dataset has a usable training sample"):
-        _draw({"a": 0, "b": 0, "c": 0}, 100, allow_shortfall=True)
-
-
 def test_the_order_is_seeded_and_mixes_the_datasets() -> None:
     counts = {"a": 90, "b": 90, "c": 90}
     _, described = _draw(counts, 100)
@@ -110,3 +109,63 @@ def test_the_judge_is_asked_about_no_more_samples_than_the_quota_needs() -> None
     pool.fill(20, keep_half)
     assert len(pool.kept) == 20
     assert len(asked) == len(set(asked)) == pool.judged == 40  # of four, one is refused and one undecided
+
+
+STORY = "Omar plants a long row of trees early in the year. The rain comes down."
+
+
+def test_the_instruction_set_is_kept_apart_from_the_benchmark(raw: Path, tmp_path: Path) -> None:
+    row = f"event: Omar rests starts before The rain comes down story: {STORY}\tanswer: positive\n"
+    for name in ("train", "test"):
+        with (raw / f"tracie/iid/tracie_{name}.txt").open("a") as file:
+            file.write(row)
+    out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 30]
+    assert call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).status == 0
+    assert not any(sample.context == STORY for sample in read_samples(out / "train.parquet"))
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert list(manifest["benchmark"]["kept_apart_from"]) == ["piper", "ood"]
+    steps = {step["name"]: step for step in manifest["datasets"]["tracie"]["splits"]["train"]["filters"]}
+    assert steps["overlap with the benchmark"]["rows_in"] - steps["overlap with the benchmark"]["rows_out"] == 1
+    assert call("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "piper").status == 0
+    output_of("data", "check", out, "--against", tmp_path / "piper")
+
+
+def test_test_rows_that_a_filter_leaves_out_are_kept_apart_too(raw: Path, tmp_path: Path) -> None:
+    row = {
+        "idx": "/wiki/Test#P1#0",
+        "question": "Who led the old town of Elmham?",
+        "context": "Nobody knows .",
+        "targets": ["X Y"],
+    }
+    with (raw / "timeqa/test.hard.json").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    with (raw / "tempreason/train_l3.json").open("a") as file:
+        fields = {"fact_context": "Bo was mayor.", "context": "ElmhamElmham is a town of Bo.", "id": "L3_Q77_P6_0"}
+        file.write(json.dumps({"question": row["question"], "text_answers": {"text": ["Bo"]}, **fields}) + "\n")
+    out, flags = tmp_path / "out", ["--allow-shortfall", "--size", 30]
+    assert call("data", "build", "--suite", "piper-10k", *flags, "--raw", raw, "--out", out).status == 0
+    questions = [sample.question for sample in read_samples(out / "train.parquet")]
+    assert "Who was mayor before Jo Fir?" in questions
+    assert row["question"] not in questions
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_part_of_what_was_left_overlaps(seed: int) -> None:
+    """A question asked of many contexts is a template in the whole set, and may be none in a part of it."""
+    rng = random.Random(seed)
+    words = ["rain", "sun", "snow", "wind"]
+
+    def samples(split: str, count: int) -> list[EventSample]:
+        return [
+            make_sample(
+                context=f"It was a day of {rng.choice(words)} and of much {rng.choice(words)} here.",
+                question=f"What did the long {rng.choice(words)} bring to them?",
+            ).model_copy(update={"id": f"{split}-{number}", "split": split})
+            for number in range(count)
+        ]
+
+    train, test = samples("train", 40), [SampleSet("test", samples("test", 3))]
+    kept = exclude_overlap(train, test)
+    assert 0 < len(kept) < len(train)
+    for _ in range(5):
+        assert find_overlap(rng.sample(kept, min(len(kept), 4)), test).exact == []

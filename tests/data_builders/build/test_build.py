@@ -1,10 +1,12 @@
-"""Suites: PIPER's rows under the paper's names, the drawn instruction set, and datasets that cannot be read."""
+"""Builds from the command line: suites, unreadable files, counts against the paper, and writing as a whole."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -13,9 +15,12 @@ import pytest
 from d2e_sft.data.built import read_manifest
 from d2e_sft.data.sample import read_samples
 from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import write_whole
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
 from data_builders.build.suites import PIPER_10K, SUITES
 from data_builders.raw.source import RawFile
-from tests.command import Called, call
+from tests.command import Called, Kill, call, finish, output_of, refusal_of, start
 from tests.data_builders.reading import use_substitutes
 
 
@@ -88,15 +93,6 @@ def test_a_file_that_stands_in_for_several_is_named_once(raw: Path, tmp_path: Pa
     reasons = {row["dataset"]: row["reason"] for row in manifest["published_counts"]}
     assert reasons["torque"].count("derived/torque_subsets.json is read") == 1
     assert "torque/individual_dev_erp_bias.json and 11 more are not here" in reasons["torque"]
-
-
-def test_the_instruction_set_is_an_error_where_datasets_are_short(raw: Path, tmp_path: Path) -> None:
-    message = _build(raw, tmp_path, "piper-10k").err
-    assert "10 of 10 datasets have too few training samples for 10,000" in message
-    [counts] = re.findall(r"tempreason +wanted +(\d+), found +(\d+), short +(\d+): \2 candidates after", message)
-    wanted, found, short = map(int, counts)
-    assert (wanted, found + short) == (700, 700)
-    assert not (tmp_path / "out").exists()
 
 
 def test_files_that_the_instruction_set_lacks_are_named_before_any_is_read(raw: Path, tmp_path: Path) -> None:
@@ -200,3 +196,166 @@ def test_a_damaged_benchmark_is_no_benchmark(raw: Path, tmp_path: Path) -> None:
     assert result.status == 0, result.err
     assert "socialiqa: training rows were not compared with 1 bad test rows" in result.err
     assert read_manifest(tmp_path / "out")["benchmark"]["bad_rows"] == {"socialiqa": 1}
+
+
+def test_a_dataset_has_the_same_rows_whatever_else_is_built(raw: Path, tmp_path: Path) -> None:
+    build(BuildOptions(["cider", "tracie"], tmp_path / "both", raw))
+    build(BuildOptions(["tracie"], tmp_path / "alone", raw))
+    both = [s for s in read_samples(tmp_path / "both" / "test.parquet") if s.dataset == "tracie"]
+    assert both == read_samples(tmp_path / "alone" / "test.parquet")
+
+
+def test_a_split_without_rows_has_no_file_and_leftovers_go(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(BuildOptions(["tracie"], out, raw))
+    (out / "own.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"already contains a build(.|\n)*--overwrite"):
+        build(BuildOptions(["cider"], out, raw))
+    assert (out / "train.parquet").is_file()
+    build(BuildOptions(["cider"], out, raw, overwrite=True))
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "manifest.json", "own.txt", "test.parquet"]
+
+
+def test_bad_rows_are_put_aside_and_counted(raw: Path, tmp_path: Path) -> None:
+    path = raw / "tracie/iid/tracie_train.txt"
+    path.write_text(path.read_text("utf-8") + "no row at all\n", encoding="utf-8")
+    with (raw / "ecare/train.jsonl").open("ab") as file:
+        file.write(b'{"index": "\xff"}\n[1]\n')
+    build(BuildOptions(["tracie", "ecare"], tmp_path / "out", raw, skip_bad=True))
+    aside = [json.loads(line) for line in (tmp_path / "out/bad_rows.jsonl").read_text("utf-8").splitlines()]
+    assert [(entry["file"], entry["line"]) for entry in aside] == [
+        ("tracie/iid/tracie_train.txt", 5),
+        ("ecare/train.jsonl", 4),
+        ("ecare/train.jsonl", 5),
+    ]
+    assert "not UTF-8" in aside[1]["error"]
+    datasets = json.loads((tmp_path / "out/manifest.json").read_text("utf-8"))["datasets"]
+    assert datasets["ecare"]["splits"]["train"]["bad_rows"] == 2
+    assert datasets["ecare"]["splits"]["test"]["bad_rows"] == 0
+
+
+def test_a_file_of_bad_rows_only_is_an_error(raw: Path, tmp_path: Path) -> None:
+    (raw / "tracie/iid/tracie_test.txt").write_text("nothing\n")
+    with pytest.raises(UserError, match=r"tracie, test: none of its rows is usable \(1 bad\)"):
+        build(BuildOptions(["tracie"], tmp_path / "out", raw, skip_bad=True))
+
+
+@pytest.mark.parametrize("name", ["README.md", "train.parquet", "manifest.json"])
+def test_files_that_no_build_wrote_are_not_overwritten(raw: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError, match=f"contains {name}, which no build of this project wrote"):
+        build(BuildOptions(["mctaco"], tmp_path, raw))
+    assert (tmp_path / name).read_text() == "{}"
+
+
+def test_context_bounds_leave_out_and_count(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    output_of("data", "build", "--datasets", "ecare", "--raw", raw, "--out", out, "--min-context-words", 4)
+    assert all(len(sample.context.split()) >= 4 for sample in read_samples(out / "train.parquet"))
+    filters = read_manifest(out)["datasets"]["ecare"]["splits"]["train"]["filters"]
+    assert filters[-1]["name"] == "context of 4 to any number of words"
+
+
+def test_piper_compares_with_the_published_counts_and_says_why_they_differ(raw: Path, tmp_path: Path) -> None:
+    result = call("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "out", "cosmosqa.rule=word")
+    unfolded = re.sub(r"\n {4,}", " ", result.out)  # a long reason stands below its row
+    lines = {tuple(line.split()[:3]): line for line in unfolded.splitlines()}
+    assert lines["temporal", "tracie", "nli"].split()[3:5] == ["2,039", "10"]
+    assert "iid/tracie_test.txt differs from the published file" in lines["temporal", "tracie", "nli"]
+    assert "option cosmosqa.rule=word (default substring)" in lines["causal", "cosmosqa", "scq"]
+    assert "the paper's appendix A says 1,921" in lines["counterfactual", "cster", "qa"]
+    rows = read_manifest(tmp_path / "out")["published_counts"]
+    assert [row["published"] for row in rows] == [row.count for row in SUITES["piper"].published]
+
+
+def test_rows_without_the_answer_in_their_context_are_counted_with_the_filter_and_without(
+    raw: Path, tmp_path: Path
+) -> None:
+    splits = []
+    for setting in ("true", "false"):
+        settings = ("tempreason.max_words=none", f"tempreason.answer_in_context={setting}")
+        output_of("data", "build", "--datasets", "tempreason", "--raw", raw, "--out", tmp_path / setting, *settings)
+        splits.append(read_manifest(tmp_path / setting)["datasets"]["tempreason"]["splits"]["test"])
+    (step,) = (step for step in splits[0]["filters"] if step["name"] == "answer in the context")
+    assert (step["rows_in"], step["rows_out"], splits[0]["rows_written"]) == (2, 1, 1)
+    assert (splits[1]["rows_written"], splits[1]["rows_with_answer_in_context"]) == (2, 1)
+
+
+def test_a_damaged_file_costs_its_own_dataset_only(raw: Path, tmp_path: Path) -> None:
+    (raw / "wiqa/test.jsonl").write_text("<!DOCTYPE html><html>Not found</html>")
+    message = refusal_of("data", "build", "--suite", "piper", "--raw", raw, "--out", tmp_path / "out")
+    assert "wiqa/test.jsonl: holds a web page (HTML), not data" in message
+    assert "the result is incomplete: it lacks wiqa" in message
+    samples = read_samples(tmp_path / "out" / "test.parquet")
+    assert {"tracie", "cosmosqa", "ifqa"} <= {sample.dataset for sample in samples}
+    failures = read_manifest(tmp_path / "out")["failures"]
+    assert list(failures) == ["wiqa"]
+    assert failures["wiqa"].startswith("wiqa/test.jsonl: holds a web page (HTML), not data")
+
+
+def test_a_missing_file_costs_its_own_split_only(raw: Path, tmp_path: Path) -> None:
+    (raw / "wiqa/train.jsonl").unlink()
+    (raw / "ecare/train.jsonl").write_text("")
+    out = tmp_path / "out"
+    message = refusal_of("data", "build", "--datasets", "wiqa,ecare,tracie", "--raw", raw, "--out", out)
+    assert "wiqa/train.jsonl: no such file" in message
+    assert "ecare/train.jsonl: the file is empty" in message
+    assert "it lacks ecare train, wiqa train" in message
+    assert {sample.dataset for sample in read_samples(out / "test.parquet")} == {"wiqa", "ecare", "tracie"}
+    assert {sample.dataset for sample in read_samples(out / "train.parquet")} == {"tracie"}
+    assert set(read_manifest(out)["failures"]) == {"ecare train", "wiqa train"}
+
+
+def test_bad_rows_of_a_file_that_two_splits_need_are_counted_once(raw: Path, tmp_path: Path) -> None:
+    with (raw / "ecare/dev_full.jsonl").open("a") as file:
+        file.write("{}\n")
+    (raw / "ecare/train.jsonl").unlink()
+    out = tmp_path / "out"
+    result = call("data", "build", "--datasets", "ecare,tracie", "--skip-bad", "--raw", raw, "--out", out)
+    assert "bad rows put aside: 1" in result.out
+    assert "bad_rows.jsonl" in result.out
+    assert len((out / "bad_rows.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["file", "in a file", "read-only"])
+def test_a_target_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    out = {"file": tmp_path / "file", "in a file": tmp_path / "file" / "out", "read-only": tmp_path}[kind]
+    if kind == "read-only":  # the tests may run as a user whom no permission stops
+        monkeypatch.setattr("os.access", lambda _, mode: mode == os.R_OK)
+    message = refusal_of("data", "build", "--datasets", "no-such-dataset", "--out", out)
+    assert "is a file; expected a folder" in message or "cannot be written; expected a folder" in message
+    assert "--out" in message
+
+
+def test_a_build_that_fails_while_writing_leaves_the_earlier_one_as_it_was(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert call("data", "build", "--datasets", "tracie", "--raw", raw, "--out", out).status == 0
+    before = _tree(out)
+
+    def disk_full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "manifest.json")
+
+    monkeypatch.setattr("data_builders.build.writing.write_json", disk_full)
+    message = refusal_of(
+        "data", "build", "--datasets", "tracie", "--raw", raw, "--out", out, "--seed", "5", "--overwrite"
+    )
+    assert "manifest.json: cannot be written (No space left on device)" in message
+    assert _tree(out) == before
+
+
+def test_the_next_build_removes_what_a_killed_one_left(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ("build", "--datasets", "tracie", "--raw", raw, "--out", out)
+    killed = Kill("data_builders.build.writing:render_card")
+    assert finish(start(tmp_path, arguments, killed, verb="data")).status == -signal.SIGKILL
+    assert [path.name[:7] for path in out.iterdir()] == [".build-"]
+    own = out / ".build-notes" / "mine.txt"
+    write_whole(own, "not of a build")
+    assert call("data", *arguments).status == 0
+    assert sorted(path.name for path in out.glob(".*")) == [".build-notes"]
+    assert own.read_text() == "not of a build"

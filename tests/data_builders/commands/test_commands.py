@@ -1,0 +1,330 @@
+"""`d2e data`: what the user types and sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.sample import EventSample, read_samples, write_samples
+from d2e_sft.util.encrypted_zip import member_names, read_encrypted
+from data_builders.build.options import BuildOptions
+from data_builders.build.run import build
+from data_builders.build.suites import SUITES
+from data_builders.quality.stats import render_stats
+from data_builders.raw.download import cached_path
+from data_builders.raw.source import Input, RawFile
+from data_builders.sources import SOURCES
+from tests.command import call, output_of, refusal_of
+from tests.data_builders.nli_rows import PASSAGE, nli, own_row, stats_in_words
+from tests.factories import ScriptedServer
+from tests.tiny import make_sample
+
+_DERIVED = {"train": "reconstruct_rl/train.json", "test": "raw/event_dataset_test.json"}
+
+
+def test_build_prints_counts_and_filters(raw: Path, tmp_path: Path) -> None:
+    result = call("data", "build", "--datasets", "ecare, mctaco", "--raw", raw, "--out", tmp_path / "out")
+    assert result.status == 0, result.out
+    lines = [line.split() for line in result.out.splitlines()]
+    assert ["dataset", "split", "relation", "format", "rows"] in lines
+    assert ["ecare", "test", "causal", "scq", "2"] in lines
+    assert ["ecare", "train", "repeated", "rows", "3", "→", "2", "rows"] in lines
+    assert "warning: ecare/train.jsonl: differs from the published file" in result.err
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (
+            "tempreason",
+            ["Or add tempreason.test_file=event-event_839.jsonl, which reads TimeBench's 839 of the 4,426"],
+        ),
+        ("cqa", [f"Or add cqa.{split}_file={name}" for split, name in _DERIVED.items()]),
+        ("matres", []),  # its substitutes have no address
+    ],
+)
+def test_a_failed_download_names_the_option_that_reads_a_substitute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: str, said: list[str]
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    message = " ".join(refusal_of("data", "build", "--datasets", dataset, "--out", tmp_path / "out").split())
+    assert "cannot be downloaded (ConnectError" in message
+    assert [text for text in said if text not in message] == []
+    assert message.count("Or add") == len(said)
+
+
+def test_build_prints_how_many_rows_of_each_subset_there_are(tmp_path: Path) -> None:
+    settings = ["habit.strength=0.95", "habit.train_samples=40", "habit.test_samples=6"]
+    result = call("data", "build", "--datasets", "habit", "--out", tmp_path, *settings)
+    assert "subsets of habit train: 38 aligned, 2 conflict\n" in result.out
+    assert "subsets of habit test: 6 aligned, 6 conflict\n" in result.out
+
+
+def test_quiet_names_only_the_files(tmp_path: Path) -> None:
+    settings = ["habit.train_samples=40", "habit.test_samples=6"]
+    result = call("data", "build", "--datasets", "habit", "--out", tmp_path, *settings, "--quiet")
+    assert result.status == 0, result.err
+    assert all(line.startswith("wrote ") for line in result.out.splitlines())
+    assert f"wrote {tmp_path / 'test.parquet'}" in result.out
+
+
+def _file(path: Path, *samples: EventSample) -> Path:
+    write_samples(samples, path)
+    return path
+
+
+def test_check_names_the_pairs_and_the_remedy(tmp_path: Path) -> None:
+    train = _file(tmp_path / "train.jsonl", own_row("train", 1), own_row("train", 2, context=PASSAGE))
+    test = _file(tmp_path / "bench.parquet", own_row("test", context=PASSAGE))
+    message = refusal_of("data", "check", train, "--against", test, "--json", tmp_path / "out" / "overlap.json")
+    assert "1 of 2 training rows overlap with the benchmark; expected none" in message
+    assert "context: own-train-2 = own-test-1: The river rose in spring" in message
+    assert "remedy: build the training set again with --against" in message
+    written = json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8"))
+    assert written["overlapping_rows"] == 1
+    assert [(pair["train_id"], pair["test_id"]) for pair in written["exact"]] == [("own-train-2", "own-test-1")]
+    assert written["cells"][0]["test_set"] == "bench"
+
+
+def test_check_passes_clean_sets_and_near_duplicates_unless_told(tmp_path: Path) -> None:
+    train = _file(tmp_path / "train.jsonl", own_row("train", context=PASSAGE + " Nobody was hurt."))
+    test = _file(tmp_path / "bench.jsonl", own_row("test", context=PASSAGE))
+    printed = output_of("data", "check", train, "--against", test)
+    assert "1 training rows: 0 overlap exactly, 1 have a near-duplicate" in printed
+    assert "context 0.85: own-train-1 = own-test-1" in printed
+    assert "1 of 1 training rows have a near-duplicate" in refusal_of(
+        "data", "check", train, "--against", test, "--fail-on-near"
+    )
+    assert call("data", "check", train, "--against", test, "--fail-on-near", "--threshold", "0.9").status == 0
+
+
+def test_a_file_needs_a_benchmark_to_compare_with(tmp_path: Path) -> None:
+    train = _file(tmp_path / "good.jsonl", own_row("train"))
+    assert "good.jsonl: nothing to compare with" in refusal_of("data", "check", train)
+    (tmp_path / "empty").mkdir()
+    assert "a folder without test.parquet" in refusal_of("data", "check", train, "--against", tmp_path / "empty")
+
+
+ROW = make_sample(format="nli", answers=["positive"], meta={"note": "é"})
+
+
+def _json_rows(path: Path, *changes: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(ROW.model_dump() | change) + "\n" for change in changes), encoding="utf-8")
+    return path
+
+
+def test_convert_goes_to_parquet_and_back_without_loss(tmp_path: Path) -> None:
+    source = _json_rows(tmp_path / "a.jsonl", {}, {"id": "2", "answers": ["negative"]})
+    assert call("data", "convert", source, tmp_path / "b.parquet").status == 0
+    result = call("data", "convert", tmp_path / "b.parquet", tmp_path / "c.jsonl")
+    assert "c.jsonl: 2 rows" in result.out
+    assert read_samples(tmp_path / "c.jsonl") == read_samples(source)
+
+
+def test_convert_puts_bad_rows_aside_and_counts_them(tmp_path: Path) -> None:
+    source = _json_rows(tmp_path / "a.jsonl", {}, {"answers": ["maybe"]}, {"split": "exam"})
+    result = call("data", "convert", source, tmp_path / "b.parquet", "--skip-bad")
+    assert "b.parquet: 1 rows" in result.out
+    assert "2 bad rows put aside" in result.out
+    aside = [json.loads(line) for line in (tmp_path / "b.parquet.bad.jsonl").read_text("utf-8").splitlines()]
+    assert [entry["line"] for entry in aside] == [2, 3]
+    assert call("data", "convert", str(_json_rows(source, {})), str(tmp_path / "b.parquet"), "--skip-bad").status == 0
+    assert not (tmp_path / "b.parquet.bad.jsonl").exists()
+
+
+def test_convert_refuses_a_truncated_file_and_an_unknown_ending(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_samples([ROW], path)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert "a.parquet: not a readable Parquet file" in refusal_of("data", "convert", path, tmp_path / "b.jsonl")
+    message = refusal_of("data", "convert", tmp_path / "missing.jsonl", tmp_path / "b.csv")
+    assert "b.csv: cannot write .csv; expected .parquet or .jsonl" in message
+
+
+def test_rows_of_a_source_are_shown_refined_as_a_build_would(raw: Path) -> None:
+    lines = output_of("data", "show", "cider", "--raw", raw, "--rows", 2).splitlines()
+    assert sum(line.startswith("cider-test-") for line in lines) == 2
+    names = [line.split()[0] for line in lines if line[:1].isalpha() and not line.startswith("cider-test-")]
+    assert names == ["question", "answer", "original", "imagined", "refined"] * 2
+    assert lines[-1].endswith("rows of cider")
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_row_is_found_by_its_id_and_its_options_are_numbered(raw: Path) -> None:
+    text = output_of("data", "show", "wiqa", "--raw", raw, "--split", "test", "--id", "wiqa-test-1")
+    assert text.startswith("wiqa-test-1 · test · counterfactual · scq\n")
+    assert "options   - more\n          - less\n          - no effect\n" in text
+    assert text.endswith("rows of wiqa\n")
+
+
+def test_a_folder_that_was_built_is_shown_and_a_page_is_written(built: Path, tmp_path: Path) -> None:
+    assert "rows of" in output_of("data", "show", built, "--rows", 3)
+    assert f"wrote {tmp_path / 'rows.html'}" in output_of(
+        "data", "show", built, "--rows", 3, "--html", tmp_path / "rows.html"
+    )
+    assert (tmp_path / "rows.html").read_text("utf-8").count("<article") == 3
+    assert "is built already; expected no KEY=VALUE" in refusal_of("data", "show", built, "refine.threshold=0.5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data/nosuch"], "data/nosuch: no such file or folder"),
+        (["tracei"], "unknown dataset 'tracei'.*Did you mean 'tracie'"),
+        (["cider", "--split", "train"], "cider: no row in train"),
+        (["cider", "--id", "cider-test-nobody"], "--id: got 'cider-test-nobody'"),
+    ],
+)
+def test_unknown_rows_are_one_message(raw: Path, arguments: list[str], message: str) -> None:
+    assert re.search(message, refusal_of("data", "show", *arguments, "--raw", raw))
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path))
+
+
+def listed() -> dict[str, dict[str, Any]]:
+    return {item["name"]: item for item in json.loads(output_of("data", "list", "--json", "-"))}
+
+
+def test_every_dataset_has_a_row_and_an_object_in_the_file(empty_cache: None, tmp_path: Path) -> None:
+    head, *rows = output_of("data", "list", "--json", tmp_path / "list.json").splitlines()
+    assert head.split()[:2] == ["dataset", "format"]
+    assert [row.split()[0] for row in rows[:-1]] == list(SOURCES)
+    assert [item["name"] for item in json.loads((tmp_path / "list.json").read_text())] == list(SOURCES)
+
+
+def test_files_in_the_cache_are_counted(empty_cache: None) -> None:
+    assert listed()["ecare"]["raw_in_cache"] == 0
+    file = SOURCES["ecare"].official[0]
+    path = cached_path("ecare", file)
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    assert listed()["ecare"]["raw_in_cache"] == 1
+
+
+def test_rows_are_the_papers_and_suites_shares_and_sizes_are_said() -> None:
+    found = listed()
+    assert found["cider"]["test_rows"] == {"temporal": 136, "causal": 1_469, "subevent_conditional": 356}
+    assert found["ester"]["test_rows"] == {"causal": 1_617, "counterfactual": 1_957, "subevent_conditional": 108}
+    assert found["boxes"]["test_rows"] == {}
+    for suite in SUITES.values():
+        assert [name for name, item in found.items() if suite.name in item["suites"]] == [
+            name for name in SOURCES if name in suite.datasets
+        ]
+    assert sum(item["share_of_piper_10k"] or 0 for item in found.values()) == pytest.approx(100, abs=0.01)
+    assert found["ecare"]["raw_bytes"] == sum(file.bytes for file in SOURCES["ecare"].official) > 0
+    assert found["storycloze"]["by_hand"], "handed out on request"
+    assert found["storycloze"]["raw_bytes"] is None
+
+
+CONTENT = b'{"row": 1}'
+
+
+def test_official_files_are_saved_for_raw_and_missing_ones_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("D2E_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    digest, names = hashlib.sha256(CONTENT).hexdigest(), ("test.jsonl", "graphs.jsonl")
+    train = RawFile("train.jsonl", by_hand="ask the authors")
+    with ScriptedServer(lambda path, request: json.loads(CONTENT)) as server:
+        test, graphs = (RawFile(name, f"{server.url}/{name}", "v1", digest, len(CONTENT)) for name in names)
+        inputs = (Input("train", (train,), ("train",)), Input("test", (test,), ("test",)))
+        monkeypatch.setitem(SOURCES, "wiqa", dataclasses.replace(SOURCES["wiqa"], inputs=inputs, others=(graphs,)))
+        called = call("data", "download", "wiqa", "boxes", "--out", tmp_path / "raw")
+    assert called.status == 1
+    for name in names:
+        assert (tmp_path / "raw" / "wiqa" / name).read_bytes() == CONTENT
+    assert "boxes: is generated" in called.out
+    assert "1 files could not be downloaded" in called.err
+    assert "ask the authors; save it as DIR/wiqa/train.jsonl" in called.err
+
+
+def test_the_command_writes_an_archive_or_plain_files(tmp_path: Path) -> None:
+    printed = output_of("data", "boxes", tmp_path / "b.zip", "--scenarios", 20)
+    assert "train.jsonl: 9 scenarios, 819 questions" in printed
+    assert member_names(tmp_path / "b.zip") == ["train.jsonl", "dev.jsonl", "test.jsonl"]
+    output_of("data", "boxes", tmp_path / "b", "--scenarios", 20, "--plain")
+    assert (tmp_path / "b" / "dev.jsonl").read_text() == read_encrypted(tmp_path / "b.zip", "dev.jsonl")
+
+
+def test_the_command_prints_and_writes_the_same_numbers(built: Path, tmp_path: Path) -> None:
+    html, numbers = tmp_path / "a/stats.html", tmp_path / "b/stats.json"
+    printed = output_of("data", "stats", built, "--tokenizer", "words", "--html", html, "--json", numbers)
+    written = json.loads(numbers.read_text("utf-8"))
+    assert written == stats_in_words(built)
+    lines = [line.split() for line in printed.splitlines()]
+    for group in written["groups"]:
+        for kind in group["counts"]:
+            assert [group["dataset"], group["split"], kind["relation"], kind["format"], str(kind["rows"])] in lines
+    assert html.read_text("utf-8") == render_stats(stats_in_words(built))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--tokenizer", "builtin:other", "model 'builtin:other': no such builtin"),
+        ("--tokenizer", "./nowhere", "model './nowhere': no such folder"),
+        ("--tokenizer", "nobody/nothing", "model 'nobody/nothing': HF_HUB_OFFLINE is set"),
+        ("--prompt-set", "other", "prompt set 'other': not found"),
+    ],
+)
+def test_an_unknown_tokenizer_or_prompt_set_is_one_message(
+    tmp_path: Path, option: str, value: str, message: str
+) -> None:
+    write_samples([nli(1, "It rained.", "It was wet.", "positive")], tmp_path / "good.jsonl")
+    assert message in refusal_of("data", "stats", tmp_path / "good.jsonl", option, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.parquet", "missing.parquet: no such file"),
+        ("broken.parquet", "broken.parquet: not a readable Parquet file"),
+        ("empty.jsonl", "empty.jsonl: no usable row"),
+        ("folder", "folder: a folder without train.parquet"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["stats", "check"])
+def test_a_set_that_cannot_be_read_is_one_message(tmp_path: Path, verb: str, name: str, message: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "broken.parquet").write_text("no")
+    (tmp_path / "empty.jsonl").touch()
+    write_samples([make_sample()], tmp_path / "good.jsonl")
+    against = ["--against", tmp_path / "good.jsonl"] if verb == "check" else []
+    assert message in refusal_of("data", verb, tmp_path / name, *against)
+
+
+NAMES = ("tracie", "ecare", "mctaco", "cider")
+
+
+def test_the_manifest_says_where_every_row_came_from(raw: Path, tmp_path: Path) -> None:
+    build(BuildOptions(NAMES, tmp_path / "out", raw, seed=5))
+    text = (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
+    manifest = json.loads(text)
+    assert manifest["seed"] == 5
+    assert str(tmp_path) not in text
+    for name, entry in manifest["datasets"].items():
+        assert entry["licence"] == SOURCES[name].licence
+        for file in entry["files"]:
+            content = (raw / name / file["name"]).read_bytes()
+            assert (file["bytes"], file["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+            assert file["commit"] in file["url"]
+        for split in entry["splits"].values():
+            for step in split["filters"]:
+                assert step["reason"]
+                assert step["rows_out"] <= step["rows_in"]
+            assert (
+                split["rows_written"] == split["filters"][-1]["rows_out"] if split["filters"] else split["rows_read"]
+            )
+    for name, output in manifest["outputs"].items():
+        assert output["sha256"] == hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
