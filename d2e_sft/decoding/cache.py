@@ -3,12 +3,14 @@
 transformers' own cache copies everything for each new token and repeats each key head for its query heads. Here the
 rows of a view that began together have buffers that are allocated once, and a prefix of several rows is stored once.
 
-Legend: R rows, K key heads, G query heads a key head, D head width, C capacity in tokens, P tokens of the prefix.
+Legend: R rows, K key heads, G query heads a key head, D head width, C capacity in tokens, P tokens of the prefix,
+T tokens of a packed row, H hidden size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -16,8 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from d2e_sft.decoding.pairs import Tokens
 from d2e_sft.model.attention.registry import KeysAndValues
+from d2e_sft.model.forward import hidden_states, packed_inputs
+from d2e_sft.model.packing import PackedRow
 
+PREFILL_TOKENS = 8192  # prefill chunk size; larger values give no speed-up
 _CAPACITY = 256  # buffers of compiled rows are multiples of this many tokens
 _flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
@@ -248,3 +254,52 @@ def _with_prefix(
 
 def _can_cascade(query: Tensor, value: Tensor, window: int | None) -> bool:
     return query.device.type == "cpu" and window is None and query.shape[3] == value.shape[3]
+
+
+@dataclass
+class Prefix:
+    """Tokens that all prompts of several batches begin with; their keys and values once computed.
+
+    `shared` are those that rows read at each step.
+    """
+
+    tokens: Tokens
+    packed: KeysAndValues = field(default_factory=dict)
+    shared: SharedPrefix | None = None
+
+
+def prefill(model: Any, row: PackedRow, prefix: Prefix, places: Sequence[int]) -> tuple[KeysAndValues, Tensor]:
+    """Keys and values of a packed row by layer, (1, K, T, D) each, and the states (places, H) of some of its tokens.
+
+    `prefix` is computed only once, as it keeps its keys and values. `places` of tokens come after it, in any order;
+    duplicates are allowed.
+    """
+    forest = row.forest
+    tokens = torch.tensor([row.tokens], device=model.device)
+    packed = dict(prefix.packed)
+    start = len(prefix.tokens) if packed else 0
+    wanted = torch.tensor(places, device=model.device)
+    states: list[Tensor] = []
+    owners: list[Tensor] = []
+    for end in _chunk_ends(row, start, len(prefix.tokens)):
+        inputs = packed_inputs(model, forest, tokens, (start, end), remember=packed, recall=packed if start else None)
+        part = hidden_states(model, **inputs)[0]
+        here = ((wanted >= start) & (wanted < end)).nonzero().squeeze(1)
+        states.append(part[wanted[here] - start])
+        owners.append(here)
+        if end == len(prefix.tokens):
+            prefix.packed = dict(packed)
+        start = end
+    return packed, torch.cat(states)[torch.cat(owners).argsort()]
+
+
+def _chunk_ends(row: PackedRow, start: int, prefix: int) -> list[int]:
+    """Ends of the prefill chunks: whole segments of about PREFILL_TOKENS, with the prefix as a chunk of its own."""
+    ends = []
+    for segment in row.forest.segments:
+        if segment.end <= start:
+            continue
+        if segment.end == prefix or segment.end - start >= PREFILL_TOKENS:
+            ends.append(segment.end)
+            start = segment.end
+    return ends if ends and ends[-1] == row.forest.length else [*ends, row.forest.length]

@@ -1,4 +1,4 @@
-"""The decoders: one short function each, from the logits of both views to the scores of the next token.
+"""The decoders: one short function each, from the logits of both views to the scores of the next token; its choice.
 
 They push the distribution with context away from the one without: `z_original + weight · (z_original − z_imagined)`.
 The weight is fixed (d2e, cad), or differs from step to step (adacad). Decoding draws from `softmax(scores)`; greedy
@@ -8,13 +8,15 @@ To add one, write a function here, list it in `FUNCTIONS`, and add its options t
 `d2e_sft/config/decoding.py`. A custom function with the same arguments is named as `module:function` instead;
 `examples/decoders.py` has some.
 
-Legend: P pairs of rows, V vocabulary.
+Legend: B pairs, I imagined rows (a pair that is decoded plainly has none), P pairs of rows, H hidden size,
+V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -22,11 +24,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig, parse_decoder
 from d2e_sft.config.functions import load_function
 from d2e_sft.util.errors import UserError
 
+NO_TOKEN = -1  # stands for a token whose scores contain NaN or infinity
 Options = Mapping[str, Any]
 # (original (…, V), imagined (…, V), options) → scores (…, V)
 Scores = Callable[[Tensor, Tensor, Options], Tensor]
@@ -125,3 +135,95 @@ def named_decoder(text: str) -> ChosenDecoder:
     if name not in FUNCTIONS:
         return ChosenDecoder(name, load_function(name, "decoder"), options)
     return ChosenDecoder(name, FUNCTIONS[name], {**DECODERS[name], **options})
+
+
+@dataclass(frozen=True)
+class RowStates:
+    """Hidden states that predict the next tokens; logits if the head is not linear or not known.
+
+    Attributes:
+        original, imagined: (B, H or V) and (I, H or V).
+        partner: (I,) the pair of each imagined row.
+        project: From states to logits; a `linear` one is applied once per pair if the decoder is linear, too.
+    """
+
+    original: Tensor
+    imagined: Tensor
+    partner: Tensor
+    project: Callable[[Tensor], Tensor] = lambda logits: logits
+    linear: bool = False
+
+
+class TokenChoice:
+    """Chooses each pair's next token, with random draws that depend on the seed and the pair's index only.
+
+    `decoding` gives decoder, plausibility and sampling.
+    """
+
+    def __init__(self, decoding: DecodingConfig) -> None:
+        self.decoder = decoder_of(decoding)
+        self.plausibility = decoding.plausibility
+        self.greedy = decoding.temperature == 0
+        if not self.greedy:
+            self.warpers = warpers(float(decoding.temperature), decoding.top_k, decoding.top_p)
+        self.seed = decoding.seed
+        self.draws: dict[int, random.Random] = {}
+
+    def __call__(self, states: RowStates, alpha: Tensor, indices: Sequence[int]) -> Tensor:
+        """Return tokens (B,), `NO_TOKEN` where the best score is NaN or infinite.
+
+        `alpha` (I,) is the ratio of each imagined row for `d2e`, `indices` (B,) are the pairs'.
+        """
+        scores, original = decoded_scores(states, self.decoder, alpha, with_original=self.plausibility > 0)
+        if self.plausibility > 0:
+            floor = original.amax(dim=-1, keepdim=True) + math.log(self.plausibility)
+            scores = scores.masked_fill(original < floor, -torch.inf)
+        best, likeliest = scores.max(dim=-1)  # a NaN anywhere is the largest
+        if self.greedy:
+            return torch.where(best.abs() < torch.inf, likeliest, NO_TOKEN)
+        warped: Tensor = self.warpers(None, scores)  # none of them uses earlier tokens
+        cumulative = warped.double().softmax(dim=-1).cumsum(dim=-1)
+        at = torch.tensor([[self._draw(index)] for index in indices], dtype=torch.float64)
+        # Rounding may leave the sum below 1; a token of probability 0 must not be drawn because of it.
+        drawn = torch.searchsorted(cumulative, at.to(cumulative.device) * cumulative[:, -1:], right=True).squeeze(1)
+        return torch.where(best.abs() < torch.inf, drawn, NO_TOKEN)
+
+    def _draw(self, index: int) -> float:
+        if index not in self.draws:
+            self.draws[index] = random.Random(f"{self.seed}/{index}")
+        return self.draws[index].random()
+
+
+@cache
+def warpers(temperature: float, top_k: int, top_p: float, min_p: float = 0.0) -> LogitsProcessorList:
+    """What turns scores into those that a token is drawn from; options at their neutral values are left out."""
+    asked = ((MinPLogitsWarper, min_p, 0), (TopKLogitsWarper, top_k, 0), (TopPLogitsWarper, top_p, 1))
+    restricting = [kind(value) for kind, value, neutral in asked if value != neutral]
+    return LogitsProcessorList([TemperatureLogitsWarper(temperature), *restricting])
+
+
+def decoded_scores(
+    states: RowStates, decoder: ChosenDecoder, alpha: Tensor, *, with_original: bool
+) -> tuple[Tensor, Tensor]:
+    """The decoder's scores of each pair, float32 (B, V), and the original's logits; plain pairs keep their logits.
+
+    `alpha` (I,) is the ratio of each imagined row. Without `with_original` the second result is unspecified.
+    """
+    pairs = len(states.original)
+    if not len(states.partner):
+        logits = states.project(states.original).float()
+        return logits, logits
+    if not (states.linear and decoder.linear):
+        # One projection of both, so that the head's weights are read once.
+        logits = states.project(torch.cat([states.original, states.imagined])).float()
+        original, imagined = logits[:pairs], logits[pairs:]
+        return _combine(original, imagined, states.partner, decoder, alpha), original
+    dtype = states.original.dtype
+    combined = _combine(states.original.float(), states.imagined.float(), states.partner, decoder, alpha).to(dtype)
+    rows = torch.cat([combined, states.original]) if with_original else combined
+    logits = states.project(rows).float()
+    return logits[:pairs], logits[-pairs:]
+
+
+def _combine(original: Tensor, imagined: Tensor, partner: Tensor, decoder: ChosenDecoder, alpha: Tensor) -> Tensor:
+    return original.index_copy(0, partner, decoder(original[partner], imagined, alpha[:, None]))

@@ -22,10 +22,9 @@ from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.rows import samples_of
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.decoding.budget import Batch, batches_of, budget_of
-from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
+from d2e_sft.decoding.decoders import NO_TOKEN, TokenChoice
 from d2e_sft.decoding.pairs import Output, PromptPair, TokenPair, Tokens, finished, resolved, token_pairs
-from d2e_sft.decoding.rows import no_gradients, rows_of
+from d2e_sft.decoding.rows import Batch, batches_of, budget_of, no_gradients, rows_of
 from d2e_sft.model.collation import encoder_inputs
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.forward import evaluating, expect_of_transformers
@@ -201,7 +200,7 @@ def _by_steps(
                 states = rows.next_states()
                 places = [output.index for output in active]
                 alpha = torch.tensor([float(pairs[index].alpha or 0.0) for index in places], device=model.device)
-                chosen = choose(states, rows.head, alpha[states.partner], places)
+                chosen = choose(states, alpha[states.partner], places)
             for output, token in zip(active, chosen.tolist(), strict=True):
                 if output.ended or output.cancelled:  # a compiled batch keeps its rows
                     continue

@@ -18,13 +18,17 @@ import torch
 from torch import Tensor
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding.budget import batches_of, budget_of
-from d2e_sft.decoding.choice import Head, RowStates, decoded_scores
-from d2e_sft.decoding.decoders import ChosenDecoder, decoder_of
-from d2e_sft.decoding.padded_rows import PaddedRows, decoder_start_id
-from d2e_sft.decoding.pairs import OptionScore, Prefix, TokenPair, Tokens, resolved
-from d2e_sft.decoding.prefill import prefill
-from d2e_sft.decoding.rows import attending_by_branch, decodes_packed, no_gradients
+from d2e_sft.decoding.cache import Prefix, prefill
+from d2e_sft.decoding.decoders import ChosenDecoder, RowStates, decoded_scores, decoder_of
+from d2e_sft.decoding.pairs import OptionScore, TokenPair, Tokens, resolved
+from d2e_sft.decoding.rows import (
+    attending_by_branch,
+    batches_of,
+    budget_of,
+    decoder_start_id,
+    decodes_packed,
+    no_gradients,
+)
 from d2e_sft.model.collation import encoder_inputs, left_pad, right_pad
 from d2e_sft.model.finite import non_finite_output
 from d2e_sft.model.forward import evaluating, head_of, last_logits
@@ -113,10 +117,10 @@ def _scored(
         if decodes_packed(model):
             with attending_by_branch(model) as causal:
                 states = _packed_states(causal, answers, prefix, kept)
-                return _scores(answers, states, Head(*head_of(causal)), decoder)
+                return _scores(answers, states, decoder, *head_of(causal))
         logits_of = _decoder_logits if model.config.is_encoder_decoder else _padded_logits
         parts = [answers[start : start + size] for start in range(0, len(answers), size)]
-        return [one for part in parts for one in _scores(part, logits_of(model, part), PaddedRows.head, decoder)]
+        return [one for part in parts for one in _scores(part, logits_of(model, part), decoder)]
 
 
 def _rows_of(answers: Sequence[_Answer]) -> list[tuple[Any, _Answer]]:
@@ -182,7 +186,7 @@ def _decoder_logits(model: Any, answers: Sequence[_Answer]) -> list[Tensor]:
 
 
 def _scores(
-    answers: Sequence[_Answer], states: Sequence[Tensor], head: Head, decoder: ChosenDecoder
+    answers: Sequence[_Answer], states: Sequence[Tensor], decoder: ChosenDecoder, *head: Any
 ) -> list[OptionScore]:
     """Scores of the answers, from the states of `_rows_of(answers)` that predict the scored tokens."""
     targets = [token for answer in answers for token in answer.tokens[answer.pair.given :]]
@@ -197,9 +201,9 @@ def _scores(
     for start in range(0, len(targets), _AT_ONCE):
         end = min(start + _AT_ONCE, len(targets))
         partner = paired[start:end].nonzero().squeeze(1)
-        part = RowStates(original[start:end], imagined[done : done + len(partner)], partner)
+        part = RowStates(original[start:end], imagined[done : done + len(partner)], partner, *head)
         done += len(partner)
-        logits, _ = decoded_scores(part, head, decoder, alpha[start:end][partner], with_original=False)
+        logits, _ = decoded_scores(part, decoder, alpha[start:end][partner], with_original=False)
         wanted = target[start:end, None]
         logprobs.append(logits.log_softmax(dim=-1).gather(1, wanted).squeeze(1))
         greedy.append(logits.argmax(dim=-1) == target[start:end])

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.util.errors import UserError
-
-if TYPE_CHECKING:
-    from d2e_sft.decoding.cache import SharedPrefix
-    from d2e_sft.model.attention.registry import KeysAndValues
 
 P_co = TypeVar("P_co", covariant=True)
 Tokens = Sequence[int]
@@ -153,15 +149,3 @@ def resolved(pairs: Sequence[TokenPair], decoding: DecodingConfig, model: Any = 
                 )
         found.append(replace(pair, imagined=imagined, alpha=how.alpha, name=name))
     return found
-
-
-@dataclass
-class Prefix:
-    """Tokens that all prompts of several batches begin with; their keys and values once computed.
-
-    `shared` are those that rows read at each step.
-    """
-
-    tokens: Tokens
-    packed: KeysAndValues = field(default_factory=dict)
-    shared: SharedPrefix | None = None

@@ -9,7 +9,8 @@ Legend: B pairs, I imagined rows, R rows, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,16 +21,22 @@ from torch import Tensor
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding.cache import RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes
-from d2e_sft.decoding.choice import Head, RowStates
-from d2e_sft.decoding.padded_rows import EncoderDecoderRows, PaddedRows, prompts_of
-from d2e_sft.decoding.pairs import Prefix, TokenPair
-from d2e_sft.decoding.prefill import prefill
+from d2e_sft.decoding.cache import Prefix, RowBlock, RowCache, SharedPrefix, StaticBlock, filled_holes, prefill
+from d2e_sft.decoding.decoders import RowStates
+from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.attention.registry import BY_BRANCH, placeholder_mask
-from d2e_sft.model.device import without_cudnn_attention
-from d2e_sft.model.forward import bare_model, head_of, hidden_states, is_fully_sharded, unwrapped
-from d2e_sft.model.packing import pack
+from d2e_sft.model.collation import encoder_inputs, left_pad
+from d2e_sft.model.device import total_memory, without_cudnn_attention
+from d2e_sft.model.forward import bare_model, head_of, hidden_states, is_fully_sharded, last_logits, unwrapped
+from d2e_sft.model.packing import MIN_SHARED, common_length, pack
 from d2e_sft.model.packing_support import takes_packed_rows
+
+# Pairs that run at a time unless a number is given; a step with more rows takes as long per row.
+MOST_PAIRS = 64
+# Largest share of the memory beside the weights that keys and values take.
+_SHARE = 0.25
+
+Batch = tuple[list[int], Prefix]  # the indices of its pairs, and what their prompts begin with
 
 
 def is_sharded(model: Any) -> bool:
@@ -115,7 +122,7 @@ class PackedRows:
 
     def __init__(self, model: Any, decoding: DecodingConfig) -> None:
         self.model, self.compiled, self.room = model, decoding.compiled, decoding.max_new_tokens
-        self.head = Head(*head_of(model))
+        self.head = head_of(model)
         self.forward = _compiled_next_states() if self.compiled else _next_states
         self.cache = RowCache([])  # of the rows that take the next step; added ones have their states already
         self.batches: list[_Batch] = []
@@ -156,7 +163,7 @@ class PackedRows:
             self.cache.grow()
         self.cache.blocks = [block for batch in self.batches for block in batch.blocks]
         states = torch.cat(parts)
-        return RowStates(states[self.originals], states[self.imagined], self.pair_of[self.imagined])
+        return RowStates(states[self.originals], states[self.imagined], self.pair_of[self.imagined], *self.head)
 
     def keep(self, running: Sequence[bool]) -> list[int]:
         """Keep only the pairs (B,) that are running; returns their old places in their new order."""
@@ -201,3 +208,159 @@ def _next_states(model: Any, inputs: dict[str, Any]) -> Tensor:
 def _compiled_next_states() -> Callable[..., Tensor]:
     """The compiled step; made on first use, as `torch.compile` imports Inductor, which takes most of a second."""
     return torch.compile(_next_states, dynamic=False)
+
+
+def prompts_of(pairs: Sequence[TokenPair]) -> tuple[list[Any], list[int]]:
+    """All original prompts, then the imagined ones; and the pair of each imagined prompt."""
+    partner = [place for place, pair in enumerate(pairs) if pair.imagined is not None]
+    return [*(pair.original for pair in pairs), *(pairs[place].imagined for place in partner)], partner
+
+
+class PaddedRows:
+    """Left-padded rows of a causal model, one batch after another; answers grow at their end."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def add(self, pairs: Sequence[TokenPair], prefix: Prefix) -> None:
+        """Replace the batch, of which no pair is running."""
+        self.pairs = len(pairs)
+        prompts, partner = prompts_of(pairs)
+        self.partner = torch.tensor(partner, dtype=torch.long, device=self.model.device)
+        self.cache: Any = None
+        self.tokens, self.row_inputs = self._begin(prompts)
+
+    def next_states(self) -> RowStates:
+        """Logits of the next token; call once per token."""
+        inputs = {**self._inputs(), "past_key_values": self.cache, "use_cache": True}
+        logits, output = last_logits(self.model, 1, **inputs)
+        self.cache = output.past_key_values
+        return RowStates(logits[: self.pairs, -1], logits[self.pairs :, -1], self.partner)
+
+    def keep(self, running: Sequence[bool]) -> list[int]:
+        """Keep only the pairs (B,) that are running; returns their old places, in order."""
+        if not any(running):
+            return []
+        runs = torch.tensor(running, device=self.partner.device)
+        stays = runs[self.partner]
+        rows = torch.cat([runs, stays]).nonzero().squeeze(1)
+        self.cache.batch_select_indices(rows)
+        self.row_inputs = {name: tensor[rows] for name, tensor in self.row_inputs.items()}
+        self.partner = (runs.cumsum(0) - 1)[self.partner[stays]]
+        self.pairs = int(runs.sum())
+        return [place for place, runs_on in enumerate(running) if runs_on]
+
+    def append(self, tokens: Tensor) -> None:
+        """Append one token (B,) to both rows of each pair."""
+        self.tokens = torch.cat([tokens, tokens[self.partner]])[:, None]
+        if "position_ids" in self.row_inputs:  # an encoder's prompts stay as they are
+            mask = self.row_inputs["attention_mask"]
+            self.row_inputs = {
+                "attention_mask": torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1),
+                "position_ids": self.row_inputs["position_ids"][:, -1:] + 1,
+            }
+
+    def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The tokens of the first forward, and each row's other inputs."""
+        inputs = {name: tensor.to(self.model.device) for name, tensor in left_pad(prompts, 0).items()}
+        return inputs.pop("input_ids"), inputs
+
+    def _inputs(self) -> dict[str, Any]:
+        return {"input_ids": self.tokens, **self.row_inputs}
+
+
+class EncoderDecoderRows(PaddedRows):
+    """Prompts of an encoder-decoder model, encoded once; answers grow in its decoder."""
+
+    def _begin(self, prompts: Sequence[Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        inputs = {name: tensor.to(self.model.device) for name, tensor in encoder_inputs(prompts, 0).items()}
+        encoded = self.model.get_encoder()(**inputs)[0]
+        tokens = inputs["input_ids"].new_full((len(prompts), 1), decoder_start_id(self.model))
+        return tokens, {"attention_mask": inputs["attention_mask"], "encoded": encoded}
+
+    def _inputs(self) -> dict[str, Any]:
+        encoded, mask = self.row_inputs["encoded"], self.row_inputs["attention_mask"]
+        return {"encoder_outputs": (encoded,), "attention_mask": mask, "decoder_input_ids": self.tokens}
+
+
+def decoder_start_id(model: Any) -> int:
+    """The token before an answer in the decoder of an encoder-decoder model."""
+    start = getattr(model.config, "decoder_start_token_id", None)
+    return (getattr(model.config, "pad_token_id", None) or 0) if start is None else start
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of what is decoded at a time.
+
+    Attributes:
+        pairs: Pairs that run at a time.
+        batch: Pairs that enter together.
+        tokens: Tokens of rows that run at a time, prompts and answers.
+        new_tokens: Longest answer.
+        refills: Whether a batch may enter while earlier ones run.
+    """
+
+    pairs: int
+    batch: int
+    tokens: float
+    new_tokens: int
+    refills: bool
+
+    def fits(self, pairs: Sequence[TokenPair]) -> bool:
+        """Whether the pairs may run at a time, if they enter one after another."""
+        return self.refills and len(pairs) <= self.pairs and self.cost(pairs) <= self.tokens
+
+    def cost(self, pairs: Sequence[TokenPair]) -> int:
+        """The tokens of the pairs' rows at their longest."""
+        views = [view for pair in pairs for view in (pair.original, pair.imagined) if view is not None]
+        return sum(len(view) + self.new_tokens for view in views)
+
+
+def budget_of(model: Any, decoding: DecodingConfig) -> Budget:
+    """The budget of a model: `batch_size` pairs, or as many as fit the memory of its device, up to `MOST_PAIRS`.
+
+    Rows that are padded or compiled run batch by batch.
+    """
+    refills = decodes_packed(model) and not decoding.compiled
+    batch = min(decoding.group_batch_size, DecodingConfig.GROUP_BATCH_SIZE) if refills else decoding.group_batch_size
+    if decoding.batch_size is not None or not refills:
+        return Budget(decoding.group_batch_size, batch, math.inf, decoding.max_new_tokens, refills)
+    weights = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
+    free = max(total_memory(model.device) - weights, 0)
+    return Budget(MOST_PAIRS, batch, _SHARE * free / _token_bytes(model), decoding.max_new_tokens, refills)
+
+
+def _token_bytes(model: Any) -> int:
+    """Bytes of a token's keys and values in all layers."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(2 * config.num_hidden_layers * key_heads * width * model.dtype.itemsize)
+
+
+def batches_of(pairs: Sequence[TokenPair], budget: Budget, group_batch_size: int) -> Iterator[Batch]:
+    """Cut the pairs of each group into batches, longest first, with the one `Prefix` of their group.
+
+    Every `group_batch_size` pairs begin a new batch, as these are shared out to processes as a whole. A batch takes
+    at most half of the budget's tokens, since its keys and values are copied once.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for index, pair in enumerate(pairs):
+        groups.setdefault(pair.group, []).append(index)
+    for members in groups.values():
+        # Longest first, so that a lack of memory shows at once.
+        order = sorted(members, key=lambda index: len(pairs[index].original), reverse=True)
+        views = [view for index in order for view in (pairs[index].original, pairs[index].imagined)]
+        prompts = [view for view in views if view is not None]
+        shared = common_length(prompts)
+        prefix = Prefix(prompts[0][:shared] if shared >= MIN_SHARED else ())
+        batch: list[int] = []
+        for place, index in enumerate(order):
+            tokens = budget.cost([pairs[one] for one in (*batch, index)])
+            if batch and (place % group_batch_size == 0 or len(batch) == budget.batch or 2 * tokens > budget.tokens):
+                yield batch, prefix
+                batch = []
+            batch.append(index)
+        yield batch, prefix

@@ -16,9 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from d2e_sft.decoding.budget import budget_of
 from d2e_sft.decoding.generation import generate
-from d2e_sft.decoding.rows import decodes_packed
+from d2e_sft.decoding.rows import budget_of, decodes_packed
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server.context import RequestError
 from d2e_sft.server.job import Job, Piece, Prompt

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from d2e_sft.decoding.choice import warpers
+from d2e_sft.decoding.decoders import warpers
 
 _MASK = (1 << 64) - 1
 

@@ -12,10 +12,10 @@ import transformers
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import generate, score, stop_token_ids
-from d2e_sft.decoding.budget import MOST_PAIRS
 from d2e_sft.decoding.generation import check_beams
 from d2e_sft.decoding.likelihood import KeptStates
 from d2e_sft.decoding.pairs import TokenPair
+from d2e_sft.decoding.rows import MOST_PAIRS
 from d2e_sft.model.compilation import check_compiler
 from d2e_sft.model.device import is_out_of_memory
 from d2e_sft.model.loading import load_model

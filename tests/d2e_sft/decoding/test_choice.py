@@ -10,12 +10,9 @@ import torch
 from torch import nn
 
 from d2e_sft.decoding import DecodingConfig, token_pairs
-from d2e_sft.decoding.choice import NO_TOKEN, Head, RowStates, TokenChoice
-from d2e_sft.decoding.decoders import named_decoder
+from d2e_sft.decoding.decoders import NO_TOKEN, RowStates, TokenChoice, named_decoder
 from tests.d2e_sft.decoding.pairs import generated, random_prompts
 from tests.tiny import tiny_model
-
-LOGITS = Head(project=lambda logits: logits, linear=False)
 
 
 def _states(original: list[float], imagined: list[float]) -> RowStates:
@@ -24,7 +21,7 @@ def _states(original: list[float], imagined: list[float]) -> RowStates:
 
 def _drawn(states: RowStates, alpha: float, count: int = 4000, **options: Any) -> Counter[int]:
     choose = TokenChoice(DecodingConfig(**options))
-    return Counter(int(choose(states, LOGITS, torch.tensor([alpha]), [0])) for _ in range(count))
+    return Counter(int(choose(states, torch.tensor([alpha]), [0])) for _ in range(count))
 
 
 def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
@@ -65,10 +62,8 @@ def test_subtracted_states_and_subtracted_logits_lead_to_the_same_choice() -> No
     alpha = torch.tensor([0.5, 1.5, 0.2])
     requests = list(range(6))
     for decoding in (DecodingConfig(), DecodingConfig(plausibility=0.2), DecodingConfig(temperature=1.0)):
-        by_state = TokenChoice(decoding)(
-            RowStates(original, imagined, partner), Head(head, linear=True), alpha, requests
-        )
-        by_logit = TokenChoice(decoding)(RowStates(head(original), head(imagined), partner), LOGITS, alpha, requests)
+        by_state = TokenChoice(decoding)(RowStates(original, imagined, partner, head, linear=True), alpha, requests)
+        by_logit = TokenChoice(decoding)(RowStates(head(original), head(imagined), partner), alpha, requests)
         assert by_state.tolist() == by_logit.tolist()
 
 
@@ -91,5 +86,5 @@ def test_no_token_is_chosen_from_scores_with_nan_or_infinity(how: dict[str, Any]
     original = torch.tensor([[1.0, 0.0, 9.0], [1.0, 0.0, 9.0], [1.0, -torch.inf, 9.0], [-torch.inf] * 3])
     original[0, 1] = spoiled
     states = RowStates(original, torch.zeros(2, 3), torch.tensor([0, 1]))
-    chosen = TokenChoice(DecodingConfig(**how))(states, LOGITS, torch.tensor([0.5, 0.5]), range(4))
+    chosen = TokenChoice(DecodingConfig(**how))(states, torch.tensor([0.5, 0.5]), range(4))
     assert chosen.tolist() == [NO_TOKEN, 2, 2, NO_TOKEN]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from d2e_sft.decoding import DecodingConfig, PromptPair, generate, generate_debiased, rows, token_pairs
-from d2e_sft.decoding.choice import NO_TOKEN, TokenChoice
+from d2e_sft.decoding.decoders import NO_TOKEN, TokenChoice
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import (
     NEW_TOKENS,
@@ -165,7 +165,7 @@ def test_a_compiled_batch_keeps_an_ended_pair_whose_later_logits_overflow(monkey
     choose, steps = TokenChoice.__call__, itertools.count()
 
     def spoiling(self: TokenChoice, *arguments: Any) -> Any:
-        chosen, indices = choose(self, *arguments), arguments[3]
+        chosen, indices = choose(self, *arguments), arguments[2]
         if next(steps) > 3:
             chosen[indices.index(0)] = NO_TOKEN
         return chosen

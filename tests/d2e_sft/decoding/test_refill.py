@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from d2e_sft.decoding import DecodingConfig, budget, token_pairs
+from d2e_sft.decoding import DecodingConfig, rows, token_pairs
 from tests.d2e_sft.decoding.pairs import DECODING, PREFIX, generated, prefixed_case, random_prompts, watch_inputs
 from tests.tiny import VOCAB_SIZE, tiny_model
 
@@ -46,15 +46,15 @@ def test_memory_limits_how_many_run_and_enter(monkeypatch: pytest.MonkeyPatch) -
     token_bytes = stored / model.dummy_inputs["input_ids"].numel()
     weights = sum(weight.nbytes for weight in model.parameters()) + sum(buffer.nbytes for buffer in model.buffers())
     tokens = 600  # a pair takes at most 90 + 39 + 24
-    monkeypatch.setattr(budget, "total_memory", lambda device: weights + 4 * tokens * token_bytes)
-    limits = budget.budget_of(model, decoding)
+    monkeypatch.setattr(rows, "total_memory", lambda device: weights + 4 * tokens * token_bytes)
+    limits = rows.budget_of(model, decoding)
     assert (limits.pairs, limits.batch, limits.tokens) == (64, 16, pytest.approx(tokens))
-    batches = [indices for indices, _ in budget.batches_of(pairs, limits, group_batch_size=16)]
+    batches = [indices for indices, _ in rows.batches_of(pairs, limits, group_batch_size=16)]
     cost = [len(pair.original) + len(pair.imagined or ()) + 24 for pair in pairs]
     assert all(2 * sum(cost[i] for i in indices) <= tokens for indices in batches)
     shapes = watch_inputs(model)
     assert generated(model, pairs, decoding, stop_ids=stops) == free
     assert max(rows for rows, length in shapes if length == 1) <= 2 * tokens // min(cost)
-    monkeypatch.setattr(budget, "total_memory", lambda device: 0)
+    monkeypatch.setattr(rows, "total_memory", lambda device: 0)
     assert generated(model, pairs, decoding, stop_ids=stops) == free, "one pair at a time"
-    assert budget.budget_of(model, replace(decoding, batch_size=5)).pairs == 5, "what is given counts"
+    assert rows.budget_of(model, replace(decoding, batch_size=5)).pairs == 5, "what is given counts"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from d2e_sft.decoding import DecodingConfig, generate, generate_debiased, prefill
+from d2e_sft.decoding import DecodingConfig, cache, generate, generate_debiased
 from tests.d2e_sft.decoding.pairs import DECODING, PREFIX, generated, prefixed_case, random_prompts, watch_inputs
 from tests.tiny import tiny_model
 
@@ -25,7 +25,7 @@ def test_the_prompts_of_an_encoder_are_encoded_once() -> None:
 def test_a_prefill_in_chunks_gives_the_same_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, pairs, stops = prefixed_case(kind)
     whole = generated(model, pairs, DECODING, stop_ids=stops)
-    monkeypatch.setattr(prefill, "PREFILL_TOKENS", 20)
+    monkeypatch.setattr(cache, "PREFILL_TOKENS", 20)
     assert generated(model, pairs, DECODING, stop_ids=stops) == whole
 
 
