@@ -72,16 +72,16 @@ CLEAR = keep_if(
 def read(job: Job) -> SplitSamples:
     """Read the test: 1,768 aligned and, of as many, the 1,595 clear conflict rows; train with `train_share`."""
     options: KreSquadOptions = job.options
-    files = {"aligned": job.input("golden", "test"), "conflict": job.input("negative", "test")}
-    golden = {row.number: row for row in Form(KreSquadRow, rows=RawInput.json_items).read(files["aligned"])}
+    golden, negative = job.input("golden", "test"), job.input("negative", "test")
+    golden_rows = {row.number: row for row in Form(KreSquadRow, rows=RawInput.json_items).read(golden)}
 
     def pair(row: KreSquadRow) -> Iterator[tuple[Draft, Draft]]:
-        other = golden.get(row.number)
+        other = golden_rows.get(row.number)
         if other is None or other.id != row.id:
-            raise BadRowError.at("id", row.id, f"that of item {row.number:,} of {files['aligned'].name}")
+            raise BadRowError.at("id", row.id, f"that of item {row.number:,} of {golden.name}")
         yield _draft(other, other.answer, "aligned"), _draft(row, other.answer, "conflict")
 
-    pairs = SplitRows(Form(KreSquadRow, pair, RawInput.json_items).read(files["conflict"]))
+    pairs = SplitRows(Form(KreSquadRow, pair, RawInput.json_items).read(negative))
     rows = apply_filters(pairs, [FOUR_OPTIONS], "test")
     share, rng = options.train_share, job.random("train")
     drawn = move_share(rows, lambda pair: pair[0].context, share, rng, "passages", "questions")
@@ -91,6 +91,7 @@ def read(job: Job) -> SplitSamples:
     if job.wants("test"):
         drafts = rows.become([draft for pair in rows.rows for draft in pair])
         test = apply_filters(drafts, [] if options.unclear else [CLEAR], "test")
+        files = {"aligned": job.input("golden", "test"), "conflict": job.input("negative", "test")}
         result["test"] = to_samples(lambda draft: files[str(draft.subset)], test)
     return result
 
