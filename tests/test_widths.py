@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from d2e_sft import cli
 from d2e_sft.bench.decode import decoding_table
-from d2e_sft.doctor.finding import Finding
-from d2e_sft.doctor.run import lines
+from d2e_sft.doctor.run import Finding, lines
 from d2e_sft.util.terminal import WIDTH
 from tests.command import d2e, output_of, verbs
 from tests.eval.compare.measures.results import accuracy, save_result

@@ -1,1 +1,0 @@
-"""`d2e doctor`: checks of this machine and installation, a file per topic; findings come with a remedy."""

@@ -1,22 +1,23 @@
-"""Devices, the precisions they compute in (tested by multiplying), and attention implementations."""
+"""Checks of `d2e doctor` that need torch: devices, precisions (tested by multiplying), attention, launchers, Slurm."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from d2e_sft.doctor.finding import Finding, Status
-from d2e_sft.doctor.versions import installed_version
+from d2e_sft.doctor.run import Finding, Status, installed_version
 from d2e_sft.model.attention.cuda import AMPERE, cuda_kernel_takes
 from d2e_sft.model.attention.registry import BY_BRANCH, DENSE
 from d2e_sft.model.attention.segments import LayerOptions
 from d2e_sft.model.device import automatic_dtype, usable_device
+from d2e_sft.train.launch import accelerators, launch_command, launchers
+from d2e_sft.util.errors import UserError
 
 # Allowed error of a product of random matrices, relative to its norm; half precision rounds each factor.
 _TOLERANCE = {"bfloat16": 2e-2, "float16": 5e-3}
@@ -74,31 +75,27 @@ def _cpu() -> Finding:
 
 def check_precisions() -> Iterator[Finding]:
     """Compare bfloat16 and float16 on the device of training with float32 on the CPU."""
-    device = usable_device()
-    generator = torch.Generator().manual_seed(0)
+    device, generator = usable_device(), torch.Generator().manual_seed(0)
     left, right = (torch.randn(256, 256, generator=generator) for _ in range(2))
-    for name in _TOLERANCE:
-        yield _half(name, left, right, device)
-
-
-def _half(name: str, left: Tensor, right: Tensor, device: torch.device) -> Finding:
-    dtype, instead = getattr(torch, name), "use train.bf16=null or float32"
-    text = f"works on {device.type}"
-    try:
-        product = (left.to(device, dtype) @ right.to(device, dtype)).float().cpu()
-        if device.type == "cpu":  # on a GPU so small a product measures the kernel launch
-            single, half = seconds_of_products(32, torch.float32, dtype)
-            text += f", {single / half:.2g} × as fast as float32"
-    except RuntimeError as failure:  # no kernel on this device
-        return Finding(name, "warn", f"not on {device.type} ({str(failure).splitlines()[0]})", instead)
-    error = float((product - left @ right).norm() / (left @ right).norm())
-    if error > _TOLERANCE[name]:
-        return Finding(name, "warn", f"wrong by {error:.0e} on {device.type}", instead)
-    if name == "float16":
-        return Finding(name, "ok", f"{text}; train.fp16=true uses float16" if device.type == "cuda" else text)
-    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return Finding(name, "warn", "emulated by this GPU, so training rejects it", "use float16 or float32")
-    return Finding(name, "ok", f"{text}; train.bf16=null uses {automatic_dtype()}")
+    for name, tolerance in _TOLERANCE.items():
+        dtype, instead, text = getattr(torch, name), "use train.bf16=null or float32", f"works on {device.type}"
+        try:
+            product = (left.to(device, dtype) @ right.to(device, dtype)).float().cpu()
+            if device.type == "cpu":  # on a GPU so small a product measures the kernel launch
+                single, half = seconds_of_products(32, torch.float32, dtype)
+                text += f", {single / half:.2g} × as fast as float32"
+        except RuntimeError as failure:  # no kernel on this device
+            yield Finding(name, "warn", f"not on {device.type} ({str(failure).splitlines()[0]})", instead)
+            continue
+        error = float((product - left @ right).norm() / (left @ right).norm())
+        if error > tolerance:
+            yield Finding(name, "warn", f"wrong by {error:.0e} on {device.type}", instead)
+        elif name == "float16":
+            yield Finding(name, "ok", f"{text}; train.fp16=true uses float16" if device.type == "cuda" else text)
+        elif device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            yield Finding(name, "warn", "emulated by this GPU, so training rejects it", "use float16 or float32")
+        else:
+            yield Finding(name, "ok", f"{text}; train.bf16=null uses {automatic_dtype()}")
 
 
 def check_attentions() -> Iterator[Finding]:
@@ -139,3 +136,63 @@ def seconds_of_products(rows: int, *dtypes: torch.dtype) -> list[float]:
                 torch.mm(one, other)
                 seconds[dtype].append(time.perf_counter() - start)
     return [min(seconds[dtype][1:]) for dtype in dtypes]
+
+
+_SHOWN = (
+    "D2E_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "WANDB_MODE",
+    "ACCELERATE_MIXED_PRECISION", "PYTORCH_ALLOC_CONF", "NCCL_DEBUG",
+)  # fmt: skip
+
+
+def check_environment() -> Iterator[Finding]:
+    """Report Slurm, and the variables that are set."""
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    yield from slurm(os.environ, devices, can_submit=shutil.which("sbatch") is not None)
+    given = [f"{name}={os.environ[name]}" for name in _SHOWN if name in os.environ]
+    yield Finding("variables", "ok", ", ".join(given) or "none set")
+
+
+def slurm(environment: Mapping[str, str], devices: int, *, can_submit: bool) -> Iterator[Finding]:
+    """Report whether this is a Slurm login node (`sbatch` is found) or job, and whether torch finds the job's GPUs."""
+    job = environment.get("SLURM_JOB_ID")
+    if job is None:
+        text = "a login node: submit with sbatch launch/slurm/train.sbatch" if can_submit else "not on a Slurm cluster"
+        yield Finding("slurm", "ok", text)
+        return
+    nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
+    given = environment.get("SLURM_GPUS_ON_NODE")
+    text = f"job {job}, {nodes} node{'s' * (nodes != '1')}, {given or 'no'} GPUs on this one"
+    if given is None:
+        yield Finding("slurm", "warn", text, "ask for GPUs: sbatch --gpus-per-node N")
+    elif given.isdecimal() and int(given) > devices:
+        remedy = "check the torch build and CUDA_VISIBLE_DEVICES; inside srun, a task may be bound to fewer GPUs"
+        yield Finding("slurm", "warn", f"{text}, but torch finds {devices}", remedy)
+    else:
+        yield Finding("slurm", "ok", text)
+    restarts = environment.get("SLURM_RESTART_COUNT", "0")
+    if restarts != "0":
+        yield Finding("requeued", "ok", f"{restarts} times so far")
+
+
+def check_launchers() -> Iterator[Finding]:
+    """Report each launcher whose command can be composed, the C++ compiler, Slurm and SkyPilot."""
+    devices = accelerators()
+    compiler = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+    where = f"on {devices} accelerator{'s' * (devices != 1)}" if devices else "on the CPU, with --processes N"
+    for name in launchers():
+        try:
+            launch_command(name, [], processes=None if devices else 1)
+        except UserError as error:
+            yield Finding(name, "warn", error.message, error.remedy or "")
+            continue
+        if name.endswith("-offload") and compiler is None:
+            yield Finding(name, "warn", "its optimizer on the CPU needs a C++ compiler", "install g++")
+        else:
+            yield Finding(name, "ok", f"d2e train RECIPE --launch {name}, {where}")
+    if compiler is None:
+        what = "none found; train.compile_layers on a CPU and the offload launchers need one"
+        yield Finding("C++ compiler", "warn", what, "install g++")
+    else:
+        yield Finding("C++ compiler", "ok", compiler)
+    for command, use in (("sbatch", "launch/slurm/*.sbatch"), ("sky", "launch/sky/train.yaml")):
+        yield Finding(command, "ok", shutil.which(command) or f"not found; only {use} needs it")
