@@ -18,7 +18,7 @@ from d2e_sft.config.lookup import (
     require_recipe,
 )
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.startup import collector_paused, import_transformers
+from d2e_sft.util.startup import collector_paused
 from d2e_sft.util.terminal import say
 
 _COUNT = click.IntRange(min=1)
@@ -217,7 +217,8 @@ def _show(recipe: Any, where: Any, *, resume: bool, overwrite: bool) -> None:
 
     check_recipe(recipe, where.processes)
     with collector_paused():
-        import_transformers()
+        import transformers.modeling_utils  # noqa: F401
+
         from d2e_sft.train.dry_run.report import dry_run
     dry_run(recipe, click.echo, where, resume=resume, overwrite=overwrite)
 

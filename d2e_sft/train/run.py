@@ -19,7 +19,7 @@ from d2e_sft.train.run_folder import check_folder, keep_precision
 from d2e_sft.train.samples import RunSamples
 from d2e_sft.util.locks import file_lock
 from d2e_sft.util.signals import on_sigterm
-from d2e_sft.util.startup import collector_paused, import_transformers
+from d2e_sft.util.startup import collector_paused
 
 Decided = Callable[[Callable[[], Any]], Any]
 
@@ -50,7 +50,8 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         check_run(recipe, processes, resume=resume, overwrite=overwrite, decided=decided)
         samples = RunSamples.of(recipe)
         with collector_paused():
-            import_transformers(trainer=True)
+            import transformers.trainer  # noqa: F401
+
             from d2e_sft.train.training import train
 
         train(recipe, samples, termination, resume=resume, overwrite=overwrite)
@@ -75,6 +76,7 @@ def _deciding(processes: int) -> Decided:
     if processes == 1:
         return lambda decide: decide()
     with collector_paused():
-        import_transformers(trainer=True)
+        import transformers.trainer  # noqa: F401
+
         from d2e_sft.util.distributed import broadcast_from_main, process_state
     return partial(broadcast_from_main, process_state())

@@ -1,17 +1,14 @@
-"""Before other libraries are imported: silence their uninformative notes, and import them faster."""
+"""Silence uninformative notes of other libraries, and import them without garbage collections."""
 
 from __future__ import annotations
 
 import gc
-import importlib.util
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
-from typing import Any
 
 _MANY = 100  # modules, of a large library
 _RETRIES = ("Retrying in ", "thrown while requesting")
@@ -88,48 +85,3 @@ def collector_paused() -> Iterator[None]:
             gc.freeze()
         if was_enabled:
             gc.enable()
-
-
-def import_transformers(*, trainer: bool = False) -> None:
-    """Import transformers' models, and its Trainer, without libraries that they import for other uses.
-
-    - scipy.optimize, a quarter of a second: losses of object detection.
-    - datasets with pandas, 0.4 seconds: the Trainer asks whether rows are a `datasets.Dataset`, which can only be so
-      once someone has imported `datasets`.
-    """
-    with _stand_in("scipy.optimize"):
-        import transformers.modeling_utils
-    if trainer:
-        with _stand_in("datasets"):
-            import transformers.trainer  # noqa: F401
-
-
-class _StandIn(ModuleType):
-    """A library that is imported when a function of it is called; until then nothing is an instance of its classes."""
-
-    def __getattr__(self, name: str) -> Any:
-        loaded = sys.modules.get(self.__name__, self)
-        if loaded is not self:
-            return getattr(loaded, name)
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-        def call(cls: type, *args: Any, **options: Any) -> Any:
-            return getattr(importlib.import_module(self.__name__), name)(*args, **options)
-
-        return type(name, (), {"__new__": call})
-
-
-@contextmanager
-def _stand_in(name: str) -> Iterator[None]:
-    """Give modules that are imported inside a stand-in for a library, unless it is imported already or missing."""
-    spec = importlib.util.find_spec(name.partition(".")[0])
-    if spec is None or name in sys.modules:
-        yield
-        return
-    sys.modules[name] = stand_in = _StandIn(name)
-    stand_in.__spec__ = spec
-    try:
-        yield
-    finally:
-        del sys.modules[name]

@@ -8,7 +8,7 @@ from d2e_sft.config.decoding import MAX_ALPHA
 from d2e_sft.config.options import Number
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.server.start import ServeOptions, require_starlette, warn_if_open
-from d2e_sft.util.startup import collector_paused, import_transformers
+from d2e_sft.util.startup import collector_paused
 from eval.run.benchmark import locate_benchmark
 from eval.run.options import EvalOptions
 
@@ -53,7 +53,8 @@ def demo(
     if bench is not None:
         locate_benchmark(bench)
     with collector_paused():
-        import_transformers()
+        import transformers.modeling_utils  # noqa: F401
+
         from eval.pages.demo.page import serve_demo
         from eval.pages.demo.question import examples_for
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -13,77 +14,54 @@ from d2e_sft.util.errors import path_error
 from d2e_sft.util.files import replacing_folder, write_whole
 from tests.command import refusal_of
 from tests.factories import write_recipe
+from tests.messages import messages_of
 from tests.tiny import make_samples
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a file, a folder and a link to itself."""
-    write_whole(tmp_path / "folder" / "file", "")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    return tmp_path
+def world(folder: Path) -> Path:
+    """A folder with rows, a folder with a file, and a link to itself."""
+    write_whole(folder / "folder" / "file", "")
+    (folder / "loop").symlink_to(folder / "loop")
+    write_samples(make_samples(1), folder / "rows.jsonl")
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("folder", "folder: is a folder; expected a file"),
-        ("", ".: is a folder; expected a file"),
-        ("folder/file/x.json", "folder/file: is not a folder; expected one"),
-        ("folder/file/a/b/x.json", "folder/file: is not a folder; expected one"),
-        ("/dev/null/x.json", "/dev/null: is not a folder; expected one"),
-        ("loop", "loop: is a symbolic link that leads back to itself"),
-        ("loop/x.json", "loop: is not a folder; expected one"),
-        ("a" * 300, "is too long; most file systems take 255 bytes for a name"),
-        ("b" * 5000, "5,000 characters): is too long"),
-    ],
-)
-def test_an_output_that_cannot_be_written(place: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str) -> None:
-    monkeypatch.chdir(place)
-    message = " ".join(refusal_of("data", "list", "--json", path).split())
-    assert said in message
-    assert "remedy: name another path" in message
+def refused(place: Path, *arguments: str) -> str:
+    """The refusal of a command in the folder, which stays as it was."""
+    with chdir(place):
+        message = refusal_of(*arguments)
     assert "Errno" not in message
-    assert sorted(file.name for file in place.iterdir()) == ["folder", "loop"]
+    assert sorted(file.name for file in place.iterdir()) == ["folder", "loop", "rows.jsonl"]
+    return message
 
 
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [
-        (errno.EACCES, "folder: no permission to read or write it remedy: change the permissions"),
-        (errno.EPERM, "folder: no permission to read or write it remedy: change the permissions"),
-        (errno.EROFS, "out.json: is on a read-only file system"),
-        (errno.EIO, "out.json: Input/output error"),
-        (errno.EMFILE, "too many open files remedy: raise the limit"),
-    ],
+OUTPUTS = ("folder", "folder/file/x.json", "folder/file/a/b/x.json", "/dev/null/x.json", "loop", "loop/x.json")
+test_message = messages_of(
+    __file__,
+    {
+        **{
+            f"writes {path}": lambda tmp, path=path: refused(world(tmp), "data", "list", "--json", path)
+            for path in OUTPUTS
+        },
+        "writes 300 bytes": lambda tmp: refused(world(tmp), "data", "list", "--json", "a" * 300),
+        "writes 5000 bytes": lambda tmp: refused(world(tmp), "data", "list", "--json", "b" * 5000),
+        "reads 300 bytes": lambda tmp: refused(world(tmp), "recipes", "show", "c" * 300),
+        "a long tokenizer": lambda tmp: refused(
+            world(tmp), "data", "stats", "rows.jsonl", "--tokenizer", "/" + "d" * 300
+        ),
+        "reads a folder": lambda tmp: refused(world(tmp), "chat", "no-model", "--context", "folder"),
+        "reads nothing": lambda tmp: refused(world(tmp), "predict", "no-model", "", "--out", "a.csv"),
+    },
 )
-def test_what_the_system_refuses(place: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str) -> None:
-    def refuse(path: Path, *_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number), str(path))
-
-    monkeypatch.setattr(Path, "write_text", refuse)  # no permission stops the user root
-    message = " ".join(refusal_of("data", "list", "--json", place / "folder" / "out.json").split())
-    assert said in message
-    assert "Errno" not in message
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["recipes", "show", "c" * 300], "is too long"),
-        (["data", "stats", "rows.jsonl", "--tokenizer", "/" + "d" * 300], "is too long"),
-        (["chat", "no-model", "--context", "folder"], "folder: is a folder; expected a file"),
-        (["predict", "no-model", "", "--out", "a.csv"], ".: is a folder; expected a file with questions"),
-    ],
-)
-def test_an_input_that_cannot_be_read(
-    place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
-) -> None:
-    write_samples(make_samples(1), place / "rows.jsonl")
-    monkeypatch.chdir(place)
-    message = refusal_of(*arguments)
-    assert said in message
-    assert "Errno" not in message
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE])
+def test_what_the_system_refuses_names_path_and_remedy(tmp_path: Path, number: int) -> None:
+    path = world(tmp_path) / "folder" / "out.json"
+    error = path_error(OSError(number, os.strerror(number), str(path)))
+    assert error is not None
+    assert error.message.startswith(str(path if number in (errno.EROFS, errno.EIO, errno.EMFILE) else path.parent))
+    assert error.remedy
 
 
 def test_two_that_write_one_folder(tmp_path: Path) -> None:

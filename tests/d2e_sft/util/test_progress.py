@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from types import SimpleNamespace
 from weakref import WeakSet
 
@@ -50,16 +49,6 @@ def test_work_of_which_nothing_is_complete_shows_its_speed(monkeypatch: pytest.M
     [line] = log.getvalue().splitlines()
     assert line.startswith("decoding:   0% 0/8")
     assert line.endswith("5 tokens/s]")
-
-
-def test_a_terminal_gets_a_bar_that_goes_away() -> None:
-    terminal = Terminal()
-    for _ in Progress(range(3), desc="reading", file=terminal):
-        time.sleep(0)
-    shown = terminal.getvalue()
-    assert "reading:   0%|" in shown
-    assert shown.endswith("\r")
-    assert "\n" not in shown
 
 
 @pytest.mark.parametrize("kind", ["quiet", "another process", "turned off"])

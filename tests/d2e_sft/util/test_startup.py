@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 
@@ -62,23 +60,3 @@ def test_the_collector_is_off_within_and_as_it_was_behind() -> None:
     with pytest.raises(ImportError), collector_paused():
         import no_such_module  # type: ignore[import-not-found]  # noqa: F401
     assert gc.isenabled()
-
-
-def test_transformers_is_imported_without_what_only_others_need_and_works_with_it_later() -> None:
-    code = """
-import gc, sys
-from d2e_sft.util.startup import collector_paused, import_transformers
-with collector_paused():
-    import_transformers(trainer=True)
-print(sorted({"datasets", "pandas", "scipy.optimize"} & set(sys.modules)), gc.get_freeze_count() > 100_000)
-from transformers import trainer
-from transformers.loss import loss_for_object_detection as losses
-rows = [1, 2]
-print(isinstance(rows, trainer.datasets.Dataset))
-print([indices.tolist() for indices in losses.linear_sum_assignment([[4, 1], [2, 3]])])
-import datasets
-rows = datasets.Dataset.from_list([{"a": 1}])
-print(isinstance(rows, trainer.datasets.Dataset), trainer.datasets.__version__ == datasets.__version__)
-"""
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.splitlines() == ["[] True", "False", "[[0, 1], [1, 0]]", "True True"]

@@ -1,11 +1,13 @@
-"""A table in the terminal, Markdown, LaTeX and HTML."""
+"""A table in the terminal, Markdown, LaTeX and HTML; other people's texts inside Markdown."""
 
 from __future__ import annotations
 
 import pytest
+import yaml
 from jinja2 import Environment, FileSystemLoader
 
 from d2e_sft.util.html import pages
+from d2e_sft.util.markup import harmless_markdown, harmless_yaml, inline_code, latex_table, latex_text
 from d2e_sft.util.table import Styled, Table, percent, percent_interval
 
 RUNS = Table.in_blocks(
@@ -25,20 +27,6 @@ PAPER = Table.of(
 )
 
 
-def test_the_terminal_shows_blocks_under_their_headings() -> None:
-    assert RUNS.terminal(100).splitlines() == [
-        "Scores.",
-        "",
-        "  run                 mean               Δ mean",
-        "all (1,204)",
-        "  base   61.3 [58.2, 64.4]",
-        "  d2e   66.3* [62.0, 70.6]  +5.0 [+1.1, +9.0] *",
-        "",
-        "* best",
-        "A note.",
-    ]
-
-
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_a_wide_table_is_split_into_parts_that_repeat_the_keys_and_long_text_is_folded(width: int) -> None:
     columns = ["run", "seed", *(f"measure {letter}" for letter in "abcdefghijkl"), "reason"]
@@ -50,14 +38,6 @@ def test_a_wide_table_is_split_into_parts_that_repeat_the_keys_and_long_text_is_
     assert all(part.startswith("run  seed") for part in parts)
     assert all(shown.count(column) == 1 for column in columns[2:])
     assert shown.count("word") == 60
-
-
-def test_each_heading_over_columns_has_a_part_of_its_own() -> None:
-    assert PAPER.terminal(100).split("\n\n")[1:] == [
-        "Temporal\nModels        Tem.  Avg.\na_&_b (ZS)  65.6*†   1.0\n*c             9.0   1.0",
-        "Causal\nModels      Eca.\na_&_b (ZS)     –\n*c           2.0",
-        "* best",
-    ]
 
 
 def test_markdown_pads_columns_and_escapes_text() -> None:
@@ -94,3 +74,37 @@ def test_any_value_can_be_a_cell() -> None:
 def test_shares_are_shown_in_percent_with_one_decimal() -> None:
     assert [percent(0.6129), percent(1), percent(None)] == ["61.3", "100.0", "–"]
     assert percent_interval(0.5, 0.25, 0.875) == "50.0 [25.0, 87.5]"
+
+
+def test_latex_has_headings_over_columns_and_a_rule_for_each_block() -> None:
+    lines = latex_table(PAPER, "piper").splitlines()
+    assert r"\multirow{2}{*}{Models} & \multicolumn{2}{c}{Temporal} & \multicolumn{1}{c}{Causal} \\" in lines
+    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-4}" in lines
+    assert r"a\_\&\_b\textsubscript{ZS} & \textbf{65.6}\textsuperscript{\dag} & 1.0 & -- \\" in lines
+    assert r"{*}c & 9.0 & 1.0 & 2.0 \\" in lines
+    assert lines[-3:] == [r"\caption{Two relations}", r"\label{tab:piper}", r"\end{table*}"]
+    assert r"base & 61.3 {\scriptsize {[}58.2, 64.4]} &  \\" in latex_table(RUNS, "x")
+
+
+def test_latex_escapes_in_one_pass_and_brackets_at_the_start_of_a_row() -> None:
+    assert latex_text(r"a\b_{c}") == r"a\textbackslash{}b\_\{c\}"
+    assert latex_text("[a]") == "{[}a]"  # otherwise an argument of \\midrule or \\
+    assert latex_text("*best") == "{*}best"
+
+
+def test_markdown_of_other_people_has_no_html_and_links_only_to_pages() -> None:
+    text = "[a](https://a.b) [b](#c) <b> [x](javascript:y) ![z](//w)"
+    assert harmless_markdown(text) == "[a](https://a.b) [b](#c) &lt;b> [x]\\(javascript:y) ![z]\\(//w)"
+
+
+def test_front_matter_has_no_html_and_is_read_back_as_it_was() -> None:
+    content = {"na<me": "x: </script>\n---\n # y " * 9, "tags": ["n<1K", "é", "no", '<!-- \\ " -->', "& *a"], "n": 1.5}
+    text = harmless_yaml(content)
+    assert "<" not in text
+    assert "\n---" not in text
+    assert yaml.safe_load(text) == content
+
+
+def test_code_within_a_line_ends_where_it_should() -> None:
+    assert inline_code("a") == "`a`"
+    assert inline_code("a`b``c") == "``` a`b``c ```"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import WIDTH, filled, folded, warn
+from d2e_sft.util.terminal import WIDTH, folded, warn
 
 LONG = "a-run-whose-name-is-longer-than-any-column-of-a-table-should-be"
 
@@ -30,16 +30,3 @@ def test_an_error_is_folded_between_words_and_its_command_can_be_pasted(
     assert folded("x" * 120) == "x" * 120, "a word is not cut"
     warn("word " * 40)
     assert max(map(len, capsys.readouterr().err.splitlines())) <= WIDTH
-
-
-def test_errors_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert max(map(len, folded("word " * 40).splitlines())) == 59
-    monkeypatch.setenv("COLUMNS", "3")
-    assert max(map(len, folded("word " * 40).splitlines())) == 39, "no narrower than can be read"
-
-
-def test_a_paragraph_hangs_below_its_lead() -> None:
-    assert filled("one two", 20, lead="  name  ") == "  name  one two"
-    assert filled("aaaa bbbb cccc dddd eeee", 23, lead="n  ") == "n  aaaa bbbb cccc dddd\n   eeee"
-    assert filled("", 20, lead="  name  ") == "  name"
