@@ -20,7 +20,7 @@ from torch import Tensor
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.cache import Prefix, prefill
 from d2e_sft.decoding.decoders import ChosenDecoder, RowStates, decoded_scores, decoder_of
-from d2e_sft.decoding.pairs import OptionScore, TokenPair, Tokens, resolved
+from d2e_sft.decoding.pairs import OptionScore, PromptError, TokenPair, Tokens, resolved
 from d2e_sft.decoding.rows import (
     attending_by_branch,
     batches_of,
@@ -87,7 +87,7 @@ def score(
     answers = [[_Answer(pair, option) for option in pair.options] for pair in pairs]
     for index, options in enumerate(answers):
         if any(answer.scored < 1 for answer in options):
-            raise ValueError(f"prompt {index} has an option with no token to score")
+            raise PromptError(f"prompt {index} has an option with no token to score", "give options with tokens")
     return _by_batches(model, pairs, answers, decoding, kept)
 
 

@@ -1,21 +1,22 @@
-"""Each decoder against its formula, worked token by token in plain Python from two streams of logits."""
+"""Each decoder against its formula, worked token by token in plain Python from two streams of logits; its choice."""
 
 from __future__ import annotations
 
 import math
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from d2e_sft.config.decoding import DECODERS
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.decoding.decoders import FUNCTIONS, named_decoder
+from d2e_sft.decoding.decoders import FUNCTIONS, NO_TOKEN, RowStates, TokenChoice, named_decoder
 from d2e_sft.util.errors import UserError
 from tests.d2e_sft.decoding.pairs import encoder_decoder, frequent_token, random_prompts
 from tests.tiny import tiny_model
@@ -89,7 +90,7 @@ def test_the_softmax_of_the_scores_is_the_formulas_distribution(text: str) -> No
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_every_decoder_has_a_reference_here_and_its_options_in_the_configuration() -> None:
+def test_every_decoder_has_a_reference_here() -> None:
     assert {text.partition(":")[0] for text in REFERENCES} == set(FUNCTIONS) == set(DECODERS)
 
 
@@ -103,17 +104,10 @@ def test_linear_decoders_and_no_others_act_on_hidden_states_as_on_logits(text: s
     assert torch.allclose(by_states, by_logits, rtol=1e-10, atol=1e-10) == decoder.linear
 
 
-@pytest.mark.parametrize("weight", [0.25, 0.5, 1.0, 3.0])
-def test_cad_is_greedily_d2e_with_alpha_a_over_1_plus_a(weight: float) -> None:
+def test_cad_is_d2e_with_alpha_a_over_1_plus_a_and_adacad_lies_between_plain_and_cad_with_ln_2() -> None:
     original, imagined = _streams(500, seed=2)
-    cad = named_decoder(f"cad:weight={weight}")(original, imagined)
-    d2e = named_decoder(f"d2e:alpha={weight / (1 + weight)!r}")(original, imagined)
-    torch.testing.assert_close(cad, (1 + weight) * d2e, rtol=1e-12, atol=1e-12)
-    assert cad.argmax(-1).tolist() == d2e.argmax(-1).tolist() != original.argmax(-1).tolist()
-
-
-def test_adacad_lies_between_plain_and_cad_with_ln_2() -> None:
-    original, imagined = _streams(500, seed=3)
+    cad = named_decoder("cad:weight=3")(original, imagined)
+    torch.testing.assert_close(cad, 4 * named_decoder("d2e:alpha=0.75")(original, imagined), rtol=1e-12, atol=1e-12)
     weight = ((named_decoder("adacad")(original, imagined) - original) / (original - imagined))[:, 0]
     assert 0 < weight.min() < weight.max() - 0.6, "the streams go from alike to apart"
     assert weight.max() <= math.log(2)
@@ -166,19 +160,6 @@ def test_a_batch_decodes_the_tokens_of_a_naive_loop(text: str, kind: str) -> Non
     assert ours == [_naive(model, o, i, r, stops) for o, i, r in zip(originals, imagined, rules, strict=True)]
 
 
-def test_decoders_differ_from_each_other_on_this_model() -> None:
-    model = tiny_model(seed=1)
-    originals, imagined = random_prompts(12, 8, 30, seed=1), random_prompts(12, 3, 12, seed=2)
-
-    def decoded(text: str) -> list[list[int]]:
-        decoding = DecodingConfig(decoder=text, max_new_tokens=NEW_TOKENS)
-        return generate_debiased(model, originals, imagined, decoding, stop_ids=[])
-
-    answers = {text: decoded(text) for text in OF_EACH}
-    for text, answer in answers.items():
-        assert [other for other in answers if answers[other] == answer] == [text]
-
-
 OWN = """
 import torch
 
@@ -209,12 +190,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_function_of_ones_own_decodes(own: str) -> None:
     model = tiny_model(seed=1)
     originals, imagined = random_prompts(4, 8, 30, seed=1), random_prompts(4, 3, 12, seed=2)
-
-    def decoded(decoder: str) -> list[list[int]]:
-        decoding = DecodingConfig(decoder=decoder, max_new_tokens=NEW_TOKENS)
-        return generate_debiased(model, originals, imagined, decoding, stop_ids=[])
-
-    assert decoded(f"{own}:halved:share=0.5") == decoded("d2e:alpha=0.5") != decoded("plain")
+    answers = {
+        name: generate_debiased(
+            model, originals, imagined, DecodingConfig(decoder=name, max_new_tokens=8), stop_ids=[]
+        )
+        for name in (f"{own}:halved:share=0.5", "d2e:alpha=0.5", "plain")
+    }
+    assert answers[f"{own}:halved:share=0.5"] == answers["d2e:alpha=0.5"] != answers["plain"]
 
 
 @pytest.mark.parametrize(
@@ -242,3 +224,65 @@ def test_scores_are_numbers_for_any_ratio_and_logits_up_to_1e4(name: str) -> Non
     exact = decoder(original.double(), imagined.double())
     assert not scores.isnan().any()
     assert torch.equal(scores.argmax(-1), exact.argmax(-1)), "as in twice the precision"
+
+
+def _states(original: list[float], imagined: list[float]) -> RowStates:
+    return RowStates(torch.tensor([original]), torch.tensor([imagined]), torch.tensor([0]))
+
+
+def _drawn(states: RowStates, alpha: float, count: int = 4000, **options: Any) -> Counter[int]:
+    choose = TokenChoice(DecodingConfig(**options))
+    return Counter(int(choose(states, torch.tensor([alpha]), [0])) for _ in range(count))
+
+
+def test_top_k_and_top_p_leave_only_the_likeliest() -> None:
+    states = _states([3.0, 2.5, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0])
+    assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_k=2)) == {0, 1}
+    # probabilities .55 .33 .07 .03: the first two reach 0.8
+    assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_p=0.8)) == {0, 1}
+    assert set(_drawn(states, 0.5, count=500, temperature=1.0, top_p=0.3)) == {0}
+
+
+def test_the_plausibility_cut_off_keeps_tokens_that_the_original_finds_likely() -> None:
+    # Debiased, token 2 wins: the imagined view finds the others likely. The original gives it e⁻³ of the best.
+    states = _states([4.0, 3.5, 1.0], [4.0, 4.0, -3.0])
+    assert set(_drawn(states, 1.0, count=1)) == {2}
+    assert set(_drawn(states, 1.0, count=1, plausibility=0.04)) == {2}
+    assert set(_drawn(states, 1.0, count=1, plausibility=0.06)) == {0}
+    assert set(_drawn(states, 1.0, count=1, plausibility=1.0)) == {0}
+
+
+@pytest.mark.parametrize("plausibility", [0.0, 0.3])
+@pytest.mark.parametrize("decoder", ["d2e:alpha=0.5", "adacad:floor=0.4"])
+def test_draws_follow_the_decoders_distribution_cut_off_by_the_original(decoder: str, plausibility: float) -> None:
+    states = _states([2.0, 1.6, 1.0, -1.0], [0.0, 1.5, 1.0, 0.0])
+    scores = named_decoder(decoder)(states.original.double(), states.imagined.double())[0]
+    likely = states.original[0].softmax(0) >= plausibility * states.original[0].softmax(0).max()
+    assert likely.tolist() == [True, True, True, plausibility == 0]
+    expected = (scores.masked_fill(~likely, -torch.inf) / 0.7).softmax(0)
+    drawn = _drawn(states, 0.5, temperature=0.7, plausibility=plausibility, decoder=decoder)
+    for token, probability in enumerate(expected.tolist()):
+        assert drawn[token] / 4000 == pytest.approx(probability, abs=0.03)  # 4 standard errors
+    assert drawn[3] == 0 or plausibility == 0
+
+
+def test_subtracted_states_and_subtracted_logits_lead_to_the_same_choice() -> None:
+    torch.manual_seed(0)
+    head = nn.Linear(16, 300, bias=False)
+    original, imagined, partner = torch.randn(6, 16), torch.randn(3, 16), torch.tensor([1, 3, 4])
+    alpha = torch.tensor([0.5, 1.5, 0.2])
+    requests = list(range(6))
+    for decoding in (DecodingConfig(), DecodingConfig(plausibility=0.2), DecodingConfig(temperature=1.0)):
+        by_state = TokenChoice(decoding)(RowStates(original, imagined, partner, head, linear=True), alpha, requests)
+        by_logit = TokenChoice(decoding)(RowStates(head(original), head(imagined), partner), alpha, requests)
+        assert by_state.tolist() == by_logit.tolist()
+
+
+@pytest.mark.parametrize("how", [{}, {"temperature": 1.0}, {"plausibility": 0.1}, {"temperature": 1.0, "top_k": 2}])
+@pytest.mark.parametrize("spoiled", [torch.nan, torch.inf])
+def test_no_token_is_chosen_from_scores_with_nan_or_infinity(how: dict[str, Any], spoiled: float) -> None:
+    original = torch.tensor([[1.0, 0.0, 9.0], [1.0, 0.0, 9.0], [1.0, -torch.inf, 9.0], [-torch.inf] * 3])
+    original[0, 1] = spoiled
+    states = RowStates(original, torch.zeros(2, 3), torch.tensor([0, 1]))
+    chosen = TokenChoice(DecodingConfig(**how))(states, torch.tensor([0.5, 0.5]), range(4))
+    assert chosen.tolist() == [NO_TOKEN, 2, 2, NO_TOKEN]

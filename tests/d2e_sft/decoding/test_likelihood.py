@@ -143,21 +143,6 @@ def test_each_pair_has_its_alpha_and_batches_groups_and_parts_make_no_difference
         assert [one.logprob for one in scores] == pytest.approx([one.logprob for one in alone], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("pair", "decoding", "error", "said"),
-    [
-        (PromptPair([7, 8], [7], [[]]), {}, ValueError, "prompt 0 has an option with no token to score"),
-        (PromptPair([7, 8], [7], [[5]], given=1), {}, ValueError, "prompt 0 has an option with no token to score"),
-        (PromptPair([7, 8], [7], [[5]]), {"plausibility": 0.1}, UserError, "plausibility=0.1"),
-    ],
-)
-def test_options_that_cannot_be_scored_are_refused(
-    pair: PromptPair[Any], decoding: dict[str, Any], error: type[Exception], said: str
-) -> None:
-    with pytest.raises(error, match=said):
-        scored(tiny_model(), [pair], DecodingConfig(**decoding))
-
-
 @pytest.mark.parametrize("kind", ["llama", "bloom"])
 def test_a_log_probability_that_is_no_number_is_an_error_that_names_prompt_and_dtype(kind: str) -> None:
     model, pairs = overflowing_model(kind), case()
