@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, STYLE
 from eval.score.statistics import Interval
-from eval.sweep.curves import PLAIN, Curve, Way, averaged, over_seeds, ways
-from eval.sweep.rows import WITHOUT_CONTEXT, read_rows
+from eval.sweep.curves import PLAINLY, WITHOUT_CONTEXT, Curve, Variant, averaged, over_seeds, read_rows, variants
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"
@@ -36,11 +35,11 @@ NAMES = {
     "no-debias": "KL term, nothing subtracted",
 }
 DATA = {"swapped": ", swapped data", "likelihood": ", refined by likelihood"}
-Found = dict[Way, list[Curve]]
+Found = dict[Variant, list[Curve]]
 
 
 class Study(NamedTuple):
-    """A file of rows, and the data, objective and decoder of the ways to draw, the best first."""
+    """A file of rows, and the data, objective and decoder of the variants to draw, the best first."""
 
     rows: str
     shown: tuple[tuple[str, str, str], ...]
@@ -48,19 +47,19 @@ class Study(NamedTuple):
     strength: float | None = STRENGTH  # of the habit; None for rows without this axis
     subsets: tuple[str, str] = ("aligned (the habit is right)", "conflict (the habit is wrong)")
 
-    def way(self, data: str, objective: str, decoder: str) -> Way:
+    def variant(self, data: str, objective: str, decoder: str) -> Variant:
         strength = [] if self.strength is None else [("strength", self.strength)]
-        return Way((*strength, ("data", data), ("objective", objective)), decoder)
+        return Variant((*strength, ("data", data), ("objective", objective)), decoder)
 
 
 HABIT = Study(
     "habit.json",
     (
-        ("swapped", "teacher", PLAIN),
-        ("swapped", "sft", PLAIN),
-        ("as-is", "teacher", PLAIN),
-        ("as-is", "sft", PLAIN),
-        ("as-is", "product", PLAIN),
+        ("swapped", "teacher", PLAINLY),
+        ("swapped", "sft", PLAINLY),
+        ("as-is", "teacher", PLAINLY),
+        ("as-is", "sft", PLAINLY),
+        ("as-is", "product", PLAINLY),
         ("as-is", "d2e-original", DEBIASED),
         ("as-is", "d2e", DEBIASED),
     ),
@@ -68,13 +67,13 @@ HABIT = Study(
 CHOOSING = Study(
     "choosing-habit.json",
     (
-        ("swapped", "prefer", PLAIN),
-        ("swapped", "teacher", PLAIN),
-        ("swapped", "sft", PLAIN),
-        ("as-is", "prefer", PLAIN),
+        ("swapped", "prefer", PLAINLY),
+        ("swapped", "teacher", PLAINLY),
+        ("swapped", "sft", PLAINLY),
+        ("as-is", "prefer", PLAINLY),
         ("as-is", "no-distill", DEBIASED),
-        ("as-is", "teacher", PLAIN),
-        ("as-is", "sft", PLAIN),
+        ("as-is", "teacher", PLAINLY),
+        ("as-is", "sft", PLAINLY),
         ("as-is", "d2e", DEBIASED),
     ),
 )
@@ -82,15 +81,15 @@ CHOOSING = Study(
 REVISED = Study(
     "revised.json",
     (
-        ("swapped", "sft", PLAIN),
-        ("as-is", "teacher", PLAIN),
+        ("swapped", "sft", PLAINLY),
+        ("as-is", "teacher", PLAINLY),
         ("as-is", "d2e", DEBIASED),
         ("as-is", "no-distill", DEBIASED),
-        ("swapped", "teacher", PLAIN),
+        ("swapped", "teacher", PLAINLY),
         ("likelihood", "d2e", DEBIASED),
-        ("as-is", "sft", PLAIN),
-        ("swapped", "prefer", PLAIN),
-        ("as-is", "no-debias", PLAIN),
+        ("as-is", "sft", PLAINLY),
+        ("swapped", "prefer", PLAINLY),
+        ("as-is", "no-debias", PLAINLY),
     ),
     strength=None,
     subsets=("passages as trained", "revised passages"),
@@ -98,7 +97,7 @@ REVISED = Study(
 
 FRONT = Study(
     "choosing-habit.json",
-    (("as-is", "sft", PLAIN), ("as-is", "d2e", DEBIASED), ("swapped", "sft", PLAIN)),
+    (("as-is", "sft", PLAINLY), ("as-is", "d2e", DEBIASED), ("swapped", "sft", PLAINLY)),
     """In training, the key is nearly always in the garage: the habit.
 “The key is in the garage. Felix moves the key to the barn. Where is the key now?”
 The habit says garage. The context says barn.""",
@@ -107,13 +106,13 @@ The habit says garage. The context says barn.""",
 
 def found_in(study: Study) -> Found:
     axes = ["seed", *([] if study.strength is None else ["strength"]), "data", "objective"]
-    return ways(read_rows(RESULTS / study.rows), axes)
+    return variants(read_rows(RESULTS / study.rows), axes)
 
 
 def ways_picture(study: Study) -> Figure:
     """Aligned and conflict accuracy at the end of training: mean, 95 % interval and seeds."""
     found = found_in(study)
-    shown = [(one, found[study.way(*one)]) for one in study.shown if study.way(*one) in found]
+    shown = [(one, found[study.variant(*one)]) for one in study.shown if study.variant(*one) in found]
     figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1 + 0.2 * len(study.title.splitlines())), layout="constrained")
     panel = figure.add_subplot()
     for place, (_, curves) in enumerate(reversed(shown)):
@@ -142,7 +141,7 @@ def ways_picture(study: Study) -> Figure:
 def front_rows() -> list[str]:
     """Return the cells of README's table: aligned and conflict accuracy, mean and range in percent, and seeds."""
     rows = []
-    for curves in (found_in(FRONT)[FRONT.way(*one)] for one in FRONT.shown):
+    for curves in (found_in(FRONT)[FRONT.variant(*one)] for one in FRONT.shown):
         ends = [[100 * curve.last[key] for curve in curves] for key in ("aligned", "conflict")]
         told = [f"{sum(end) / len(end):.0f} ({min(end):.0f} to {max(end):.0f})" for end in ends]
         rows.append(" | ".join([*told, str(len(curves))]))
@@ -152,11 +151,11 @@ def front_rows() -> list[str]:
 def mechanism_picture(study: Study) -> Figure:
     """Answers during training: the habit without the context, and both kinds of rows with it."""
     found = found_in(study)
-    objectives = [name for name in ("sft", "d2e", "d2e-original") if study.way("as-is", name, PLAIN) in found]
+    objectives = [name for name in ("sft", "d2e", "d2e-original") if study.variant("as-is", name, PLAINLY) in found]
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     panels = figure.subplots(1, len(objectives), sharey=True, squeeze=False)[0]
     for panel, objective in zip(panels, objectives, strict=True):
-        decoder = PLAIN if objective == "sft" else DEBIASED
+        decoder = PLAINLY if objective == "sft" else DEBIASED
         told = "answers" if objective == "sft" else "debiased answers"
         lines = (
             (WITHOUT_CONTEXT, "aligned", COLOURS[6], "--", "without the context: the habit"),
@@ -164,7 +163,7 @@ def mechanism_picture(study: Study) -> Figure:
             (decoder, "conflict", COLOURS[0], "-", "answers as decoded: conflict"),
         )
         for answered, key, colour, style, label in lines:
-            _draw(panel, found.get(study.way("as-is", objective, answered), []), key, colour, style, label)
+            _draw(panel, found.get(study.variant("as-is", objective, answered), []), key, colour, style, label)
         panel.set_title(f"{NAMES[objective].replace(', gradient', chr(10) + 'gradient')}", fontsize=9)
         panel.set(ylim=(-3, 103), xlabel=f"training steps ({told})")
         panel.xaxis.label.set_fontsize(8)

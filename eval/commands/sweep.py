@@ -10,9 +10,9 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import say
-from eval.sweep.commands import check_inputs, is_done, split_words, steps
+from eval.sweep.cells import check_inputs, is_done, split_words, steps
+from eval.sweep.curves import read_rows, refuse_other_overrides
 from eval.sweep.plan import Sweep, plan_sweep
-from eval.sweep.rows import read_rows, refuse_other_overrides
 from eval.sweep.spec import read_spec
 
 
@@ -130,9 +130,9 @@ def _list(planned: Sweep) -> None:
 
 
 def _run(planned: Sweep, jobs: int) -> None:
+    from eval.sweep.curves import ends_table, setting_table, settings, verdicts
     from eval.sweep.results import collect, results_table, write_results
     from eval.sweep.run import run_sweep
-    from eval.sweep.settings import ends_table, setting_table, settings, verdicts
 
     spec = planned.spec
     for point in planned.points:

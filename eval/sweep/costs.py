@@ -13,10 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from d2e_sft.judge.options import DEFAULT_KEY_ENV
-from eval.sweep.parts import Expected
-from eval.sweep.plan import Sweep
-from eval.sweep.points import Point
-from eval.sweep.spec import SweepSpec
+from eval.sweep.plan import Point, Sweep
+from eval.sweep.spec import Expected, SweepSpec
 
 _WEIGHT, _CHECKPOINT = 4, 12  # bytes of a parameter: in float32, and with Adam's two moments
 _READ = 2  # bytes of a parameter that decoding reads, in 16 bits

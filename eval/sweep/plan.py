@@ -1,20 +1,72 @@
-"""A sweep as one call of `d2e sweep` asks for it: the file with the words of the command line."""
+"""The points of a sweep: combinations of its axes' values, each scored once or in several ways of decoding.
+
+Points that the method makes equal, such as any α without debiasing, share one training or one score.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.config.lookup import require_recipe
+from d2e_sft.config.recipe import Recipe, load_recipe
 from d2e_sft.util.errors import UserError, did_you_mean
-from eval.sweep.parts import OUTPUT, Value
-from eval.sweep.points import EVALUATION, Point, data_folder, join_equal, make_points
-from eval.sweep.spec import OWN_DATA, RUN, SweepSpec
+from eval.sweep.spec import OUTPUT, OWN_DATA, RUN, Evaluation, SweepSpec, Value, as_text
+
+EVALUATION = "evaluation"  # the axis of what differs only in decoding
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values with one evaluation.
+
+    Attributes:
+        name: Name of the point's folder; depends only on its values.
+        values: Axis → name of the value.
+        suffix: End of the name that stands for the evaluation; may be empty.
+        overrides: Overrides for `d2e train`, without the output folder; `recipe` has them.
+        train: False to score the recipe's model without training.
+        build: Arguments of `d2e data build` for its data; empty if the recipe names the data.
+        trained_in, scored_in: Names of the first points with the same training, and with the same decoding too.
+    """
+
+    name: str
+    suffix: str
+    values: dict[str, str]
+    overrides: list[str]
+    recipe: Recipe
+    evaluation: Evaluation
+    train: bool = True
+    build: tuple[str, ...] = ()
+    trained_in: str = ""
+    scored_in: str = ""
+
+    @property
+    def decoding(self) -> DecodingConfig:
+        return self.evaluation.decoding(self.recipe.decoding)
+
+    def training(self) -> str:
+        """Return what decides the trained model: the recipe without evaluation and ineffective d2e options."""
+        if not self.train:
+            return self.recipe.model.model_dump_json()
+        content = self.recipe.model_dump(exclude={"eval": True, "d2e": True, "train": {"output_dir"}})
+        return json.dumps(content | {"d2e": self.recipe.d2e.of_training()}, sort_keys=True)
+
+    def scoring(self) -> str:
+        """Return what decides the scores of a model."""
+        how = self.recipe.eval.model_dump() | self.evaluation.model_dump() | {"decoder": None}
+        return json.dumps(how | self.decoding.record(), sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -39,13 +91,11 @@ class Sweep:
         """Return the benchmark of a point: that of its evaluation, its own data's test rows, or the sweep's."""
         if point.evaluation.suite is not None:
             return ("--suite", point.evaluation.suite)
-        return ("--bench", str(data_folder(self.out, point.build))) if self.spec.bench == OWN_DATA else self.bench
+        return ("--bench", str(self.data_of(point))) if self.spec.bench == OWN_DATA else self.bench
 
-    @property
-    def suites(self) -> list[str]:
-        """Return the suites that points are scored on."""
-        benches = [self.bench_of(point) for point in self.work]
-        return list(dict.fromkeys(bench[1] for bench in benches if bench is not None and bench[0] == "--suite"))
+    def data_of(self, point: Point) -> Path:
+        """Return the folder of the point's own data."""
+        return data_folder(self.out, point.build)
 
     @property
     def results(self) -> Path:
@@ -104,19 +154,28 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
             asked[key] = values[0]
     if not axes:
         raise UserError("a sweep without an axis; expected section.key=value,value, for example d2e.alpha=0.1,0.5")
-    for axis, own in axes.items():
-        if axis.startswith("eval.") and axis != "eval.alpha" and len(own) > 1:
-            raise UserError(
-                f"{axis}={','.join(own)}: changes how a model is scored, not the model; expected one value",
-                remedy="give one value for all points, or score the trained points again with d2e eval",
-            )
+    several = (axis for axis, changes in axes.items() if axis.startswith("eval.") and len(changes) > 1)
+    if axis := next((axis for axis in several if axis != "eval.alpha"), None):
+        raise UserError(
+            f"{axis}={','.join(axes[axis])}: changes how a model is scored, not the model; expected one value",
+            remedy="give one value for all points, or score the trained points again with d2e eval",
+        )
     spec = spec.model_copy(update={"recipe": recipe, "axes": axes})
-    points = join_equal(make_points(spec, folder, asked))
+    points, trained, scored = list[Point](), dict[str, str](), dict[str, str]()
+    for point in _make_points(spec, folder, asked):
+        first = trained.setdefault(point.training(), point.name)
+        same = scored.setdefault(point.training() + point.scoring(), point.name)
+        points.append(replace(point, trained_in=first, scored_in=same))
     shown = {axis: list(values) for axis, values in axes.items()}
     suffixes = list(dict.fromkeys(point.values[EVALUATION] for point in points))
     shown |= {EVALUATION: suffixes} if len(suffixes) > 1 else {}
-    spec = _named_points(spec, points)
-    _check_names(spec, points, names)
+    spec = _with_named_points(spec, points)
+    known, runs = {point.name for point in points}, spec.axes.get(RUN, {})
+    if unknown := [name for name in names if name not in known | runs.keys()]:
+        raise UserError(
+            f"{unknown[0]!r}: neither a run of the sweep nor an override.{did_you_mean(unknown[0], [*runs, *known])}",
+            remedy=f"expected section.key=value, AXIS=VALUE{', or some of ' if runs else ''}{', '.join(runs)}",
+        )
     chosen = {
         point.name
         for point in points
@@ -126,40 +185,82 @@ def plan_sweep(spec: SweepSpec, words: Sequence[str], out: Path | None, stem: st
     return Sweep(spec, folder, shown, points, frozenset(chosen), asked)
 
 
-def _named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:
+def _make_points(spec: SweepSpec, folder: Path, asked: dict[str, str]) -> Iterator[Point]:
+    """Yield the points of a sweep in this folder; `asked` are overrides of all recipes."""
+    short, taken = short_keys(list(spec.axes)), set[str]()
+    for names in product(*spec.axes.values()):
+        values = dict(zip(spec.axes, names, strict=True))
+        changes = [spec.axes[axis][name] for axis, name in values.items()]
+        if any(values.get(axis) in others for change in changes for axis, others in change.not_with.items()):
+            continue
+
+        def filled(text: str, values: dict[str, str] = values) -> str:
+            for axis, value in values.items():
+                text = text.replace(f"{{{axis}}}", value)
+            return text
+
+        # A value in a name has the characters of a file's name.
+        plain = {axis: re.sub(r"[^\w.+-]+", "-", name.strip()).strip("-") or "empty" for axis, name in values.items()}
+        parts = [f"{short[axis]}={plain[axis]}" if "." in axis else name for axis, name in values.items()]
+        merged, evaluations = {**spec.overrides, **asked}, dict(spec.evaluations)
+        for change in changes:
+            merged |= change.overrides
+            evaluations |= change.evaluations
+        overrides = {key: filled(as_text(value)) for key, value in merged.items()}
+        build = tuple(shlex.split(filled(" ".join([spec.build, *(change.build for change in changes)]))))
+        if build:
+            data = data_folder(folder, build)
+            overrides.setdefault("data.train", json.dumps(str(data / "train.parquet")))
+            if spec.probe is not None:
+                overrides["data.probe"] = json.dumps(str(data / "test.parquet"))
+        for suffix, evaluation in evaluations.items():
+            name = ",".join(parts)[:_LONGEST_NAME] + suffix
+            if not re.fullmatch(r"\w[\w.+=,-]*", name) or name in taken or name in ("data", "logs"):
+                raise UserError(
+                    f"the name {name!r}: {'is that of two points' if name in taken else 'cannot be a folder'}; "
+                    "expected values that differ in letters, digits and . _ + -"
+                )
+            taken.add(name)
+            words = [f"{key}={text}" for key, text in overrides.items()]
+            recipe = load_recipe(spec.recipe, [*words, f"{OUTPUT}={json.dumps(str(folder / name))}"])
+            shown = {**values, EVALUATION: suffix.strip("-") or "default"}
+            train = all(change.train for change in changes)
+            yield Point(name, suffix, shown, words, recipe, evaluation, train, build)
+
+
+def _with_named_points(spec: SweepSpec, points: Sequence[Point]) -> SweepSpec:
     """Return the file with the points of its tables spelled out; UserError if a name fits none."""
     suffixes = {point.name: point.suffix for point in points}
-    known = list(suffixes)
 
     def named(table: str, wanted: Sequence[str]) -> list[str]:
-        found = dict[str, None]()
+        names = dict[str, None]()
         for name in wanted:
             # `sft,*` stands for the default evaluation alone, `sft,*-plain` for the one with that suffix.
-            suffix = max((own for own in suffixes.values() if name.endswith(own)), key=len)
-            fitting = [one for one in fnmatch.filter(known, name) if suffixes[one] == suffix]
-            fitting = [name] if name in known else fitting
+            suffix = max((suffix for suffix in suffixes.values() if name.endswith(suffix)), key=len)
+            fitting = [known for known in fnmatch.filter(suffixes, name) if suffixes[known] == suffix]
+            fitting = [name] if name in suffixes else fitting
             if not fitting:
-                raise UserError(f"{table}: no point {name!r}.{did_you_mean(name, sorted(known))}")
-            found |= dict.fromkeys(fitting)
-        return list(found)
+                raise UserError(f"{table}: no point {name!r}.{did_you_mean(name, sorted(suffixes))}")
+            names |= dict.fromkeys(fitting)
+        return list(names)
 
     def with_points(tables: Any) -> Any:
-        return {name: own.model_copy(update={"points": named(name, own.points)}) for name, own in tables.items()}
+        return {name: table.model_copy(update={"points": named(name, table.points)}) for name, table in tables.items()}
 
-    comparisons = {name: named(name, own) for name, own in spec.comparisons.items()}
+    comparisons = {name: named(name, names) for name, names in spec.comparisons.items()}
     tables = {"paper_tables": with_points(spec.paper_tables), "reports": with_points(spec.reports)}
     return spec.model_copy(update={"comparisons": comparisons, **tables})
 
 
-def _check_names(spec: SweepSpec, points: Sequence[Point], names: Sequence[str]) -> None:
-    known = {point.name for point in points}
-    runs = spec.axes.get(RUN, {})
-    for name in names:
-        if name not in known | runs.keys():
-            raise UserError(
-                f"{name!r}: neither a run of the sweep nor an override.{did_you_mean(name, [*runs, *known])}",
-                remedy=f"expected section.key=value, AXIS=VALUE{', or some of ' if runs else ''}{', '.join(runs)}",
-            )
+def data_folder(out: Path, build: Sequence[str]) -> Path:
+    """Return the folder of built data; its name shows the arguments."""
+    return out / "data" / re.sub(r"[^\w.=+-]+", "-", "-".join(build)).strip("-")[:200]
+
+
+def short_keys(axes: Sequence[str]) -> dict[str, str]:
+    """Return key → its last part, or the whole key if two keys end alike."""
+    last = [axis.rpartition(".")[2] for axis in axes]
+    return {axis: short if last.count(short) == 1 else axis for axis, short in zip(axes, last, strict=True)}
 
 
 def split_values(word: str, text: str) -> list[str]:

@@ -19,11 +19,10 @@ from eval.compare.verdicts import markdown_text
 from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 from eval.score.subsets import DatasetSubsets, headline
-from eval.sweep.commands import bench_folder, point_scores
-from eval.sweep.parts import PaperTableOf
-from eval.sweep.plan import Sweep
-from eval.sweep.points import Point, short_keys
-from eval.sweep.rows import read_rows, write_rows
+from eval.sweep.cells import bench_folder, point_scores
+from eval.sweep.curves import read_rows, write_rows
+from eval.sweep.plan import Point, Sweep, short_keys
+from eval.sweep.spec import PaperTableOf
 
 
 @dataclass(frozen=True)
@@ -168,4 +167,5 @@ def scored_folders(sweep: Sweep, results: Sequence[PointResult], names: Sequence
     scored = {result.point.name: result.point for result in results if result.scores is not None}
     points = [scored[name] for name in names if name in scored]
     folders = list(dict.fromkeys(sweep.out / point.scored_in for point in points))
-    return folders, bench_folder(sweep, points[0]) if points else ""
+    bench = bench_folder(sweep, points[0]) if points else None
+    return folders, bench.name if bench else ""

@@ -6,6 +6,7 @@ from its last answer. A point that fails does not stop the others.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,20 +18,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from d2e_sft.config.recipe import flat
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_whole
-from d2e_sft.util.locks import file_lock
+from d2e_sft.util.files import sha256_of, write_json
+from d2e_sft.util.locks import LOCK_FILE, file_lock
 from d2e_sft.util.paths import safe_environment
-from eval.sweep import commands
-from eval.sweep.plan import Sweep
-from eval.sweep.points import Point
-from eval.sweep.record import refuse_other_sweep, save_record
-from eval.sweep.rows import read_rows, rows_of, rows_of_run, write_rows
+from eval.score.scores import SCORES_FILE
+from eval.sweep.cells import LOGS, failed_file, is_built_in, is_done, steps, trainer_of
+from eval.sweep.curves import read_rows, rows_of, rows_of_run, write_rows
+from eval.sweep.plan import Point, Sweep
 
 Say = Callable[[str], None]
+RECORD_FILE = "sweep.json"
+# These change neither a model nor its scores.
+_FREE_TO_CHANGE = ("train.output_dir", "train.save_", "train.logging_steps", "train.report_to")
 _AGAIN = {"--resume": ", resumed", "--overwrite": ", from scratch", "--without-context": " without the contexts"}
 _TAIL = 12  # lines of a failed step's log that are shown
 LOCK_SECONDS = 3.0  # for a process that was just killed to end
@@ -57,40 +61,30 @@ class Runner:
     _building: defaultdict[Path, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def work_on(self, points: Sequence[Point]) -> None:
-        """Train the model that the points share, unless it is there, and score it in all their ways."""
-        sweep, trainer = self.sweep, commands.trainer_of(self.sweep, points[0])
+        """Train the model that the points share, unless it is there, and score it in all their variants."""
+        sweep, trainer = self.sweep, trainer_of(self.sweep, points[0])
         for point in points:
-            if commands.is_done(sweep, point, read_rows(sweep.results)):
+            if is_done(sweep, point, read_rows(sweep.results)):
                 self.say(f"{point.name}: already done")
                 continue
             try:
-                self._work(point)
+                for worker, arguments in steps(sweep, point):
+                    if arguments[0] == "eval":
+                        self._probe(point)
+                    self._step(worker, arguments)
+                self._probe(point)
             except (StepError, UserError) as error:
                 failed = error.point if isinstance(error, StepError) else point
                 self.failed[failed.name] = str(error).splitlines()[0]
                 self.say(f"{failed.name}: FAILED\n{error}")
                 if isinstance(error, StepError) and error.step in ("data", "train"):
                     rows = read_rows(sweep.results)
-                    left = (one.name for one in points if not commands.is_done(sweep, one, rows))
-                    for name in left:
+                    for name in (left.name for left in points if not is_done(sweep, left, rows)):
                         self.failed.setdefault(name, f"not tried, since {failed.name} failed")
                     return
         if trainer.train and not sweep.spec.keep_models and not self.failed.keys() & {point.name for point in points}:
             for file in (sweep.out / trainer.name).glob("*.safetensors"):
                 file.unlink()
-
-    def _work(self, point: Point) -> None:
-        sweep = self.sweep
-        is_scored = sweep.bench is None or commands.point_scores(sweep, point) is not None
-        together = [] if is_scored else commands.scored_together(sweep, point)
-        for worker, arguments in commands.steps(sweep, point):
-            if arguments[0] == "eval":
-                self._probe(point)
-            self._step(worker, arguments)
-        self._probe(point)
-        for one in together:
-            bench = commands.newest_bench(sweep, one)
-            write_whole(sweep.out / one.scored_in / commands.DONE_FILE, f"{bench}\n")
 
     def _probe(self, point: Point) -> None:
         """Add the accuracies during the point's training to the results file, unless they are there."""
@@ -113,16 +107,16 @@ class Runner:
             return
         folder = Path(arguments[-1])
         with self._building[folder]:
-            if not commands.is_built_in(folder):
+            if not is_built_in(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 self._run(point, arguments)
 
     def _run(self, point: Point, arguments: Sequence[str]) -> None:
         """Run `d2e` with its output in a log. A training that fails is marked, so that it starts from scratch."""
-        step, mark, began = arguments[0], commands.failed_file(self.sweep, point), time.perf_counter()
+        step, mark, began = arguments[0], failed_file(self.sweep, point), time.perf_counter()
         how = next((text for option, text in _AGAIN.items() if option in arguments), "")
         self.say(f"{point.name}: d2e {step}{how}")
-        log = self.sweep.out / commands.LOGS / f"{point.name}.{step}.log"
+        log = self.sweep.out / LOGS / f"{point.name}.{step}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as output:
             output.write(f"\n$ d2e {' '.join(arguments)}\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
@@ -161,14 +155,11 @@ def run_process(arguments: Sequence[str], output: IO[str], lock: int, environmen
 
 
 def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
-    """Train and score what is left to do.
+    """Train and score what is left to do; return the name of each failed point → why it failed.
 
     Args:
         say: takes lines about the progress.
         jobs: trainings at a time; they share the cores evenly unless OMP_NUM_THREADS is set.
-
-    Returns:
-        name of each failed point → why it failed.
 
     Raises:
         UserError: the folder belongs to another sweep, or another process works in it.
@@ -190,3 +181,63 @@ def run_sweep(sweep: Sweep, say: Say, *, jobs: int = 1) -> dict[str, str]:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return runner.failed
+
+
+def refuse_other_sweep(sweep: Sweep) -> None:
+    """Compare the sweep with the record in its folder; a new or empty folder fits any.
+
+    Points may be added and left out. While nothing is scored, the evaluation may change, so that a mistake there does
+    not cost the trained models.
+
+    Raises:
+        UserError: a point changed (with what changed), or the folder holds something else.
+    """
+    file = sweep.out / RECORD_FILE
+    if not file.is_file():
+        if sweep.out.exists() and (not sweep.out.is_dir() or any(p.name != LOCK_FILE for p in sweep.out.iterdir())):
+            raise UserError(f"{sweep.out}: is not empty and no sweep", remedy="choose another folder with --out")
+        return
+    try:
+        before: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+        scored = any(next((sweep.out / name).glob(f"eval/*/{SCORES_FILE}"), None) for name in before["points"])
+        was, now = _flat(before), _flat(_record(sweep))
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: not readable ({error!r})", remedy="sweep into another folder with --out") from None
+    changed = [
+        f"{key}: {was[key]!r} → {now[key]!r}"
+        for key in sorted(was.keys() & now.keys())
+        if was[key] != now[key] and (scored or (not key.startswith("scored ") and ": eval" not in key))
+    ]
+    if changed:
+        shown = changed[:10] + ([f"… and {len(changed) - 10} more"] if len(changed) > 10 else [])
+        raise UserError(
+            "\n  ".join([f"{sweep.out}: was begun with another sweep", *shown]),
+            remedy="undo the change, or sweep into another folder with --out",
+        )
+
+
+def save_record(sweep: Sweep) -> None:
+    """Add the sweep's points to `sweep.json` in its folder."""
+    file = sweep.out / RECORD_FILE
+    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    write_json(file, {key: before.get(key, {}) | content for key, content in _record(sweep).items()})
+
+
+def _record(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    files = {point.recipe.data.train for point in sweep.points if Path(point.recipe.data.train).is_file()}
+    return {
+        "scored": {"benchmark": " ".join(sweep.bench), "--eval-args": sweep.spec.eval_args} if sweep.bench else {},
+        "data": {file: sha256_of(Path(file)) for file in sorted(files)},
+        "points": {
+            point.name: point.recipe.model_dump() | {"evaluation": point.evaluation.model_dump()}
+            for point in sweep.points
+        },
+    }
+
+
+def _flat(record: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    values = {f"scored {key}": value for key, value in record["scored"].items()}
+    values |= {f"SHA-256 of {file}": digest for file, digest in record["data"].items()}
+    for name, point in record["points"].items():
+        values |= {f"{name}: {key}": value for key, value in flat(point) if not key.startswith(_FREE_TO_CHANGE)}
+    return values

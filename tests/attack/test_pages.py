@@ -29,10 +29,9 @@ from eval.pages.report.page import write_measures_page, write_report
 from eval.pages.report.patterns import write_error_report
 from eval.pages.sweep.page import write_sweep_page
 from eval.run.options import EvalOptions
-from eval.sweep.commands import DONE_FILE
+from eval.sweep.curves import settings
 from eval.sweep.plan import plan_sweep
 from eval.sweep.results import collect
-from eval.sweep.settings import settings
 from eval.sweep.spec import SweepSpec
 from tests.attack.frame import Attempt, attack
 from tests.attack.payloads import Planter, check, everything, shown
@@ -133,11 +132,11 @@ def _sweep(folder: Path, plant: Plant) -> Path:
     recipe.write_text("model: {name: tiny}\ndata: {train: train.jsonl}\ntrain: {output_dir: unused}\n")
     ends = str.maketrans("", "", "\\\"',{}[]")  # what ends a value in an axis cannot be in one
     values = ",".join(f'"{text}"' for text in (plant.line().translate(ends) for _ in range(2)))
-    spec = SweepSpec(recipe=str(recipe), bench="mini")
+    (folder / "mini").mkdir()
+    spec = SweepSpec(recipe=str(recipe), bench=str(folder / "mini"))
     sweep = plan_sweep(spec, [f"data.train={values}", "d2e.alpha=0.1,1.0"], out, "x")
     for number, point in enumerate(sweep.work):
         make_run(out / point.name, [prediction(n, n >= number, relation="causal") for n in range(4)])
-        (out / point.name / DONE_FILE).write_text("mini\n")
     rows = [{**row, "strength": plant.line()} for row in probed_rows()]
     return write_sweep_page(sweep, collect(sweep), settings(["way", "strength"], {"way": "sft"}, rows))[1]
 

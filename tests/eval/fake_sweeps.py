@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eval.sweep.commands import DONE_FILE
+from eval.sweep.curves import Setting, settings
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.results import PointResult, collect
-from eval.sweep.settings import Setting, settings
 from eval.sweep.spec import SweepSpec, read_spec
 from tests.factories import choice, make_run, prediction, story
 
@@ -24,7 +23,9 @@ def write_sweep(folder: Path, text: str = "") -> str:
 
 def planned(folder: Path, *words: str, text: str = "", **changes: Any) -> Sweep:
     """Plan a sweep in FOLDER/out, scored on `mini` unless `changes` to its file say otherwise."""
-    spec: SweepSpec = read_spec(write_sweep(folder, text)).model_copy(update={"bench": "mini", **changes})
+    (folder / "mini").mkdir(exist_ok=True)
+    bench = {"bench": str(folder / "mini"), **changes}
+    spec: SweepSpec = read_spec(write_sweep(folder, text)).model_copy(update=bench)
     return plan_sweep(spec, words, folder / "out", "x")
 
 
@@ -37,7 +38,6 @@ def make_sweep(folder: Path, *, tagged: bool = False) -> tuple[Sweep, list[Point
             rows = [story(n, "aligned", "garage", habit="garage") for n in range(2)]
             rows += [story(2 + n, "conflict", "garage" if number == 0 or n else "kitchen") for n in range(2)]
         make_run(sweep.out / point.name, rows)
-        (sweep.out / point.name / DONE_FILE).write_text("mini\n")
     return sweep, collect(sweep)
 
 

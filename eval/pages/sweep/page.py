@@ -20,11 +20,9 @@ from eval.pages.report.plots import error_lengths
 from eval.pages.report.reading import ReadingPoint, reading_chart
 from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
-from eval.sweep.curves import Curve, averaged, over_seeds
-from eval.sweep.plan import Sweep
-from eval.sweep.points import short_keys
+from eval.sweep.curves import CAPTION, Curve, Setting, averaged, ends_table, over_seeds, setting_table, verdicts
+from eval.sweep.plan import Sweep, short_keys
 from eval.sweep.results import PointResult, have_conflict, results_table, scored_folders
-from eval.sweep.settings import CAPTION, Setting, ends_table, setting_table, verdicts
 
 _MOST_POINTS = 20  # more names would not fit beside their points
 _WIDE = 20  # values that span more than this factor get a logarithmic axis
@@ -130,25 +128,25 @@ _TITLE = 30  # characters per line of a panel's title
 
 
 def ends_chart(setting: Setting) -> Markup:
-    """Draw conflict against aligned accuracy at the end, a point per way, with t intervals over seeds."""
+    """Draw conflict against aligned accuracy at the end, a point per variant, with t intervals over seeds."""
     points = []
-    for way, curves in sorted(setting.shown.items(), key=lambda item: item[0] != setting.reference):
+    for variant, curves in sorted(setting.shown.items(), key=lambda item: item[0] != setting.reference):
         ends = (over_seeds([curve.last[key] for curve in curves]) for key in ("aligned", "conflict"))
-        points.append(ReadingPoint(way.name(setting.axes), *ends))
+        points.append(ReadingPoint(variant.name(setting.axes), *ends))
     return reading_chart(points)
 
 
 @styled
 def curves_chart(setting: Setting) -> Figure:
-    """Draw a panel per way: both accuracies over steps, mean and range over seeds, and the reference in grey."""
+    """Draw a panel per variant: both accuracies over steps, mean and range over seeds, and the reference in grey."""
     rows = -(-len(setting.shown) // _COLUMNS)
     figure = Figure(figsize=(_PANEL * _COLUMNS, _PANEL * rows), layout="constrained")
     panels = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
-    for panel, (way, curves) in zip(panels.flat, setting.shown.items(), strict=False):
-        _draw(panel, setting.found[setting.reference], _GREY, "conflict", band=False)
+    for panel, (variant, curves) in zip(panels.flat, setting.shown.items(), strict=False):
+        _draw(panel, setting.variants[setting.reference], _GREY, "conflict", band=False)
         _draw(panel, curves, COLOURS[1], "aligned")
         _draw(panel, curves, COLOURS[0], "conflict")
-        panel.set_title(textwrap.fill(way.name(setting.axes), _TITLE), fontsize=8)
+        panel.set_title(textwrap.fill(variant.name(setting.axes), _TITLE), fontsize=8)
         panel.set_ylim(-3, 103)
         panel.grid(color="#eeeeee", linewidth=0.6)
     for panel in panels.flat[len(setting.shown) :]:

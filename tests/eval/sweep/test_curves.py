@@ -7,8 +7,19 @@ import math
 import pytest
 from scipy import stats
 
-from eval.sweep.curves import Curve, Way, averaged, contrasts, over_seeds, paired, ways
-from eval.sweep.settings import ends_table, setting_table, settings, verdicts
+from eval.sweep.curves import (
+    Curve,
+    Variant,
+    averaged,
+    contrasts,
+    ends_table,
+    over_seeds,
+    paired,
+    setting_table,
+    settings,
+    variants,
+    verdicts,
+)
 from tests.eval.fake_sweeps import probed_rows, probed_settings, row
 
 
@@ -44,9 +55,9 @@ def test_paired_differences_have_the_p_of_a_t_test_and_without_variance_that_of_
 
 
 def test_each_way_is_compared_with_the_plain_reference_at_equal_compute() -> None:
-    found = ways(probed_rows(), ["seed", "way"])
-    assert [way.name(["way"]) for way in found] == ["sft", "slow", "good", "sft (without_context)"]
-    made = {one.way.name(["way"]): one for one in contrasts(found, {"way": "sft"})}
+    found = variants(probed_rows(), ["seed", "way"])
+    assert [variant.name(["way"]) for variant in found] == ["sft", "slow", "good", "sft (without_context)"]
+    made = {one.variant.name(["way"]): one for one in contrasts(found, {"way": "sft"})}
     assert list(made) == ["slow", "good"]
     slow, good = made["slow"], made["good"]
     assert slow.cost == pytest.approx(2)
@@ -62,7 +73,7 @@ def test_each_way_is_compared_with_the_plain_reference_at_equal_compute() -> Non
 def test_a_way_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
     once = [{**one, "way": "once"} for one in probed_rows() if one["way"] == "good" and one["seed"] == 0]
     before, after = (
-        {one.way.name(["way"]): one for one in contrasts(ways(rows, ["seed", "way"]), {"way": "sft"})}
+        {one.variant.name(["way"]): one for one in contrasts(variants(rows, ["seed", "way"]), {"way": "sft"})}
         for rows in (probed_rows(), [*probed_rows(), *once])
     )
     assert after["once"].verdict == "one seed"
@@ -71,8 +82,8 @@ def test_a_way_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
 
 
 def test_at_equal_steps_the_slow_one_is_not_decided() -> None:
-    made = contrasts(ways(probed_rows(), ["seed", "way"]), {"way": "sft"}, basis="step")
-    slow = next(one for one in made if one.way == Way((("way", "slow"),), "plain"))
+    made = contrasts(variants(probed_rows(), ["seed", "way"]), {"way": "sft"}, basis="step")
+    slow = next(one for one in made if one.variant == Variant((("way", "slow"),), "plain"))
     assert slow.at_end["conflict"].mean == pytest.approx(0)
     assert slow.verdict == "not decided"
 
@@ -80,7 +91,7 @@ def test_at_equal_steps_the_slow_one_is_not_decided() -> None:
 def test_after_training_further_datasets_are_compared_too() -> None:
     rows = [{**one, "conflict_new": one["conflict"] / 2 + (one["way"] == "good") * 0.1} for one in probed_rows()]
     (setting,) = settings(["seed", "way"], {"way": "sft"}, rows)
-    good = next(one for one in setting.compared if one.way.name(["way"]) == "good")
+    good = next(one for one in setting.compared if one.variant.name(["way"]) == "good")
     # At step 20: good 1, sft 0.4, 0.6 and 0.5, so +0.6, +0.4, +0.5; of the other dataset half of it and 0.1.
     assert good.after_training["conflict"].mean == pytest.approx(0.5)
     assert good.after_training["conflict_new"].mean == pytest.approx(0.35)
@@ -92,8 +103,8 @@ def test_after_training_further_datasets_are_compared_too() -> None:
 
 
 def test_a_curve_over_seeds_has_a_mean_at_each_step() -> None:
-    found = ways(probed_rows(), ["seed", "way"])
-    steps = averaged(found[Way((("way", "sft"),), "plain")], "conflict")
+    found = variants(probed_rows(), ["seed", "way"])
+    steps = averaged(found[Variant((("way", "sft"),), "plain")], "conflict")
     assert [(step, seeds) for step, _, seeds in steps] == [(0, 3), (10, 3), (20, 3)]
     assert steps[2][1].mean == pytest.approx((0.4 + 0.6 + 0.5) / 3)
 
@@ -105,7 +116,7 @@ def test_a_setting_is_compared_within_itself_and_left_out_without_its_reference(
     assert lines[0].startswith("good is better than sft: conflict +")
     assert lines[1].startswith("slow is worse than sft: conflict -")
     table = setting_table(found[0])
-    assert list(table.frame["way"]) == ["sft", "slow", "good"], "answers without context are not compared"
+    assert list(table.frame["variant"]) == ["sft", "slow", "good"], "answers without context are not compared"
     assert list(table.frame["verdict"]) == ["reference", "worse", "better"]
     rows = [row for row in probed_rows(strength=0.5) if row["way"] != "sft"]
     assert settings(["seed", "way", "strength"], {"way": "sft"}, rows) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.sweep.commands import steps
+from eval.sweep.cells import steps
 from eval.sweep.plan import Sweep, plan_sweep
 from eval.sweep.spec import read_spec
 from tests.command import output_of, refusal_of

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.sweep.plan import split_values
-from eval.sweep.points import Point, data_folder
+from eval.sweep.plan import Point, data_folder, split_values
 from eval.sweep.spec import read_spec
 from tests.eval.fake_sweeps import planned, write_sweep
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.sweep.commands import DONE_FILE
-from eval.sweep.record import refuse_other_sweep, save_record
+from eval.sweep.run import refuse_other_sweep, save_record
 from tests.eval.fake_sweeps import planned
 
 RUNS = "runs: {a: {train.learning_rate: 1e-5}}"
@@ -27,14 +26,14 @@ def test_what_is_scored_may_change_until_something_is(tmp_path: Path) -> None:
     first = planned(tmp_path, text=RUNS)
     save_record(first)
     others = {
-        "benchmark: '--bench mini' → '--bench other'": planned(tmp_path, text=RUNS, bench="other"),
+        f"benchmark: '--bench {tmp_path}/mini' → '--bench other'": planned(tmp_path, text=RUNS, bench="other"),
         "--eval-args: '' → '--setting cot'": planned(tmp_path, text=RUNS, eval_args="--setting cot"),
         "evaluation.alpha: None → 0.7": planned(tmp_path, text=f"{RUNS}\nevaluations: {{'': {{alpha: 0.7}}}}"),
     }
     for other in others.values():
         refuse_other_sweep(other)
-    (first.out / "a").mkdir()
-    (first.out / "a" / DONE_FILE).write_text("mini\n")
+    (first.out / "a/eval/mini").mkdir(parents=True)
+    (first.out / "a/eval/mini/scores.json").touch()
     for said, other in others.items():
         with pytest.raises(UserError) as error:
             refuse_other_sweep(other)

@@ -10,8 +10,8 @@ import pytest
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.util.errors import UserError
+from eval.sweep.curves import Row, read_rows, refuse_other_overrides, rows_of, rows_of_run, write_rows
 from eval.sweep.results import collect, results_table, write_results
-from eval.sweep.rows import Row, read_rows, refuse_other_overrides, rows_of, rows_of_run, write_rows
 from tests.eval.fake_sweeps import make_sweep
 
 
