@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
-from d2e_sft.data.conversation import LossChoice
+from d2e_sft.data.conversation import ContextRule, LossChoice, chat_rows, read_turns
 from d2e_sft.data.sample import EventSample
 
 TURNS = [

@@ -16,8 +16,7 @@ from d2e_sft.data.chat_template import ChatEncoder, Messages
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding import PromptPair, generate, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.model.loading import LoadedModel, load_to_decode
-from d2e_sft.model.positions import check_answer_fits, position_limit
+from d2e_sft.model.loading import LoadedModel, check_answer_fits, load_to_decode, position_limit
 from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 

@@ -1,1 +1,0 @@
-"""Samples, prompts and token views."""

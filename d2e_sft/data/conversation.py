@@ -1,10 +1,18 @@
-"""Conversations and the place of the context in them; each view fills it in, or removes it with the text around it."""
+"""Conversations, the place of the context in them, and rows of chat data in the usual shapes.
+
+Each view fills the context in, or removes it with the text around it.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, Self, get_args
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from d2e_sft.util.errors import shortened
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -12,6 +20,15 @@ ROLES: tuple[Role, ...] = get_args(Role)
 Loss = Literal["last", "all"]
 LossChoice = Literal["last", "all", "each"]
 CONTEXT = "{context}"
+# ShareGPT's names, and OpenAI's newer one for `system`.
+_OTHER_ROLES: dict[str, Role] = {
+    "human": "user",
+    "gpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+    "developer": "system",
+    "observation": "tool",
+}
 
 
 class Turn(BaseModel):
@@ -99,3 +116,130 @@ def prompt_turns(prompt: str, system: str, question: str) -> Conversation:
         context_at=len(before) if mark else 0,
         context_block=block,
     )
+
+
+@dataclass(frozen=True)
+class ChatRow:
+    """A sample from a row of chat data."""
+
+    context: str
+    question: str
+    answer: str
+    conversation: Conversation
+    number: int  # counts the row's assistant turns from 1
+
+
+def read_turns(value: object, name: str = "messages") -> list[Turn]:
+    """Read a conversation in the shape of OpenAI and TRL (role, content) or ShareGPT (from, value).
+
+    `value` is a list of turns, whose content is text or a list of text parts; `name` is its column, for messages.
+    Raises ValueError if it is no such list, or a turn is not text: a tool call, an image, an unknown role.
+    """
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name}: got {shortened(value)}; expected a list of turns, each with `role` and `content`")
+    return [_turn(item, f"{name}.{place}") for place, item in enumerate(value)]
+
+
+def _turn(item: object, place: str) -> Turn:
+    if not isinstance(item, dict) or not {"role", "from"} & item.keys():
+        raise ValueError(f"{place}: got {shortened(item)}; expected an object with `role` and `content`")
+    who, what = ("role", "content") if "role" in item else ("from", "value")
+    role = _OTHER_ROLES.get(str(item[who]), item[who])
+    if role not in ROLES:
+        known = ", ".join([*ROLES, *_OTHER_ROLES])
+        raise ValueError(f"{place}.{who}: got {shortened(item[who])}; expected one of {known}")
+    if item.get("tool_calls"):
+        raise ValueError(f"{place}.tool_calls: a tool call; only text turns are supported")
+    content = item.get(what)
+    parts = content if isinstance(content, list) else [content]
+    texts: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{place}.{what}: got {shortened(content)}; expected text, without images or files")
+    return Turn(role=role, content="".join(texts))
+
+
+@dataclass(frozen=True)
+class ContextRule:
+    """Where rows of chat data have their context.
+
+    Attributes:
+        place: `<NAME>` for the text between such tags, or a role for the last turn of that role (the first `system`
+            turn). Empty if the context is a field of the row or missing.
+        block: how a field's context is inserted, if no turn quotes it.
+    """
+
+    place: str = "<context>"
+    block: str = CONTEXT + "\n\n"
+
+
+def chat_rows(turns: Sequence[Turn], rule: ContextRule, loss: LossChoice, field: str = "") -> list[ChatRow]:
+    """Return the samples of a conversation: one, or with loss `each` one per assistant turn.
+
+    Turns after the last assistant turn are dropped. `field` is the context, if it is a field of the row.
+    Raises ValueError for no assistant turn, an empty one, no question before it, or, with loss `all`, a context after
+    the first assistant turn.
+    """
+    answers = [number for number, turn in enumerate(turns) if turn.role == "assistant"]
+    if not answers:
+        roles = ", ".join(turn.role for turn in turns)
+        raise ValueError(f"no assistant turn among {roles}; expected one to train on")
+    rows = []
+    for at in answers if loss == "each" else answers[-1:]:
+        if not turns[at].content.strip():
+            raise ValueError(f"turn {at + 1}: an assistant turn without text; expected the answer")
+        if not at:
+            raise ValueError("the conversation begins with an assistant turn; expected a user turn before it")
+        context, conversation = _cut(turns[:at], rule, field.strip(), first=answers[0] if loss == "all" else at)
+        if loss == "all":
+            conversation = conversation.model_copy(update={"loss": "all"})
+            if conversation.context_turn is not None and conversation.context_turn > answers[0]:
+                raise ValueError(
+                    f"the context is in turn {conversation.context_turn + 1}, after an assistant turn that is trained "
+                    "on; expected it before (`loss: each` makes one sample per assistant turn, `loss: last` trains "
+                    "only on the last)"
+                )
+        asked = [turn.content.strip() for turn in conversation.turns if turn.role != "assistant"]
+        if not any(asked):
+            raise ValueError("no question before the assistant turn; expected a user turn with text")
+        question = [text for text in asked if text][-1]
+        rows.append(ChatRow(context, question, turns[at].content.strip(), conversation, answers.index(at) + 1))
+    return rows
+
+
+def _cut(turns: Sequence[Turn], rule: ContextRule, field: str, first: int) -> tuple[str, Conversation]:
+    """Return the context and the conversation without it; a field's context goes into one of the `first` turns."""
+    if field:
+        for number in reversed(range(len(turns))):
+            at = turns[number].content.find(field)
+            if at >= 0:
+                return field, _without(turns, number, (at, at + len(field)), CONTEXT)
+        number = max((i for i in range(first) if turns[i].role == "user"), default=0)
+        return field, Conversation(turns=list(turns), context_turn=number, context_block=rule.block)
+    if rule.place.startswith("<"):
+        return _cut_span(turns, rule.place[1:-1])
+    numbers = [number for number, turn in enumerate(turns) if turn.role == rule.place and turn.content.strip()]
+    if not numbers:
+        return "", Conversation(turns=list(turns))
+    number = numbers[0] if rule.place == "system" else numbers[-1]
+    text = turns[number].content
+    context = text.strip()
+    return context, _without(turns, number, (0, len(text)), text.replace(context, CONTEXT))
+
+
+def _cut_span(turns: Sequence[Turn], tag: str) -> tuple[str, Conversation]:
+    pattern = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>\s*", re.DOTALL)
+    for number in reversed(range(len(turns))):
+        found = list(pattern.finditer(turns[number].content)) if turns[number].role != "assistant" else []
+        if found and (context := found[-1][1].strip()):
+            span = found[-1]
+            start = span[0].index(context, len(tag) + 2)
+            block = span[0][:start] + CONTEXT + span[0][start + len(context) :]
+            return context, _without(turns, number, span.span(), block)
+    return "", Conversation(turns=list(turns))
+
+
+def _without(turns: Sequence[Turn], number: int, span: tuple[int, int], block: str) -> Conversation:
+    turn, (start, end) = turns[number], span
+    rest = turn.model_copy(update={"content": turn.content[:start] + turn.content[end:]})
+    kept = [*turns[:number], rest, *turns[number + 1 :]]
+    return Conversation(turns=kept, context_turn=number, context_at=start, context_block=block)

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
-from d2e_sft.data.conversation import Loss
+from d2e_sft.data.conversation import ContextRule, Loss, chat_rows, read_turns
 from d2e_sft.data.hub_rows import fetch_rows, is_hub
 from d2e_sft.data.sample import EventSample, check_row, read_samples, write_samples
 from d2e_sft.util.errors import UserError, did_you_mean, shortened

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import ChatEncoder
+from d2e_sft.data.chat_template import ChatEncoder, marks_turns, turn_tokens
 from d2e_sft.data.prompts import PromptSet, candidate_responses, view_context
 from d2e_sft.data.sample import EventSample
-from d2e_sft.data.turn_tokens import marks_turns, turn_tokens
 from d2e_sft.util.errors import UserError
 
 

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from d2e_sft import __version__
-from d2e_sft.model.storage.network import why_silent
+from d2e_sft.model.storage.hub import why_silent
 from d2e_sft.util.paths import cache_dir
 from d2e_sft.util.secrets import public_address
 from d2e_sft.util.terminal import filled

@@ -9,7 +9,7 @@ from typing import Any
 
 from d2e_sft.judge.judge import Prompt, Reply, Usage
 from d2e_sft.judge.options import JudgeOptions
-from d2e_sft.model.positions import position_limit
+from d2e_sft.model.loading import position_limit
 from d2e_sft.util.errors import UserError
 
 

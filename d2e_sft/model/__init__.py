@@ -1,1 +1,0 @@
-"""Models: loading, their forward over packed and padded rows, what each supports."""

@@ -1,1 +1,0 @@
-"""The training objective: its loss, the model forward that computes it, and its logged metrics."""

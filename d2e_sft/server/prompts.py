@@ -12,8 +12,7 @@ from d2e_sft.data.prompts import PromptSet
 from d2e_sft.data.sample import Format
 from d2e_sft.decoding.generation import stop_token_ids
 from d2e_sft.decoding.pairs import PromptPair, Tokens
-from d2e_sft.model.loading import LoadedModel
-from d2e_sft.model.positions import position_limit
+from d2e_sft.model.loading import LoadedModel, position_limit
 from d2e_sft.server.context import (
     RequestError,
     chosen_decoding,

@@ -16,8 +16,7 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, RejectedFrom
 from d2e_sft.data.views import EncodedSample, ViewEncoder
 from d2e_sft.model.collation import Row
-from d2e_sft.model.loading import LoadedModel
-from d2e_sft.model.positions import check_positions
+from d2e_sft.model.loading import LoadedModel, check_positions
 from d2e_sft.train.encoding import EncodedSamples, encode_samples
 from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError

@@ -41,9 +41,8 @@ def model_folder(name: str) -> str:
 
     from d2e_sft.model.finite import refuse_non_finite_files
     from d2e_sft.model.loading import load_model
-    from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, resolve_name
+    from d2e_sft.model.storage.folder import base_of_adapter, check_model_files, folder_digest, resolve_name
     from d2e_sft.model.storage.hub import find_model
-    from d2e_sft.model.storage.identity import folder_digest
 
     source = find_model(name)
     folder = Path(source)

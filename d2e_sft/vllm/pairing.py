@@ -1,4 +1,4 @@
-"""Which rows of a step belong together, and what their logits become; imports no vLLM, so it is tested without.
+"""Which rows of a step belong together, and what their logits become; tested without vLLM.
 
 A sample is two requests, `original` and `imagined`, that must take the same tokens. A row finds its partner by name
 and length: both are in the step, and about to take the token of the same index. Both then get the decoder's scores of
@@ -24,10 +24,10 @@ from pydantic import dataclasses as checked
 from torch import Tensor
 
 from d2e_sft.config.decoding import DECODERS, DecodingConfig
+from d2e_sft.decoding.choice import warpers
 from d2e_sft.decoding.decoders import named_decoder
 from d2e_sft.server.context import Alpha
 from d2e_sft.util.errors import UserError, describe_validation_error
-from d2e_sft.vllm.draw import Draw
 
 KEY = "d2e"
 RowView = Literal["original", "imagined"]
@@ -35,6 +35,7 @@ RowView = Literal["original", "imagined"]
 _PAIRS_AT_ONCE = 32
 # Stands for the logit of a token that is masked in either view, so that decoders compute without infinities.
 _MASKED = -1e9
+_MASK = (1 << 64) - 1
 # option → the value that does not change logits
 _NEUTRAL: dict[str, Any] = {
     "n": 1,
@@ -55,6 +56,44 @@ _NEUTRAL: dict[str, Any] = {
 }
 # The same for options that `PairedRow` carries, in a request of the engine.
 _NEUTRAL_ROW: dict[str, Any] = {"temperature": 0.0, "min_tokens": 0}
+
+
+@checked.dataclass(frozen=True)
+class Draw:
+    """How a pair samples.
+
+    Both rows must draw the same token, even after a resubmission. vLLM's own seeds do not guarantee this. A seed
+    restarts with every submission, and a prompt that is read in chunks draws more often. So the draw adds noise to
+    the logits (the Gumbel-max trick). The noise depends only on the seed and the token's index. vLLM then takes the
+    largest logit, as for any greedy request.
+
+    Attributes:
+        seed: Equal seeds give equal draws, however the pair was scheduled.
+        top_k: Number of most probable tokens to draw from; 0: all.
+        top_p: Probability of the smallest set of tokens to draw from; 1: all.
+        min_p: Least share of the best token's probability that a token needs; 0 allows all.
+    """
+
+    temperature: Annotated[float, Field(gt=0)]
+    seed: int
+    top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    def perturb(self, logits: Tensor, position: int) -> None:
+        """Add the noise for the token at index `position` to one row (V,), in place; its largest entry is the draw."""
+        warped = warpers(self.temperature, self.top_k, self.top_p, self.min_p)(None, logits[None])[0]
+        generator = torch.Generator(logits.device).manual_seed(_mixed(self.seed, position))
+        noise = torch.empty_like(logits).exponential_(generator=generator)
+        torch.sub(warped, noise.clamp_min_(torch.finfo(logits.dtype).tiny).log_(), out=logits)
+
+
+def _mixed(seed: int, position: int) -> int:
+    """Mix both into a 64-bit number (the finaliser of SplitMix64), so that neighbouring seeds share no draws."""
+    value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (value ^ (value >> 31)) >> 1
 
 
 @checked.dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -218,3 +257,77 @@ def _restrict(debiased: Tensor, original: Tensor, here: InBatch) -> None:
 
 def _to_device(numbers: list[int], like: Tensor) -> Tensor:
     return torch.tensor(numbers, dtype=torch.long).to(like.device, non_blocking=True)
+
+
+class BatchRows:
+    """The V1 runner: a batch whose rows come, go and move; a row's length is that of its list of output tokens.
+
+    The list is the runner's own and grows with every token. With async scheduling it may hold a placeholder, so its
+    length is always right, unlike its content.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[PairedRow, list[int]]] = {}
+
+    def update(
+        self,
+        removed: Iterable[int],
+        added: Iterable[tuple[int, PairedRow | None, list[int]]],
+        moved: Iterable[tuple[int, int, Any]],
+    ) -> None:
+        """Apply removals, additions and moves, in this order; a move with `.name == "SWAP"` goes both ways."""
+        for index in removed:
+            self._rows.pop(index, None)
+        for index, row, outputs in added:
+            if row is None:
+                self._rows.pop(index, None)
+            else:
+                self._rows[index] = (row, outputs)
+        for source, target, direction in moved:
+            mover, displaced = self._rows.pop(source, None), self._rows.pop(target, None)
+            if mover is not None:
+                self._rows[target] = mover
+            if displaced is not None and direction.name == "SWAP":
+                self._rows[source] = displaced
+
+    def in_batch(self) -> list[InBatch]:
+        """The paired rows of the step whose tokens are chosen next."""
+        return [InBatch(index, len(outputs), row) for index, (row, outputs) in self._rows.items()]
+
+
+class SlotRows:
+    """Model Runner V2: a request keeps a slot, and each step lists its slots. Not tested on a device.
+
+    `req_states` has the runner's `prompt_len` and `prefill_len` by slot.
+    """
+
+    def __init__(self, req_states: Any) -> None:
+        self._states = req_states
+        self._rows: dict[int, PairedRow] = {}
+
+    def add(self, slot: int, row: PairedRow | None) -> bool:
+        """Give the slot to a request; returns whether it is a paired one."""
+        if row is None:
+            self._rows.pop(slot, None)
+        else:
+            self._rows[slot] = row
+        return row is not None
+
+    def in_batch(self, ctx: Any, logits_rows: int) -> list[InBatch]:
+        """The paired rows of a step, without those whose prompt is still being read."""
+        slots = ctx.idx_mapping_np.tolist()
+        if not any(slot in self._rows for slot in slots):
+            return []
+        if logits_rows != len(slots):  # speculative decoding: several rows per request, which cannot be paired
+            expanded = ctx.expanded_idx_mapping.tolist()
+            return [
+                InBatch(index, -index - 1, self._rows[slot])
+                for index, slot in enumerate(expanded)
+                if slot in self._rows
+            ]
+        found = []
+        for index, (slot, tokens) in enumerate(zip(slots, ctx.seq_lens_upper_bound_np.tolist(), strict=True)):
+            if slot in self._rows and tokens >= self._states.prefill_len.np[slot]:
+                length = int(tokens - self._states.prompt_len.np[slot])
+                found.append(InBatch(index, length, self._rows[slot]))
+        return found

@@ -14,8 +14,7 @@ from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
 
-from d2e_sft.vllm.pairing import PairedRow, check_sampling, debias_rows, read_row
-from d2e_sft.vllm.rows import BatchRows, SlotRows
+from d2e_sft.vllm.pairing import BatchRows, PairedRow, SlotRows, check_sampling, debias_rows, read_row
 
 
 class DebiasLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):

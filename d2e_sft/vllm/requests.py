@@ -6,22 +6,26 @@ is accepted when both rows have reported it; `pairing.py` explains why.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.draw import Draw
-from d2e_sft.vllm.pairing import PairedRow, RowView
+from d2e_sft.vllm.pairing import Draw, PairedRow, RowView
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
 # Fruitless submissions in a row after which a pair is given up.
 _MAX_FRUITLESS_SUBMISSIONS = 16
+# Seconds after which a pair enters even if plain requests never leave two places free. It may then part, which only
+# costs time.
+_PATIENCE = 5.0
 Outcome = Literal["running", "stop", "length", "decoupled"]
 
 
@@ -183,3 +187,39 @@ def plain_parameters(
         extra_args=extra_args,
         output_kind=RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY,
     )
+
+
+class RowGate:
+    """Places for rows in the engine: `free` ones (negative if plain requests exceed them), and rows `waiting`.
+
+    vLLM computes at most `max_num_seqs` rows per step. If a pair enters when one place is free, its second row waits
+    in the queue and the first has no partner. So a pair waits for two free places; plain requests enter at once.
+    """
+
+    def __init__(self, places: int) -> None:
+        self.free = places
+        self.waiting = 0
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def rows(self, rows: int, *, wait: bool = True) -> AsyncIterator[None]:
+        """Take places for the duration of the block; waits until all of them are free, unless `wait` is False."""
+        async with self._changed:
+            self.waiting += rows
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PATIENCE):
+                        await self._changed.wait_for(lambda: not wait or self.free >= rows)
+            finally:
+                self.waiting -= rows
+            self.free -= rows
+
+        async def leave() -> None:
+            async with self._changed:
+                self.free += rows
+                self._changed.notify_all()
+
+        try:
+            yield
+        finally:
+            await asyncio.shield(leave())

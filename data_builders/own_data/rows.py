@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from d2e_sft.data.built import SWAPPED, TAG
-from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
+from d2e_sft.data.conversation import ContextRule, chat_rows, read_turns
 from d2e_sft.data.conversation import CONTEXT, Turn, prompt_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset

@@ -151,7 +151,7 @@ class AnswerScorer:
 
     def fits(self, sample: EventSample) -> bool:
         """Return whether the model has a position for each token of the sample."""
-        from d2e_sft.model.positions import position_limit
+        from d2e_sft.model.loading import position_limit
 
         limit = position_limit(self._model.config)
         longest = max(map(len, self._encoder.option_ids(sample)[0]))

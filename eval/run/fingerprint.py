@@ -31,7 +31,7 @@ _NAMES = {
 def fingerprint_of(task: Task, identity: str, config: EvalConfig) -> Fingerprint:
     """Everything that the outputs of a task depend on, as flat JSON; the task's `about` says which prompts they are.
 
-    `identity` is that of `d2e_sft.model.storage.identity`; for an endpoint, its address and model.
+    `identity` is that of `d2e_sft.model.storage.folder`; for an endpoint, its address and model.
     """
     options, decoding, endpoint = config.options, task.decoding, config.engine == "openai"
     likelihood: Fingerprint = {"answer": "likelihood"} if task.likelihood else {}

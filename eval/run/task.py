@@ -14,7 +14,7 @@ from d2e_sft.data.prompts import PromptSet, Setting
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
-from d2e_sft.model.positions import check_answer_fits
+from d2e_sft.model.loading import check_answer_fits
 from d2e_sft.util.errors import UserError
 from eval.score.predictions import Prediction, SampleKey, prediction_line
 from eval.score.scoring import Normalise, score_likelihoods, score_output

@@ -1,1 +1,0 @@
-"""Attention over packed rows, one file per way of computing it."""

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from d2e_sft.model.attention.cpu import branch_flash_attention
 from d2e_sft.model.attention.cuda import cuda_attention, cuda_kernel_takes
-from d2e_sft.model.attention.segments import LayerOptions, segment_attention
+from d2e_sft.model.attention.segments import LayerOptions, branch_flash_attention, segment_attention
 from d2e_sft.model.packing import AttentionPlan
 
 BY_BRANCH = "d2e_by_branch"

@@ -1,7 +1,8 @@
-"""Model names → folders, an adapter's base, and the checks of a folder before anything in it is loaded."""
+"""Model names → folders, an adapter's base, a model's identity, and checks before anything of a folder is loaded."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Collection
@@ -9,12 +10,18 @@ from pathlib import Path
 
 from d2e_sft.config.recipe import recipe_file_of
 from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME, builtin_folder, portable_name
-from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, read_seal, weight_sums
+from d2e_sft.model.storage.seal import SEAL_FILE, check_same_weights, check_seal, file_sums, read_seal, weight_sums
 from d2e_sft.util.errors import UserError, did_you_mean, shortened
 
 ADAPTER_CONFIG = "adapter_config.json"
 _ADAPTER_WEIGHTS, _WEIGHTS = "adapter_model.safetensors", "model.safetensors"
 _ALLOW_PICKLES = "D2E_ALLOW_PICKLE"
+# Decoded tokens depend on weights, architecture, tokenizer, chat template and stop tokens.
+_PATTERNS = (
+    *("*.safetensors", "*.bin", "*.gguf", "config.json", "adapter_config.json", "generation_config.json"),
+    *("tokenizer*", "*.jinja", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
+)
+_NOT_THE_MODEL = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 
 
 def base_of_adapter(folder: Path) -> str | None:
@@ -153,3 +160,33 @@ def _check_index(index: Path) -> None:
                 f"{index}: names {shortened(name)}; expected names of safetensors files in the same folder",
                 remedy="save the model again with `save_pretrained`",
             )
+
+
+def model_identity(name: str) -> str:
+    """Return `sha256:…` of a folder (and of the base under an adapter), or `NAME@COMMIT` of a Hub name.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    source = resolve_name(name)
+    folder = Path(source)
+    if folder.is_dir():
+        return f"sha256:{folder_digest(folder)}"
+    from transformers import AutoConfig
+
+    from d2e_sft.model.loading import load_tokenizer
+
+    load_tokenizer(source)  # raises a clear error if there is no such model
+    commit = getattr(AutoConfig.from_pretrained(source, trust_remote_code=False), "_commit_hash", None)
+    return f"{source}@{commit or 'unknown'}"
+
+
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of a model folder's files, with the identity of the base under an adapter."""
+    files = sorted({file for pattern in _PATTERNS for file in folder.glob(pattern) if file.is_file()})
+    files = [file for file in files if file.name not in _NOT_THE_MODEL]
+    content = [f"{name} {one.sha256}" for name, one in file_sums(files).items()]
+    base = base_of_adapter(folder)
+    if base is not None:
+        content.append(model_identity(base))
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()

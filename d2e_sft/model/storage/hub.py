@@ -6,18 +6,23 @@ Its client asks for each file again, up to five times: a machine without a netwo
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections.abc import Iterable
 from pathlib import Path
+
+import httpx
 
 from d2e_sft.config.lookup import bundled_models, bundled_recipes
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.model.storage.builtin import BUILTIN, INSTALL_BUILTIN, is_builtin_here, offer_builtin
 from d2e_sft.model.storage.folder import ADAPTER_CONFIG, resolve_name
-from d2e_sft.model.storage.network import why_silent
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.secrets import public_address
 from d2e_sft.util.terminal import warn
 
 _SECONDS = 10.0
+_OF_GATEWAYS = (407, 502, 503, 504)  # statuses of a gateway in front of a service
 _OFFLINE = "HF_HUB_OFFLINE"
 _SILENT: dict[str, str] = {}  # the Hub's address → why it does not answer, "" if it does, as this process found
 
@@ -77,3 +82,28 @@ def _not_here(name: str, address: str, problem: str) -> UserError:
     connect = connect if problem else f"unset {_OFFLINE}"
     other = f"install the package ({INSTALL_BUILTIN})" if name == BUILTIN else f"use a folder or {offer_builtin()}"
     return UserError(f"model {name!r}: {why}, and its cache here lacks the model", f"{connect}; or {other}")
+
+
+def why_silent(addresses: Iterable[str], seconds: float) -> dict[str, str]:
+    """Return why each address does not answer within `seconds`; "" if it does, with whatever page."""
+    answers: dict[str, str] = {}
+    # Daemons: a name that is never resolved must not block the end of the command.
+    threads = {
+        address: threading.Thread(target=_head, args=(address, answers, seconds), daemon=True)
+        for address in dict.fromkeys(addresses)
+    }
+    deadline = time.monotonic() + seconds
+    for thread in threads.values():
+        thread.start()
+    for thread in threads.values():
+        thread.join(max(deadline - time.monotonic(), 0))
+    return {address: answers.get(address, f"no answer in {seconds:g} s") for address in threads}
+
+
+def _head(address: str, answers: dict[str, str], seconds: float) -> None:
+    try:
+        response = httpx.head(address, timeout=seconds)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        answers[address] = f"{type(error).__name__}: {error}".strip(": ")
+    else:
+        answers[address] = f"HTTP {response.status_code}" if response.status_code in _OF_GATEWAYS else ""

@@ -23,10 +23,8 @@ from d2e_sft.data.chat_template import check_template
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import check_engine, check_probe, choose_sentinel
 from d2e_sft.vllm.pairing import RowView
-from d2e_sft.vllm.requests import PairProgress, PairRequest, probe_parameters
-from d2e_sft.vllm.server.gate import RowGate
-from d2e_sft.vllm.server.pair_request import IMAGINED, pair_request, with_end_of_text
-from d2e_sft.vllm.server.stream import PairStream
+from d2e_sft.vllm.requests import PairProgress, PairRequest, RowGate, probe_parameters
+from d2e_sft.vllm.server.pair_request import IMAGINED, PairStream, pair_request, with_end_of_text
 
 # Seconds before a pair is submitted again; each fruitless submission waits longer than the one before.
 _FIRST_WAIT, _LONGEST_WAIT = 0.01, 1.0

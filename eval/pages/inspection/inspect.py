@@ -17,8 +17,7 @@ from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, finished, generate, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.model.loading import load_model
-from d2e_sft.model.positions import position_limit
+from d2e_sft.model.loading import load_model, position_limit
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.progress import Progress

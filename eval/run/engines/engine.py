@@ -108,6 +108,6 @@ def identity_of(model: str, config: EvalConfig) -> str:
         from eval.run.engines.endpoint import CALLER
 
         return f"{model} at {find_endpoint(config.options.endpoint, CALLER).url}"
-    from d2e_sft.model.storage.identity import model_identity
+    from d2e_sft.model.storage.folder import model_identity
 
     return model_identity(model)

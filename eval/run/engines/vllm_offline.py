@@ -10,8 +10,7 @@ from typing import Any
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding.pairs import TokenPair
-from d2e_sft.model.loading import load_tokenizer
-from d2e_sft.model.positions import position_limit
+from d2e_sft.model.loading import load_tokenizer, position_limit
 from d2e_sft.model.storage.folder import base_of_adapter, resolve_name
 from d2e_sft.util.errors import UserError
 from eval.run.engines.engine import EngineReply
@@ -41,12 +40,13 @@ class VllmEngine:
         self._dtype, self._options = options.dtype or "auto", options.vllm
         self._limit = self._options.get("max_model_len") or _positions(source)
         try:
-            self._offline = importlib.import_module("d2e_sft.vllm.offline")
+            importlib.import_module("vllm")
         except ImportError as error:
             raise UserError(
                 f"--engine vllm: vLLM cannot be imported ({error})",
                 "in a separate environment: pip install -e '.[vllm]' in the clone; or use another --engine",
             ) from None
+        self._offline = importlib.import_module("d2e_sft.vllm.offline")
         self._loaded: Any = None
         self._end_of_turn = 0
         self.counts = {"resubmissions": 0}
@@ -77,8 +77,7 @@ class VllmEngine:
             yield EngineReply(output.index, output.text)
 
     def score(self, pairs: Sequence[TokenPair], decoding: DecodingConfig) -> Iterator[EngineReply]:
-        likelihood = importlib.import_module("d2e_sft.vllm.likelihood")
-        for index, scores in likelihood.score(self._llm(), pairs):
+        for index, scores in self._offline.score(self._llm(), pairs):
             yield EngineReply(index, scores)
 
     def environment(self) -> dict[str, Any]:

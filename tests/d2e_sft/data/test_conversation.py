@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.data.chat_rows import ContextRule, chat_rows, read_turns
-from d2e_sft.data.conversation import prompt_turns
+from d2e_sft.data.conversation import ContextRule, chat_rows, prompt_turns, read_turns
 from tests.chat_templates import CONVERSATION
 
 SPAN = "<context>\nThe shop opens at nine.\n</context>\n"

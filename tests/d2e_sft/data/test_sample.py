@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.bad_rows import write_bad_rows
-from d2e_sft.data.row_files import MOST_CHARACTERS
-from d2e_sft.data.sample import read_samples, write_samples
+from d2e_sft.data.sample import MOST_CHARACTERS, read_samples, write_samples
 from d2e_sft.util.errors import UserError
 from tests.chat_samples import chat_sample
 from tests.tiny import make_sample, make_samples

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import pytest
 
-from d2e_sft.data.turn_tokens import marks_turns, turn_tokens
+from d2e_sft.data.chat_template import marks_turns, turn_tokens
 from d2e_sft.util.errors import UserError
 from tests.chat_templates import CONVERSATION, FORGETS_THOUGHTS, NAMES, TRAINED, template, template_tokenizer
 from tests.tiny import tiny_tokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from d2e_sft.model.positions import check_positions
+from d2e_sft.model.loading import check_positions
 from d2e_sft.util.errors import UserError
 from tests.tiny import tiny_model
 

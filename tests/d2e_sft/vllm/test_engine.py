@@ -16,6 +16,7 @@ from d2e_sft.commands.serve import serve
 from d2e_sft.model.loading import load_model
 from d2e_sft.util.errors import UserError
 from d2e_sft.vllm.engine import choose_sentinel, model_folder
+from d2e_sft.vllm.offline import load_llm
 from tests.tiny import VOCAB_SIZE, save_tiny_model, tiny_tokenizer, with_lora
 
 
@@ -65,7 +66,7 @@ def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
 def test_without_vllm_the_message_says_what_to_install() -> None:
     with pytest.raises(UserError, match=r"d2e-sft\[vllm\]"):
-        importlib.import_module("d2e_sft.vllm.offline")
+        load_llm("some/model")
     result = CliRunner().invoke(serve, ["--engine", "vllm", "some/model"])
     assert "d2e-sft[vllm]" in str(result.exception)
 

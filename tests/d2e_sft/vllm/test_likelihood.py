@@ -13,7 +13,7 @@ import torch
 
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
-from d2e_sft.vllm.likelihood import score
+from d2e_sft.vllm.offline import score
 from tests.d2e_sft.decoding.pairs import scored
 from tests.tiny import tiny_model
 
@@ -77,6 +77,6 @@ def test_an_option_scores_as_in_process(llm: PromptLogprobs) -> None:
 
 
 def test_scores_are_reported_as_they_come(llm: PromptLogprobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("d2e_sft.vllm.likelihood._AT_ONCE", 2)
+    monkeypatch.setattr("d2e_sft.vllm.offline._AT_ONCE", 2)
     for index, _ in score(llm, PAIRS):
         assert llm.sent == ([5, 2] if index == 2 else [5]), "the options of two prompts, then of the third"

@@ -12,8 +12,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 from d2e_sft.decoding import DecodingConfig, PromptPair, finished
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.likelihood import score
-from d2e_sft.vllm.offline import answer_samples, generate
+from d2e_sft.vllm.offline import answer_samples, generate, score
 from tests.d2e_sft.decoding.pairs import generated, guided, scored
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal
 from tests.tiny import make_sample

@@ -10,9 +10,8 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed: make test-vllm")
 
 from d2e_sft.decoding import DecodingConfig, finished
-from d2e_sft.vllm.batch import RequestBatch
-from d2e_sft.vllm.draw import Draw
-from d2e_sft.vllm.offline import generate, requests_of
+from d2e_sft.vllm.offline import RequestBatch, generate, requests_of
+from d2e_sft.vllm.pairing import Draw
 from tests.d2e_sft.vllm.reference import NEW_TOKENS, STOPS, Pairs, assert_equal, decode_reference, mixed_pairs
 
 # 96 tokens a step for prompts of up to 600; a cache of 25 blocks of 32 tokens for up to 64 rows.

@@ -10,8 +10,7 @@ import torch
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from d2e_sft.decoding.decoders import named_decoder
-from d2e_sft.vllm.draw import Draw
-from d2e_sft.vllm.pairing import InBatch, PairedRow, debias_rows, read_row
+from d2e_sft.vllm.pairing import Draw, InBatch, PairedRow, debias_rows, read_row
 
 VOCAB, SENTINEL = 31, 30
 NONE = float("-inf")

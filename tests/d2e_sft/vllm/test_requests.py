@@ -18,13 +18,11 @@ import torch
 from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
 from d2e_sft.decoding.decoders import named_decoder
-from d2e_sft.decoding.pairs import resolved
+from d2e_sft.decoding.pairs import finished, resolved
 from d2e_sft.util.errors import UserError
-from d2e_sft.vllm.batch import RequestBatch
-from d2e_sft.vllm.draw import Draw
-from d2e_sft.vllm.pairing import PairedRow, debias_rows, read_row
+from d2e_sft.vllm.offline import RequestBatch
+from d2e_sft.vllm.pairing import BatchRows, Draw, PairedRow, debias_rows, read_row
 from d2e_sft.vllm.requests import PairProgress, PairRequest
-from d2e_sft.vllm.rows import BatchRows
 
 VOCAB, SENTINEL, STOP, LIMIT = 17, 16, 15, 9
 
@@ -145,6 +143,11 @@ class _TightEngine(_Engine):
         return 100
 
 
+def _llm(engine: _Engine) -> Any:
+    nothing = {"sleep": lambda **_: None, "wake_up": lambda **_: None, "get_tokenizer": lambda: None}
+    return SimpleNamespace(llm_engine=engine, **nothing)
+
+
 @pytest.fixture
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a request takes from vLLM, as plain objects."""
@@ -178,13 +181,10 @@ def test_answers_are_those_of_decoding_both_prompts_side_by_side(apart: float, r
         requests.append(PairRequest(pair, decoding, (STOP,), SENTINEL, draw=draw))
         expected.append(_direct(original, imagined, decoder, requests[-1].draw))
     engine = _Engine(random.Random(int(apart * 100)), apart, rows)
-    llm: Any = SimpleNamespace(llm_engine=engine, sleep=lambda **_: None, wake_up=lambda **_: None)
-    answered: dict[int, list[int]] = {}
-    resubmitted: list[int] = []
-    assert RequestBatch(llm, requests, answered.__setitem__, resubmitted.append).run() == expected
-    assert [answered[i] for i in range(30)] == expected
+    outputs = finished(RequestBatch(_llm(engine), requests).run())
+    assert [output.tokens for output in outputs] == expected
     if apart:
-        assert len(resubmitted) > 30, "the case needs pairs that part"
+        assert sum(output.resubmissions for output in outputs) > 30, "the case needs pairs that part"
 
 
 @pytest.mark.usefixtures("_stand_in")
@@ -194,12 +194,12 @@ def test_pairs_that_part_until_they_are_cached_do_not_take_the_cache_from_each_o
     pairs = [PromptPair(original, imagined, alpha=0.5) for original, imagined in prompts]
     requests = [PairRequest(pair, decoding, (STOP,), SENTINEL) for pair in pairs]
     engine = _TightEngine(random.Random(0), 0.0, rows=4)
-    llm: Any = SimpleNamespace(llm_engine=engine, sleep=lambda **_: None, wake_up=lambda **_: None)
-    batch = RequestBatch(llm, requests)
+    batch = RequestBatch(_llm(engine), requests)
     batch.parted, batch.waiting = batch.waiting, batch.parted  # all have parted in a full engine, so each runs alone
     for progress in batch.progress:
         progress.fruitless = 4
-    assert batch.run() == [_direct(*one, "d2e:alpha=0.5", None) for one in prompts]
+    expected = [_direct(*pair, "d2e:alpha=0.5", None) for pair in prompts]
+    assert [output.tokens for output in finished(batch.run())] == expected
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,5 @@ def test_a_pair_whose_logits_are_nan_is_given_up_with_an_error(monkeypatch: pyte
     monkeypatch.setattr(f"{__name__}._logits", lambda tokens: torch.full((VOCAB,), torch.nan))
     pair = PromptPair([1, 2, 3], [4], alpha=0.5, name="sample 's1'")
     engine = _Engine(random.Random(0), apart=0.0, rows=4)
-    llm: Any = SimpleNamespace(llm_engine=engine, sleep=lambda **_: None, wake_up=lambda **_: None)
     with pytest.raises(UserError, match=r"sample 's1' .* logits contain NaN or infinity(?s:.*)bfloat16"):
-        RequestBatch(llm, [PairRequest(pair, DecodingConfig(), (STOP,), SENTINEL)]).run()
+        list(RequestBatch(_llm(engine), [PairRequest(pair, DecodingConfig(), (STOP,), SENTINEL)]).run())

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from d2e_sft.vllm.pairing import PairedRow, debias_rows, match
-from d2e_sft.vllm.rows import BatchRows, SlotRows
+from d2e_sft.vllm.pairing import BatchRows, PairedRow, SlotRows, debias_rows, match
 
 
 class _Move(Enum):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from d2e_sft.model.attention.cpu import branch_flash_attention
 from d2e_sft.model.attention.registry import branch_attention
-from d2e_sft.model.attention.segments import LayerOptions
+from d2e_sft.model.attention.segments import LayerOptions, branch_flash_attention
 from d2e_sft.model.packing import TokenForest
 from tests.d2e_sft.model.attention.cases import qkv, with_gradients
 

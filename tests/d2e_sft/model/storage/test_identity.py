@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from d2e_sft.model.storage.identity import model_identity
+from d2e_sft.model.storage.folder import model_identity
 
 
 def save(folder: Path, weights: bytes, **others: str) -> str:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from d2e_sft.vllm.server import gate
-from d2e_sft.vllm.server.gate import RowGate
+from d2e_sft.vllm import requests
+from d2e_sft.vllm.requests import RowGate
 
 
 async def enter(places: RowGate) -> None:
@@ -55,7 +55,7 @@ def test_a_plain_request_enters_at_once_and_a_pair_waits_for_it_or_gives_up(give
 
 
 def test_plain_requests_that_never_leave_do_not_starve_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_PATIENCE", 0.02)
+    monkeypatch.setattr(requests, "_PATIENCE", 0.02)
 
     async def run() -> None:
         places = RowGate(2)

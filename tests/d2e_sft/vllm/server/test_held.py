@@ -20,9 +20,8 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.decoding import PromptPair
 from d2e_sft.vllm.requests import PairRequest
 from d2e_sft.vllm.server import online
-from d2e_sft.vllm.server.gate import RowGate
-from d2e_sft.vllm.server.online import PairingEngine
-from d2e_sft.vllm.server.stream import PairStream
+from d2e_sft.vllm.server.online import PairingEngine, RowGate
+from d2e_sft.vllm.server.pair_request import PairStream
 
 SENTINEL = 99
 REQUEST = PairRequest(

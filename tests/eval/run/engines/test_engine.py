@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from d2e_sft.judge.options import EndpointOptions
-from d2e_sft.model.storage.identity import model_identity
+from d2e_sft.model.storage.folder import model_identity
 from eval.run.engines.engine import identity_of, make_engine
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.processes import Processes, join_processes

@@ -59,8 +59,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Offline:
     vllm.__version__ = "0.0-test"  # type: ignore[attr-defined]
     for name, module in (("vllm", vllm), ("d2e_sft.vllm", ModuleType("d2e_sft.vllm"))):
         monkeypatch.setitem(sys.modules, name, module)
-    for name in ("d2e_sft.vllm.offline", "d2e_sft.vllm.likelihood"):
-        monkeypatch.setitem(sys.modules, name, stand_in)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "d2e_sft.vllm.offline", stand_in)  # type: ignore[arg-type]
     return stand_in
 
 
