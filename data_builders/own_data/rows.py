@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from d2e_sft.data.built import SWAPPED, TAG
-from d2e_sft.data.conversation import ContextRule, chat_rows, read_turns
-from d2e_sft.data.conversation import CONTEXT, Turn, prompt_turns
+from d2e_sft.data.conversation import CONTEXT, ContextRule, Turn, chat_rows, prompt_turns, read_turns
 from d2e_sft.data.foreign import nearest_columns
 from d2e_sft.data.sample import NLI_LABELS, RELATIONS, SUBSETS, EventSample, Relation, Subset
 from d2e_sft.util.errors import UserError, did_you_mean
