@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from d2e_sft.data.sample import EventSample, read_samples, write_samples
     from d2e_sft.decoding.generation import answer_samples, generate_debiased
     from d2e_sft.model.loading import load_model
-    from d2e_sft.train.arguments.config import D2EConfig
+    from d2e_sft.train.config import D2EConfig
     from d2e_sft.train.trainer import D2ETrainer
     from d2e_sft.util.errors import UserError
 
@@ -29,7 +29,7 @@ __all__ = [
     "write_samples",
 ]
 _HOMES = {
-    "D2EConfig": "train.arguments.config",
+    "D2EConfig": "train.config",
     "D2ETrainer": "train.trainer",
     "DecodingConfig": "config.decoding",
     "EventSample": "data.sample",

@@ -15,9 +15,9 @@ from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.model.shapes import SHAPES
 from d2e_sft.train.dry_run.cards import CARDS, Where
-from d2e_sft.train.dry_run.costs import hours
-from d2e_sft.train.dry_run.fit import LAUNCHERS, Fit, fits_on, load_of, utilisation_of
-from d2e_sft.train.dry_run.plan import planned
+from d2e_sft.train.dry_run.fit import LAUNCHERS, Fit, Load, fits_on, utilisation_of
+from d2e_sft.train.dry_run.plan import Plan
+from d2e_sft.train.dry_run.report import hours
 
 PAGE = Path(__file__).parent / "reference" / "cards.md"
 # Title of a table → the method and the cards that train together.
@@ -48,14 +48,14 @@ def fits(folder: Path, model: str, method: str, processes: int) -> dict[str, lis
     (folder / "run.yaml").write_text(f"extends: recipes/methods/{method}.yaml\nmodel: {{name: unused}}\n", "utf-8")
     keys = (f"data.train={folder}/rows.jsonl", f"train.output_dir={folder}/run", f"train.max_steps={STEPS}")
     keys += ("train.per_device_train_batch_size=4", "train.gradient_checkpointing=true")
-    plan = planned(load_recipe(folder / "run.yaml", keys), Where(None, processes, like=model, gpu="h100")).plan
-    load, share = load_of(plan), utilisation_of(plan.model)
+    plan = Plan(load_recipe(folder / "run.yaml", keys), Where(None, processes, like=model, gpu="h100"))
+    load, share = Load.of(plan), utilisation_of(plan.model)
     return {name: fits_on(CARDS[name], load, LAUNCHERS, processes, share) for name in SHOWN}
 
 
 def cell(found: list[Fit]) -> str:
     """Return the fastest launcher that fits, its memory and its time."""
-    able = [(fit.times.total, fit) for fit in found if fit.fits and fit.times is not None]
+    able = [(fit.times["in all"], fit) for fit in found if fit.fits and fit.times is not None]
     if not able:
         return f"no, {min(fit.memory.total for fit in found) / 2**30:.1f} GiB"
     seconds, fit = min(able, key=lambda pair: pair[0])

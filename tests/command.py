@@ -31,7 +31,7 @@ _MODELS = ("gpt2", "llama")
 _FORKED_WORKERS = {"PET_RUN_PATH": "1", "PET_START_METHOD": "fork", "CUDA_VISIBLE_DEVICES": ""}
 _FORKS.set_forkserver_preload(
     [
-        "d2e_sft.train.training", "d2e_sft.cli", "d2e_sft.commands.train", "eval.commands.evaluate",
+        "d2e_sft.train.trainer", "d2e_sft.cli", "d2e_sft.commands.train", "eval.commands.evaluate",
         "eval.run.evaluate", "eval.run.engines.in_process", "peft", "deepspeed", "rich.table",
         *(f"transformers.models.{name}.modeling_{name}" for name in _MODELS),
     ]

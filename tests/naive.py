@@ -16,7 +16,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.collation import model_inputs
 from d2e_sft.model.packing_support import Layout, choose_layout, collator_for
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.train.encoding import encode_samples
+from d2e_sft.train.rows import encode_samples
 from tests.tiny import make_samples, tiny_tokenizer
 
 # Every objective with its options; `test_attach` and `test_chunks` compare each with its formula.

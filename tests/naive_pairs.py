@@ -11,7 +11,7 @@ import torch
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.objective.preference import FORMS
-from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from tests.naive import encoded_rows
 from tests.tiny import tiny_model

@@ -189,12 +189,10 @@ def _source(
 
 def _where(launcher: str | None, place: dict[str, Any], options: dict[str, Any]) -> Any:
     """The `Where` of a dry run; UserError for a card, a shape or a combination that does not exist."""
-    from d2e_sft.train.dry_run.cards import Where, check_card
+    from d2e_sft.train.dry_run.cards import Where
     from d2e_sft.train.launch import check_launcher, planned_processes
 
     gpu, like, shapes = options["gpu"], options["like"], _shapes()
-    if gpu is not None:
-        check_card(gpu)
     if like is not None and like not in shapes:
         raise UserError(
             f"--like {like}: no such shape.{did_you_mean(like, shapes)}", f"choose one of {', '.join(shapes)}"

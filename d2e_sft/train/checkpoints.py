@@ -7,13 +7,19 @@ removed after that, so a run that is killed at any moment keeps them. The checks
 from __future__ import annotations
 
 import os
+import pkgutil
+import random
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback
+import numpy as np
+import torch
+from transformers import TrainerCallback, TrainerState
+from transformers.trainer_pt_utils import safe_globals
 
 from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import RECIPE_FILE
@@ -21,14 +27,23 @@ from d2e_sft.model.storage.builtin import portable_name
 from d2e_sft.model.storage.folder import weights_folder
 from d2e_sft.model.storage.seal import SEAL_FILE, FileSum, damage, seal, weight_sums
 from d2e_sft.train.dry_run.memory import optimizer_bytes
-from d2e_sft.train.run_folder import ASIDE, checkpoint_folders, checkpoints_of, step_of
+from d2e_sft.train.run_folder import ASIDE, TRAINER_STATE, checkpoint_folders, checkpoints_of, step_of
 from d2e_sft.util.errors import ProcessError, UserError, is_disk_full
 from d2e_sft.util.files import sync
 from d2e_sft.util.terminal import say
 
+if TYPE_CHECKING:
+    from d2e_sft.train.trainer import D2ETrainer
+
 _LARGE = 1e9  # bytes of checkpoints that are worth a line
 # Loaders recognise a model by these files, so they are moved in last.
 _MODEL_MARKS = ("config.json", "adapter_config.json")
+_DEEPSPEED = (
+    "deepspeed.runtime.fp16.loss_scaler:DynamicLossScaler",
+    "deepspeed.runtime.fp16.loss_scaler:LossScaler",
+    "deepspeed.runtime.zero.config:ZeroStageEnum",
+    "deepspeed.utils.tensor_fragment:fragment_address",
+)
 
 
 def seal_checkpoint(checkpoint: Path, depends_on: Mapping[str, Mapping[str, FileSum]]) -> None:
@@ -43,6 +58,48 @@ def seal_checkpoint(checkpoint: Path, depends_on: Mapping[str, Mapping[str, File
 def remove_leftovers(run: Path) -> None:
     """Remove what an interrupted save of the model left."""
     shutil.rmtree(run / ASIDE, ignore_errors=True)
+
+
+def check_states(checkpoint: Path) -> None:
+    """Load each state of a checkpoint as data: optimizer, schedule, random numbers. Nothing in them is run.
+
+    They are pickles, which can contain code. transformers loads its own as data only; DeepSpeed runs what its pickles
+    name, so these may name only its own classes of states. Raises UserError for a state of another kind.
+    """
+    patterns = (TRAINER_STATE, "optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "latest", "*/**/*.pt")
+    for path in (path for pattern in patterns for path in sorted(checkpoint.glob(pattern))):
+        try:
+            _check_state(path, of_deepspeed=path.parent != checkpoint)
+        except Exception as error:  # a file that anyone may have written: unpickling can raise anything
+            reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+            raise UserError(
+                f"{path}: is not a state that `d2e train` wrote ({reason}); it was not loaded",
+                remedy=f"if others gave you this run, do not use it; otherwise remove {checkpoint.name} to resume "
+                "from an earlier checkpoint, or start over with --overwrite",
+            ) from None
+
+
+def _check_state(path: Path, *, of_deepspeed: bool) -> None:
+    if path.name == TRAINER_STATE:
+        if not isinstance(TrainerState.load_from_json(str(path)).global_step, int):
+            raise ValueError("its global_step is not a number")
+        return
+    if path.name == "latest":  # names the folder of DeepSpeed's states
+        if not re.fullmatch(r"global_step[0-9]+\s*", path.read_text(encoding="utf-8")):
+            raise ValueError("it does not name a folder global_stepN")
+        return
+    classes = [pkgutil.resolve_name(name) for name in _DEEPSPEED] if of_deepspeed else []
+    with safe_globals(), torch.serialization.safe_globals(classes):  # arrays of NumPy, too
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # reads no tensor
+    if of_deepspeed:
+        return
+    expected = {"optimizer": {"state", "param_groups"}, "scheduler": {"last_epoch"}}.get(path.stem, set())
+    if missing := expected - {*state}:
+        raise ValueError(f"it has no {', '.join(sorted(missing))}")
+    if path.stem.startswith("rng_state"):
+        random.Random().setstate(state["python"])
+        np.random.RandomState().set_state(state["numpy"])
+        torch.Generator().set_state(state["cpu"])
 
 
 class WholeCheckpoints(TrainerCallback):
@@ -104,21 +161,21 @@ def checkpoint_bytes(model: Any, args: Any) -> int:
     return sum(states) + sum(parameter.numel() * parameter.element_size() for parameter in saved)
 
 
-def other_models(trainer: Any) -> dict[str, dict[str, FileSum]]:
+def other_models(trainer: D2ETrainer) -> dict[str, dict[str, FileSum]]:
     """Return the checksums of the models with a folder that results depend on: an adapter's base, a reference."""
-    inputs, d2e = trainer.inputs, trainer.d2e
-    adapter = getattr(inputs.loaded.model, "peft_config", {}).get("default")
+    reference = trainer.recipe.d2e.other_model
+    adapter = getattr(trainer.model, "peft_config", {}).get("default")
     names = [] if adapter is None else [portable_name(adapter.base_model_name_or_path or "")]
-    if d2e.other_model is not None:
-        names.append(inputs.name if d2e.other_model == BASE else d2e.other_model)
-    found = {}
+    if reference is not None:
+        names.append(trainer.model_name if reference == BASE else reference)
+    sums = {}
     for name in filter(None, names):
         path = Path(name).expanduser()
         with suppress(UserError):
             folder = weights_folder(name)
             if folder is not None:
-                found[str(path.resolve()) if path.is_dir() else name] = weight_sums(folder)
-    return found
+                sums[str(path.resolve()) if path.is_dir() else name] = weight_sums(folder)
+    return sums
 
 
 @contextmanager
@@ -138,7 +195,7 @@ def explaining_full_disk(trainer: Any, run: Path) -> Iterator[None]:
             f"{run}: the disk is full, so step {trainer.state.global_step} could not be saved ({reason}); "
             f"{disk.free / 2**20:,.0f} of {disk.total / 2**20:,.0f} MiB are free now; the last checkpoint, {last}, "
             "is whole",
-            remedy="make room, then continue with --resume; train.save_total_limit keeps fewer checkpoints",
+            remedy="make room, then resume; train.save_total_limit keeps fewer checkpoints",
         ) from error
 
 

@@ -71,51 +71,44 @@ class DataRecord(BaseModel):
     wording: str | None = None
 
 
-def record_data(recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, processes: int) -> DataRecord:
-    """The record of a run that is about to train on `dataset`, made from the recipe's data."""
-    record = DataRecord(
-        source=DataSource.of(recipe),
-        samples=len(dataset),
-        tokens_sha256=tokens_digest(dataset),
-        processes=processes,
-        versions={name: version(name) for name in _PACKAGES},
+def record_data(recipe: Recipe, samples: int, tokens_sha256: str, *, processes: int) -> DataRecord:
+    """The record of a run that is about to train on rows with this digest, made from the recipe's data."""
+    source = DataSource.of(recipe)
+    if source.train_sha256 is not None:
+        warn_if_changed(file_of(source.train), source.train_sha256)
+    if source.dev is not None and source.dev_sha256 is not None:
+        warn_if_changed(file_of(source.dev, "dev"), source.dev_sha256)
+    versions = {name: version(name) for name in _PACKAGES}
+    return DataRecord(
+        source=source, samples=samples, tokens_sha256=tokens_sha256, processes=processes, versions=versions
     )
-    if record.source.train_sha256 is not None:
-        warn_if_changed(file_of(recipe.data.train), record.source.train_sha256)
-    if recipe.data.dev is not None and record.source.dev_sha256 is not None:
-        warn_if_changed(file_of(recipe.data.dev, "dev"), record.source.dev_sha256)
-    return record
 
 
-def check_resumed_data(
-    recipe: Recipe, dataset: Sequence[Mapping[str, Any]], *, processes: int, run: Path | None = None
-) -> None:
-    """Compare the tokens of a resumed run with those it was begun with; UserError if they differ.
-
-    `run` is the folder where it began; None is the recipe's.
+def check_resumed_data(recipe: Recipe, samples: int, tokens_sha256: str, *, processes: int, run: Path) -> None:
+    """Compare the tokens of a resumed run with those it was begun with in the folder `run`; UserError if they differ.
 
     Other package versions or another number of processes change only roundings (and the end of an epoch that does not
     divide evenly), so they trigger a warning.
     """
-    run = Path(recipe.train.output_dir) if run is None else run
-    before, record = _load(run), record_data(recipe, dataset, processes=processes)
+    before, record = _load(run), record_data(recipe, samples, tokens_sha256, processes=processes)
     if before.tokens_sha256 != record.tokens_sha256:
-        samples = _line("samples", before.samples, record.samples)
-        digests = _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256)
-        problem, remedy = "the same data give other tokens now", "the tokenizer, the chat template or d2e-sft changed"
-        if None in (before.source.train_sha256, record.source.train_sha256):
-            problem, remedy = "was started with other tokens", "the rows, or what makes them tokens, changed"
+        lines = [
+            f"{run}: the training rows give other tokens now",
+            _line("samples", before.samples, record.samples),
+            _line("tokens, SHA-256", before.tokens_sha256, record.tokens_sha256),
+        ]
         raise UserError(
-            f"{run}: {problem}\n  {samples}\n  {digests}",
-            remedy=f"{remedy}: restore them, or train into another train.output_dir",
+            "\n  ".join(lines),
+            remedy="the rows, the tokenizer, the chat template or d2e-sft changed: restore them, or train into "
+            "another train.output_dir",
         )
     if before.source.dev_sha256 != record.source.dev_sha256:
         line = _line("data.dev", before.source.dev, record.source.dev)
         warn(f"resumed with other held-out rows, so eval_ values before and after cannot be compared: {line}")
-    was, found = ({"processes": str(one.processes), **one.versions} for one in (before, record))
-    for name in found:
-        if was.get(name) != found[name]:
-            line = _line(name, was.get(name), found[name])
+    was, now = ({"processes": str(one.processes), **one.versions} for one in (before, record))
+    for name in now:
+        if was.get(name) != now[name]:
+            line = _line(name, was.get(name), now[name])
             warn(f"resumed under other conditions, so losses may be rounded differently: {line}")
 
 
@@ -176,11 +169,12 @@ def _line(name: str, was: str | int | None, now: str | int | None) -> str:
 
 
 def _sha256(path: Path) -> str | None:
-    return None if path.suffix == TOKENS else sha256_of(path)
+    """SHA-256 of a file; None for rows from Python, which have no file, or none yet."""
+    return sha256_of(path) if path.is_file() else None
 
 
 def _count_rows(path: Path) -> int | None:
-    if path.suffix == TOKENS:
+    if not path.is_file():
         return None
     if path.suffix != ".parquet":
         with path.open("rb") as lines:

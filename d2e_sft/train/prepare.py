@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def precision_for(recipe: Recipe) -> Precision:
     """
     wanted, cuda = recipe.train.precision, torch.cuda.is_available()
     if wanted == "auto":
-        return automatic_precision()
+        return "float32" if _only_float32() else automatic_dtype()
     if wanted == "float32":
         return wanted
     half = wanted == "float16"
@@ -59,18 +60,11 @@ def precision_for(recipe: Recipe) -> Precision:
     }
     for reason, applies in refused.items():
         if applies:
-            key, remedy = (
-                ("fp16", "dry-run it for a card (--gpu NAME), or use train.fp16=false")
-                if half
-                else ("bf16", "use train.bf16=null, or false")
-            )
+            key, remedy = "bf16", "use train.bf16=null, or false"
+            if half:
+                key, remedy = "fp16", "dry-run it for a card (--gpu NAME), or use train.fp16=false"
             raise UserError(f"train.{key}=true: {reason}", f"{remedy} for float32")
     return wanted
-
-
-def automatic_precision() -> Precision:
-    """The precision of `train.bf16=null` on this machine."""
-    return "float32" if _only_float32() else automatic_dtype()
 
 
 def _only_float32() -> bool:
@@ -135,3 +129,11 @@ def wrapped_in_adapter(model: PreTrainedModel, config: Any | None, name: str) ->
     folder = Path(name)
     wrapped.peft_config["default"].base_model_name_or_path = str(folder.resolve()) if folder.is_dir() else name
     return wrapped
+
+
+def keep_sums_in_float32(state: Any) -> None:
+    """Make FSDP2 return float32: it casts outputs to the policy's dtype, and ours are sums of losses, not logits."""
+    plugin: Any = getattr(state, "fsdp_plugin", None)
+    policy = getattr(plugin, "mixed_precision_policy", None)
+    if policy is not None and getattr(plugin, "fsdp_version", 1) == 2:
+        plugin.mixed_precision_policy = replace(policy, output_dtype=torch.float32)

@@ -1,27 +1,93 @@
-"""Encode training and held-out rows as token views."""
+"""Training and held-out rows as token views, under a length rule: which fit, which are cut, and which are dropped."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.config.objectives import View, is_own
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.recipe import Overlong, Recipe
 from d2e_sft.data.bad_rows import BAD_ROWS_FILE, BadRow
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, RejectedFrom
 from d2e_sft.data.views import EncodedSample, ViewEncoder
 from d2e_sft.model.collation import Row
 from d2e_sft.model.loading import LoadedModel, check_positions
-from d2e_sft.train.encoding import EncodedSamples, encode_samples
 from d2e_sft.train.samples import ReadSamples, Split, read_split
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.progress import Progress
 from d2e_sft.util.terminal import warn
+
+
+@dataclass(frozen=True)
+class EncodedSamples:
+    """Samples after a length rule.
+
+    Attributes:
+        kept: the encoded samples, of `samples`.
+        dropped, truncated: samples that were too long.
+        whole: all samples, encoded without the rule.
+    """
+
+    kept: list[EncodedSample]
+    samples: list[EventSample]
+    dropped: list[EventSample]
+    truncated: list[EventSample]
+    whole: list[EncodedSample]
+
+
+def encode_samples(
+    samples: Sequence[EventSample],
+    encoder: ViewEncoder,
+    *,
+    max_length: int,
+    overlong: Overlong = "error",
+    refuse: bool = True,
+    progress: Callable[[Sequence[EventSample]], Any] = lambda samples: samples,
+) -> EncodedSamples:
+    """Encode samples under a length rule; answers are never cut.
+
+    Args:
+        max_length: tokens of the longest view, answer included.
+        overlong: `error`, `drop`, or `truncate_context` (cut the end of the context).
+        refuse: False puts samples that are too long into `dropped`, whatever the rule.
+        progress: wraps the iteration, for a progress bar.
+
+    Raises:
+        UserError: samples are too long and may not be dropped, or none is left; reports their number and the longest.
+    """
+    result = EncodedSamples([], [], [], [], [])
+    longest = 0
+    for sample in progress(samples):
+        encoded = encoder.encode(sample)
+        result.whole.append(encoded)
+        if encoded.longest > max_length and overlong == "truncate_context":
+            encoded = encoder.encode(sample, max_length=max_length)
+            result.truncated.append(sample)
+        if encoded.longest <= max_length:
+            result.kept.append(encoded)
+            result.samples.append(sample)
+        else:
+            result.dropped.append(sample)
+            longest = max(longest, encoded.longest)
+    too_long = result.dropped
+    if too_long and overlong != "drop" and refuse:
+        what = "even without context" if overlong == "truncate_context" else "in their longest view"
+        raise UserError(
+            f"{len(too_long)} of {len(samples)} samples exceed data.max_length={max_length} tokens {what} "
+            f"(the longest has {longest}; the first is {too_long[0].id!r} of {too_long[0].dataset!r})",
+            remedy=f"raise data.max_length to {longest}, or set data.overlong=drop or data.overlong=truncate_context",
+        )
+    if not result.kept:
+        raise UserError(
+            f"all {len(samples)} samples exceed data.max_length={max_length} tokens; nothing is left",
+            remedy=f"raise data.max_length; the longest has {longest} tokens",
+        )
+    return result
 
 
 @dataclass(frozen=True)
@@ -78,7 +144,7 @@ def read_rows(
 def encode_rows(
     samples: Sequence[EventSample],
     loaded: LoadedModel,
-    settings: Any,
+    recipe: Recipe,
     *,
     name: str,
     refuse: bool = True,
@@ -87,14 +153,14 @@ def encode_rows(
     """Encode samples as token views of a model; errors are as in `encode_samples` and `check_positions`.
 
     Args:
-        settings: A `Recipe` or a `D2EConfig` with the views, the wording and the length rule.
+        recipe: With the views, the wording and the length rule.
         name: Name of the rows in error messages.
         refuse: See `encode_samples`.
     """
-    config, data = loaded.model.config, getattr(settings, "data", settings)
+    config, data = loaded.model.config, recipe.data
     wording, encoder_decoder = load_prompt_set(data.prompt_set, data.form), config.is_encoder_decoder
-    encoder = ViewEncoder(loaded.tokenizer, wording, settings.d2e.views, encoder_decoder=encoder_decoder)
-    encoder.prefers = settings.d2e.prefers
+    encoder = ViewEncoder(loaded.tokenizer, wording, recipe.d2e.views, encoder_decoder=encoder_decoder)
+    encoder.prefers = recipe.d2e.prefers
     try:
         encoded = encode_samples(
             samples,
@@ -132,12 +198,15 @@ def describe_rows(recipe: Recipe, split: Split, rows: TokenRows) -> list[str]:
     return lines + _pair_lines(recipe, rows)
 
 
-def warn_without_contexts(recipe: Recipe, samples: Iterable[EventSample], *, remedy: str) -> None:
+def warn_without_contexts(recipe: Recipe, samples: Iterable[EventSample]) -> None:
     """Warn if the objective subtracts the view without the context, and no training row has a context."""
     objective = recipe.d2e.objective
     subtracts = "imagined" in recipe.d2e.views and not is_own(objective)
     if subtracts and not any(sample.context for sample in samples):
-        warn(f"no training row has a context, so the objective {objective} has nothing to subtract; {remedy}")
+        warn(
+            f"no training row has a context, so the objective {objective} has nothing to subtract; give rows a "
+            "context, or train with d2e.objective=sft"
+        )
 
 
 def _pair_lines(recipe: Recipe, rows: TokenRows) -> list[str]:
@@ -166,13 +235,20 @@ def _unrefined_lines(prompts: Sequence[Mapping[View, list[int]]], *, own: bool) 
     return [f"  refined = original in {share} ({equal:,} of {len(prompts):,}){effect}"]
 
 
+def with_column(rows: Any, name: str, values: Sequence[Any]) -> Any:
+    """Return the rows, a dataset or a list, with one more column."""
+    if hasattr(rows, "add_column"):  # a datasets.Dataset
+        return rows.add_column(name, list(values))
+    return [{**row, name: value} for row, value in zip(rows, values, strict=True)]
+
+
 def check_pairs(rows: Iterable[Row]) -> None:
     """UserError if none of the training rows, as tokens, has a rejected answer."""
     if not any(row.get("rejected") for row in rows):
         raise UserError(
             "d2e.objective=prefer: no training row has a rejected answer; expected a column `rejected`, a habit that "
             "is wrong, or swapped rows",
-            "write `rejected`, tag habits (d2e data tag), build with --swap, or train with --method sft",
+            "write `rejected`, tag habits (d2e data tag), build with --swap, or train with d2e.objective=sft",
         )
 
 

@@ -15,13 +15,13 @@ from d2e_sft.config.objectives import BASE
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.model.storage.hub import check_model
 from d2e_sft.train.checks import check_recipe, trackers
-from d2e_sft.train.run_folder import check_folder, keep_precision
+from d2e_sft.train.run_folder import check_folder, keep_precision, what_is_kept
 from d2e_sft.train.samples import RunSamples
 from d2e_sft.util.locks import file_lock
 from d2e_sft.util.signals import on_sigterm
 from d2e_sft.util.startup import collector_paused
 
-Decided = Callable[[Callable[[], Any]], Any]
+InMain = Callable[[Callable[[], Any]], Any]
 
 
 def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> Path:
@@ -41,37 +41,47 @@ def train_recipe(recipe: Recipe, *, resume: bool = False, overwrite: bool = Fals
         SystemExit: with status 75 at SIGTERM, after a checkpoint if training had started.
     """
     run, processes = Path(recipe.train.output_dir), int(os.environ.get("WORLD_SIZE", "1"))
-    decided = _deciding(processes)
+    in_main = _join(processes)
     with (
         on_sigterm(f"--resume continues {run}") as termination,
-        file_lock(run, "another training", "wait for its end, or choose another train.output_dir", decided),
+        file_lock(run, "another training", "wait for its end, or choose another train.output_dir", in_main),
         trackers(recipe.train.report_to, recipe.train.project),
     ):
-        check_run(recipe, processes, resume=resume, overwrite=overwrite, decided=decided)
+        check_run(recipe, processes, resume=resume, overwrite=overwrite, in_main=in_main)
         samples = RunSamples.of(recipe)
         with collector_paused():
             import transformers.trainer  # noqa: F401
 
-            from d2e_sft.train.training import train
+            from d2e_sft.train.trainer import D2ETrainer
 
-        train(recipe, samples, termination, resume=resume, overwrite=overwrite)
-        return run
+        trainer = D2ETrainer.from_recipe(recipe, samples, overwrite=overwrite)
+        trainer.guard.termination, termination.deferred = termination, True
+        try:
+            trainer.train(resume_from_checkpoint=resume)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(what_is_kept(run)) from None
+        if trainer.guard.stopped:
+            termination.end(kept=f"checkpoint-{trainer.state.global_step} is saved; ")
+        trainer.save_model()
+        trainer.save_state()  # marks the run as finished, so it comes after the model
+        # A launcher ends all processes when one fails, even one that fails as it exits.
+        trainer.accelerator.wait_for_everyone()
+    return run
 
 
 def check_run(
-    recipe: Recipe, processes: int, *, resume: bool, overwrite: bool, decided: Decided = lambda decide: decide()
+    recipe: Recipe, processes: int, *, resume: bool, overwrite: bool, in_main: InMain = lambda decide: decide()
 ) -> None:
     """Check the recipe, its files and models, and in the main process its folder; UserError if one does not fit."""
     if resume:
         keep_precision(recipe)
     check_recipe(recipe, processes)
-    if recipe.d2e.other_model not in (None, BASE):
-        check_model(str(recipe.d2e.other_model))
-    check_model(recipe.model.name)
-    decided(lambda: check_folder(recipe, resume=resume, overwrite=overwrite))
+    for name in {recipe.d2e.other_model, recipe.model.name} - {None, BASE}:
+        check_model(str(name))
+    in_main(lambda: check_folder(recipe, resume=resume, overwrite=overwrite))
 
 
-def _deciding(processes: int) -> Decided:
+def _join(processes: int) -> InMain:
     """Join the launched processes; the result calls a function in the main one and returns its result to all."""
     if processes == 1:
         return lambda decide: decide()

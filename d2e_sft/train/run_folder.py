@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 from d2e_sft.config.recipe import RECIPE_FILE, Recipe, flat, load_recipe
@@ -19,13 +18,13 @@ from d2e_sft.model.storage.seal import SEAL_FILE, damage
 from d2e_sft.train.data_record import DATA_FILE, refuse_other_source
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.locks import LOCK_FILE
-from d2e_sft.util.terminal import warn
+from d2e_sft.util.terminal import say, warn
 
 TRAINER_STATE = "trainer_state.json"  # marks a finished run
 PREDICTIONS_FILE = "held_out_predictions.jsonl"
 NON_FINITE_FILE = "non_finite.json"
 ASIDE = ".saving"  # folder in which a model is written before it is moved into its place
-_ANEW = "start over with --overwrite, or choose another train.output_dir"
+_ANEW = "start over with --overwrite (overwrite_output_dir=True), or choose another train.output_dir"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 _LEFT_BY_TRAINING = (
     *("checkpoint-*", "adapter_*", "*.safetensors", "*.safetensors.index.json", "config.json", ASIDE, "eval"),
@@ -116,7 +115,7 @@ def refuse_run(run: Path) -> None:
         resumable = bool(checkpoints_of(run)) or not _is_finished(run)
         raise UserError(
             f"{run}: already contains a run{'' if resumable else ', which is finished'}",
-            remedy=f"{'continue it with --resume, ' if resumable else ''}{_ANEW}",
+            remedy=f"{'continue it with --resume (resume_from_checkpoint=True), ' if resumable else ''}{_ANEW}",
         )
 
 
@@ -134,15 +133,15 @@ def resuming_point(run: Path) -> Path | None:
 
     Raises UserError if all are damaged, or its states or the models that it depends on are not the run's.
     """
-    found = last_checkpoint(run)
-    if found is None:
-        print(f"{run}: no checkpoint was written yet; training starts from the beginning", file=sys.stderr, flush=True)
+    checkpoint = last_checkpoint(run)
+    if checkpoint is None:
+        say(f"{run} has no complete checkpoint: training starts from the beginning", err=True)
         return None
-    from d2e_sft.train.states import check_states  # imports torch
+    from d2e_sft.train.checkpoints import check_states  # imports torch
 
-    check_dependencies(found)
-    check_states(found)
-    return found
+    check_dependencies(checkpoint)
+    check_states(checkpoint)
+    return checkpoint
 
 
 def is_complete(recipe: Recipe) -> bool:
@@ -164,7 +163,9 @@ def check_resumable(recipe: Recipe, run: Path) -> None:
     if not checkpoints and _is_finished(run):
         raise UserError(f"{run}: is finished, and contains no checkpoint to continue from", _ANEW)
     if not checkpoints and not begun:
-        raise UserError(f"{run}: contains no run to resume", "to start one, leave --resume out")
+        raise UserError(
+            f"{run}: contains no run to resume", "to start one, leave --resume out (resume_from_checkpoint)"
+        )
     if not begun:
         raise UserError(
             f"{run}: contains checkpoints but no {RECIPE_FILE}, so its recipe is unknown",

@@ -8,38 +8,72 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+import resource
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Trainer
+from transformers import EarlyStoppingCallback, Trainer
+from transformers.integrations.liger import apply_liger_kernel
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from d2e_sft.config.recipe import Recipe
+from d2e_sft.config.recipe import RECIPE_FILE, Recipe
+from d2e_sft.data.chat_template import pad_id
 from d2e_sft.model.collation import counts_of, model_inputs
+from d2e_sft.model.compilation import check_compiler, compile_layers
 from d2e_sft.model.device import LapTimer, without_cudnn_attention
 from d2e_sft.model.forward import may_leave_parameters_out
-from d2e_sft.model.packing_support import Layout
+from d2e_sft.model.packing_support import choose_layout, collator_for
+from d2e_sft.model.storage.seal import SEAL_FILE, check_seal
+from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.metrics import ObjectiveMetrics
-from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.arguments.folder import prepare_folder
-from d2e_sft.train.arguments.inputs import Refiner, UserInputs, bars, load_inputs, name_of, refined_by_rule
-from d2e_sft.train.arguments.names import check_names, without_unset
-from d2e_sft.train.arguments.record import RecordRun
-from d2e_sft.train.arguments.words import in_pythons_words
-from d2e_sft.train.checkpoints import WholeCheckpoints, explaining_full_disk, other_models, save_model_whole
+from d2e_sft.objective.objectives import Objective
+from d2e_sft.objective.reference import REFERENCE, Reference
+from d2e_sft.train.checkpoints import (
+    WholeCheckpoints,
+    check_states,
+    explaining_full_disk,
+    other_models,
+    remove_leftovers,
+    save_model_whole,
+)
 from d2e_sft.train.checks import loads_whole_steps
-from d2e_sft.train.evaluation.evaluating import EvaluatingTrainer
-from d2e_sft.train.evaluation.held_out import HeldOut
-from d2e_sft.train.steps import setup
-from d2e_sft.train.steps.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
-from d2e_sft.train.steps.safeguards import ROWS, StepGuard
+from d2e_sft.train.config import D2EConfig, check_names
+from d2e_sft.train.data_record import check_resumed_data, tokens_digest
+from d2e_sft.train.evaluation import EvaluatingTrainer
+from d2e_sft.train.inputs import Inputs, Refiner, bars, load_inputs, name_of, refined_by_rule
+from d2e_sft.train.loader import REPEATED, TokenBudgetSteps, count_answers, step_loader
+from d2e_sft.train.prepare import adapter_config, keep_sums_in_float32, load_on_all, settle_recipe
+from d2e_sft.train.probe import ReadingProbe
+from d2e_sft.train.progress import LossLines, StepActions
+from d2e_sft.train.record import RecordRun
+from d2e_sft.train.rows import check_pairs, read_rows, with_column
+from d2e_sft.train.run_folder import (
+    check_resumable,
+    clear_run,
+    contains_run,
+    refuse_run,
+    refuse_to_clear,
+    resuming_point,
+)
+from d2e_sft.train.safeguards import NUMBER, ROWS, NumberedBatches, StepGuard
+from d2e_sft.train.samples import RunSamples, of_both_subsets
+from d2e_sft.util.distributed import broadcast_from_main, process_state, same_everywhere
+from d2e_sft.util.errors import UserError
 from d2e_sft.util.startup import without_notes
 from d2e_sft.util.terminal import quietly
+
+_INSTEAD = {
+    "model_init": "give the model, or its name, as `model`",
+    "compute_loss_func": "the objective defines the loss; your own function is objective='module:function'",
+    "preprocess_logits_for_metrics": "compute_metrics gets generated answers and references instead of logits",
+}
 
 
 class D2ETrainer(EvaluatingTrainer):
@@ -49,7 +83,7 @@ class D2ETrainer(EvaluatingTrainer):
         trainer.train()
         trainer.save_model()
 
-    Each log adds the values of `logged_values`; with an `eval_dataset` those of held-out rows are logged as `eval_…`.
+    Each log adds the values of `_logged_values`; with an `eval_dataset` those of held-out rows are logged as `eval_…`.
     `predict(rows)`, and `compute_metrics` at each evaluation, get generated answers (see `EvaluatingTrainer`).
 
     Args:
@@ -62,23 +96,25 @@ class D2ETrainer(EvaluatingTrainer):
         processing_class: The tokenizer; None takes the model's own.
         peft_config: Configuration of an adapter that is trained instead of all weights.
         refiner: Makes refined contexts for samples without one; None makes none.
-        recipe: Recorded with the run; None derives one from the arguments.
+        recipe: Recorded with the run; None takes that of the arguments, with the model and the rows.
         options: Further options of transformers' Trainer (`callbacks`, `optimizers`, …).
 
+    Attributes:
+        recipe: All settings of the run, as they are recorded.
+        layout: How micro-batches are laid out, see `choose_layout`.
+
     Raises:
-        UserError: as `load_inputs`, `UserInputs`, `choose_layout` and `attach_objective`.
+        UserError: as `load_inputs`, `Inputs`, `choose_layout` and `attach_objective`.
     """
 
     # The loss is normalised by the whole accumulated batch; the Trainer must not divide it again.
     loss_is_scaled_for_ga = True
     train_dataset: Any
     data_collator: Any
-    layout: Layout
     token_steps: TokenBudgetSteps | None = None
     depends_on = cached_property(other_models)  # computed at the first step, before the models can change
     _metrics_start: float | None = None  # seconds of training, evaluations left out
 
-    @in_pythons_words
     def __init__(
         self,
         model: Any = None,
@@ -93,47 +129,119 @@ class D2ETrainer(EvaluatingTrainer):
         recipe: Recipe | None = None,
         **options: Any,
     ) -> None:
-        options = without_unset(options)
+        options = {name: value for name, value in options.items() if value is not None}
         check_names("D2ETrainer", options, inspect.signature(Trainer).parameters)
+        for name in options.keys() & _INSTEAD.keys():
+            raise UserError(f"D2ETrainer: {name} is not supported", _INSTEAD[name])
         args = D2EConfig("trainer_output") if args is None else copy.copy(D2EConfig.of(args))
-        name = name_of(model) if recipe is None else recipe.model.name
-        loaded = load_inputs(model, args, processing_class, name, peft_config)
-        self.inputs = given = UserInputs(loaded, args, name, train_dataset, eval_dataset, refiner)
+        self.recipe = args.recipe = recipe or args.recipe.model_copy(deep=True)
+        self.model_name = name_of(model) if recipe is None else recipe.model.name
+        loaded = load_inputs(model, args, processing_class, self.model_name, peft_config)
+        self.inputs = Inputs(loaded, args, train_dataset, eval_dataset, refiner)
         if args.ddp_find_unused_parameters is None:
             args.ddp_find_unused_parameters = may_leave_parameters_out(loaded.model)
-        evaluated = given.evaluation_strategy(probe_dataset)
+        evaluated = self.when_to_evaluate(args, probe_dataset)
         checkpoints, args.save_total_limit = WholeCheckpoints(self, args.save_total_limit), None
         super().__init__(
             loaded.model,
             args,
-            train_dataset=given.train_dataset,
-            eval_dataset=given.eval_dataset,
+            train_dataset=self.inputs.train_dataset,
+            eval_dataset=self.inputs.eval_dataset,
             processing_class=loaded.tokenizer,
             **options,
         )
         args.eval_strategy = evaluated
-        self.d2e = args.d2e
         self.laps = LapTimer(args.device)
         self.guard = StepGuard(self)
         with quietly(args.disable_tqdm):
-            objective = setup.prepare_model(self, options.get("data_collator"))
-        self._metrics = ObjectiveMetrics(self.d2e, objective.weights, args.device)
-        self.held_out = HeldOut(self.d2e, objective.weights, args.device)
-        recorded = given.train_dataset is not None
-        self.record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, recipe) if recorded else None
-        setup.add_callbacks(self, checkpoints, self.record)
+            objective = self._prepare_model(options.get("data_collator"))
+        self._sums = ObjectiveMetrics(self.recipe.d2e, objective.weights, args.device)
+        self.prepare_evaluations(objective.weights)
+        self.record = None
+        if self.train_dataset is not None:
+            self.record = RecordRun(self, train_dataset, eval_dataset, probe_dataset, derives=recipe is None)
+        self._add_callbacks(checkpoints)
 
-    @in_pythons_words
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, samples: RunSamples, *, overwrite: bool = False) -> Self:
+        """Make the trainer of `d2e train`: load the recipe's model, and encode its samples.
+
+        `overwrite` removes an earlier run as training begins. Raises UserError as `load_model`, `read_rows` and
+        `D2ETrainer`.
+        """
+        state = process_state()
+        settle_recipe(recipe)
+        # Machines may differ, and all processes must train in the same precision.
+        recipe.train.bf16 = broadcast_from_main(state, lambda: recipe.train.bf16)
+        # Before the model is loaded: under ZeRO-3 the arguments make transformers load it in shards.
+        args: Any = D2EConfig.from_recipe(recipe)
+        args.overwrite_output_dir = overwrite
+        if recipe.train.compile_layers:
+            check_compiler(state.device)
+        loaded, shown, held_out = load_on_all(recipe, state), state.is_main_process, samples.held_out
+        training = read_rows(recipe, "training", loaded, progress=shown, read=samples.training)
+        return cls(
+            loaded.model,
+            args,
+            train_dataset=training,
+            eval_dataset=held_out and read_rows(recipe, "dev", loaded, progress=shown, read=held_out),
+            probe_dataset=samples.probe,
+            processing_class=loaded.tokenizer,
+            peft_config=adapter_config(recipe),
+            recipe=recipe,
+        )
+
+    @cached_property
+    def tokens_sha256(self) -> str:
+        """SHA-256 of the training rows as tokens."""
+        return tokens_digest(self.inputs.train_dataset)
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Like transformers', in a folder without a run unless it is resumed.
 
-        Raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN, or as `prepare_folder`.
+        Raises ProcessError if disk or memory is full, UserError if a loss or weight is NaN, or as `_prepare_folder`.
         """
-        if self.record is None or self.record.derives:  # d2e train has checked it
-            resume_from_checkpoint = prepare_folder(self, resume_from_checkpoint)
+        if hasattr(self.train_dataset, "__len__"):
+            same_everywhere(self.accelerator.state, "the training tokens", self.tokens_sha256)
+        resume = broadcast_from_main(self.accelerator.state, lambda: self._prepare_folder(resume_from_checkpoint))
         shown, attending = bars(shown=not self.args.disable_tqdm), without_cudnn_attention()  # in the backward, too
         with explaining_full_disk(self, Path(self.args.output_dir)), quietly(self.args.quiet), shown, attending:
-            return super().train(resume_from_checkpoint, *args, **options)
+            return super().train(resume, *args, **options)
+
+    def _prepare_folder(self, resume: str | bool | None) -> str | None:
+        """Check that a training may start in its folder, or clear it; return the checkpoint to resume from.
+
+        Raises UserError if the folder contains a run that is neither continued nor cleared. Or the checkpoint is
+        damaged, or belongs to a run with another recipe or other rows.
+        """
+        run = Path(self.args.output_dir)
+        source = run if resume is True or not resume else Path(resume).parent
+        if resume and source.resolve() == run.resolve():
+            pass  # continued
+        elif self.args.overwrite_output_dir and (contains_run(run) or (run / RECIPE_FILE).is_file()):
+            refuse_to_clear(self.model_name, None if self.record is None else self.record.train_file, run)
+            clear_run(run)
+        else:
+            refuse_run(run)
+        remove_leftovers(run)
+        if not resume:
+            return None
+        if self.record is not None and (resume is True or (source / RECIPE_FILE).is_file()):
+            size, processes = len(self.inputs.train_dataset), self.args.world_size
+            check_resumable(self.recipe, source)
+            check_resumed_data(self.recipe, size, self.tokens_sha256, processes=processes, run=source)
+        if resume is True:
+            checkpoint = resuming_point(run)
+            return None if checkpoint is None else str(checkpoint)
+        if not Path(resume).is_dir():
+            raise UserError(
+                f"resume_from_checkpoint={resume!r}: no such folder; expected a checkpoint-N",
+                remedy="True takes the last whole checkpoint of output_dir",
+            )
+        if (Path(resume) / SEAL_FILE).is_file():
+            check_seal(Path(resume))
+        check_states(Path(resume))
+        return str(resume)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write model and tokenizer so that a kill leaves either a whole model or none; raises like `train`."""
@@ -147,8 +255,10 @@ class D2ETrainer(EvaluatingTrainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Like transformers'; a loader of whole steps with `micro_batch_tokens` or `rows_per_context`."""
-        if not loads_whole_steps(self.args):
+        if not loads_whole_steps(self.recipe.train):
             return super().get_train_dataloader()
+        if self.train_dataset is None:
+            raise ValueError("training needs rows: pass train_dataset to the trainer")
         loader, self.token_steps = step_loader(self)
         return loader
 
@@ -195,7 +305,7 @@ class D2ETrainer(EvaluatingTrainer):
     ) -> Any:
         """The objective on one micro-batch, as its share of the global batch's mean over answer tokens."""
         if self.model.training and self._metrics_start is None:
-            self._metrics_start = self.held_out.trained()[0]
+            self._metrics_start = self.trained_seconds()[0]
         repeated, _ = inputs.pop(REPEATED, False), inputs.pop(ROWS, None)
         rows = model_inputs(inputs)
         targets, counts = rows["targets"], counts_of(inputs)
@@ -209,24 +319,122 @@ class D2ETrainer(EvaluatingTrainer):
         elif self.model.training:  # not of a DeepSpeed engine, which is always in training mode
             if "pairs" in rows:
                 sums["pair_scale"] = scale * rows["pairs"].tokens_per_pair
-            self._metrics.update(sums, targets, counts, scale)
+            self._sums.update(sums, targets, counts, scale)
         else:
-            self.held_out.update(sums, targets, counts)
+            self.count_held_out(sums, targets, counts)
         scaled = sums["loss"] * scale
         return (scaled, {}) if return_outputs else scaled
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Like transformers', summed over the micro-batches of a step."""
-        return sum(super(D2ETrainer, self).floating_point_ops(part) for part in inputs.get("micro_batches", [inputs]))
+        count = super().floating_point_ops
+        return sum(count(part) for part in inputs.get("micro_batches", [inputs]))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the objective's values, averaged since the last log and over processes."""
         if "loss" in logs:
-            values, tokens = self._metrics.compute(self.accelerator)
-            seconds = self.held_out.trained()[0] - (self._metrics_start or 0.0)
+            values, tokens = self._sums.compute(self.accelerator)
+            seconds = self.trained_seconds()[0] - (self._metrics_start or 0.0)
             self._metrics_start = None
-            logs |= setup.logged_values(self, values, tokens / seconds)
+            logs |= self._logged_values(values, tokens / seconds)
         super().log(logs, start_time)
+
+    def _logged_values(self, values: Mapping[str, float], tokens_per_second: float) -> dict[str, float]:
+        """The values that a log adds to the Trainer's own, with `values` of `ObjectiveMetrics` since the last one.
+
+        - the objective's terms (`ce`, `kl`, …, nats per token; `loss` is their sum, with `kl` times kl_weight);
+        - with pairs `preference`, their loss in nats, and by TRL's names `rewards/…` and `logps/…`: means over pairs;
+        - `debiased_accuracy` and `plain_accuracy`: shares of answer tokens that the argmax gets right, as the model is
+          decoded and by the original view only;
+        - `bias_share`: the same by the imagined view, if the objective has it: answers guessed without the context;
+        - `kl_rows`: the share of rows whose refined view differs from the original: the others add nothing to `kl`;
+        - `alpha` of training, `tokens_per_second` (all views, each counted whole, over all processes), and
+          `memory_gib`, the peak so far of this device, or of this process on a CPU;
+        - `skipped_steps` in float16: how many steps the gradient scaler has skipped since the last log;
+        - shares of the time: `time_in_model` (forward and backward), `time_in_optimizer` (clipping included),
+          `time_in_data` (waiting for batches), `time_elsewhere` (logging, checkpoints, evaluation).
+        """
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        if self.args.device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(self.args.device)
+        shares = {f"time_{'' if part == 'elsewhere' else 'in_'}{part}": x for part, x in self.laps.shares().items()}
+        return {
+            **values,
+            "alpha": self.recipe.d2e.effective_alpha,
+            "tokens_per_second": round(tokens_per_second, 1),
+            "memory_gib": round(memory / 2**30, 3),
+            **({"skipped_steps": self.guard.skipped_since_log()} if self.args.fp16 else {}),
+            **{name: round(share, 4) for name, share in shares.items()},
+        }
+
+    def _prepare_model(self, collator: Any) -> Objective:
+        """Choose the layout for the model on its device, attach the objective, and number the rows.
+
+        `collator` is the user's, None the layout's. Errors as in `choose_layout` and `attach_objective`.
+        """
+        args, model, d2e = self.args, self.model, self.recipe.d2e
+        self.model_accepts_loss_kwargs = False  # answer tokens are counted in get_batch_samples
+        keep_sums_in_float32(self.accelerator.state)
+        if args.use_liger_kernel:  # before packing is checked for exactness
+            losses = {"cross_entropy": False, "fused_linear_cross_entropy": False}
+            apply_liger_kernel(model, {**(args.liger_kernel_config or {}), **losses})
+            args.use_liger_kernel = False  # otherwise training would apply them again, with its own choice
+        with self.compute_loss_context_manager():
+            self.layout = choose_layout(model, d2e, self.recipe.train.packing, self.recipe.model.attention)
+        padding = pad_id(self.processing_class) if self.processing_class else 0
+        self.data_collator = NumberedBatches(collator or collator_for(self.layout, d2e, model.config, padding))
+        objective = attach_objective(model, d2e, through_logits=self.layout.through_logits)
+        if d2e.prefers and hasattr(self.train_dataset, "__len__"):
+            check_pairs(self.train_dataset)
+        if d2e.needs_reference:
+            self._add_reference(padding)
+        if hasattr(self.train_dataset, "__len__"):
+            self.train_dataset = with_column(self.train_dataset, NUMBER, range(len(self.train_dataset)))
+        if self.recipe.train.compile_layers:
+            compile_layers(model)
+        return objective
+
+    def _add_reference(self, padding: int) -> None:
+        """Add the reference's log-probabilities to the rows; UserError as `Reference.of`."""
+        args, d2e = self.args, self.recipe.d2e
+        precision = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+        options = {"pad_token_id": padding, "batch_size": args.per_device_eval_batch_size, "precision": precision}
+
+        def referred(rows: Any) -> Any:
+            if isinstance(rows, dict):
+                return {name: referred(its_rows) for name, its_rows in rows.items()}
+            if not hasattr(rows, "__len__"):
+                return rows
+            return with_column(rows, REFERENCE, reference.log_probabilities(d2e, rows, **options))
+
+        with self.compute_loss_context_manager():
+            reference = Reference.of(d2e, self.model, self.layout, self.processing_class)
+            self.train_dataset, self.eval_dataset = referred(self.train_dataset), referred(self.eval_dataset)
+
+    def _add_callbacks(self, checkpoints: WholeCheckpoints) -> None:
+        """Add the callbacks of a training.
+
+        Checks come after the callbacks that decide about logs and checkpoints, and the progress bar after what the
+        beginning logs.
+        """
+        args, record = self.args, self.record
+        for callback in (StepActions(self), self.guard, checkpoints, *([record] if record else [])):
+            self.add_callback(callback)
+        if any(type(callback) is ProgressCallback for callback in self.callback_handler.callbacks):
+            self.remove_callback(ProgressCallback)
+            self.add_callback(LossLines(self.own_values))
+        if args.quiet:
+            self.remove_callback(PrinterCallback)
+        if args.early_stopping_patience is not None:
+            self.add_callback(EarlyStoppingCallback(args.early_stopping_patience, args.early_stopping_threshold))
+        if record is None:
+            return
+        if self.inputs.training is not None:
+            self.guard.sample_names = [f"{sample.id} of {sample.dataset}" for sample in self.inputs.training.samples]
+        if record.probe is not None:
+            probe = ReadingProbe(self, of_both_subsets(record.probe, "probe_dataset"))
+            self.add_callback(probe)
+            self.measures.append(probe.measure)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # A head that is tied to the embeddings is stored once, as them.
@@ -244,7 +452,12 @@ class D2ETrainer(EvaluatingTrainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The Trainer checks max_steps only after a step: a resumed run that had ended would take one more.
-        if self.state.global_step >= self.state.max_steps or setup.stopped_early(self.callback_handler.callbacks):
+        stopped_early = any(
+            callback.early_stopping_patience_counter >= callback.early_stopping_patience
+            for callback in self.callback_handler.callbacks
+            if isinstance(callback, EarlyStoppingCallback)
+        )
+        if self.state.global_step >= self.state.max_steps or stopped_early:
             self.control.should_training_stop = True
             return
         super()._run_epoch(*args, **kwargs)

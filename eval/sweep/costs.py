@@ -32,7 +32,7 @@ class Cost:
 
     def describe(self) -> str:
         """Return one line."""
-        from d2e_sft.train.dry_run.costs import hours
+        from d2e_sft.train.dry_run.report import hours
 
         sizes = {"kept": self.kept, "while it runs": self.passing}
         kept = "".join(f"{size / 1e9:,.3g} GB {when}, " for when, size in sizes.items() if size)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.sample import write_samples
-from tests.d2e_sft.train.arguments.test_inputs import ROWS
+from tests.d2e_sft.train.test_messages import ROWS
 from tests.docs.commands import ROOT, fences, text_of
 from tests.tiny import make_samples
 

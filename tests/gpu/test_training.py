@@ -21,7 +21,7 @@ from d2e_sft.model.forward import forward_backward
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.model.quantization import prepare_for_adapter, quantization_config
 from d2e_sft.objective.attach import attach_objective
-from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.gpu.conftest import Machine

@@ -33,13 +33,6 @@ class Card:
 CARDS = {name: Card(**fields) for name, fields in load_package_yaml(Path(__file__).with_name("cards.yaml")).items()}
 
 
-def check_card(name: str) -> None:
-    """Raise UserError if there is no card of that name."""
-    if name not in CARDS:
-        near = [card for card in CARDS if card.startswith(name)] or CARDS
-        raise UserError(f"--gpu {name}: no such card.{did_you_mean(name, near)}", f"choose one of {', '.join(CARDS)}")
-
-
 @dataclass(frozen=True)
 class Where:
     """How and on what a run would be launched.
@@ -51,6 +44,9 @@ class Where:
         tokenizer: The model whose tokenizer `like` takes; None estimates the tokens.
         gpu: A key of `CARDS` instead of this machine; no weights are read then.
         utilisation: The share of the card's operations per second that training reaches; None follows `UTILISATION`.
+
+    Raises:
+        UserError: there is no such card.
     """
 
     launcher: str | None = None
@@ -60,6 +56,14 @@ class Where:
     tokenizer: str | None = None
     gpu: str | None = None
     utilisation: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpu not in (None, *CARDS):
+            near = [card for card in CARDS if card.startswith(str(self.gpu))] or CARDS
+            raise UserError(
+                f"--gpu {self.gpu}: no such card.{did_you_mean(str(self.gpu), near)}",
+                f"choose one of {', '.join(CARDS)}",
+            )
 
     @property
     def reads_weights(self) -> bool:

@@ -7,7 +7,6 @@ the card's data sheet.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +17,12 @@ import torch
 from d2e_sft.model.shapes import Work
 from d2e_sft.train.checks import count_processes
 from d2e_sft.train.dry_run.cards import UTILISATION, Card
-from d2e_sft.train.dry_run.costs import gibibytes, hours, micro_batches_in_all
-from d2e_sft.train.dry_run.memory import ON_HOST, PARTS, MemoryEstimate, estimate_memory, on_each_device
-from d2e_sft.train.dry_run.plan import Plan
+from d2e_sft.train.dry_run.memory import ON_HOST, MemoryEstimate, estimate_memory, on_each_device
+from d2e_sft.train.dry_run.plan import Plan, micro_batches_in_all
 
 USABLE = 0.9  # share of the memory; the rest is for CUDA, communication and fragmentation
 LAUNCHERS = ("ddp", "fsdp2", "zero2", "zero3")
-_OF_MEMORY, _OF_LINK = 0.7, 0.5  # assumed shares of their rates
-_ALONE = count_processes(1)
+OF_MEMORY, OF_LINK = 0.7, 0.5  # assumed shares of their rates
 
 
 @dataclass(frozen=True)
@@ -47,19 +44,23 @@ class Load:
     steps: int
     accumulates: bool
 
+    @classmethod
+    def of(cls, plan: Plan) -> Load:
+        """Return what a planned run holds and computes; errors as `estimate_memory`."""
+        d2e, train = plan.recipe.d2e, plan.recipe.train
 
-@dataclass(frozen=True)
-class Times:
-    """Seconds of a run."""
+        def estimate(model: Any, train: Any) -> MemoryEstimate:
+            return estimate_memory(model, d2e, plan.layout, plan.heaviest, train, plan.accumulation)
 
-    computing: float
-    optimizer: float
-    between: float  # moving weights and gradients between cards, as if nothing overlapped
-
-    @property
-    def total(self) -> float:
-        """Return the seconds in all."""
-        return self.computing + self.optimizer + self.between
+        whole = half = estimate(plan.model, train)
+        if plan.steps.processes > 1 and train.precision != "float32":
+            # Nothing is cast with weights in 16 bits, so no second copy of them lies among the activations.
+            cast = copy.deepcopy(plan.model).to(getattr(torch, train.precision))
+            half = estimate(cast, train.model_copy(update={"bf16": False, "fp16": False}))
+        works = [Work.of_batch(batch, d2e.view_gradients) for batch in plan.batches]
+        flops = sum(work.flops(plan.model, recompute=train.gradient_checkpointing) for work in works) / len(works)
+        micro_batches = micro_batches_in_all(plan.steps, plan.cut)
+        return cls(whole, half, flops, micro_batches, plan.steps.total, plan.accumulation > 1)
 
 
 @dataclass(frozen=True)
@@ -70,21 +71,21 @@ class Fit:
     memory: MemoryEstimate
     on_host: int
     fits: bool
-    times: Times | None  # None if the CPU takes the optimiser's steps
+    times: dict[str, float] | None  # seconds of each part and in all; None if the CPU takes the optimiser's steps
 
 
 def fits_on(card: Card, load: Load, launchers: Sequence[str], processes: int, utilisation: float) -> list[Fit]:
     """Return how a run fits a card under each launcher; one process needs none and has one result, `1 process`."""
-    found = []
-    for launcher in launchers if processes > 1 else (_ALONE,):
+    fits = []
+    for launcher in launchers if processes > 1 else (count_processes(1),):
         memory, on_host = on_each_device(load.whole, launcher, processes, load.half, accumulates=load.accumulates)
         times = None if launcher in ON_HOST else times_of(card, load, launcher, processes, utilisation)
-        found.append(Fit(launcher, memory, on_host, memory.total <= USABLE * card.gib * 2**30, times))
-    return found
+        fits.append(Fit(launcher, memory, on_host, memory.total <= USABLE * card.gib * 2**30, times))
+    return fits
 
 
-def times_of(card: Card, load: Load, launcher: str, processes: int, utilisation: float) -> Times:
-    """Return the seconds of a run on a card.
+def times_of(card: Card, load: Load, launcher: str, processes: int, utilisation: float) -> dict[str, float]:
+    """Return the seconds of a run on a card, as if computing and moving did not overlap.
 
     The optimiser reads gradients twice (for clipping and for the step), and reads and writes weights and state. Each
     of `n` cards sends (n − 1)/n of what its launcher moves. DDP moves the gradients twice per step. ZeRO-2 moves the
@@ -102,59 +103,15 @@ def times_of(card: Card, load: Load, launcher: str, processes: int, utilisation:
         "zero3": (gathered + half.gradients, 0.0),
     }.get(launcher, (0.0, 0.0))
     passing = (load.micro_batches * per_micro_batch + load.steps * per_step) * (processes - 1) / processes
-    return Times(
-        load.micro_batches * load.flops / (utilisation * card.flops),
-        load.steps * moved / shares / (_OF_MEMORY * card.memory * 1e9),
-        passing / (_OF_LINK * card.link * 1e9),
-    )
-
-
-def load_of(plan: Plan) -> Load:
-    """Return what a planned run holds and computes; errors as `estimate_memory`."""
-    recipe, d2e = plan.recipe, plan.recipe.d2e
-    train, accumulation = recipe.train, math.ceil(plan.of_a_step)
-    whole = half = estimate_memory(plan.model, d2e, plan.layout, plan.heaviest, train, accumulation)
-    if plan.steps.processes > 1 and train.precision != "float32":
-        # Nothing is cast with weights in 16 bits, so no second copy of them lies among the activations.
-        cast = copy.deepcopy(plan.model).to(getattr(torch, train.precision))
-        plain = train.model_copy(update={"bf16": False, "fp16": False})
-        half = estimate_memory(cast, d2e, plan.layout, plan.heaviest, plain, accumulation)
-    works = [Work.of_batch(batch, d2e.view_gradients) for batch in plan.batches]
-    flops = sum(work.flops(plan.model, recompute=train.gradient_checkpointing) for work in works) / len(works)
-    return Load(whole, half, flops, micro_batches_in_all(plan.steps, plan.cut), plan.steps.total, accumulation > 1)
+    times = {
+        "computing": load.micro_batches * load.flops / (utilisation * card.flops),
+        "optimiser": load.steps * moved / shares / (OF_MEMORY * card.memory * 1e9),
+        "between cards": passing / (OF_LINK * card.link * 1e9),
+    }
+    return {**times, "in all": sum(times.values())}
 
 
 def utilisation_of(model: Any) -> float:
     """Return the share of a card's operations per second that a model of its width reaches, by `UTILISATION`."""
     width = model.config.get_text_config().hidden_size
     return float(np.interp(width, list(UTILISATION), list(UTILISATION.values())))
-
-
-def memory_table(fits: Sequence[Fit], card: Card) -> list[str]:
-    """Return the parts of the memory under each launcher, and whether a card holds them."""
-    lines = [_row("", [fit.launcher for fit in fits])]
-    parts = {**PARTS, "at the peak": "total"}
-    lines += [_row(name, [gibibytes(getattr(fit.memory, part)) for fit in fits]) for name, part in parts.items()]
-    if any(fit.on_host for fit in fits):
-        lines.append(_row("in host memory", [gibibytes(fit.on_host) for fit in fits]))
-    lines.append(_row("fits", ["yes" if fit.fits else "no" for fit in fits]))
-    return [*lines, f"it fits if at most {100 * USABLE:g} % of the card's {card.gib:g} GiB are taken"]
-
-
-def time_table(fits: Sequence[Fit], card: Card, utilisation: float) -> list[str]:
-    """Return the time under each launcher that fits, and what it assumes."""
-    parts = {"computing": "computing", "optimiser": "optimizer", "between cards": "between", "in all": "total"}
-    shown = [None if fit.times is None or not fit.fits else fit.times for fit in fits]
-    lines = [_row("", [fit.launcher for fit in fits])]
-    for name, part in parts.items():
-        lines.append(_row(name, ["–" if times is None else hours(getattr(times, part)) for times in shown]))
-    return [
-        *lines,
-        "without loading and saving; some of the time between cards overlaps with computing",
-        f"assumed, not measured: {100 * utilisation:.2g} % of {card.tflops:g} TFLOP/s, {100 * _OF_MEMORY:g} % of the "
-        f"memory's {card.memory:g} GB/s, {100 * _OF_LINK:g} % of {card.link:g} GB/s between cards",
-    ]
-
-
-def _row(name: str, cells: Sequence[str]) -> str:
-    return f"{name:<16}" + "".join(f"{cell:>14}" for cell in cells)

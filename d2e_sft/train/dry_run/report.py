@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, takewhile
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.data.prompts import DEFAULT, NEUTRAL, load_prompt_set
-from d2e_sft.model.loading import LoadedModel
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import EncodedSample
+from d2e_sft.model.device import usable_device
+from d2e_sft.model.packing import pack
 from d2e_sft.train.checks import count_processes, loads_whole_steps, notes_on_steps
 from d2e_sft.train.dry_run.cards import CARDS, HERE, Where
-from d2e_sft.train.dry_run.costs import measure_speed, memory_lines, not_estimated, time_lines
-from d2e_sft.train.dry_run.examples import example_lines, length_table
-from d2e_sft.train.dry_run.fit import LAUNCHERS, fits_on, load_of, memory_table, time_table, utilisation_of
-from d2e_sft.train.dry_run.plan import Plan, Planned, draw, heaviest_line, planned
+from d2e_sft.train.dry_run.fit import LAUNCHERS, OF_LINK, OF_MEMORY, USABLE, Load, fits_on, utilisation_of
+from d2e_sft.train.dry_run.memory import PARTS, estimate_memory, on_each_device
+from d2e_sft.train.dry_run.plan import Plan, Speed, draw
 from d2e_sft.train.dry_run.tokens import per_word
-from d2e_sft.train.rows import TokenRows, describe_rows, read_rows
+from d2e_sft.train.rows import describe_rows, read_rows
 from d2e_sft.train.run_folder import starting_point
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.terminal import folded
+from d2e_sft.util.terminal import filled, folded, terminal_width
+
+_PERCENTILES = (50, 90, 95, 99, 100)
+_CANNOT = (RuntimeError, NotImplementedError, TypeError)  # of `estimate_memory`
 
 
 def dry_run(
@@ -39,89 +50,37 @@ def dry_run(
         UserError: as `train_recipe`, without the checks of `check_recipe`; overlong rows and an unsuitable run folder
             are shown instead.
     """
-    made = planned(recipe, where)
-    plan, training, loaded = made.plan, made.training, made.loaded
+    plan = Plan(recipe, where)
     legend = "| prompt, not trained on; > answer, trained on" + "; < rejected answer" * recipe.d2e.prefers
-
-    def section(title: str, lines: Sequence[str]) -> None:
-        echo("\n".join([f"== {title}", *map(folded, lines), ""]))
-
-    echo(f"== recipe\n{recipe.as_yaml().rstrip()}\n")
+    sections: dict[str, Callable[[], Sequence[str]]] = {
+        "run folder": lambda: [_folder_line(recipe, resume=resume, overwrite=overwrite)],
+        f"samples ({legend})": lambda: _sample_lines(plan),
+        "lengths": lambda: _length_lines(plan),
+        "layout": lambda: _layout_lines(plan),
+        "steps": lambda: _step_lines(plan),
+    }
     if where.like is not None:
-        section("model", _model_lines(where, loaded, training))
-    section("run folder", [_folder_line(recipe, resume=resume, overwrite=overwrite)])
-    section(f"samples ({legend})", _sample_lines(recipe, training, loaded))
-    section("lengths", _length_lines(recipe, training, loaded))
-    section("layout", [*_layout_lines(plan, where), *_lines_about_contexts(made)])
-    notes = [*notes_on_steps(recipe.train, plan.steps), *made.drawn.notes]
-    section("steps", [*_step_lines(plan), *(f"warning: {note}" for note in notes)])
-    if where.gpu is not None:
-        memory, time = _lines_of_a_card(plan, where)
-    else:
-        speed = measure_speed(plan) if where.reads_weights else None
-        memory, time = memory_lines(plan, speed), time_lines(plan, speed)
-    section(f"memory per device{where}", memory)
-    section(f"time{where}", time)
+        sections = {"model": lambda: _model_lines(plan), **sections}
+    echo(f"== recipe\n{recipe.as_yaml().rstrip()}\n")
+    for title, lines in sections.items():
+        _echo(echo, title, lines())
+    memory, time = _of_this_machine(plan) if where.gpu is None else _of_cards(plan)
+    _echo(echo, f"memory per device{where}", memory)
+    _echo(echo, f"time{where}", time)
 
 
-def _model_lines(where: Where, loaded: LoadedModel, rows: TokenRows) -> list[str]:
-    size = sum(parameter.numel() for parameter in loaded.model.parameters())
-    tokens = per_word(loaded.tokenizer, rows.samples)
+def _echo(echo: Callable[[str], object], title: str, lines: Sequence[str]) -> None:
+    echo("\n".join([f"== {title}", *map(folded, lines), ""]))
+
+
+def _model_lines(plan: Plan) -> list[str]:
+    where, model = plan.where, plan.loaded.model
+    size = sum(parameter.numel() for parameter in model.parameters())
     how = "estimated by word lengths; --tokenizer NAME counts them"
     if where.tokenizer is not None:
         how = f"counted by the tokenizer of {where.tokenizer}"
+    tokens = per_word(plan.loaded.tokenizer, plan.training.samples)
     return [f"the shape of {where.like}: {size:,} parameters", f"{tokens:.2f} tokens per word, {how}"]
-
-
-def _lines_of_a_card(plan: Plan, where: Where) -> tuple[list[str], list[str]]:
-    """Return the lines about memory and time on the cards of `where`."""
-    assert where.gpu is not None
-    card, launchers = CARDS[where.gpu], LAUNCHERS if where.launcher is None else (where.launcher,)
-    try:
-        load = load_of(plan)
-    except (RuntimeError, NotImplementedError, TypeError) as error:
-        return [not_estimated(plan, error)], ["not estimated"]
-    share = where.utilisation or utilisation_of(plan.model)
-    fits = fits_on(card, load, launchers, where.processes, share)
-    time = time_table(fits, card, share)
-    if plan.recipe.train.precision == "float32":
-        time = ["not estimated: the rates of cards are for 16 bits, and this run computes in float32"]
-    remedies = [] if any(fit.fits for fit in fits) else [_remedy_line(plan)]
-    return [*memory_table(fits, card), *remedies, heaviest_line(plan)], time
-
-
-def _remedy_line(plan: Plan) -> str:
-    train, model = plan.recipe.train, plan.recipe.model
-    untried = {
-        "train.gradient_checkpointing=true": not train.gradient_checkpointing,
-        "a smaller train.micro_batch_tokens": train.micro_batch_tokens is not None,
-        "train.per_device_train_batch_size=1": len(plan.heaviest["labels"]) > 1 and train.micro_batch_tokens is None,
-        "an adapter (model.lora={})": model.lora is None,
-        "model.dtype=bfloat16": model.lora is not None and model.dtype == "float32",
-    }
-    listed = "".join(f"{what}, " for what, applies in untried.items() if applies)
-    return f"to make it fit, try {listed}{'or ' if listed else ''}more --processes"
-
-
-def _layout_lines(plan: Plan, where: Where) -> list[str]:
-    laid_out, apart = plan.average_tokens
-    unchecked = [] if where.reads_weights else ["whether packed rows are exact is checked only with weights"]
-    tokens = f"{laid_out:.0f} as laid out, {apart:.0f} as separate views ({laid_out / apart:.2f} ×)"
-    return [plan.layout.describe(), *unchecked, f"average tokens of a micro-batch: {tokens}"]
-
-
-def _lines_about_contexts(made: Planned) -> list[str]:
-    """Say how many tokens of an epoch rows with the same context save, if they are drawn together."""
-    plan, rows, train = made.plan, made.rows, made.plan.recipe.train
-    if train.rows_per_context == 1 or made.drawn.notes:
-        return []
-    singly = plan.recipe.model_copy(update={"train": train.model_copy(update={"rows_per_context": 1})})
-    ours, theirs = (
-        sum(made.collate([rows[i] for i in part])["input_ids"].numel() for part in one.micro_batches)
-        / sum(map(len, one.micro_batches))  # under a launcher they are those of one process
-        for one in (made.drawn, draw(singly, rows, plan.layout, plan.steps))
-    )
-    return [f"tokens per row: {ours:.0f}, {ours / theirs:.2f} × those of rows drawn singly ({theirs:.0f})"]
 
 
 def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
@@ -137,30 +96,99 @@ def _folder_line(recipe: Recipe, *, resume: bool, overwrite: bool) -> str:
     return f"{run}: training would start{'' if run.exists() else ' in this new folder'}"
 
 
-def _sample_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:
+def _sample_lines(plan: Plan) -> list[str]:
     """Three samples, and how many rows have another wording than the recipe names."""
-    named = load_prompt_set(recipe.data.prompt_set, recipe.data.form)
-    neutral = sum(sample.format != "chat" and named.set_for(sample) is not named for sample in rows.samples)
-    of = f"{neutral:,} of {len(rows.samples):,} rows, which are not about events"
-    note = [f"wording: the prompt set {NEUTRAL} instead of {DEFAULT} in {of}"] if neutral else []
-    return [*note, *example_lines(rows, loaded.tokenizer)]
+    samples, kept, lines = plan.training.samples, plan.training.encoded.kept, list[str]()
+    named = load_prompt_set(plan.recipe.data.prompt_set, plan.recipe.data.form)
+    neutral = sum(sample.format != "chat" and named.set_for(sample) is not named for sample in samples)
+    if neutral:
+        of = f"{neutral:,} of {len(samples):,} rows, which are not about events"
+        lines.append(f"wording: the prompt set {NEUTRAL} instead of {DEFAULT} in {of}")
+    by_length = sorted(range(len(kept)), key=lambda i: kept[i].longest)
+    for which, i in (("first", 0), ("of middle length", by_length[len(kept) // 2]), ("longest", by_length[-1])):
+        lines += [*render_example(which, samples[i], kept[i], plan.loaded.tokenizer), ""]
+    return lines[:-1]
 
 
-def _length_lines(recipe: Recipe, rows: TokenRows, loaded: LoadedModel) -> list[str]:
+def render_example(which: str, sample: EventSample, encoded: EncodedSample, tokenizer: Any) -> Iterator[str]:
+    """A sample as lines: each view's tokens decoded, special tokens too, and what of them is trained on."""
+
+    def marked(mark: str, ids: list[int]) -> Iterator[str]:
+        text: str = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        for line in text.split("\n"):
+            yield f"{mark}{line}" if len(mark + line) <= terminal_width() else filled(line, lead=mark)
+
+    yield f"{which}: {sample.id} ({sample.dataset}, {sample.format})"
+    sequences = [[*prompt, *encoded.answer] for prompt in encoded.prompts.values()]
+    if len(sequences) > 1:
+        shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*sequences, strict=False)))
+        packed = len(pack([list(dict.fromkeys(map(tuple, sequences)))]).tokens)  # equal views are computed once
+        apart = sum(map(len, sequences))
+        yield f"  the views begin with {shared} tokens in common; {apart} tokens apart, {packed} in a packed row"
+    marks = encoded.trained or [True] * len(encoded.answer)
+    for view, prompt in encoded.prompts.items():
+        yield f"  {view}: prompt {len(prompt)} + answer {len(encoded.answer)} tokens"
+        yield from marked("    | ", prompt)
+        for trained, run in groupby(zip(marks, encoded.answer, strict=True), key=itemgetter(0)):
+            yield from marked("    > " if trained else "    | ", [token for _, token in run])
+    if encoded.rejected:
+        yield f"  rejected answer: {len(encoded.rejected)} tokens"
+        yield from marked("    < ", encoded.rejected)
+
+
+def _length_lines(plan: Plan) -> list[str]:
     """Lines about the rows, which were read without refusing any, and what training would do about them."""
-    data, whole, lines = recipe.data, rows.encoded.whole, describe_rows(recipe, "training", rows)
-    if rows.encoded.dropped and data.overlong != "drop":
+    recipe, data, encoded = plan.recipe, plan.recipe.data, plan.training.encoded
+    lines = describe_rows(recipe, "training", plan.training)
+    if encoded.dropped and data.overlong != "drop":
         or_cut = " or truncate_context" if data.overlong == "error" else ""
+        longest = max(item.longest for item in encoded.whole)
         lines.append(
             f"  training would stop: data.overlong={data.overlong} allows no sample over data.max_length="
-            f"{data.max_length}; raise it to {max(item.longest for item in whole)}, or set data.overlong=drop{or_cut}"
+            f"{data.max_length}; raise it to {longest}, or set data.overlong=drop{or_cut}"
         )
-    lines += length_table(whole)
+    lines += length_table(encoded.whole)
+    if not data.dev:
+        return lines
     try:
-        held_out = read_rows(recipe, "dev", loaded, progress=False) if data.dev else None
+        return [*lines, *describe_rows(recipe, "dev", read_rows(recipe, "dev", plan.loaded, progress=False))]
     except UserError as error:
         return [*lines, f"training would stop: {error}"]
-    return lines if held_out is None else [*lines, *describe_rows(recipe, "dev", held_out)]
+
+
+def length_table(whole: Sequence[EncodedSample]) -> list[str]:
+    """Percentiles of token counts before the length rule, as lines of a table."""
+    rows = {
+        "longest view + answer": [item.longest for item in whole],
+        **{f"prompt, {view}": [len(item.prompts[view]) for item in whole] for view in whole[0].prompts},
+        "answer": [len(item.answer) for item in whole],
+        "rejected answer": [len(item.rejected) for item in whole if item.rejected],
+    }
+    lines = [f"{'tokens':<24}" + "".join(f"{'max' if p == 100 else f'p{p}':>7}" for p in _PERCENTILES)]
+    for name, lengths in rows.items():
+        if lengths:
+            ranked = np.percentile(lengths, _PERCENTILES, method="inverted_cdf")  # nearest ranks
+            lines.append(f"{name:<24}" + "".join(f"{value:>7}" for value in ranked))
+    return lines
+
+
+def _layout_lines(plan: Plan) -> list[str]:
+    laid_out, apart = plan.average_tokens
+    unchecked = [] if plan.where.reads_weights else ["whether packed rows are exact is checked only with weights"]
+    tokens = f"{laid_out:.0f} as laid out, {apart:.0f} as separate views ({laid_out / apart:.2f} ×)"
+    lines = [plan.layout.describe(), *unchecked, f"average tokens of a micro-batch: {tokens}"]
+    if plan.recipe.train.rows_per_context == 1 or plan.drawn.notes:
+        return lines
+    # What rows with the same context save in an epoch, if they are drawn together.
+    singly = plan.recipe.model_copy(deep=True)
+    singly.train.rows_per_context = 1
+    together, alone = (
+        sum(plan.batch(part)["input_ids"].numel() for part in drawn.micro_batches)
+        / sum(map(len, drawn.micro_batches))  # under a launcher they are those of one process
+        for drawn in (plan.drawn, draw(singly, plan.rows, plan.layout, plan.steps))
+    )
+    saved = f"{together / alone:.2f} × those of rows drawn singly ({alone:.0f})"
+    return [*lines, f"tokens per row: {together:.0f}, {saved}"]
 
 
 def _step_lines(plan: Plan) -> list[str]:
@@ -170,7 +198,7 @@ def _step_lines(plan: Plan) -> list[str]:
         samples = sum(len(batch["labels"]) for batch in plan.batches) / len(plan.batches)
         tokens = train.micro_batch_tokens
         budget = f"{tokens} tokens" if tokens else f"{steps.micro_batch} samples"
-        cut = f"{plan.of_a_step:.3g} micro-batches of at most {budget} ({samples:.3g} samples on average)"
+        cut = f"{plan.drawn.of_a_step:.3g} micro-batches of at most {budget} ({samples:.3g} samples on average)"
     alike = f", up to {train.rows_per_context} with the same context together" if train.rows_per_context > 1 else ""
     saving = f"every {train.save_steps} steps, the last {train.save_total_limit} kept" if train.save_steps else "none"
     evaluating = f"every {train.eval_steps} steps" if train.eval_steps else "after each epoch"
@@ -181,4 +209,142 @@ def _step_lines(plan: Plan) -> list[str]:
         f"a step: {cut} on {count_processes(steps.processes)}",
         f"logs every {train.logging_steps} steps; checkpoints: {saving}",
         f"evaluations: {f'{evaluating}, on {data.dev}' if data.dev else 'none (data.dev is not set)'}",
+        *(f"warning: {note}" for note in [*notes_on_steps(train, steps), *plan.drawn.notes]),
     ]
+
+
+def _of_this_machine(plan: Plan) -> tuple[list[str], list[str]]:
+    """Lines about memory and time: measured if weights are read and fit, otherwise estimated."""
+    speed = plan.measure_speed() if plan.where.reads_weights else None
+    return _memory_lines(plan, speed), _time_lines(plan, speed)
+
+
+def _memory_lines(plan: Plan, speed: Speed | None) -> list[str]:
+    on_cpu, optim = usable_device().type == "cpu", plan.recipe.train.optim
+    if plan.where.launcher is None and speed is not None and speed.peak is not None:
+        of = "growth of this process, with its weights" if on_cpu else "of torch's allocator"
+        moments = "" if "adamw_torch" in optim else f"; with AdamW's moments, not those of {optim}"
+        return [
+            f"{'at the peak':<16}{gibibytes(speed.peak):>12}  measured: {of}, on {_device_name()}, 1 process",
+            f"over some micro-batches, an optimiser step and the heaviest micro-batch{moments}",
+            _heaviest_line(plan),
+        ]
+    train, accumulation, on_host = plan.recipe.train, plan.accumulation, 0
+    try:
+        memory = estimate_memory(plan.model, plan.recipe.d2e, plan.layout, plan.heaviest, train, accumulation)
+    except _CANNOT as error:
+        return [_not_estimated(plan, error)]
+    if plan.where.launcher is not None:
+        several = accumulation > 1
+        memory, on_host = on_each_device(memory, plan.where.launcher, plan.steps.processes, accumulates=several)
+    lines = [f"{name:<16}{gibibytes(getattr(memory, part)):>12}" for name, part in PARTS.items()]
+    lines.append(f"{'at the peak':<16}{gibibytes(memory.total):>12}  estimated, on {_device_name()}")
+    if on_host:
+        lines.append(f"{'in host memory':<16}{gibibytes(on_host):>12}  per process")
+    lines += [_heaviest_line(plan), "plus Python and its libraries, about 0.5 GiB, and on a GPU its context"]
+    if on_cpu:
+        lines.append(
+            "glibc keeps freed blocks, so a process grows further, most with an adapter; "
+            "MALLOC_MMAP_THRESHOLD_=131072 in the environment prevents that and is slower"
+        )
+    return lines
+
+
+def _time_lines(plan: Plan, speed: Speed | None) -> list[str]:
+    if not plan.where.reads_weights:
+        return ["not measured: no weights are read"]
+    if speed is None:
+        return [f"not measured: a micro-batch does not fit {_device_name()}"]
+    lines = [
+        f"{hours(speed.of_run(plan.steps, plan.cut))} in all, without loading and saving",
+        f"a micro-batch {speed.per_micro_batch:.2f} s, the optimiser's step {speed.per_step:.2f} s",
+        f"measured on this machine ({_device_name()}), 1 process, over {speed.micro_batches} micro-batches",
+    ]
+    if plan.steps.processes > 1:
+        lines.append(f"the total is this machine's time divided by {plan.steps.processes} processes (linear scaling)")
+    return lines
+
+
+def _of_cards(plan: Plan) -> tuple[list[str], list[str]]:
+    """Lines about memory and time on other cards, under each launcher."""
+    where, train = plan.where, plan.recipe.train
+    card, launchers = CARDS[str(where.gpu)], LAUNCHERS if where.launcher is None else (where.launcher,)
+    try:
+        load = Load.of(plan)
+    except _CANNOT as error:
+        return [_not_estimated(plan, error)], ["not estimated"]
+    share = where.utilisation or utilisation_of(plan.model)
+    fits = fits_on(card, load, launchers, where.processes, share)
+
+    def row(name: str, cells: Sequence[str]) -> str:
+        return f"{name:<16}" + "".join(f"{cell:>14}" for cell in cells)
+
+    head, parts = row("", [fit.launcher for fit in fits]), {**PARTS, "at the peak": "total"}
+    memory = [head, *(row(n, [gibibytes(getattr(fit.memory, p)) for fit in fits]) for n, p in parts.items())]
+    if any(fit.on_host for fit in fits):
+        memory.append(row("in host memory", [gibibytes(fit.on_host) for fit in fits]))
+    memory.append(row("fits", ["yes" if fit.fits else "no" for fit in fits]))
+    memory.append(f"it fits if at most {100 * USABLE:g} % of the card's {card.gib:g} GiB are taken")
+    if not any(fit.fits for fit in fits):
+        memory.append(_remedy_line(plan))
+    memory.append(_heaviest_line(plan))
+    if train.precision == "float32":
+        return memory, ["not estimated: the rates of cards are for 16 bits, and this run computes in float32"]
+    shown = [fit.times if fit.fits else None for fit in fits]
+    times = [
+        row(part, ["–" if one is None else hours(one[part]) for one in shown])
+        for part in ("computing", "optimiser", "between cards", "in all")
+    ]
+    return memory, [
+        head,
+        *times,
+        "without loading and saving; some of the time between cards overlaps with computing",
+        f"assumed, not measured: {100 * share:.2g} % of {card.tflops:g} TFLOP/s, {100 * OF_MEMORY:g} % of the "
+        f"memory's {card.memory:g} GB/s, {100 * OF_LINK:g} % of {card.link:g} GB/s between cards",
+    ]
+
+
+def _remedy_line(plan: Plan) -> str:
+    train, model = plan.recipe.train, plan.recipe.model
+    untried = {
+        "train.gradient_checkpointing=true": not train.gradient_checkpointing,
+        "a smaller train.micro_batch_tokens": train.micro_batch_tokens is not None,
+        "train.per_device_train_batch_size=1": len(plan.heaviest["labels"]) > 1 and train.micro_batch_tokens is None,
+        "an adapter (model.lora={})": model.lora is None,
+        "model.dtype=bfloat16": model.lora is not None and model.dtype == "float32",
+    }
+    listed = "".join(f"{what}, " for what, applies in untried.items() if applies)
+    return f"to make it fit, try {listed}{'or ' if listed else ''}more --processes"
+
+
+def _heaviest_line(plan: Plan) -> str:
+    """Describe the micro-batch whose memory is shown."""
+    batch, count = plan.heaviest, len(plan.heaviest["labels"])
+    samples = f"{count} samples" if loads_whole_steps(plan.recipe.train) else f"the {count} longest samples"
+    return (
+        f"for the heaviest micro-batch, {samples}: {batch['input_ids'].numel()} tokens laid out, "
+        f"{batch['view_tokens']} as separate views"
+    )
+
+
+def _not_estimated(plan: Plan, error: Exception) -> str:
+    name, reason = type(plan.model).__name__, str(error).splitlines()[0]
+    return f"not estimated: {name} cannot be run without data ({reason})"
+
+
+def _device_name() -> str:
+    device = usable_device()
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def gibibytes(size: int) -> str:
+    """`1.25 GiB`; small sizes in MiB."""
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.1f} MiB"
+
+
+def hours(seconds: float) -> str:
+    """`2 h 05 min`, `3 min 20 s` or `12 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -12,7 +12,7 @@ from d2e_sft.config.recipe import D2ESection, Recipe, load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.train import launch
 from d2e_sft.train import run as train
-from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.data_record import DATA_FILE, DataRecord, DataSource
 from tests.command import d2e, refusal_of
 from tests.tiny import make_samples

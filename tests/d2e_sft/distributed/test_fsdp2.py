@@ -18,7 +18,7 @@ from transformers import TrainingArguments
 
 from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding import DecodingConfig, generate_debiased
-from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from tests.command import launch
 from tests.naive import encoded_rows

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.objective import attach
-from d2e_sft.train import training
+from d2e_sft.train import trainer
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util import distributed
@@ -32,11 +32,11 @@ from d2e_sft.util import distributed
 class WitnessedTrainer(D2ETrainer):
     """Keeps a record of what training ran under, taken while the engine is still there."""
 
-    record: dict[str, Any]
+    witnessed: dict[str, Any]
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         outcome = super().train(*args, **kwargs)
-        type(self).record = {
+        type(self).witnessed = {
             "world_size": torch.distributed.get_world_size(),
             "backend": torch.distributed.get_backend(),
             "distributed_type": self.accelerator.distributed_type.value,
@@ -98,7 +98,7 @@ def main() -> None:
     if distributed.asked_for("FSDP") and not torch.accelerator.is_available():
         shard_on_cpus()
     results, recipe, *trainings = sys.argv[1:]
-    training.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
+    trainer.D2ETrainer = WitnessedTrainer  # type: ignore[misc]
     records = []
     for arguments in map(json.loads, trainings):
         checkpoint = next((Path(one.removeprefix("--resume=")) for one in arguments if one.startswith("--")), None)
@@ -106,7 +106,7 @@ def main() -> None:
         if checkpoint is not None:
             _copy_start(checkpoint, Path(loaded.train.output_dir))
         train_recipe(loaded, resume=checkpoint is not None)
-        records.append(WitnessedTrainer.record)
+        records.append(WitnessedTrainer.witnessed)
     rank = torch.distributed.get_rank()
     Path(results, f"rank-{rank}.json").write_text(json.dumps(records))
     torch.distributed.barrier()  # so that neither exits while the other writes

@@ -90,9 +90,9 @@ def test_compiled_layers_give_the_same_steps_and_compile_once(build: Any, view_g
 def test_a_run_with_compiled_layers_leaves_what_another_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(tmp_path, bench=1)
     compiled: list[int] = []
-    monkeypatch.setattr("d2e_sft.train.training.check_compiler", lambda device: None)  # there may be none
+    monkeypatch.setattr("d2e_sft.train.trainer.check_compiler", lambda device: None)  # there may be none
     monkeypatch.setattr(
-        "d2e_sft.train.steps.setup.compile_layers", lambda model: compiled.append(compile_layers(model, "eager"))
+        "d2e_sft.train.trainer.compile_layers", lambda model: compiled.append(compile_layers(model, "eager"))
     )
     weights = []
     for compile_it in (False, True):

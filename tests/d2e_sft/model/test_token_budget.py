@@ -11,7 +11,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
-from tests.d2e_sft.train.steps.test_loader import rows
+from tests.d2e_sft.train.test_loader import rows
 
 D2E = D2ESection()
 SHARED = Layout("shared_batch", "sdpa")

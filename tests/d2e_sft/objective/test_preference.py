@@ -17,7 +17,7 @@ from d2e_sft.objective import attach
 from d2e_sft.objective.attach import attach_objective
 from d2e_sft.objective.preference import FORMS, PAIR_MEANS
 from d2e_sft.objective.reference import REFERENCE, Reference
-from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.trainer import D2ETrainer
 from tests.naive import gradients_of
 from tests.naive_pairs import CONFIGS, SGD, changed, naive, pair_rows, step

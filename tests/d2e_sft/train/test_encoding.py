@@ -6,7 +6,7 @@ import pytest
 
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
-from d2e_sft.train.encoding import encode_samples
+from d2e_sft.train.rows import encode_samples
 from d2e_sft.util.errors import UserError
 from tests.tiny import make_sample, make_samples, tiny_tokenizer
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from transformers import Trainer, TrainingArguments
 
-from d2e_sft.train import trainer
-from d2e_sft.train.arguments import config
+from d2e_sft.train import config, trainer
 
 ROOT = Path(__file__).resolve().parents[3]
 ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")

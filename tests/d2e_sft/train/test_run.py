@@ -213,24 +213,22 @@ def _pickle(state: Any, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "write", "reason"),
+    ("name", "write"),
     [
-        *((f"{name}.{ending}", torch.save, "its pickle names posix.system, which may run code")
-          for name, ending in (("optimizer", "pt"), ("scheduler", "pt"), ("rng_state", "pth"),
-                               ("global_step6/zero_pp_rank_0_mp_rank_00_optim_states", "pt"))),
-        ("optimizer.pt", _old_form, "it was not loaded"),
-        ("scheduler.pt", _pickle, "it was not loaded"),
-        ("rng_state.pth", lambda _, path: torch.save({"python": 1}, path), "(TypeError)"),
-        ("rng_state.pth", lambda _, path: torch.save([], path), "it contains list; expected dict"),
-        ("optimizer.pt", lambda _, path: torch.save({}, path), "it has no state, param_groups"),
-        ("scheduler.pt", lambda _, path: path.write_bytes(b""), "(ValueError)"),
-        ("trainer_state.json", lambda _, path: path.write_text('{"global_step": "six"}'), "its global_step is 'six'"),
-        ("trainer_state.json", lambda _, path: path.write_text("[]"), "(TypeError)"),
-        ("latest", lambda _, path: path.write_text("../elsewhere"), "it names '../elsewhere'"),
+        *((name, torch.save) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "global_step6/states.pt")),
+        ("optimizer.pt", _old_form),
+        ("scheduler.pt", _pickle),
+        ("rng_state.pth", lambda _, path: torch.save({"python": 1}, path)),
+        ("rng_state.pth", lambda _, path: torch.save([], path)),
+        ("optimizer.pt", lambda _, path: torch.save({}, path)),
+        ("scheduler.pt", lambda _, path: path.write_bytes(b"")),
+        ("trainer_state.json", lambda _, path: path.write_text('{"global_step": "six"}')),
+        ("trainer_state.json", lambda _, path: path.write_text("[]")),
+        ("latest", lambda _, path: path.write_text("../elsewhere")),
     ],
-)  # fmt: skip
+)
 def test_a_sealed_state_that_no_training_wrote_is_named_and_not_loaded(
-    finished: Path, name: str, write: Callable[[Any, Path], None], reason: str
+    finished: Path, name: str, write: Callable[[Any, Path], None]
 ) -> None:
     checkpoint, executed = finished.parent / "run" / "checkpoint-6", finished.parent / "executed"
     (checkpoint / name).parent.mkdir(exist_ok=True)
@@ -238,7 +236,6 @@ def test_a_sealed_state_that_no_training_wrote_is_named_and_not_loaded(
     seal_checkpoint(checkpoint, {})
     message = " ".join(refusal_of("train", finished, "--resume").split())
     assert f"checkpoint-6/{name}: is not a state that `d2e train` wrote" in message
-    assert reason in message
     assert not executed.exists()
 
 
@@ -297,7 +294,7 @@ def test_resuming_with_another_chat_template_is_refused(world: Path, finished: P
         printed = refusal_of("train", finished, "--resume")
     finally:
         template.write_text(text, encoding="utf-8")
-    assert "the same data give other tokens now" in printed
+    assert "the training rows give other tokens now" in printed
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -44,9 +44,9 @@ def test_a_used_folder_is_refused(tmp_path: Path, options: dict[str, bool], said
         (
             ["recipe.yaml", "checkpoint-4/checksums.json", "model.safetensors"],
             False,
-            "continue it with --resume, start",
+            "continue it with --resume",
         ),
-        (["recipe.yaml", "checkpoint-4/x"], False, "continue it with --resume, start"),
+        (["recipe.yaml", "checkpoint-4/x"], False, "continue it with --resume"),
     ],
 )
 def test_a_remedy_is_one_that_works(tmp_path: Path, files: list[str], resume: bool, remedy: str) -> None:

@@ -16,8 +16,8 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.decoding import generate_debiased
 from d2e_sft.model.collation import left_pad
 from d2e_sft.model.forward import may_leave_parameters_out
-from d2e_sft.train.arguments.config import D2EConfig
-from d2e_sft.train.steps.setup import keep_sums_in_float32
+from d2e_sft.train.config import D2EConfig
+from d2e_sft.train.prepare import keep_sums_in_float32
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.naive import encoded_rows
@@ -103,7 +103,7 @@ def test_ligers_kernels_come_before_packed_rows_are_asked_for_and_leave_the_loss
     module._apply_liger_kernel_to_instance = apply  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "liger_kernel", ModuleType("liger_kernel"))
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", module)
-    for user in ("transformers.integrations.liger", "d2e_sft.train.arguments.config"):
+    for user in ("transformers.integrations.liger", "d2e_sft.train.config"):
         monkeypatch.setattr(f"{user}.is_liger_kernel_available", lambda: True)
     options: dict[str, Any] = {"use_liger_kernel": True, "liger_kernel_config": {"cross_entropy": True, "rope": False}}
     trainer = _trainer(tmp_path, D2ESection(), micro=4, max_steps=1, **options)

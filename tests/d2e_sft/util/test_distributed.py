@@ -34,7 +34,7 @@ print([os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)])
     ("join", "call"),
     [
         ("util.distributed import process_state", "process_state()"),
-        ("train.arguments.config import D2EConfig", 'D2EConfig("run", batch_size=2)'),
+        ("train.config import D2EConfig", 'D2EConfig("run", batch_size=2)'),
     ],
 )
 def test_a_process_whose_last_tensors_gloo_still_releases_ends_with_its_own_status(join: str, call: str) -> None:

@@ -10,17 +10,17 @@ import pytest
 from d2e_sft.config.recipe import TrainSection, load_recipe
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.train.checks import count_steps
-from d2e_sft.train.dry_run.costs import Speed, hours, seconds_in_all
-from d2e_sft.train.dry_run.plan import draw
+from d2e_sft.train.dry_run.plan import Speed, draw
+from d2e_sft.train.dry_run.report import hours
 
 
 def test_time_is_micro_batches_and_optimiser_steps() -> None:
     train = TrainSection(output_dir="x", batch_size=8, per_device_train_batch_size=4, num_train_epochs=2)
     steps = count_steps(train, samples=18, processes=1)
     assert (steps.micro_batches, steps.per_epoch, steps.total) == (5, 3, 6)
-    assert seconds_in_all(Speed(per_micro_batch=2.0, per_step=0.5, micro_batches=1), steps) == 10 * 2.0 + 6 * 0.5
+    assert Speed(per_micro_batch=2.0, per_step=0.5, micro_batches=1).of_run(steps) == 10 * 2.0 + 6 * 0.5
     steps = count_steps(train.model_copy(update={"max_steps": 4}), 18, 1)  # the last of each epoch has one micro-batch
-    assert seconds_in_all(Speed(per_micro_batch=2.0, per_step=0.0, micro_batches=1), steps) == (5 + 2) * 2.0
+    assert Speed(per_micro_batch=2.0, per_step=0.0, micro_batches=1).of_run(steps) == (5 + 2) * 2.0
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(12.3, "12 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")])

@@ -19,7 +19,6 @@ from d2e_sft.data.sample import write_samples
 from d2e_sft.model.device import PeakMemory
 from d2e_sft.model.packing_support import choose_layout, collator_for
 from d2e_sft.train.dry_run import report as dryrun
-from d2e_sft.train.dry_run.costs import Speed
 from d2e_sft.train.dry_run.memory import (
     MemoryEstimate,
     TensorBytes,
@@ -27,6 +26,7 @@ from d2e_sft.train.dry_run.memory import (
     on_each_device,
     optimizer_bytes,
 )
+from d2e_sft.train.dry_run.plan import Plan, Speed
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from tests.command import program, train
@@ -207,7 +207,7 @@ def test_a_real_training_takes_what_was_estimated_and_measured(
     text = train(tmp_path, [twenty_million, "--dry-run"]).printed.split("== memory")[1]
     assert mebibytes_at_the_peak(text) == pytest.approx(trained, rel=0.2)
     shown: list[str] = []
-    monkeypatch.setattr(dryrun, "measure_speed", lambda *_, **__: Speed(1.0, 1.0, 1))
+    monkeypatch.setattr(Plan, "measure_speed", lambda plan: Speed(1.0, 1.0, 1))
     dryrun.dry_run(load_recipe(twenty_million), shown.append)
     assert mebibytes_at_the_peak("".join(shown)) == pytest.approx(trained, rel=0.2)
 

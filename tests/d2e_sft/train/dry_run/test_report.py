@@ -13,8 +13,8 @@ import torch
 from d2e_sft.config.recipe import load_recipe
 from d2e_sft.data.sample import write_samples
 from d2e_sft.data.views import EncodedSample
-from d2e_sft.train.dry_run.examples import length_table, render_example
-from d2e_sft.train.dry_run.report import Where, dry_run
+from d2e_sft.train.dry_run.plan import Plan
+from d2e_sft.train.dry_run.report import Where, dry_run, length_table, render_example
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
 from tests.command import output_of, refusal_of
@@ -177,7 +177,7 @@ def test_memory_that_cannot_be_measured_is_estimated(recipe_file: Path, monkeypa
     def untold() -> None:
         raise UserError("memory cannot be measured")
 
-    monkeypatch.setattr("d2e_sft.train.dry_run.costs.PeakMemory", untold)
+    monkeypatch.setattr("d2e_sft.train.dry_run.plan.PeakMemory", untold)
     assert re.search(r"at the peak .* estimated", section(shown(recipe_file), "memory per device"))
 
 
@@ -185,7 +185,7 @@ def test_a_device_that_is_too_small_is_said(recipe_file: Path, monkeypatch: pyte
     def too_much(*arguments: Any, **options: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("d2e_sft.train.dry_run.costs.forward_backward", too_much)
+    monkeypatch.setattr("d2e_sft.train.dry_run.plan.forward_backward", too_much)
     text = shown(recipe_file)
     assert "not measured: a micro-batch does not fit cpu" in section(text, "time")
     assert "activations" in section(text, "memory per device")
@@ -233,7 +233,7 @@ def test_without_weights_memory_is_that_of_a_model_with_weights(
 ) -> None:
     text = shown(recipe_file, *overrides, where=Where(weights=False))
     assert "not measured: no weights are read" in section(text, "time")
-    monkeypatch.setattr("d2e_sft.train.dry_run.report.measure_speed", lambda plan: None)
+    monkeypatch.setattr(Plan, "measure_speed", lambda plan: None)
     assert section(text, "memory") == section(shown(recipe_file, *overrides), "memory")
     assert "estimated" in section(text, "memory")
 
@@ -258,12 +258,12 @@ def test_samples_are_shown_as_the_model_sees_them() -> None:
         "imagined": tokenizer("<|user|>then what?<|end|><|assistant|>")["input_ids"],
     }
     encoded = EncodedSample(prompts=prompts, answer=tokenizer("flood\nno<|end|>")["input_ids"])  # type: ignore[arg-type]
-    lines = render_example("first", make_sample(3), encoded, tokenizer)
+    lines = [*render_example("first", make_sample(3), encoded, tokenizer)]
     assert lines[0] == "first: s3 (made-up, qa)"
     # <|user|> alone is common: r and t differ. 18 + 9 and 12 + 9 tokens, all kept: one token is not worth sharing.
     assert lines[1] == f"  the views begin with 1 tokens in common; {19 + 13 + 18} tokens apart, 50 in a packed row"
     again = EncodedSample(prompts | {"refined": prompts["original"]}, encoded.answer)  # type: ignore[arg-type]
-    text = render_example("first", make_sample(3), again, tokenizer)[1]
+    text = [*render_example("first", make_sample(3), again, tokenizer)][1]
     assert text.endswith(f"; {19 + 13 + 19 + 27} tokens apart, 50 in a packed row"), "an equal view is computed once"
     assert lines[2:6] == [
         "  original: prompt 19 + answer 9 tokens",

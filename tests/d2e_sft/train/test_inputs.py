@@ -13,25 +13,13 @@ from safetensors.torch import load_file
 
 from d2e_sft import D2EConfig, D2ETrainer, load_model
 from d2e_sft.config.recipe import Recipe, load_recipe
-from d2e_sft.train.arguments.inputs import refined_by_rule
+from d2e_sft.train.inputs import refined_by_rule
 from d2e_sft.train.run import train_recipe
 from d2e_sft.util.errors import UserError
 from tests.chat_templates import CONVERSATION, NAMES, TRAINED, template, template_tokenizer
+from tests.d2e_sft.train.test_messages import ROWS, SHORT
 from tests.factories import log_history, write_recipe
 from tests.tiny import make_samples, tiny_model, tiny_tokenizer
-
-SHORT: dict[str, Any] = {
-    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 3e-3, "logging_steps": 1,
-    "max_steps": 2, "bf16": False, "disable_tqdm": True,
-}  # fmt: skip
-ROWS = [
-    {
-        "context": f"Rain fell for {i} days. Roads stayed dry. Then the river rose.",
-        "question": "What rose?",
-        "answer": "the river",
-    }
-    for i in range(6)
-]
 
 
 def losses(run: Path) -> list[tuple[float, float, float]]:
@@ -106,12 +94,6 @@ def test_the_best_model_is_saved_loaded_and_in_the_recipe(
     assert "leaves out" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["load_best_model_at_end", "early_stopping_patience"])
-def test_an_argument_about_evaluations_needs_held_out_rows(name: str, world: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"{name}=1 needs evaluations"):
-        D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **{name: 1}, **SHORT), train_dataset=ROWS)
-
-
 def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> None:
     model = tiny_model()
     trainer = D2ETrainer(
@@ -121,11 +103,7 @@ def test_a_model_and_its_tokenizer_may_be_given_as_they_are(tmp_path: Path) -> N
         processing_class=tiny_tokenizer(),
     )
     assert trainer.model is model
-    assert trainer.d2e.views == ("original",)
-    with pytest.raises(UserError, match="no name to find a tokenizer by"):
-        D2ETrainer(model, D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS)
-    with pytest.raises(UserError, match="no model"):
-        D2ETrainer(args=D2EConfig(str(tmp_path), **SHORT), train_dataset=ROWS)
+    assert trainer.recipe.d2e.views == ("original",)
 
 
 def test_options_of_loading_a_model_by_name_are_those_of_transformers(world: Path, tmp_path: Path) -> None:
@@ -193,30 +171,8 @@ def test_a_rejected_answer_that_the_objective_does_not_use_is_told(
         assert ("unused column: rejected, since the objective sft" in capsys.readouterr().err) is told
 
 
-def test_columns_in_place_of_held_out_rows_are_no_sets(world: Path, tmp_path: Path) -> None:
-    columns = {key: [row[key] for row in ROWS] for key in ROWS[0]}
-    with pytest.raises(UserError, match="eval_dataset: got columns in a dict, context, question, answer"):
-        D2ETrainer(str(world / "model"), D2EConfig(str(tmp_path), **SHORT), eval_dataset=columns)
-
-
 def test_a_batch_that_is_smaller_than_the_usual_micro_batch_trains(world: Path, tmp_path: Path) -> None:
     args = D2EConfig(str(tmp_path), batch_size=2, max_steps=1, bf16=False, disable_tqdm=True)
     D2ETrainer(str(world / "model"), args, train_dataset=ROWS).train()
     train = load_recipe(tmp_path / "recipe.yaml").train
     assert (train.batch_size, train.per_device_train_batch_size) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"model": 3}, "model: got a int; expected one from transformers"),
-        ({"args": "runs/mine"}, "args: got 'runs/mine'; expected a D2EConfig"),
-        ({"processing_class": "gpt2"}, "processing_class: got a str; expected one from transformers"),
-        ({"train_dataset": [{"input_ids": [1], "labels": [1]}]}, "train_dataset, row 0: has input_ids"),
-        ({"train_dataset": [{"original": [1], "answer": [1]}]}, "rows of tokens without the column imagined, refined"),
-    ],
-)
-def test_what_is_of_another_kind_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
-    given = {"model": tiny_model(), "args": D2EConfig(str(tmp_path), **SHORT), "processing_class": tiny_tokenizer()}
-    with pytest.raises(UserError, match=said):
-        D2ETrainer(**{**given, "train_dataset": ROWS, **changed})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import gather_object
@@ -24,6 +24,9 @@ from d2e_sft.util.errors import ProcessError, UserError
 from d2e_sft.util.files import write_json
 from d2e_sft.util.signals import Termination
 from d2e_sft.util.terminal import warn
+
+if TYPE_CHECKING:
+    from d2e_sft.train.trainer import D2ETrainer
 
 NUMBER = "row"  # the column with a row's number in the training set
 ROWS = "rows"  # key of a batch: row numbers in the training set
@@ -57,7 +60,7 @@ class StepGuard(TrainerCallback):
         stopped: SIGTERM ended the training early; its last step has a checkpoint.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: D2ETrainer) -> None:
         self.trainer = trainer
         self.sample_names: Sequence[str] | None = None
         self.termination: Termination | None = None
@@ -184,7 +187,7 @@ class StepGuard(TrainerCallback):
         lengths: list[tuple[int, str]] = []
         for name, n in zip(names, [] if rows is None else rows.tolist(), strict=True):
             row = trainer.train_dataset[n]
-            views = {key: len(row[key]) + len(row["answer"]) for key in trainer.d2e.views if key in row}
+            views = {key: len(row[key]) + len(row["answer"]) for key in trainer.recipe.d2e.views if key in row}
             by_length = sorted(views.items(), key=lambda view: -view[1])
             lengths.append((sum(views.values()), f"{name}: {', '.join(f'{view} {n}' for view, n in by_length)}"))
         lines = [line for _, line in sorted(lengths, reverse=True)[:_NAMED_SAMPLES]]
@@ -199,6 +202,7 @@ class StepGuard(TrainerCallback):
         )
         return "\n  ".join([message, "tokens of each view, longest first:", *lines]), (
             "reduce train.per_device_train_batch_size (train.batch_size may stay), train.micro_batch_tokens or "
-            "data.max_length; or set train.gradient_checkpointing=true; or use --method sft-lora, or on several GPUs "
-            "--launch zero3 or fsdp2. --dry-run shows the memory. --resume continues from the last checkpoint"
+            "data.max_length; or set train.gradient_checkpointing=true; or train an adapter (--method sft-lora), or "
+            "on several GPUs with --launch zero3 or fsdp2. --dry-run shows the memory. --resume continues from "
+            "the last checkpoint"
         )

@@ -12,7 +12,7 @@ from d2e_sft.config.recipe import D2ESection
 from d2e_sft.model.collation import Collator, Row
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts
-from d2e_sft.train.steps.loader import REPEATED, Draws, MicroBatchRows, StepCollator, TokenBudgetSteps
+from d2e_sft.train.loader import REPEATED, Draws, MicroBatchRows, StepCollator, TokenBudgetSteps
 
 D2E = D2ESection()
 VIEWS = D2E.views
@@ -76,7 +76,7 @@ def test_a_step_has_the_samples_that_the_seed_and_the_epoch_say() -> None:
 
     def samples(budget: int, epoch: int = 0, seed: int = 4) -> list[list[int]]:
         plan = TokenBudgetSteps(costs, Draws(8, seed), budget)
-        plan.set_epoch(epoch)
+        plan.epoch = epoch
         assert len(plan) == 3
         return [sorted(i for part in step for i in part) for step in plan]
 

@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 import torch
 
 from d2e_sft import D2EConfig, D2ETrainer, DecodingConfig, answer_samples
-from d2e_sft.config.recipe import D2ESection
 from d2e_sft.util.errors import UserError
-from tests.naive import encoded_rows
 from tests.tiny import make_sample, make_samples, tiny_model, tiny_tokenizer
 
 ROWS = [*make_samples(5), make_sample(5, format="scq", options=["rain", "wind"], answers=["wind"])]
@@ -56,8 +53,7 @@ def test_compute_metrics_gets_answers_and_references_of_each_set_in_order(tmp_pa
 
 
 def test_answers_are_scored_however_the_rows_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for user in ("answers", "callbacks"):
-        monkeypatch.setattr(f"d2e_sft.train.evaluation.{user}.decode", lambda *given: SAID)
+    monkeypatch.setattr(D2ETrainer, "decode", lambda *given: SAID)
     one = trainer(tmp_path, eval_dataset=ROWS, train_dataset=make_samples(4)).evaluate()
     sets = trainer(tmp_path, eval_dataset={"a": ROWS, "b": ROWS}, train_dataset=make_samples(4)).evaluate()
     later = trainer(tmp_path).evaluate(ROWS)
@@ -66,54 +62,30 @@ def test_answers_are_scored_however_the_rows_are_given(tmp_path: Path, monkeypat
         assert one[f"eval_{name}"] == pytest.approx(4 / 6)
 
 
-def test_an_evaluation_decodes_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[tuple[float, str]] = []
-
+def test_an_evaluation_decodes_its_rows_and_keeps_both_answers_of_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(model: Any, tokenizer: Any, samples: Any, decoding: DecodingConfig, **options: Any) -> list[str]:
-        decoded.extend((decoding.alpha, sample.id) for sample in samples)
         return [f"{decoding.alpha} {sample.id}" for sample in samples]
 
-    monkeypatch.setattr("d2e_sft.train.evaluation.answers.answer_samples", answer)
-    rows = make_samples(12)
+    monkeypatch.setattr("d2e_sft.train.evaluation.answer_samples", answer)
     made = trainer(
-        tmp_path, eval_dataset=rows, train_dataset=make_samples(4), compute_metrics=lambda answered: {"own": 1}
+        tmp_path, eval_dataset=make_samples(12), train_dataset=make_samples(4), compute_metrics=lambda _: {"own": 1}
     )
-    for _ in range(2):
-        decoded.clear()
-        assert made.evaluate()["eval_own"] == 1
-        debiased = [sample for alpha, sample in decoded if alpha]
-        plain = {sample for alpha, sample in decoded if not alpha}
-        assert debiased == [row.id for row in rows]
-        assert (len(plain), len(decoded)) == (8, 12 + 8), "held_out_predictions.jsonl has both answers of eight rows"
+    assert made.evaluate()["eval_own"] == 1
     written = [json.loads(line) for line in (tmp_path / "held_out_predictions.jsonl").read_text().splitlines()]
-    assert {(row["plain"], row["debiased"]) for row in written} == {(f"0.0 {one}", f"0.3 {one}") for one in plain}
+    assert len(written) == 8
+    assert all((row["plain"], row["debiased"]) == (f"0.0 {row['id']}", f"0.3 {row['id']}") for row in written)
 
 
 def test_predictions_are_scored_without_the_response_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trainer(tmp_path)
-    monkeypatch.setattr("d2e_sft.train.evaluation.answers.decode", lambda *given: SAID)
+    monkeypatch.setattr(D2ETrainer, "decode", lambda *given: SAID)
     found = made.predict(ROWS)
     assert list(found.predictions) == ["The river", "the RIVER!", "the river", "", "wind", "(B) wind"]
     assert found.metrics["test_em"] == pytest.approx(4 / 6)  # punctuation, case and articles do not count
     assert found.metrics["test_f1"] == pytest.approx(4 / 6)
     assert found.metrics["test_loss"] > 0
-
-
-@pytest.mark.parametrize(
-    ("rows", "options", "told"),
-    [
-        (datasets.Dataset.from_list(encoded_rows(D2ESection(), 2)), {}, "predict and compute_metrics need rows with"),
-        (
-            [{"question": "What rose?"}],
-            {},
-            "test_dataset, row 0: no `answer`.*[\\s\\S]*answer_samples takes rows without",
-        ),
-        (ROWS, {"compute_metrics": lambda answered: None}, "compute_metrics: returned a NoneType; expected a dict"),
-    ],
-)
-def test_what_cannot_be_predicted_is_refused(tmp_path: Path, rows: Any, options: Any, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        trainer(tmp_path, **options).predict(rows)
 
 
 def test_an_objective_that_looks_rows_up_before_training_wants_them_at_the_start(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from d2e_sft.config.recipe import D2ESection, load_recipe
 from d2e_sft.model.storage.seal import damage
 from d2e_sft.util.errors import UserError
 from tests.command import call
-from tests.d2e_sft.train.arguments.test_inputs import ROWS, SHORT
+from tests.d2e_sft.train.test_messages import ROWS, SHORT
 from tests.naive import encoded_rows
 from tests.tiny import tiny_model
 
@@ -35,17 +35,17 @@ def test_a_script_that_runs_again_keeps_the_earlier_run(world: Path, tmp_path: P
     with pytest.raises(UserError) as refused:
         trainer(max_steps=1).train()
     assert str(refused.value) == (
-        f"{run}: already contains a run\n  remedy: continue it with train(resume_from_checkpoint=True), start over "
-        "with D2EConfig(overwrite_output_dir=True), or choose another output_dir"
+        f"{run}: already contains a run\n  remedy: continue it with --resume (resume_from_checkpoint=True), start "
+        "over with --overwrite (overwrite_output_dir=True), or choose another train.output_dir"
     )
     refusals: list[tuple[dict[str, Any], str]] = [
-        ({"objective": "sft"}, "\n  objective: 'd2e' → 'sft'"),
-        ({"rank": 8}, "peft_config.r: 4 → 8"),
-        ({"rows": ROWS[:5]}, "train_rows.parquet (6 rows, SHA-256"),
+        ({"objective": "sft"}, "\n  d2e.objective: 'd2e' → 'sft'"),
+        ({"rank": 8}, "model.lora.r: 4 → 8"),
+        ({"rows": ROWS[:5]}, "give other tokens now\n  samples: 6 → 5"),
     ]
     for changes, told in refusals:
         for given in (True, str(run / "checkpoint-1")):
-            with pytest.raises(UserError, match=r"was started with (another recipe|other data)") as refused:
+            with pytest.raises(UserError, match=r"was started with another recipe|give other tokens now") as refused:
                 trainer(**changes).train(resume_from_checkpoint=given)
             assert told in str(refused.value)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
@@ -77,8 +77,8 @@ def test_rows_that_are_tokens_leave_a_recipe_and_are_compared_too(
     added = {"answer": [*tokens[0]["answer"], 7], "content": [*tokens[0]["content"], True]}
     longer = [{**tokens[0], **added}, *tokens[1:]]
     refusals: list[tuple[dict[str, Any], str]] = [
-        ({"alpha": 0.9}, "\n  alpha: 0.3 → 0.9"),
-        ({"alpha": 0.3, "rows": tokens[:5]}, "was started with other tokens\n  samples: 6 → 5"),
+        ({"alpha": 0.9}, "\n  d2e.alpha: 0.3 → 0.9"),
+        ({"alpha": 0.3, "rows": tokens[:5]}, "give other tokens now\n  samples: 6 → 5"),
         ({"alpha": 0.3, "rows": longer}, "tokens, SHA-256"),
     ]
     for changes, told in refusals:

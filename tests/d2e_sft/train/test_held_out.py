@@ -22,11 +22,10 @@ from d2e_sft.data.sample import EventSample, write_samples
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased
 from d2e_sft.model.loading import load_model
-from d2e_sft.train import trainer
-from d2e_sft.train.arguments.config import D2EConfig
+from d2e_sft.train import evaluation, trainer
+from d2e_sft.train.config import D2EConfig
 from d2e_sft.train.dry_run.report import dry_run
-from d2e_sft.train.evaluation import callbacks, held_out
-from d2e_sft.train.evaluation.held_out import ProcessBatches
+from d2e_sft.train.evaluation import ProcessBatches
 from d2e_sft.train.run import train_recipe
 from d2e_sft.train.trainer import D2ETrainer
 from d2e_sft.util.errors import UserError
@@ -165,7 +164,7 @@ def test_a_resumed_run_is_evaluated_when_it_is_told_to_be_now(
 def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A clock that a micro-batch moves by a second, and decoding by a hundred.
     clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now, process_time=lambda: clock.now)
-    monkeypatch.setattr(held_out, "time", clock)
+    monkeypatch.setattr(evaluation, "time", clock)
 
     def takes(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **options: Any) -> Any:
@@ -175,7 +174,7 @@ def test_time_of_evaluations_is_not_trainings(world: Path, tmp_path: Path, monke
         return timed
 
     monkeypatch.setattr(trainer, "model_inputs", takes(1, trainer.model_inputs))
-    monkeypatch.setattr(callbacks, "decode", takes(100, callbacks.decode))
+    monkeypatch.setattr(D2ETrainer, "decode", takes(100, D2ETrainer.decode))
     history = trained(world, tmp_path / "slow", "train.logging_steps=3", "train.eval_steps=1", "train.max_steps=3")
     [entry] = [entry for entry in history if "loss" in entry and entry["step"] == 3]
     # Steps 2 and 3: the rows of step 1 were logged by themselves. Of five micro-batches, two were step 1's.

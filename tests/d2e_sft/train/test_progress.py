@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from d2e_sft.config.recipe import load_recipe
+from d2e_sft.train.progress import LossLines
 from d2e_sft.train.run import train_recipe
-from d2e_sft.train.steps.progress import LossLines
 from tests.command import call
 from tests.factories import make_world, write_recipe
 from tests.tiny import make_sample

@@ -1,19 +1,59 @@
-"""Printed output of a training: a progress bar, and a line at each log; the rest goes to files and trackers."""
+"""When a training logs and evaluates, and what it prints: a progress bar, and a line at each log."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from transformers import TrainerCallback
 from transformers.trainer_callback import ProgressCallback
+from transformers.trainer_utils import IntervalStrategy
 
+from d2e_sft.config.objectives import OBJECTIVES
 from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
 from d2e_sft.util.progress import Progress
 from d2e_sft.util.table import percent
-from d2e_sft.util.terminal import is_quiet
+from d2e_sft.util.terminal import filled, is_quiet, say
+
+if TYPE_CHECKING:
+    from d2e_sft.train.trainer import D2ETrainer
 
 _TERMS = ("ce", "refined_ce", "imagined_ce", "kl", "preference")
 _WIDTH = 9
+
+
+class StepActions(TrainerCallback):
+    """Logs and evaluates after the last step too, even if logging_steps or eval_steps does not divide it.
+
+    Logs at a checkpoint, too, which does not hold the sums of a half-filled logging window. A resumed run takes its
+    intervals from its arguments instead of the checkpoint. Names the objective as training begins.
+    """
+
+    def __init__(self, trainer: D2ETrainer) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer.token_steps is not None:
+            self.trainer.token_steps.epoch = int(state.epoch or 0)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.laps.enter("elsewhere")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
+        if state.is_world_process_zero:
+            chosen = self.trainer.recipe.d2e.objective
+            others = ", ".join(name for name in OBJECTIVES if name != chosen)
+            say(filled(f"objective: {chosen}; others: {others} (d2e.objective=NAME)"))
+            if state.global_step:
+                say(f"resumed after step {state.global_step:,} of {state.max_steps:,}")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        ends = state.global_step >= state.max_steps
+        control.should_log |= ends or control.should_save
+        if ends:
+            control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
+        return control
 
 
 class LossLines(ProgressCallback):
@@ -75,8 +115,8 @@ class LossLines(ProgressCallback):
             cells = _cells(values)
             own = {name.removeprefix("eval_") for name in self.own}
             cells |= {name: f"{values[name]:.4g}" for name in sorted(own - {*cells}) if _is_number(values.get(name))}
-            told = ", ".join(f"{name} {value}" for name, value in cells.items() if value)
-            return [f"step {step:,}, held out: {told}", *probed]
+            shown = ", ".join(f"{name} {value}" for name, value in cells.items() if value)
+            return [f"step {step:,}, held out: {shown}", *probed]
         if "loss" not in logs:
             return probed
         cells = {"step": f"{step:,}", **_cells(logs)}

@@ -9,16 +9,20 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from d2e_sft.config.sections import TrainSection
 from d2e_sft.model.collation import IGNORE, Row, right_pad
 from d2e_sft.model.packing_support import Layout
 from d2e_sft.model.token_budget import TokenCosts, cut_by_tokens
 from d2e_sft.util.terminal import warn
+
+if TYPE_CHECKING:
+    from d2e_sft.train.trainer import D2ETrainer
 
 REPEATED = "repeated"  # marks a micro-batch with weight 0 that only keeps processes in step
 
@@ -71,10 +75,6 @@ class TokenBudgetSteps(Sampler[list[list[int]]]):
         self.rank, self.processes = rank, processes
         self.epoch = 0
 
-    def set_epoch(self, epoch: int) -> None:
-        """Select the shuffle of the next pass."""
-        self.epoch = epoch
-
     def __len__(self) -> int:
         return math.ceil(len(self.costs.tokens) / self.draws.step_size)
 
@@ -114,17 +114,15 @@ class StepCollator:
         return {"micro_batches": parts, "labels": right_pad(labels or [[IGNORE]], IGNORE)}
 
 
-def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
+def step_loader(trainer: D2ETrainer) -> tuple[DataLoader[Any], TokenBudgetSteps]:
     """Return a loader of whole steps, each cut into micro-batches by tokens or by rows, and its sampler."""
-    if trainer.train_dataset is None:
-        raise ValueError("training needs rows: pass train_dataset to the trainer")
-    args, accelerator = trainer.args, trainer.accelerator
-    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.d2e)
-    for problem in problems(costs, args, trainer.layout) if accelerator.is_main_process else ():
+    args, train, accelerator = trainer.args, trainer.recipe.train, trainer.accelerator
+    costs = TokenCosts.of(trainer.train_dataset, trainer.layout, trainer.recipe.d2e)
+    for problem in problems(costs, train, trainer.layout) if accelerator.is_main_process else ():
         warn(problem)
-    costs, budget = costs.budgeted(args.micro_batch_tokens, args.micro_batch_rows)
+    costs, budget = costs.budgeted(train.micro_batch_tokens, args.micro_batch_rows)
     rank, processes = accelerator.process_index, accelerator.num_processes
-    draws = Draws(args.per_device_train_batch_size * processes, args.data_seed, args.rows_per_context)
+    draws = Draws(args.per_device_train_batch_size * processes, args.data_seed, train.rows_per_context)
     steps = TokenBudgetSteps(costs, draws, budget, rank=rank, processes=processes)
     loader = DataLoader(
         MicroBatchRows(trainer.train_dataset),
@@ -138,14 +136,14 @@ def step_loader(trainer: Any) -> tuple[DataLoader[Any], TokenBudgetSteps]:
     return loader, steps
 
 
-def problems(costs: TokenCosts, train: Any, layout: Layout) -> Iterator[str]:
+def problems(costs: TokenCosts, train: TrainSection, layout: Layout) -> Iterator[str]:
     """Yield what a user should know of micro-batches before they are cut."""
     budget = train.micro_batch_tokens
     larger = 0 if budget is None else sum(costs.of_micro_batch([i]) > budget for i in range(len(costs.tokens)))
     if larger:
         yield (
-            f"{larger} of {len(costs.tokens)} samples have more than micro_batch_tokens={budget} tokens; each of them "
-            "is a micro-batch by itself"
+            f"{larger} of {len(costs.tokens)} samples have more than train.micro_batch_tokens={budget} tokens; each "
+            "of them is a micro-batch by itself"
         )
     reason = costs.why_nothing_is_saved(layout)
     if train.rows_per_context > 1 and reason:

@@ -7,13 +7,13 @@ decoding gives this answer in exactly that case, so one forward pass replaces de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
-from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.config.d2e import D2ESection
 from d2e_sft.data.chat_template import pad_id
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
@@ -21,10 +21,12 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.model.collation import IGNORE, model_inputs
 from d2e_sft.model.forward import evaluating
 from d2e_sft.model.packing_support import collator_for
-from d2e_sft.train.encoding import encode_samples
-from d2e_sft.train.rows import dataset_row
+from d2e_sft.train.rows import dataset_row, encode_samples
 from d2e_sft.train.samples import DEBIASED, PLAIN, PREFIX, PROBED, probe_groups
 from d2e_sft.util.progress import Progress
+
+if TYPE_CHECKING:
+    from d2e_sft.train.trainer import D2ETrainer
 
 
 class ReadingProbe(TrainerCallback):
@@ -39,61 +41,54 @@ class ReadingProbe(TrainerCallback):
     - seconds of training so far, without evaluations, by the clock and by CPU time.
 
     Every process probes all samples in step, since sharded weights are gathered from all.
-
-    Args:
-        trainer: a `D2ETrainer`.
-        recipe: for α, wording and lengths.
-        samples: of both subsets.
     """
 
-    def __init__(self, trainer: Any, recipe: Recipe, samples: Sequence[EventSample]) -> None:
-        self.trainer = trainer
+    def __init__(self, trainer: D2ETrainer, samples: Sequence[EventSample]) -> None:
+        self.trainer, recipe, data = trainer, trainer.recipe, trainer.recipe.data
         self.by_recipe = DEBIASED if recipe.decoding.alpha > 0 else PLAIN
         self.alpha = recipe.decoding.alpha or recipe.d2e.alpha or 0.5
         self.views = D2ESection(alpha=self.alpha, distill=False)
         tokenizer, config = trainer.processing_class, trainer.model.config
-        wording, views = load_prompt_set(recipe.data.prompt_set, recipe.data.form), self.views.views
+        wording, views = load_prompt_set(data.prompt_set, data.form), self.views.views
         encoder = ViewEncoder(tokenizer, wording, views, encoder_decoder=config.is_encoder_decoder)
-        encoded = encode_samples(samples, encoder, max_length=recipe.data.max_length, overlong="truncate_context")
+        encoded = encode_samples(samples, encoder, max_length=data.max_length, overlong="truncate_context")
         self.rows = [dataset_row(item) for item in encoded.kept]
         self.groups = probe_groups(encoded.samples)
         # Without gradients there is room for more, and a shared prefix is computed once per batch.
         self.batch_size = max(recipe.train.per_device_train_batch_size, 32)
         self.collate = collator_for(trainer.layout, self.views, config, pad_id(tokenizer))
-        self._start = trainer.held_out.trained()
+        self._start = trainer.trained_seconds()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe the untrained model, unless a run is resumed."""
-        self._start = self.trainer.held_out.trained()
+        self._start = self.trainer.trained_seconds()
         if state.global_step == 0:
-            with self.trainer.held_out.timed():
+            with self.trainer.timed_evaluation():
                 self.trainer.log({PREFIX + name: value for name, value in self.measure().items()})
 
     def measure(self) -> dict[str, float]:
-        """The values, without `eval_`; call it inside `HeldOut.timed`."""
-        names = ("train_seconds", "train_cpu_seconds")
-        now = self.trainer.held_out.trained()
-        trained = {name: end - start for name, start, end in zip(names, self._start, now, strict=True)}
-        answered = self._right()
+        """The values, without `eval_`; call it inside `timed_evaluation`."""
+        now = self.trainer.trained_seconds()
         values: dict[str, float] = {}
-        for name, right in answered.items():
+        for name, right in self._right().items():
             for group in dict.fromkeys(self.groups):
-                of_group = [one for one, of in zip(right, self.groups, strict=True) if of == group]
+                of_group = [hit for hit, its_group in zip(right, self.groups, strict=True) if its_group == group]
                 values[f"{name}_{group}"] = sum(of_group) / len(of_group)
         values["habit_gap"] = values[f"{self.by_recipe}_aligned"] - values[f"{self.by_recipe}_conflict"]
-        return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **trained}
+        seconds = {"train_seconds": now[0] - self._start[0], "train_cpu_seconds": now[1] - self._start[1]}
+        return values | {"alpha": self.alpha, "n": min(map(self.groups.count, PROBED)), **seconds}
 
     def _right(self) -> dict[str, list[bool]]:
         """Which samples are answered correctly, by each of the three views."""
-        model, found = self.trainer.model_wrapped, dict[str, list[bool]]()
+        model, answered = self.trainer.model_wrapped, dict[str, list[bool]]()
         for start in Progress(range(0, len(self.rows), self.batch_size), desc="probe", unit="batch"):
             batch = self.collate(self.rows[start : start + self.batch_size])
-            given = batch["labels"].ne(IGNORE)
+            answers = batch["labels"].ne(IGNORE)
             inputs = model_inputs(batch, self.trainer.args.device)
             with evaluating(model), torch.no_grad(), self.trainer.compute_loss_context_manager():
                 hits: dict[str, Tensor] = model(**inputs, hits_of=self.views)
             for name, of_tokens in hits.items():
-                right = torch.ones_like(given)
-                right[given] = of_tokens.cpu()
-                found.setdefault(name, []).extend(right.all(dim=1).tolist())
-        return found
+                right = torch.ones_like(answers)
+                right[answers] = of_tokens.cpu()
+                answered.setdefault(name, []).extend(right.all(dim=1).tolist())
+        return answered

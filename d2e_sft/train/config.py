@@ -1,0 +1,327 @@
+"""D2EConfig: transformers' TrainingArguments, with the keys of a recipe as further arguments.
+
+A key is defined once, in `d2e_sft/config`: its name, type, default, limits and meaning. `D2EConfig.recipe` holds the
+keys' values as a recipe; the trainer reads them there, and writes it into the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import Any, Self, get_type_hints
+
+import torch
+from pydantic import ValidationError
+from transformers import TrainingArguments
+from transformers.trainer_pt_utils import AcceleratorConfig
+from transformers.utils import is_liger_kernel_available
+
+from d2e_sft.config.d2e import D2ESection
+from d2e_sft.config.functions import refuse_function
+from d2e_sft.config.objectives import OF_THE_OBJECTIVE
+from d2e_sft.config.recipe import Recipe, load_recipe
+from d2e_sft.config.sections import fit_micro_batch
+from d2e_sft.model.forward import checkpointing_argument
+from d2e_sft.train.checks import accumulation_steps, loads_whole_steps, shared_micro_batch
+from d2e_sft.train.prepare import precision_for
+from d2e_sft.util.distributed import asked_for, wait_for_gloo_at_exit, without_launcher_precision
+from d2e_sft.util.errors import UserError, describe_problem, did_you_mean, shortened
+from d2e_sft.util.signals import end_with_parent
+
+# Arguments from sections that have keys of the model and its files, too; one has another name than its key.
+_FROM_OTHER_SECTIONS = {
+    "attention": ("model", "attention"),
+    "prompt_set": ("data", "prompt_set"),
+    "form": ("data", "form"),
+    "max_length": ("data", "max_length"),
+    "overlong": ("data", "overlong"),
+    "decoding_alpha": ("eval", "alpha"),
+    "max_new_tokens": ("eval", "max_new_tokens"),
+}
+_SECTIONS: Any = {name: key.annotation for name, key in Recipe.model_fields.items()}
+# Argument → the section and name of its key.
+KEYS = {key: (section, key) for section in ("train", "d2e") for key in _SECTIONS[section].model_fields}
+KEYS |= _FROM_OTHER_SECTIONS
+LESS_IS_BETTER = {"loss", "ce", "kl", "refined_ce", "imagined_ce", "preference", "bias_share", "habit_gap"}
+FROM_TRL = "see docs/how-to/from-trl.md for what replaces an argument of TRL"
+_UNSUPPORTED = {
+    "neftune_noise_alpha": "its noise differs from view to view, and the subtraction needs equal embeddings",
+    "label_smoothing_factor": "the objective defines the loss",
+    "torch_compile": "it compiles the whole model and with it the packing; set compile_layers=True",
+    "batch_eval_metrics": "compute_metrics gets the answers of all rows at once",
+    "include_for_metrics": "compute_metrics gets answers and references in the order of the rows",
+}
+# Arguments that follow from recipe keys, or that do not change what is trained.
+_NOT_RECORDED = {
+    *("gradient_accumulation_steps", "save_strategy", "eval_strategy", "run_name", "activation_checkpointing"),
+    *("restore_callback_states_from_checkpoint", "dataloader_pin_memory", "ddp_backend", "disable_tqdm", "do_train"),
+    *("do_eval", "use_cpu", "local_rank", "hub_token", "model_init_kwargs", "overwrite_output_dir"),
+    *("completion_only_loss", "logging_first_step", "logging_nan_inf_filter"),
+    "assistant_only_loss",  # kept in the rows
+}
+_UNSET: tuple[Any, ...] = (None, False, "", [], {}, AcceleratorConfig())  # no value, as it is given or resolved
+_OVER_TOKENS = "it divides a row's tokens over processes, and the views of a packed row share prefixes"
+_OVER_ROWS = "processes that share a layer need the same rows, and each process gets rows of its own"
+_PARALLELISM = {
+    "cp": ("context parallelism", _OVER_TOKENS),
+    "sp": ("sequence parallelism", _OVER_TOKENS),
+    "tp": ("tensor parallelism", _OVER_ROWS),
+}
+
+
+def check_names(of: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise UserError for an argument that `of` does not have."""
+    for name in given:
+        if name not in known:
+            raise UserError(f"{of}: has no argument {name}.{did_you_mean(name, known)}", FROM_TRL)
+
+
+def _key_fields() -> Iterator[tuple[str, Any, Any]]:
+    """The keys as fields of a dataclass; None is a default that the objective sets."""
+    theirs = get_type_hints(TrainingArguments)
+    for name, (section, key) in KEYS.items():
+        info = _SECTIONS[section].model_fields[key]
+        if not info.is_required() and info.default_factory is None:
+            kind: Any = theirs.get(name, list[str] if isinstance(info.default, list) else info.annotation)
+            default = None if name in OF_THE_OBJECTIVE or isinstance(info.default, list) else info.default
+            meaning = (info.description or "").replace("%", "%%")  # argparse formats it
+            yield name, kind | None, field(default=default, metadata={"help": meaning})
+
+
+# A type checker sees a base class of type Any, since recipe keys are known at run time only.
+_Keys: Any = make_dataclass("_Keys", _key_fields(), bases=(TrainingArguments,))
+
+
+@dataclass
+class D2EConfig(_Keys):
+    """Arguments of a `D2ETrainer`: those of transformers' TrainingArguments, recipe keys, and those below.
+
+    Recipe keys are those of the sections `train` and `d2e`, and seven of other sections, with a recipe's defaults;
+    `d2e recipes explain KEY` describes each.
+
+    Args:
+        batch_size: global batch; `gradient_accumulation_steps` follows from it. An explicit
+            `gradient_accumulation_steps` determines the global batch instead.
+        per_device_train_batch_size: of the divisors of a process's share, a micro-batch is the largest up to this.
+            Given with `batch_size`, it must divide that.
+        logging_nan_inf_filter: None filters in float16 only, where the scaler skips a step with a NaN.
+        save_strategy, eval_strategy: None derives them from `save_steps` and `eval_steps`. With
+            `load_best_model_at_end` and neither `save_strategy` nor `save_steps`, each evaluation saves a checkpoint.
+        objective … own_views: the section `d2e`; None is the objective's own default.
+        decoding_alpha: the key `eval.alpha`.
+        overwrite_output_dir: remove an earlier run in `output_dir` as training begins; otherwise it is refused.
+        assistant_only_loss: as in TRL, train on all assistant turns of `messages`; otherwise on the last one.
+        completion_only_loss: TRL's; False is refused, since the loss is on the answer only.
+        model_init_kwargs: for a model given by name: `dtype`, `attn_implementation`, `quantization_config`.
+
+    Attributes:
+        recipe: the values of all keys; the trainer adds the model and the files of rows.
+        left_out: arguments with a value that no recipe can have.
+        evaluates_by_default: held-out rows are evaluated after each epoch: no argument says when.
+
+    Raises:
+        UserError: an unsupported argument, with the reason, or a batch that the processes cannot share. It names a
+            recipe's key as `section.key`.
+    """
+
+    gradient_accumulation_steps: int | None = None
+    logging_first_step: bool = True
+    logging_nan_inf_filter: bool | None = None
+    save_strategy: str | None = None
+    eval_strategy: str | None = None
+    run_name: str | None = None
+    data_seed: int | None = None
+    use_cpu: bool = False
+    ddp_backend: str | None = None
+    model_init_kwargs: dict[str, Any] | None = None
+    assistant_only_loss: bool = False
+    completion_only_loss: bool | None = None
+    overwrite_output_dir: bool = False
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        check_names("D2EConfig", given, [one.name for one in fields(cls) if one.init])
+        made: Self = super().__new__(cls)
+        made.fits_micro_batch = "per_device_train_batch_size" not in given
+        return made
+
+    def __post_init__(self: Any) -> None:
+        """Resolve arguments that depend on others, on the device or on the number of processes."""
+        self._reject_unsupported()
+        self.evaluates_by_default = self.eval_strategy is None and self.eval_steps is None
+        if not hasattr(self, "recipe"):  # `from_recipe` has one
+            self.recipe = self._as_recipe()
+        self.batch_size = self.recipe.train.batch_size
+        self.per_device_train_batch_size = self.recipe.train.per_device_train_batch_size
+        self.bf16 = self.recipe.train.bf16 = precision_for(self.recipe) == "bfloat16"
+        if self.logging_nan_inf_filter is None:  # otherwise a NaN must be seen, not replaced by the running mean
+            self.logging_nan_inf_filter = bool(self.fp16)
+        setattr(self, checkpointing_argument(), self.recipe.train.gradient_checkpointing)
+        self.eval_strategy = self.eval_strategy or ("steps" if self.eval_steps else "no")
+        saves_best = self.load_best_model_at_end and self.save_strategy is None and not self.save_steps
+        usual = self.eval_strategy if saves_best else "steps" if self.save_steps else "no"
+        self.save_strategy = self.save_strategy or usual
+        self.save_steps = self.save_steps or ((self.eval_steps or self.logging_steps) if saves_best else 500)
+        self.run_name = self.run_name or Path(self.output_dir or "").name
+        self.remove_unused_columns = False  # the batch holds views and answers, not the model's own columns
+        self.data_seed = self.seed if self.data_seed is None else self.data_seed
+        if self.early_stopping_patience is not None or self.load_best_model_at_end:
+            self.metric_for_best_model = self.metric_for_best_model or "loss"
+            if self.greater_is_better is None:
+                self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LESS_IS_BETTER
+            # Otherwise a resumed run would restart the count of evaluations without improvement.
+            self.restore_callback_states_from_checkpoint = self.early_stopping_patience is not None
+        end_with_parent()  # in a script that `accelerate launch` starts
+        self._choose_device()
+        with without_launcher_precision():
+            super().__post_init__()
+        if self.world_size > 1:
+            wait_for_gloo_at_exit()
+        self._n_gpu = min(self.n_gpu, 1)  # one process drives one device: DataParallel would split across views
+        self._share_batch()
+
+    @property
+    def d2e(self) -> D2ESection:
+        """The objective."""
+        section: D2ESection = self.recipe.d2e
+        return section
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe | str | Path, overrides: Iterable[str] = ()) -> Self:
+        """The keys of a recipe, its file, or the name of a bundled one (`qwen3-0.6b/d2e-lora`), as arguments.
+
+        `overrides` are `section.key=value`, as on the command line. Raises UserError as `load_recipe`, or if the
+        processes cannot share the batch.
+        """
+        recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+        made: Any = cls.__new__(cls)
+        made.recipe, made.left_out = recipe, []
+        values = {name: getattr(getattr(recipe, section), key) for name, (section, key) in KEYS.items()}
+        made.__init__(**values, disable_tqdm=False)
+        return made
+
+    @classmethod
+    def of(cls, args: TrainingArguments, **more: Any) -> Self:
+        """Complete transformers' or TRL's arguments with `more` and this class's defaults; `D2EConfig`s are returned.
+
+        Raises UserError for a changed argument of TRL that is not supported.
+        """
+        if isinstance(args, cls):
+            return args
+        if not isinstance(args, TrainingArguments):
+            raise UserError(f"args: got {args!r:.60}; expected a D2EConfig", 'give D2EConfig("runs/mine", …)')
+        known, given = {one.name for one in fields(cls) if one.init}, dict[str, Any]()
+        for one in fields(args):
+            value = getattr(args, one.name) if one.init else None
+            default = one.default_factory() if one.default_factory is not MISSING else one.default
+            if not one.init or (one.name in ("packing", "max_length") and not value):
+                continue  # as TRL says that samples are neither packed nor cut
+            if one.name in known:
+                given[one.name] = value
+            elif value not in (None, default):
+                raise UserError(f"{type(args).__name__}: {one.name}={shortened(value, 40)} is not supported", FROM_TRL)
+        return cls(**given | more)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether only warnings and errors are printed: without bars, and at a level of logs above warnings."""
+        return bool(self.disable_tqdm) and self.log_level in ("error", "critical")
+
+    def _as_recipe(self) -> Recipe:
+        """The values of all keys, checked one by one; what depends on rows is checked once they are known."""
+        self.left_out: list[str] = [
+            one.name
+            for one in fields(self)
+            if one.init and one.default is not MISSING and one.name not in {*KEYS, *_NOT_RECORDED}
+            and (value := getattr(self, one.name)) != one.default
+            and not (one.default in _UNSET and value in _UNSET)
+        ]  # fmt: skip
+        content: dict[str, dict[str, Any]] = {
+            "model": {},
+            "data": {"train": "rows"},
+            "d2e": {},
+            "train": {},
+            "eval": {},
+        }
+        for name, (section, key) in KEYS.items():
+            value = getattr(self, name)
+            if value is not None:
+                content[section][key] = getattr(value, "value", value)
+        train = content["train"] | {"output_dir": str(self.output_dir or "trainer_output")}
+        train["gradient_checkpointing"] = bool(getattr(self, checkpointing_argument()) or self.gradient_checkpointing)
+        if self.gradient_accumulation_steps is not None:
+            processes = int(os.environ.get("WORLD_SIZE", "1"))
+            size = self.per_device_train_batch_size
+            train["batch_size"] = size * self.gradient_accumulation_steps * processes if size else size
+        elif self.fits_micro_batch:
+            train = fit_micro_batch(train, [{"batch_size"}])
+        content["train"] = train
+        return Recipe.model_construct(**{name: self._section(name, keys) for name, keys in content.items()})
+
+    def _section(self, name: str, values: dict[str, Any]) -> Any:
+        """Make a section; a value that only transformers accepts is left out, any other raises UserError."""
+        kind, theirs = _SECTIONS[name], TrainingArguments.__dataclass_fields__
+        ours = ("per_device_train_batch_size", "save_total_limit", "bf16", "fp16", "gradient_checkpointing")
+        try:
+            return kind.model_validate(values)
+        except ValidationError as error:
+            problems = {str((*item["loc"], "")[0]): item for item in error.errors()}
+            refused = {key: item for key, item in problems.items() if key not in theirs or key in ours}
+            if refused:
+                texts = [describe_problem({**item, "loc": (name, *item["loc"])[: 9 if key else 0]})
+                         for key, item in refused.items()]  # fmt: skip
+                raise UserError(f"D2EConfig: {'; '.join(texts)}") from None
+            self.left_out += [f"{name}.{key}" for key in problems]
+            return kind.model_validate({key: value for key, value in values.items() if key not in problems})
+
+    def _choose_device(self) -> None:
+        on_cpu, deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
+        # TrainingArguments accepts bfloat16 on a CPU only with use_cpu, which DeepSpeed must not see (process_state).
+        self.use_cpu = self.use_cpu or (on_cpu and not deepspeed)
+        if on_cpu:
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed, if imported, guesses it too, with a warning
+            self.dataloader_pin_memory = False
+            self.ddp_backend = self.ddp_backend or ("gloo" if deepspeed else None)
+
+    def _share_batch(self: Any) -> None:
+        """Split the global batch over processes, and set transformers' arguments accordingly."""
+        train, processes = self.recipe.train, self.world_size
+        self.per_device_eval_batch_size = self.per_device_eval_batch_size or train.per_device_train_batch_size
+        self.gradient_accumulation_steps = accumulation_steps(train, processes)
+        self.micro_batch_rows = size = shared_micro_batch(train, processes)
+        # The loader yields a process's share of a step at once, or a micro-batch.
+        self.per_device_train_batch_size = train.batch_size // processes if loads_whole_steps(train) else size
+
+    def _reject_unsupported(self: Any) -> None:
+        refuse_function("D2EConfig: objective", self.objective)
+        for one in fields(self):
+            value, kinds = getattr(self, one.name, None), set(re.findall(r"\w+", str(one.type)))
+            if isinstance(value, str) and kinds & {"int", "float"} and not kinds & {"str", "dict", "Literal"}:
+                raise UserError(f"D2EConfig: {one.name}: got {value!r}, which is text; expected a number")
+        for name, reason in _UNSUPPORTED.items():
+            if getattr(self, name):
+                raise UserError(f"D2EConfig: {name}={getattr(self, name)} is not supported: {reason}")
+        if self.completion_only_loss is False:
+            raise UserError("D2EConfig: completion_only_loss=False is not supported: the loss is on the answer only")
+        if self.micro_batch_tokens is not None and (self.gradient_accumulation_steps or 1) > 1:
+            raise UserError(
+                f"train.micro_batch_tokens={self.micro_batch_tokens} with gradient_accumulation_steps="
+                f"{self.gradient_accumulation_steps}: the number of micro-batches follows from their tokens",
+                remedy="leave gradient_accumulation_steps out, and set batch_size to the samples of a step",
+            )
+        if self.use_liger_kernel and not is_liger_kernel_available():
+            raise UserError(
+                "train.use_liger_kernel: the package liger-kernel is not installed",
+                remedy="pip install liger-kernel, or set it to false",
+            )
+        of_launcher = os.environ if asked_for("PARALLELISM_CONFIG") else {}
+        for short, (name, reason) in _PARALLELISM.items():
+            size = getattr(self.parallelism_config, f"{short}_size", None) or 1
+            size = max(size, int(of_launcher.get(f"PARALLELISM_CONFIG_{short.upper()}_SIZE", "1")))
+            if size > 1:
+                raise UserError(
+                    f"{name} over {size} processes is not supported: {reason}",
+                    remedy="use --launch ddp, fsdp2 or zero3; for long contexts train.gradient_checkpointing=true",
+                )

@@ -1,1 +1,0 @@
-"""Evaluation during training: held-out rows, decoded samples, and the probe."""

@@ -1,0 +1,246 @@
+"""What a `D2ETrainer` is given: a model or its name, an adapter, and rows as texts or as tokens."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from transformers import set_seed
+from transformers.utils import logging
+
+from d2e_sft.config.d2e import D2ESection
+from d2e_sft.config.sections import ModelSection
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.rows import is_row, plain, samples_of
+from d2e_sft.data.sample import EventSample
+from d2e_sft.data.views import ViewEncoder
+from d2e_sft.model.attention.registry import BY_BRANCH
+from d2e_sft.model.forward import expect_of_transformers
+from d2e_sft.model.loading import LoadedModel, load_model, load_tokenizer
+from d2e_sft.objective.objectives import function_of
+from d2e_sft.train.checks import check_optimizer
+from d2e_sft.train.config import D2EConfig
+from d2e_sft.train.data_record import column_of
+from d2e_sft.train.prepare import wrapped_in_adapter
+from d2e_sft.train.rows import TokenRows, encode_rows
+from d2e_sft.util.errors import UserError, shortened
+from d2e_sft.util.startup import bars_if_slow
+from d2e_sft.util.terminal import quietly, say
+
+Refiner = Callable[[list[EventSample]], list[EventSample]]
+_LOADING = {
+    "dtype": "dtype",
+    "torch_dtype": "dtype",
+    "attn_implementation": "attention",
+    "quantization_config": "quantization",
+}
+_DTYPES = get_args(ModelSection.model_fields["dtype"].annotation)
+
+
+def refined_by_rule(samples: list[EventSample]) -> list[EventSample]:
+    """Add refined contexts by the rule of `d2e data build`, imported by name as this package must not depend on it."""
+    rules = importlib.import_module("data_builders.refine.rules")
+    refined: list[EventSample] = rules.refine_samples(samples, rules.RefinerOptions())
+    return refined
+
+
+@contextmanager
+def bars(*, shown: bool) -> Iterator[None]:
+    """Load or save a model with or without transformers' own progress bars, which are shown only if it takes long."""
+    before = logging.is_progress_bar_enabled()
+    if not shown:
+        logging.disable_progress_bar()
+    try:
+        with bars_if_slow():
+            yield
+    finally:
+        if before and not shown:
+            logging.enable_progress_bar()
+
+
+def name_of(model: Any) -> str:
+    """The name that a model was loaded by, or that is loaded; empty if it has none."""
+    return model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
+
+
+def load_inputs(model: Any, args: D2EConfig, tokenizer: Any, name: str, peft_config: Any) -> LoadedModel:
+    """Load the model and tokenizer, unless they are given, and wrap the model in an adapter, if one is asked for.
+
+    An adapter keeps the model's `name`. Raises UserError as `load_model`, `function_of` and `check_optimizer`.
+    """
+    if model is None:
+        raise UserError("D2ETrainer: no model; expected a model, its Hub name, or a folder")
+    function_of(args.d2e)
+    check_optimizer(args.optim.value)
+    given = args.model_init_kwargs or {}
+    if unknown := given.keys() - _LOADING.keys():
+        raise UserError(
+            f"model_init_kwargs: {', '.join(sorted(unknown))} not supported; expected {', '.join(_LOADING)}",
+            remedy="load the model yourself, and give it as `model`",
+        )
+    if isinstance(model, str):
+        section = args.recipe.model
+        # Our own implementations are for packed rows; the trainer sets them once it knows that the model takes them.
+        options: dict[str, Any] = {"attention": None if section.attention == BY_BRANCH else section.attention}
+        options |= {_LOADING[name]: value for name, value in given.items()}
+        if "dtype" in options:
+            section.dtype = options["dtype"] = dtype = str(options["dtype"]).removeprefix("torch.")
+            if dtype not in _DTYPES:
+                raise UserError(f"model_init_kwargs: dtype={dtype}; expected {', '.join(_DTYPES)}")
+        with bars(shown=not args.disable_tqdm):
+            loaded = load_model(model, **options)
+        model, tokenizer = loaded.model, tokenizer or loaded.tokenizer
+    elif tokenizer is None and name:
+        tokenizer = load_tokenizer(name)[0]
+    expect_of_transformers("model", model, "config")
+    if tokenizer is not None:
+        expect_of_transformers("processing_class", tokenizer, "batch_decode")
+    if peft_config is None:
+        return LoadedModel(model, tokenizer)
+    if not hasattr(peft_config, "peft_type"):
+        kind, example = type(peft_config).__name__, 'LoraConfig(r=8, target_modules="all-linear")'
+        raise UserError(f"peft_config: got a {kind}; expected one of peft", f"give peft_config={example}")
+    if hasattr(model, "peft_config"):
+        raise UserError(
+            "peft_config: the model has an adapter already",
+            remedy="give the PeftModel without peft_config, or its base, model.unload()",
+        )
+    set_seed(args.seed)  # after loading, which may have drawn numbers: an adapter's start depends on it
+    return LoadedModel(wrapped_in_adapter(model, peft_config, name), tokenizer)
+
+
+class Inputs:
+    """The rows of a training, ready for transformers' Trainer.
+
+    Args:
+        loaded: the model, in its adapter if it has one, and its tokenizer; None if rows are tokens.
+        rows, held_out, refiner: as of `D2ETrainer`.
+
+    Attributes:
+        training, held_out: rows with their samples; None without rows, or if they are tokens.
+        train_dataset, eval_dataset: tokens; a dict for several held-out sets.
+        samples: those of each held-out set by its name, or of the only one by None; None if they are tokens.
+
+    Raises:
+        UserError: as `samples_of` and `encode_rows`.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, args: D2EConfig, rows: Any, held_out: Any, refiner: Refiner | None
+    ) -> None:
+        self.loaded, self.args, self.refiner = loaded, args, refiner
+        self.training, self.train_dataset = self.encoded(rows, "train_dataset")
+        self.held_out: TokenRows | None = None
+        if isinstance(held_out, Mapping) and not is_row(held_out):
+            sets = {key: self.encoded(one, f"eval_dataset[{key!r}]") for key, one in held_out.items()}
+            self.eval_dataset: Any = {key: tokens for key, (_, tokens) in sets.items()}
+            texts = {key: encoded for key, (encoded, _) in sets.items()}
+        else:
+            self.held_out, self.eval_dataset = self.encoded(held_out, "eval_dataset")
+            texts = {None: self.held_out}
+        self.samples = {key: None if rows is None else rows.samples for key, rows in texts.items()}
+
+    def encoded(self, rows: Any, name: str) -> tuple[TokenRows | None, Any]:
+        """Return rows with their samples, and as tokens; None for rows that are tokens already."""
+        if isinstance(rows, TokenRows):
+            return rows, rows.dataset
+        args, d2e = self.args, self.args.d2e
+        columns = getattr(rows, "column_names", None) if hasattr(rows, "__len__") else None  # a datasets.Dataset
+        if columns is None and isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
+            columns = [*rows[0]]
+        if rows is None or (columns is not None and {"original", "answer"} <= set(columns)):  # tokens
+            if columns is not None:
+                check_token_rows(rows, name, columns, d2e, self.loaded.model.config.get_text_config().vocab_size)
+            return None, rows
+        samples = samples_of(rows, name, loss="all" if args.assistant_only_loss else "last")
+        if self.loaded.tokenizer is None:
+            raise UserError(f"{name}: the model has no name to find a tokenizer by", "give processing_class")
+        if name == "train_dataset" and not d2e.prefers and any(sample.rejected for sample in samples):
+            say(
+                f"{name}: unused column: rejected, since the objective {d2e.objective} trains on the right answer "
+                "(`chosen`) alone; objective='prefer' compares the two",
+                err=True,
+            )
+        unrefined = "refined" in d2e.views and any(sample.refined_context is None for sample in samples)
+        if self.refiner is not None and unrefined:
+            samples = self._refined(samples, self.refiner)
+        shown = not (args.disable_tqdm or args.process_index > 0)
+        encoded = encode_rows(samples, self.loaded, args.recipe, name=name, progress=shown)
+        return encoded, encoded.dataset
+
+    def _refined(self, samples: list[EventSample], refiner: Refiner) -> list[EventSample]:
+        """Refine, unless a row is too long anyway: then the rows are refused, and long ones take long to refine."""
+        data, config = self.args.recipe.data, self.loaded.model.config
+        long = [sample for sample in samples if data.overlong == "error" and len(sample.context) > data.max_length]
+        wording = load_prompt_set(data.prompt_set, data.form)
+        views = ViewEncoder(self.loaded.tokenizer, wording, ("original",), encoder_decoder=config.is_encoder_decoder)
+        if any(views.encode(sample).longest > data.max_length for sample in long):
+            return [sample.model_copy(update={"refined_context": sample.context}) for sample in samples]
+        with quietly(self.args.disable_tqdm):
+            return refiner(samples)
+
+
+def check_token_rows(rows: Any, name: str, columns: Sequence[str], d2e: D2ESection, vocabulary: int) -> None:
+    """Raise UserError, with row and column, unless the rows are lists of token ids.
+
+    Args:
+        rows: a list of dicts or a `datasets.Dataset`.
+        name: for messages.
+        columns: those of the first row.
+        vocabulary: the ids must be below it.
+    """
+    if missing := [view for view in d2e.views if view not in columns]:
+        raise UserError(
+            f"{name}: rows of tokens without the column {', '.join(missing)}; the objective {d2e.objective} "
+            f"needs prompt ids of the views {', '.join(d2e.views)}",
+            remedy="add them, or give rows with `question`, `answer` and `context`",
+        )
+    if not len(rows):
+        raise UserError(f"{name}: no rows; expected at least one")
+    answers = _lengths(rows, name, "answer", vocabulary)
+    for view in d2e.views:
+        _lengths(rows, name, view, vocabulary)
+    for column in {"content", "trained"} & {*columns}:  # a mark for each answer token
+        lengths = _lengths(rows, name, column)
+        for row in np.flatnonzero(lengths != answers):
+            raise UserError(
+                f"{name}, row {row}: `{column}` has {lengths[row]} values; expected one for each of the "
+                f"{answers[row]} answer tokens"
+            )
+
+
+def _lengths(rows: Any, name: str, column: str, vocabulary: int | None = None) -> Any:
+    """Return the length of a column's list in each row; its values are token ids if a `vocabulary` is given."""
+    expected = f"`{column}`; expected a list with a value for each token in every row"
+    try:
+        lists = column_of(rows, column)
+    except KeyError:
+        first = next(number for number, row in enumerate(rows) if column not in row)
+        raise UserError(f"{name}, row {first}: no {expected}") from None
+    except pa.ArrowException as error:
+        raise UserError(f"{name}: {expected} ({error})") from None
+    if not pa.types.is_list(lists.type) and not pa.types.is_large_list(lists.type):
+        raise UserError(f"{name}: got {shortened(plain(rows[0])[column], 60)} in {expected}")
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    if vocabulary is None:
+        return lengths
+    for row in np.flatnonzero(lengths == 0):
+        raise UserError(f"{name}, row {row}: `{column}` is empty; expected at least one token id")
+    ids = pc.list_flatten(lists)
+    if not pa.types.is_integer(ids.type) or ids.null_count:
+        kind = "None" if ids.null_count else f"values of type {ids.type}"
+        raise UserError(f"{name}: `{column}` has {kind}; expected token ids, which are whole numbers")
+    values = np.asarray(ids)
+    for place in np.flatnonzero((values < 0) | (values >= vocabulary)):
+        number = int(np.searchsorted(np.cumsum(lengths), place, side="right"))
+        raise UserError(
+            f"{name}, row {number}: `{column}` has the token id {values[place]}; expected 0 to {vocabulary - 1}, the "
+            "model's vocabulary",
+            remedy="use the tokenizer of this model",
+        )
+    return lengths

@@ -1,1 +1,0 @@
-"""The steps of a training: set-up, checks, logs and printed lines."""

@@ -1,0 +1,201 @@
+"""What a training from Python refuses, and how: each call and its message in `test_messages.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas
+import pytest
+import torch
+from accelerate.parallelism_config import ParallelismConfig
+from peft import LoraConfig, get_peft_model
+from transformers import TrainingArguments
+
+from d2e_sft import D2EConfig, D2ETrainer, DecodingConfig, answer_samples
+from d2e_sft.util.errors import UserError
+from tests.messages import messages_of
+from tests.tiny import tiny_model, tiny_tokenizer
+
+SHORT: dict[str, Any] = {
+    "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 3e-3, "logging_steps": 1,
+    "max_steps": 2, "bf16": False, "disable_tqdm": True,
+}  # fmt: skip
+ROWS = [
+    {
+        "context": f"Rain fell for {i} days. Roads stayed dry. Then the river rose.",
+        "question": "What rose?",
+        "answer": "the river",
+    }
+    for i in range(6)
+]
+GOOD: dict[str, Any] = {
+    "original": [1, 2, 3], "imagined": [1, 2], "refined": [1, 3], "answer": [4, 5], "content": [True, False],
+}  # fmt: skip
+
+
+@dataclass
+class SFTConfig(TrainingArguments):
+    """The arguments that TRL 1.16 adds, with their defaults."""
+
+    dataset_text_field: str = "text"
+    max_length: int | None = 1024
+    packing: bool = False
+    padding_free: bool = False
+    completion_only_loss: bool | None = None
+    assistant_only_loss: bool = False
+    loss_type: str = "nll"
+    router_aux_loss_coef: float | None = None
+
+
+def shares_of(logits: Any, targets: Any) -> Any:
+    """An objective with too few arguments."""
+    raise NotImplementedError
+
+
+def trainer(folder: Path, rows: Any = ROWS, *, model: Any = None, given: Any = None, **arguments: Any) -> D2ETrainer:
+    args = D2EConfig(str(folder), **{**SHORT, **arguments})
+    options: dict[str, Any] = {"processing_class": tiny_tokenizer(), **(given or {})}
+    return D2ETrainer(model or tiny_model(), args, train_dataset=rows, **options)
+
+
+def argmax(answered: Any) -> Any:
+    return answered.predictions.argmax(-1)
+
+
+ARGUMENTS: Mapping[str, Any] = {
+    "max_seq_length": 512, "learning_rat": 0.1, "packing": True, "completion_only_loss": False, "beta": 0.1,
+    "prefer_form": "sigmoid", "objective": shares_of, "neftune_noise_alpha": 5, "label_smoothing_factor": 0.1,
+    "torch_compile": True, "use_liger_kernel": True, "alpha": -1.0, "max_length": -1, "overlong": "cut",
+    "decoding_alpha": -3, "per_device_train_batch_size": 0, "batch_size": "8", "learning_rate": "1e-5",
+    "save_total_limit": 0, "parallelism_config": ParallelismConfig(cp_size=2),
+}  # fmt: skip
+OF_CONFIG = {
+    **{f"D2EConfig({name}=…)": {name: value} for name, value in ARGUMENTS.items()},
+    "an unknown objective": {"objective": "techer"},
+    "a lambda as objective": {"objective": lambda: 0},
+    "tensor parallelism": {"parallelism_config": ParallelismConfig(tp_size=4)},
+    "a batch that micro-batches do not divide": {"batch_size": 12, "per_device_train_batch_size": 7},
+    "tokens beside accumulation": {"micro_batch_tokens": 300, "gradient_accumulation_steps": 2},
+}
+OF_TRL: Mapping[str, Any] = {
+    "packing": True, "completion_only_loss": False, "dataset_text_field": "body", "loss_type": "dft",
+    "router_aux_loss_coef": 0.1,
+}  # fmt: skip
+OF_TRAINER: Mapping[str, dict[str, Any]] = {
+    "tokenizer of older versions": {"given": {"tokenizer": "x"}},
+    "calbacks": {"given": {"calbacks": []}},
+    "compute_loss_func": {"given": {"compute_loss_func": print}},
+    "model_init": {"given": {"model_init": tiny_model}},
+    "an adapter by name": {"given": {"peft_config": "lora"}},
+    "a tokenizer by name": {"given": {"processing_class": "gpt2"}},
+    "an answer that is a number": {"rows": [{**GOOD, "answer": 3}]},
+    "a row of tokens without a view": {"rows": [GOOD, {"original": [1], "answer": [2]}]},
+    "rows of tokens without views": {"rows": [{"original": [1], "answer": [1]}]},
+    "rows of TRL's tokens": {"rows": [{"input_ids": [1], "labels": [1]}]},
+    "a text that is a number": {"rows": [{"question": "how many?", "answer": 3}]},
+    "a data frame": {"rows": pandas.DataFrame(ROWS)},
+    "pairs without a prompt": {"rows": [{"chosen": "a", "rejected": "b"}]},
+    "rows too long": {"max_length": 30},
+    "prefer without pairs": {"objective": "prefer"},
+    "a function of no script": {"objective": "__main__:gone"},
+    "an objective of two arguments": {"objective": f"{__name__}:shares_of"},
+    "the best model without held-out rows": {"load_best_model_at_end": True},
+    "columns as sets": {"given": {"eval_dataset": {key: [row[key] for row in ROWS] for key in ROWS[0]}}},
+    "a probe of tokens": {"rows": [GOOD] * 2, "given": {"probe_dataset": ROWS}},
+}
+ADAPTED = LoraConfig(r=2, target_modules="all-linear")
+BAD_TOKENS: Mapping[str, dict[str, Any]] = {
+    "no answer tokens": {"answer": []},
+    "a negative id": {"original": [1, -2]},
+    "an id beyond the vocabulary": {"imagined": [10**6]},
+    "a fraction": {"refined": [1.5]},
+    "too few marks": {"content": [True]},
+}
+
+
+def of_tokens(changed: dict[str, Any], make: Callable[[Any], Any]) -> Callable[[Path], Any]:
+    start = {**GOOD, "refined": [1.0]} if "refined" in changed else GOOD  # a column of a dataset has one type
+    return lambda tmp: trainer(tmp, make([start, {**GOOD, **changed}]))
+
+
+def with_sets(tmp: Path) -> D2ETrainer:
+    made = trainer(tmp, given={"eval_dataset": {"near": ROWS[:2]}})
+    made.compute_metrics = argmax
+    return made
+
+
+CALLS: dict[str, Callable[[Path], Any]] = {
+    **{name: lambda tmp, given=given: D2EConfig(str(tmp), **given) for name, given in OF_CONFIG.items()},
+    **{
+        f"SFTConfig({name}=…)": lambda tmp, given={name: value}: D2EConfig.of(SFTConfig(str(tmp), **given))
+        for name, value in OF_TRL.items()
+    },
+    "arguments that are a path": lambda tmp: D2ETrainer(tiny_model(), "runs/mine"),
+    "no model": lambda tmp: D2ETrainer(args=D2EConfig(str(tmp), **SHORT), train_dataset=ROWS),
+    "a model that is a number": lambda tmp: trainer(tmp, model=3),
+    "a model without a name or tokenizer": lambda tmp: trainer(tmp, given={"processing_class": None}),
+    **{name: lambda tmp, given=given: trainer(tmp, **given) for name, given in OF_TRAINER.items()},
+    "an adapter on an adapter": lambda tmp: trainer(
+        tmp, model=get_peft_model(tiny_model(), ADAPTED), given={"peft_config": ADAPTED}
+    ),
+    **{name: of_tokens(changed, list) for name, changed in BAD_TOKENS.items()},
+    **{f"{name}, in a dataset": of_tokens(bad, datasets.Dataset.from_list) for name, bad in BAD_TOKENS.items()},
+    "a set that does not exist": lambda tmp: with_sets(tmp).predict("naer"),
+    "nothing to predict": lambda tmp: with_sets(tmp).predict(None),
+    "metrics of logits": lambda tmp: with_sets(tmp).evaluate(ROWS[:1]),
+    "metrics that are no dict": lambda tmp: trainer(tmp, given={"compute_metrics": lambda _: None}).predict(ROWS),
+    "tokens to predict": lambda tmp: trainer(tmp).predict([GOOD]),
+    "rows without answers to predict": lambda tmp: trainer(tmp).predict([{"question": "What rose?"}]),
+    "a negative length": lambda tmp: answer_samples(tiny_model(), tiny_tokenizer(), ROWS, max_length=-1),
+    "a prompt set that is a number": lambda tmp: answer_samples(tiny_model(), tiny_tokenizer(), ROWS, prompt_set=3),  # type: ignore[arg-type]
+    "a decoder that is a function": lambda tmp: DecodingConfig(decoder=shares_of),  # type: ignore[arg-type]
+}  # fmt: skip
+
+test_message = messages_of(__file__, CALLS)
+
+
+def test_parallelism_of_the_launcher_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARALLELISM_CONFIG_SP_SIZE", "2")
+    D2EConfig(str(tmp_path))  # not asked for
+    monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", "true")
+    with pytest.raises(UserError, match="sequence parallelism over 2 processes is not supported: it divides a row's"):
+        D2EConfig(str(tmp_path))
+
+
+def test_a_configuration_of_trl_is_taken_over_where_it_means_the_same(tmp_path: Path) -> None:
+    args = D2EConfig.of(
+        SFTConfig(str(tmp_path), learning_rate=0.5, max_length=77, use_cpu=True, completion_only_loss=True)
+    )
+    expected = (0.5, 77, "auto", False)
+    assert (args.learning_rate, args.max_length, args.packing, args.assistant_only_loss) == expected
+    whole = D2EConfig.of(SFTConfig(str(tmp_path), max_length=None, assistant_only_loss=True, use_cpu=True))
+    assert (whole.max_length, whole.assistant_only_loss) == (1024, True)
+
+
+def test_arguments_of_trl_that_are_none_are_left_out(tmp_path: Path) -> None:
+    assert trainer(tmp_path, given={"tokenizer": None, "ref_model": None}).processing_class is not None
+
+
+def test_rows_of_tensors_are_tokens(tmp_path: Path) -> None:
+    tensors = [{name: torch.tensor(value) for name, value in GOOD.items()}] * 2
+    assert trainer(tmp_path, tensors).train().global_step == 2
+
+
+def test_rows_without_contexts_trigger_a_warning_even_if_nothing_else_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"question": "What rose?", "answer": "the river"}] * 2
+    for objective in ("sft", "d2e"):
+        trainer(tmp_path / objective, rows, objective=objective, log_level="error").train()
+        printed = " ".join(capsys.readouterr().err.split())
+        assert ("no training row has a context, so the objective d2e has nothing" in printed) == (objective == "d2e")
+
+
+def test_an_evaluation_shows_the_values_of_the_users_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"eval_dataset": ROWS[:2], "compute_metrics": lambda answer: {"mine": 0.25, "eval_rows": len(answer[0])}}
+    trainer(tmp_path, given=given, disable_tqdm=False, eval_steps=2).train()
+    assert ", mine 0.25, rows 2\n" in capsys.readouterr().out + capsys.readouterr().err
