@@ -313,7 +313,7 @@ def seal_run(run: Path) -> None:
 
 
 class ScriptedAsker:
-    """Stands in for `eval.systems.asker.Asker`: `reply(pass name, conversation)` answers, and `asked` keeps all."""
+    """Stands in for `eval.systems.asking.Asker`: `reply(pass name, conversation)` answers, and `asked` keeps all."""
 
     model = "scripted"
     config = SimpleNamespace(engine="openai", form="chat", prompt_set="default")

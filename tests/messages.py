@@ -33,6 +33,16 @@ def message_of(call: Call, tmp: Path) -> str:
     return "\n".join(line.rstrip() for line in text.replace(str(tmp), "TMP").strip().splitlines())
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
 def messages_of(module: str, calls: Mapping[str, Call]) -> Callable[..., None]:
     """A test for each call: its message is that in `<module>.yaml`. A call takes the test's own folder."""
     snapshot = Path(module).with_suffix(".yaml")
@@ -44,7 +54,8 @@ def messages_of(module: str, calls: Mapping[str, Call]) -> Callable[..., None]:
         if os.environ.get("D2E_UPDATE"):
             expected[name] = found
             kept = {key: expected[key] for key in calls if key in expected}
-            snapshot.write_text(yaml.safe_dump(kept, allow_unicode=True, sort_keys=False, width=110), encoding="utf-8")
+            text = yaml.dump(kept, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=110)
+            snapshot.write_text(text, encoding="utf-8")
         assert found == expected.get(name)
 
     return test

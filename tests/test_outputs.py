@@ -12,7 +12,7 @@ from d2e_sft.data.sample import write_samples
 from tests.command import output_of
 from tests.eval.commands.test_score import save_answers
 from tests.eval.systems.files import save
-from tests.eval.systems.wiqa.files import GRAPH, OTHER, QUESTIONS
+from tests.eval.systems.wiqa_files import GRAPH, OTHER, QUESTIONS
 from tests.factories import make_run, make_world, prediction
 from tests.tiny import make_sample
 

@@ -25,7 +25,7 @@ from eval.commands.engine_options import engine_options, launch_if_asked, overlo
 from eval.run.benchmark import SUITES, locate_benchmark, locate_suite
 from eval.run.options import ANSWER_RULES, ENGINES, EvalOptions, refuse_conflicts
 from eval.score.scoring import NORMALISATIONS
-from eval.systems.registry import SYSTEM_NAMES, load_system
+from eval.systems import SYSTEM_NAMES, load_benchmark
 
 if TYPE_CHECKING:
     from d2e_sft.util.table import Table
@@ -184,7 +184,7 @@ def evaluate(
             [(decoder, run)] = passes
             asked_how = EvalOptions(**options, decoder=decoder)
             _, result, folder = evaluate_system(
-                model, load_system(system), run=run, data=data, given=given, options=asked_how
+                model, load_benchmark(system), run=run, data=data, given=given, options=asked_how
             )
             if is_main:
                 click.echo("\n\n".join(table.terminal() for table in result.tables))

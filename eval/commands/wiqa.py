@@ -47,9 +47,9 @@ def wiqa_questions(graphs: Path, out: Path, no_effect: int, seed: int, alignment
 
     Example: d2e data wiqa-questions --graphs wiqa_influence_graphs.jsonl --out data/raw/wiqa/all.jsonl
     """
-    from eval.systems.files import json_lines
+    from eval.systems.reading import json_lines
+    from eval.systems.wiqa.gold import LABELS, TYPES
     from eval.systems.wiqa.graphs import balanced, grouped, questions_of, read_alignments, read_graphs
-    from eval.systems.wiqa.questions import LABELS, TYPES
 
     found = read_graphs(graphs)
     aligned = read_alignments(alignments, found) if alignments is not None else None
@@ -105,9 +105,10 @@ def wiqa_baseline(
     """
     from dataclasses import replace
 
+    from eval.systems.labels import LabelAnswers
     from eval.systems.run import write_result
     from eval.systems.wiqa.baselines import WORDS, Training, by_encoder, by_words
-    from eval.systems.wiqa.system import WIQA, Answers, WiqaOptions
+    from eval.systems.wiqa.benchmark import WIQA, WiqaOptions
 
     words = model == WORDS
     _check(model, train, out, words=words)
@@ -117,15 +118,15 @@ def wiqa_baseline(
     known = [] if train is None else WIQA.read_gold(train, options)
     folder = out / "eval" / "-".join(filter(None, (WIQA.name, options.variant)))
     _check_results(folder)
-    if both := len({one.id for one in known} & {one.id for one in asked}):
+    if both := len({question.id for question in known} & {question.id for question in asked}):
         warn(f"{both:,} of the {len(asked):,} questions of {file} are also in {train}: their answers were trained on")
     if words:
         labels = by_words(known, asked, seed)
     else:
         how = Training(paragraph=not without_paragraph, seed=seed, **training)
         labels = by_encoder(model, known, asked, how, out)
-    found = dict(zip((one.id for one in asked), labels, strict=True))
-    answers = Answers(found, WIQA.about(options.model_copy(update={"file": file.name})), {})
+    by_id = dict(zip((question.id for question in asked), labels, strict=True))
+    answers = LabelAnswers(by_id, WIQA.about(options.model_copy(update={"file": file.name})))
     result = WIQA.evaluate(asked, answers, options, seed)
     result = replace(result, files=WIQA.files(asked, answers))
     record = {"model": model, "train": None if train is None else str(train), "questions_trained": len(known)}

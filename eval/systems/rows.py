@@ -24,17 +24,16 @@ from eval.compare.measures.measure import Measure, digest, shares
 from eval.compare.runs import ScoredRun
 from eval.compare.subset_tables import subset_tables
 from eval.compare.tables import score_tables
-from eval.run.benchmark import BenchmarkFile, locate_benchmark
+from eval.run.benchmark import locate_benchmark
 from eval.score.predictions import Prediction, SampleKey, refuse_edited, write_predictions
 from eval.score.scores import RunScores, ScoredBenchmark, group_of, score_predictions, write_scores
 from eval.score.scoring import score_output
-from eval.systems.files import Text, file_in
-from eval.systems.flat.lines import FlatRow, read_lines, refuse_unfilled
-from eval.systems.registry import ROWS
-from eval.systems.system import System, SystemOptions, SystemResult
+from eval.systems import ROWS
+from eval.systems.benchmark import Benchmark, BenchmarkOptions, BenchmarkResult
+from eval.systems.reading import FlatRow, Text, file_in, read_lines, refuse_unfilled
 
 
-class RowsOptions(SystemOptions):
+class RowsOptions(BenchmarkOptions):
     """How the model was asked, which says where in an output the answer is."""
 
     prompt_set: str = Field(default="default", description="a name or a file, for the response form")
@@ -46,7 +45,7 @@ class RowsOptions(SystemOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsResult(SystemResult):
+class RowsResult(BenchmarkResult):
     """The scored outputs of a run, in the order of the benchmark's file; `left_out` counts rows without an output."""
 
     run: RunScores
@@ -71,7 +70,7 @@ class RowsResult(SystemResult):
         return folder
 
 
-class Rows(System[list[EventSample], dict[SampleKey, str]]):
+class Rows(Benchmark[list[EventSample], dict[SampleKey, str]]):
     """Any benchmark of rows, scored without a model."""
 
     name = ROWS
@@ -96,7 +95,8 @@ class Rows(System[list[EventSample], dict[SampleKey, str]]):
         except UserError as error:  # anybody's outputs are scored here, a changed copy of a run's among them
             warn(error.message)
         samples = read_samples(benchmark.file)
-        warn_if_changed(benchmark.file, sha256_of(benchmark.file))
+        sha256 = sha256_of(benchmark.file)
+        warn_if_changed(benchmark.file, sha256)
         said = _read_outputs(outputs, samples, benchmark.file)
         lacking = [sample for sample in samples if (sample.dataset, sample.id) not in said]
         if lacking and options.missing == "refuse":
@@ -105,52 +105,42 @@ class Rows(System[list[EventSample], dict[SampleKey, str]]):
                 f"{lacking[0].id!r} of {lacking[0].dataset}",
                 remedy="give them, or score only the others: --set missing=leave_out",
             )
-        wording = load_prompt_set(options.prompt_set, options.form).in_setting(options.setting)
+        prompts = load_prompt_set(options.prompt_set, options.form)
+        wording = prompts.in_setting(options.setting)
         scored = [
             score_output(sample, said[key], wording.marker(fmt), options.setting, given=wording.given(fmt))
             for sample in samples
             if (key := (sample.dataset, sample.id)) in said and (fmt := sample.format)
         ]
-        run = _run_scores(outputs, benchmark, options, scored)
-        return RowsResult(
-            run.content(),
-            score_tables(run) + subset_tables(run),
-            measures=_measures(scored),
-            run=run,
-            predictions=scored,
-            left_out=len(lacking),
+        summary = score_predictions(scored)
+        name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
+        run = RunScores(
+            model=str(outputs),
+            alpha=None,
+            setting=options.setting,
+            form=options.form,
+            prompt_set=prompts.name,
+            prompt_set_given=options.prompt_set,
+            bench=ScoredBenchmark(name=name, file=str(benchmark.file), sha256=sha256),
+            **{part: getattr(summary, part) for part in summary.model_fields_set},
         )
+        tables = score_tables(run) + subset_tables(run)
+        measures = _measures(scored)
+        return RowsResult(run.content(), tables, measures=measures, run=run, predictions=scored, left_out=len(lacking))
 
 
 def _measures(predictions: Sequence[Prediction]) -> list[Measure]:
     """Return mean, exact match and F1 row by row, and the mean of each group if there are several."""
     keys = {f"{p.dataset}/{p.id}": p for p in predictions}
     gold = digest({key: p.gold for key, p in keys.items()})
-    found = []
+    measures = []
     for metric, name in (("mean", "mean of EM and F1"), ("exact_match", "EM"), ("f1", "F1")):
-        found += shares(name, "rows", gold, {key: getattr(p, metric) for key, p in keys.items()})
+        measures += shares(name, "rows", gold, {key: getattr(p, metric) for key, p in keys.items()})
     groups = list(dict.fromkeys(map(group_of, predictions)))
     for group in groups if len(groups) > 1 else ():
-        own = {key: p.mean for key, p in keys.items() if group_of(p) == group}
-        found += shares(f"mean, {', '.join(group)}", "rows", gold, own)
-    return found
-
-
-def _run_scores(
-    outputs: Path, benchmark: BenchmarkFile, options: RowsOptions, predictions: list[Prediction]
-) -> RunScores:
-    scored = score_predictions(predictions)
-    name = benchmark.name if options.setting == "zero_shot" else f"{benchmark.name}-{options.setting}"
-    return RunScores(
-        model=str(outputs),
-        alpha=None,
-        setting=options.setting,
-        form=options.form,
-        prompt_set=load_prompt_set(options.prompt_set).name,
-        prompt_set_given=options.prompt_set,
-        bench=ScoredBenchmark(name=name, file=str(benchmark.file), sha256=sha256_of(benchmark.file)),
-        **{part: getattr(scored, part) for part in scored.model_fields_set},
-    )
+        means = {key: p.mean for key, p in keys.items() if group_of(p) == group}
+        measures += shares(f"mean, {', '.join(group)}", "rows", gold, means)
+    return measures
 
 
 class OutputLine(FlatRow):
@@ -183,4 +173,4 @@ def _read_outputs(path: Path, samples: list[EventSample], rows: Path) -> dict[Sa
     return outputs
 
 
-ROWS_SYSTEM = Rows()
+ROWS_BENCHMARK = Rows()

@@ -1,22 +1,33 @@
-"""A run of a system's benchmark: options and model in, `RUN/eval/SYSTEM/scores.json` out."""
+"""What `d2e eval --bench SYSTEM` and `d2e score` do: a run with a model, scored files of predictions, and templates.
+
+Both leave `RUN/eval/SYSTEM/scores.json`, with tables, measures and predictions next to it.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import write_whole
-from eval.compare.measures.measure import MEASURES_FILE, write_measures
+from d2e_sft.util.files import replacing, write_whole
+from d2e_sft.util.table import Table
+from eval.compare.compare import compare_runs
+from eval.compare.measures.measure import MEASURES_FILE, MeasureComparison, compare_measures, write_measures
+from eval.compare.measures.tables import measures_text
+from eval.compare.runs import distinct_labels
+from eval.compare.verdicts import terminal_text
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.passes import EvaluatedModel
 from eval.run.processes import join_processes
 from eval.score.scores import write_scores
-from eval.systems.asker import Asker
-from eval.systems.registry import SYSTEM_NAMES, load_system
-from eval.systems.system import System, SystemCall, SystemOptions, SystemResult, parse_options
+from eval.systems import SYSTEM_NAMES, load_benchmark
+from eval.systems.asking import Asker
+from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkOptions, BenchmarkResult, parse_options
+from eval.systems.reading import flat_text, is_flat
+from eval.systems.rows import RowsResult
 
 RAW_ROOT = Path("data/raw")
 TABLES_FILE = "tables.md"
@@ -24,55 +35,62 @@ _RECORDED = ("engine", "engine_counts", "seconds", "resumed", "environment")  # 
 
 
 def evaluate_system(
-    model: str, system: System[Any, Any], *, run: Path, data: Path | None, given: Sequence[str], options: EvalOptions
-) -> tuple[dict[str, Any], SystemResult, Path]:
-    """Decode and score a system's benchmark; return the content of `scores.json`, the result, and their folder.
+    model: str,
+    benchmark: Benchmark[Any, Any],
+    *,
+    run: Path,
+    data: Path | None,
+    given: Sequence[str],
+    options: EvalOptions,
+) -> tuple[dict[str, Any], BenchmarkResult, Path]:
+    """Decode and score a benchmark; return the content of `scores.json`, the result, and their folder.
 
     The `run` folder keeps answers, official predictions and scores. `data` is the folder with the official files; None
-    is `data/raw/SYSTEM`. `given` are `NAME=VALUE` options. Raises UserError as `System.run`, or if options do not fit.
+    is `data/raw/SYSTEM`. `given` are `NAME=VALUE` options. Raises UserError as `Benchmark.run`, or if options do not
+    fit.
     """
-    own = parse_options(system.options, given, system.name)
+    name, chosen = benchmark.name, parse_options(benchmark.options, given, benchmark.name)
     by_likelihood = options.answer == "likelihood"
-    if by_likelihood and not own.can_choose:
-        called = " ".join((f"--bench {system.name}", *(f"--set {text}" for text in given)))
+    if by_likelihood and not chosen.can_choose:
         raise UserError(
-            f"--answer likelihood with {called}: its prompts ask for text that is generated, and have no options to "
-            "score",
+            f"--answer likelihood with {' '.join((f'--bench {name}', *(f'--set {text}' for text in given)))}: its "
+            "prompts ask for text that is generated, and have no options to score",
             remedy=f"drop it; prompts with options: {', '.join(_calls_with_options()) or 'none'}",
         )
-    path = RAW_ROOT / system.name if data is None else data
+    path = RAW_ROOT / name if data is None else data
     if not path.exists():
         raise UserError(
-            f"{system.name}: {path} does not exist; expected its official files ({system.official_files})",
-            remedy=f"get them ({system.obtain}), or name their folder: --data DIR",
+            f"{name}: {path} does not exist; expected its official files ({benchmark.official_files})",
+            remedy=f"get them ({benchmark.obtain}), or name their folder: --data DIR",
         )
     config = resolve_options(model, options)
     if options.max_samples is None:  # the recipe's limit counts samples of PIPER
         config = replace(config, max_samples=None)
     form = "" if config.form == "chat" else config.form
-    ways = (form, "likelihood" if by_likelihood else "", "without-context" if options.without_context else "")
-    folder = run / "eval" / "-".join(filter(None, (system.name, own.variant, *ways)))
+    variants = (form, "likelihood" if by_likelihood else "", "without-context" if options.without_context else "")
+    folder = run / "eval" / "-".join(filter(None, (name, chosen.variant, *variants)))
     processes = join_processes(config.engine)
     if processes.is_main:
         warn_of_idle_options(model, config)
     asker = Asker(EvaluatedModel(model, config, processes), folder)
-    result = system.run(SystemCall(path, own, config.max_samples, options.seed, by_likelihood, config.form), asker)
-    scores = {"system": system.name, **result.scores, **_record(asker, own)}
+    call = BenchmarkCall(path, chosen, config.max_samples, options.seed, by_likelihood, config.form)
+    result = benchmark.run(call, asker)
+    scores = {"system": name, **result.scores, **_record(asker, chosen)}
     processes.broadcast_from_main(lambda: write_result(folder, scores, result))
     return scores, result, folder
 
 
 def _calls_with_options() -> list[str]:
-    """Return the calls whose prompts have options, of all systems."""
-    systems = [load_system(name) for name in SYSTEM_NAMES]
+    """Return the calls whose prompts have options, of all benchmarks."""
+    options = {name: load_benchmark(name).options.choosing for name in SYSTEM_NAMES}
     return [
-        " ".join((f"--bench {one.name}", *(f"--set {name}={value}" for name, value in one.options.choosing.items())))
-        for one in systems
-        if one.options.choosing is not None
+        " ".join((f"--bench {name}", *(f"--set {option}={value}" for option, value in choosing.items())))
+        for name, choosing in options.items()
+        if choosing is not None
     ]
 
 
-def _record(asker: Asker, own: SystemOptions) -> dict[str, Any]:
+def _record(asker: Asker, options: BenchmarkOptions) -> dict[str, Any]:
     """Return what the answers came from."""
     config = asker.config
     return {
@@ -80,19 +98,90 @@ def _record(asker: Asker, own: SystemOptions) -> dict[str, Any]:
         **config.decoding.record(),
         "without_context": config.options.without_context,
         "form": config.form,
-        "options": own.model_dump(mode="json"),
+        "options": options.model_dump(mode="json"),
         "max_samples": config.max_samples,
         "seed": config.options.seed,
         "passes": {name: {key: record[key] for key in _RECORDED} for name, record in asker.records.items()},
     }
 
 
-def write_result(folder: Path, scores: dict[str, Any], result: SystemResult) -> None:
+def write_result(folder: Path, scores: dict[str, Any], result: BenchmarkResult) -> None:
     """Keep a result: its files, its tables, its measures and, last, `scores.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in result.files.items():
         write_whole(folder / name, text)
-    tables = "\n\n".join(table.markdown() for table in result.tables)
-    write_whole(folder / TABLES_FILE, tables + "\n")
+    write_whole(folder / TABLES_FILE, "\n\n".join(table.markdown() for table in result.tables) + "\n")
     write_measures(result.measures, folder)
     write_scores(folder, scores, [*result.files, TABLES_FILE, MEASURES_FILE])
+
+
+@dataclass(frozen=True)
+class ScoredFile:
+    """One file of predictions, scored; `label` is its name in tables."""
+
+    label: str
+    file: Path
+    system: str
+    result: BenchmarkResult
+
+    def write(self, run: Path) -> Path:
+        """Leave it as `d2e eval` does, for `d2e compare`, `report` and `table`; returns the folder RUN/eval/BENCH."""
+        if isinstance(self.result, RowsResult):
+            return self.result.write(run)
+        folder = run / "eval" / self.system
+        if self.file.is_file() and self.file.parent.resolve() != folder.resolve():
+            with replacing(folder / self.file.name) as partial:
+                shutil.copyfile(self.file, partial)
+        write_result(folder, {"system": self.system, **self.result.scores, "model": str(self.file)}, self.result)
+        return folder
+
+
+def score_files(
+    name: str, files: Sequence[Path], gold: Path, given: Sequence[str], names: Sequence[str] | None = None
+) -> list[ScoredFile]:
+    """Score each file against the same gold, with the same `NAME=VALUE` options; `names` are those in tables.
+
+    Raises UserError if a file is missing or damaged, does not fit the gold, or the names do not fit the files.
+    """
+    if names is None:
+        labels = distinct_labels(files)
+        stems = [Path(label).name.removesuffix(file.suffix) for label, file in zip(labels, files, strict=True)]
+        names = stems if len(set(stems)) == len(stems) else labels
+    elif len(names) != len(files) or len(set(names)) != len(names) or not all(names):
+        raise UserError(
+            f"--names {','.join(names)}: {len(names)} names for {len(files)} files of predictions",
+            remedy="give each file a name of its own, in their order, with commas between them",
+        )
+    benchmark = load_benchmark(name)
+    options = parse_options(benchmark.score_options, given, name)
+    pairs = zip(names, files, strict=True)
+    return [ScoredFile(label, file, name, benchmark.score(file, gold, options)) for label, file in pairs]
+
+
+def compare_scored(scored: Sequence[ScoredFile]) -> MeasureComparison:
+    """Compare the files, with paired differences to the first; UserError if they are about other items."""
+    return compare_measures(scored[0].system, {file.label: file.result.measures for file in scored})
+
+
+def comparison_text(scored: Sequence[ScoredFile], comparison: MeasureComparison) -> str:
+    """Return several files' comparison for a terminal; rows have the tables of `d2e compare`."""
+    runs = [file.result.as_run(file.file, file.label) for file in scored if isinstance(file.result, RowsResult)]
+    return terminal_text(compare_runs(runs)) if runs else measures_text(comparison, Table.terminal)
+
+
+def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:
+    """Write the flat file of predictions that a scorer wants, all but the predictions; returns what to fill in.
+
+    `given` are `NAME=VALUE` options. Raises UserError if the gold file is missing or damaged, the file's name says no
+    form, or there is such a file.
+    """
+    if not is_flat(file):
+        raise UserError(f"--template {file}: expected a name that ends in .jsonl or .csv", "name another file")
+    if file.is_file():
+        raise UserError(f"--template {file}: exists, and may hold answers", "name another file, or remove it")
+    benchmark = load_benchmark(system)
+    options = parse_options(benchmark.score_options, given, system)
+    rows = list(benchmark.template(benchmark.read_gold(benchmark.gold_at(gold, options), options), options))
+    write_whole(file, flat_text(file, rows))
+    filled = [name for name in (rows[0] if rows else ()) if all(row[name] == "" for row in rows)]
+    return f"{len(rows):,} lines, to fill in: {', '.join(filled)}"

@@ -18,7 +18,7 @@ from d2e_sft.config.reference import recipe_keys
 from d2e_sft.util.files import load_yaml
 from data_builders.build.options import parse_settings
 from data_builders.sources import SOURCES
-from eval.systems.registry import ROWS, SYSTEM_NAMES, load_system
+from eval.systems import ROWS, SYSTEM_NAMES, load_benchmark
 from tests.command import verbs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,7 +212,7 @@ def _check_dataset(_: dict[str, object], arguments: list[str]) -> None:
 def _check_system(options: dict[str, object], arguments: list[str]) -> None:
     name = options.get("bench", arguments[0] if arguments else None)
     if name in (*SYSTEM_NAMES, ROWS):
-        loaded = load_system(str(name))
+        loaded = load_benchmark(str(name))
         model = loaded.options if "bench" in options else loaded.score_options
         given = dict(word.split("=", 1) for word in options.get("given") or ())
         expect(given, model.model_fields, "option of the system")

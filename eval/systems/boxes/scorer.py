@@ -22,63 +22,37 @@ from d2e_sft.util.table import Table, percent, percent_interval
 from eval.compare.measures.measure import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.boxes.answers import MODIFIERS, in_words_of_t5, right, right_officially
-from eval.systems.boxes.gold import Question, clauses, mentions, states
+from eval.systems.boxes.gold import BoxQuestion, clauses, mentions, states
 
 _MOST = 3
-_COLUMNS = ("accuracy", "corrected", "baseline")
+_RULES = ("accuracy", "corrected", "baseline")  # columns of what is correct
 _THING = re.compile(rf"\b[Tt]he ((?:(?:{'|'.join(MODIFIERS)}) )?\S+)")
 
 
-def outcomes(questions: Sequence[Question], predicted: Sequence[str | None], baseline: Sequence[str]) -> pd.DataFrame:
+def outcomes(
+    questions: Sequence[BoxQuestion], predicted: Sequence[str | None], baseline: Sequence[str]
+) -> pd.DataFrame:
     """Return a row for each question: its state, operations, change, and which answers are correct.
 
     The columns accuracy and baseline (the random answers) are by the official rule, corrected is by the other.
     """
-
-    def officially(texts: Sequence[str | None]) -> list[bool]:
-        pairs = zip(texts, questions, strict=True)
-        return [right_officially(text, question.answer, t5=question.form == "t5") for text, question in pairs]
-
     return pd.DataFrame(
         {
-            "state": [str(state[0].line) for state in states(questions) for _ in state],
-            "numops": [question.numops for question in questions],
-            "changed": [question.changed for question in questions],
-            "accuracy": officially(predicted),
-            "corrected": [right(text, one.answer) for text, one in zip(predicted, questions, strict=True)],
-            "baseline": officially(baseline),
+            "state": str(state[0].line),
+            "numops": question.numops,
+            "changed": question.changed,
+            "accuracy": right_officially(text, question.answer, t5=question.form == "t5"),
+            "corrected": right(text, question.answer),
+            "baseline": right_officially(drawn, question.answer, t5=question.form == "t5"),
         }
+        for (state, question), text, drawn in zip(
+            ((state, question) for state in states(questions) for question in state), predicted, baseline, strict=True
+        )
     )
 
 
-def score(rows: pd.DataFrame, unparsed: int, *, boxes: int, seed: int) -> dict[str, Any]:
-    """Return all scores as fractions; the state accuracy leaves out states with fewer questions than `boxes`."""
-
-    def accuracies(name: str, column: str) -> dict[str, Any]:
-        kinds = {"": rows, "_changed": rows[rows.changed], "_unchanged": rows[~rows.changed]}
-        return {f"{name}{kind}": _mean(own[column], seed) for kind, own in kinds.items()}
-
-    whole = _whole(rows, boxes)
-    return {
-        **accuracies("accuracy", "accuracy"),
-        "state_accuracy": _mean(whole.accuracy, seed),
-        "corrected": {**accuracies("accuracy", "corrected"), "state_accuracy": _mean(whole.corrected, seed)},
-        **accuracies("baseline_accuracy", "baseline"),
-        "unparsed": unparsed / len(rows),
-        "questions": len(rows),
-        "questions_changed": int(rows.changed.sum()),
-        "states": len(whole),
-        "by_numops": [
-            {
-                "numops": int(own.numops.iloc[0]),
-                "changed": changed,
-                "n": len(own),
-                **{column: _mean(own[column], seed) for column in _COLUMNS},
-            }
-            for changed in (True, False)
-            for _, own in rows[rows.changed == changed].groupby("numops")
-        ],
-    }
+def _kinds(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {"": rows, "_changed": rows[rows.changed], "_unchanged": rows[~rows.changed]}
 
 
 def _whole(rows: pd.DataFrame, boxes: int) -> pd.DataFrame:
@@ -87,22 +61,51 @@ def _whole(rows: pd.DataFrame, boxes: int) -> pd.DataFrame:
     return groups[["accuracy", "corrected"]].all()[groups.size() == boxes]
 
 
-def _mean(values: pd.Series[bool], seed: int) -> dict[str, float] | None:
-    return asdict(bootstrap_average([values], seed=seed)) if len(values) else None
+def score(rows: pd.DataFrame, unparsed: int, *, boxes: int, seed: int) -> dict[str, Any]:
+    """Return all scores as fractions; the state accuracy leaves out states with fewer questions than `boxes`."""
+
+    def mean(values: pd.Series[bool]) -> dict[str, float] | None:
+        return asdict(bootstrap_average([values], seed=seed)) if len(values) else None
+
+    def accuracies(name: str, rule: str) -> dict[str, Any]:
+        return {f"{name}{kind}": mean(group[rule]) for kind, group in _kinds(rows).items()}
+
+    whole = _whole(rows, boxes)
+    return {
+        **accuracies("accuracy", "accuracy"),
+        "state_accuracy": mean(whole.accuracy),
+        "corrected": {**accuracies("accuracy", "corrected"), "state_accuracy": mean(whole.corrected)},
+        **accuracies("baseline_accuracy", "baseline"),
+        "unparsed": unparsed / len(rows),
+        "questions": len(rows),
+        "questions_changed": int(rows.changed.sum()),
+        "states": len(whole),
+        "by_numops": [
+            {
+                "numops": int(group.numops.iloc[0]),
+                "changed": changed,
+                "n": len(group),
+                **{rule: mean(group[rule]) for rule in _RULES},
+            }
+            for changed in (True, False)
+            for _, group in rows[rows.changed == changed].groupby("numops")
+        ],
+    }
 
 
-def measures(rows: pd.DataFrame, questions: Sequence[Question], *, boxes: int) -> list[Measure]:
+def measures(rows: pd.DataFrame, questions: Sequence[BoxQuestion], *, boxes: int) -> list[Measure]:
     """Return accuracies state by state, because the boxes of a state are asked together; `boxes` is their number."""
     gold = digest([(q.line, q.description, q.box, q.answer) for q in questions])
+    kinds = _kinds(rows)
     found = []
-    for name, own, column in (
+    for name, group, rule in (
         ("accuracy", rows, "accuracy"),
-        ("accuracy, changed boxes", rows[rows.changed], "accuracy"),
-        ("accuracy, unchanged boxes", rows[~rows.changed], "accuracy"),
+        ("accuracy, changed boxes", kinds["_changed"], "accuracy"),
+        ("accuracy, unchanged boxes", kinds["_unchanged"], "accuracy"),
         ("whole states", _whole(rows, boxes).reset_index(), "accuracy"),
         ("accuracy, corrected", rows, "corrected"),
     ):
-        counts = own.groupby("state", sort=False)[column].agg(["sum", "size"])
+        counts = group.groupby("state", sort=False)[rule].agg(["sum", "size"])
         found += measure(name, "share", "states", gold, dict(zip(counts.index, counts.to_numpy(), strict=True)))
     return found
 
@@ -110,19 +113,22 @@ def measures(rows: pd.DataFrame, questions: Sequence[Question], *, boxes: int) -
 def tables(scores: dict[str, Any], total: int) -> list[Table]:
     """Return the scores in percent with 95 % intervals; `total` is the number of questions in the gold file."""
     questions, changed = scores["questions"], scores["questions_changed"]
-    sources = (scores, scores["corrected"], {key: scores.get(f"baseline_{key}") for key in scores})
 
-    def row(name: str, count: int, key: str) -> list[str]:
-        return [name, f"{count:,}", *(_percent(own[key]) for own in sources)]
+    def cell(interval: dict[str, float] | None) -> str:
+        return percent(None) if interval is None else percent_interval(**interval)
 
     rows = [
-        row("all questions", questions, "accuracy"),
-        row("changed boxes", changed, "accuracy_changed"),
-        row("unchanged boxes", questions - changed, "accuracy_unchanged"),
-        [*row("whole states", scores["states"], "state_accuracy")[:-1], ""],
+        (name, n, cell(scores[key]), cell(scores["corrected"][key]), cell(scores[f"baseline_{key}"]))
+        for name, n, key in (
+            ("all questions", questions, "accuracy"),
+            ("changed boxes", changed, "accuracy_changed"),
+            ("unchanged boxes", questions - changed, "accuracy_unchanged"),
+        )
     ]
+    whole = scores["state_accuracy"], scores["corrected"]["state_accuracy"]
+    rows.append(("whole states", scores["states"], cell(whole[0]), cell(whole[1]), ""))
     detail = [
-        [str(row["numops"]), ("no", "yes")[row["changed"]], f"{row['n']:,}", *(_percent(row[key]) for key in _COLUMNS)]
+        (str(row["numops"]), ("no", "yes")[row["changed"]], row["n"], *(cell(row[rule]) for rule in _RULES))
         for row in scores["by_numops"]
     ]
     scored = f"{questions:,} questions" if questions == total else f"{questions:,} of {total:,} questions"
@@ -134,11 +140,7 @@ def tables(scores: dict[str, Any], total: int) -> list[Table]:
     ]
 
 
-def _percent(interval: dict[str, float] | None) -> str:
-    return percent(None) if interval is None else percent_interval(**interval)
-
-
-def random_answers(questions: Sequence[Question], seed: int) -> list[str]:
+def random_answers(questions: Sequence[BoxQuestion], seed: int) -> list[str]:
     """Return a random answer to each question."""
     rng = random.Random(f"{seed}/boxes/baseline")
     answers = []
@@ -150,18 +152,18 @@ def random_answers(questions: Sequence[Question], seed: int) -> list[str]:
     return answers
 
 
-def candidates(question: Question) -> list[str]:
+def candidates(question: BoxQuestion) -> list[str]:
     """Return the things named in clauses and operations that name the box.
 
     A noun without modifier stands for all things of the description that have one.
     """
     operations = question.description.removesuffix(".").split(". ")[1:]
-    found = _things(". ".join(mentions([*clauses(question.description), *operations], question.box)))
+    named = _things(". ".join(mentions([*clauses(question.description), *operations], question.box)))
     full: dict[str, list[str]] = {}
     for thing in _things(question.description):
         if " " in thing:
             full.setdefault(thing.split()[-1], []).append(thing)
-    return list(dict.fromkeys(name for thing in found for name in full.get(thing, [thing])))
+    return list(dict.fromkeys(name for thing in named for name in full.get(thing, [thing])))
 
 
 def _things(text: str) -> list[str]:

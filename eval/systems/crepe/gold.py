@@ -1,26 +1,43 @@
-"""CREPE's official files, and files of entity states that another model predicted.
+"""CREPE's files: procedures, entity states that another model predicted, and predictions, official or flat.
 
 An official file has procedures, each with a goal and blocks of typed dictionaries. Block 0 is the start and is not
 scored; each later block has one `step` and the changes after it (`entity`, `event`). Only changes are written: an
 event without a dictionary in a block is equally likely there. Predicted states are procedure id → step (from 1) →
 changes, `more likely` if the attribute holds after the step, `less likely` if it no longer does.
+
+The official code adds `predicted_event` (and `predicted_entity`) dictionaries to the blocks of the gold file, so one
+file holds both. Ours are written that way too, with a mark in each procedure, so that a file without any predicted
+change is recognised. A file in the shape of the gold file whose `event` dictionaries are the predictions is also read.
 """
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, RootModel, model_validator
 
-from d2e_sft.util.errors import UserError
-from eval.systems.files import Row, Text, check_ids, checked, read_json
+from d2e_sft.util.errors import UserError, did_you_mean
+from eval.systems.labels import Missing
+from eval.systems.reading import (
+    FlatRow,
+    Row,
+    StepNumber,
+    Text,
+    check_ids,
+    checked,
+    is_flat,
+    read_json,
+    read_lines,
+)
 
 # The labels as the official scorer numbers them, and their texts.
 EQUALLY, LESS, MORE = 0, 1, 2
@@ -82,18 +99,15 @@ class Block(RootModel[tuple[Dictionary, ...]]):
     @cached_property
     def events(self) -> Changes:
         """The gold changes of events."""
-        return self._changes("event")
+        return [(row.event, row.change or "") for row in self.root if row.type == "event"]
 
     @cached_property
     def predicted_events(self) -> Changes:
         """The predicted changes of events, in an output file."""
-        return self._changes("predicted_event")
-
-    def _changes(self, kind: str) -> Changes:
-        return [(row.event, row.change or "") for row in self.root if row.type == kind]
+        return [(row.event, row.change or "") for row in self.root if row.type == "predicted_event"]
 
 
-class Procedure(Row):
+class CrepeProcedure(Row):
     """One procedure: `parts` are the start and the blocks of the steps, `raw` is its content in the file.
 
     `human` are the labels of another annotator, [step][event].
@@ -145,39 +159,29 @@ class Procedure(Row):
 States = Mapping[str, Sequence[Sequence[EntityChange]]]
 
 
-def official_label(change: str) -> int:
-    """Return a change as the official scorer reads it: all but `less likely` is more, even an empty string."""
-    return LESS if change == LABELS[LESS] else MORE
+def label_of(change: str, *, official: bool) -> int:
+    """Return a change as a label: officially all but `less likely` is more, even an empty string.
 
-
-def corrected_label(change: str) -> int:
-    """Return a change by its meaning, ignoring letter case and blanks; what is neither more nor less is no change."""
-    words = change.strip().casefold().split()
-    if words[:1] == ["less"]:
-        return LESS
-    return MORE if words[:1] == ["more"] else EQUALLY
+    Corrected, its first word counts in any letter case, and what is neither more nor less is no change.
+    """
+    if official:
+        return LESS if change == LABELS[LESS] else MORE
+    return {"less": LESS, "more": MORE}.get(" ".join(change.casefold().split()[:1]), EQUALLY)
 
 
 def label_in(changes: Changes, event: str, *, official: bool) -> int:
     """Return the label that a block gives an event; the last of several counts."""
-    found = [change for name, change in changes if name == event]
-    if not found:
-        return EQUALLY
-    return official_label(found[-1]) if official else corrected_label(found[-1])
+    labels = [label_of(change, official=official) for name, change in changes if name == event]
+    return labels[-1] if labels else EQUALLY
 
 
-def read_procedures(path: Path) -> list[Procedure]:
+def read_procedures(path: Path) -> list[CrepeProcedure]:
     """Read a gold file, or an output file of the official code; UserError if the file is damaged."""
     content: dict[str, dict[str, Any]] = read_json(path, dict[str, dict[str, Any]])
     if not content:
         raise UserError(f"{path}: holds no procedure; expected procedure id → goal and steps")
     rows = {name: {**row, "id": name, "raw": row} for name, row in content.items()}
-    return list(checked(dict[str, Procedure], rows, str(path)).values())
-
-
-def gold_states(procedures: Sequence[Procedure]) -> dict[str, list[list[EntityChange]]]:
-    """Return the annotated entity changes, in the file's order."""
-    return {procedure.id: [block.entities for block in procedure.blocks] for procedure in procedures}
+    return list(checked(dict[str, CrepeProcedure], rows, str(path)).values())
 
 
 def _more_or_less(change: EntityChange) -> EntityChange:
@@ -186,7 +190,7 @@ def _more_or_less(change: EntityChange) -> EntityChange:
     return change
 
 
-def read_states(path: Path, procedures: Sequence[Procedure]) -> dict[str, list[list[EntityChange]]]:
+def read_states(path: Path, procedures: Sequence[CrepeProcedure]) -> dict[str, list[list[EntityChange]]]:
     """Read predicted states of a split; UserError if the file is damaged, or procedures or steps do not fit."""
     content = read_json(path, dict[str, dict[int, list[Annotated[EntityChange, AfterValidator(_more_or_less)]]]])
     counts = {procedure.id: len(procedure.blocks) for procedure in procedures}
@@ -210,7 +214,7 @@ def write_states(states: States) -> str:
 
 
 def fitting_states(
-    procedure: Procedure, states: Sequence[Sequence[EntityChange]], seed: int
+    procedure: CrepeProcedure, states: Sequence[Sequence[EntityChange]], seed: int
 ) -> list[list[EntityChange]]:
     """Return the states that are shown (section 5.3): of entities that an event mentions, at most 5 per step."""
     rng = random.Random(f"{seed}/{procedure.id}")
@@ -228,3 +232,187 @@ def mentions(event: str, entity: str) -> bool:
     if len(words) > 1 and words[0] in _ARTICLES:
         words = words[1:]
     return bool(words) and any(sentence[i : i + len(words)] == words for i in range(len(sentence)))
+
+
+ReadAs = Literal["auto", "predicted", "event"]
+Labels = Mapping[str, Sequence[Sequence[int]]]  # by procedure, [step][event]
+# A key of each procedure in our files; the official script reads only the goal and the steps.
+_MARK = {"predictions": "marked"}
+_UNMARKED = "nothing is marked as predicted: the event dictionaries were read as the predictions"
+_UNMARKED_GOLD = (
+    "nothing is marked as predicted, and the events are the gold ones, so they score as perfect predictions; for an "
+    "official output without a predicted change, add --set read=predicted"
+)
+
+
+@dataclass(frozen=True)
+class CrepePredictions:
+    """What is predicted for some procedures.
+
+    Attributes:
+        official: labels as the official scorer reads them.
+        corrected: labels by the meaning of their texts.
+        title: for tables.
+        unread: number of pairs whose answer could not be read; None if the file cannot say so.
+        facts: what scores report about the file.
+        notes: remarks for the table; `warnings` go to stderr.
+        procedures: the file's own content, if it is an official output.
+        entities: by procedure, the entity changes that the model wrote after each step.
+    """
+
+    official: Labels
+    corrected: Labels
+    title: str
+    unread: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    procedures: Sequence[CrepeProcedure] = ()
+    entities: Mapping[str, Sequence[Sequence[EntityChange]]] = field(default_factory=dict)
+
+
+def read_predictions(path: Path, gold: Sequence[CrepeProcedure], read: ReadAs, missing: Missing) -> CrepePredictions:
+    """Read predictions for the gold procedures, in the official format or flat.
+
+    Args:
+        read: which dictionaries hold the predictions. auto takes `predicted_event` if a file has some or is one of
+            ours, else its `event` dictionaries. An official output without any predicted change, such as the majority
+            baseline, looks like the gold file and needs `predicted`.
+        missing: what to do about procedures that the file lacks.
+
+    Raises:
+        UserError: the file is damaged, or does not fit the gold file.
+    """
+    known = {procedure.id: procedure for procedure in gold}
+    flat = is_flat(path)
+    labels, unread = _read_flat(path, known) if flat else ({}, None)
+    outputs = {} if flat else {procedure.id: procedure for procedure in read_procedures(path)}
+    remedy = "predict all, or score only those that are there: --set missing=leave_out" if missing == "error" else ""
+    check_ids(path, "procedure", labels or outputs, known, all_of=remedy)
+    count = len(gold) - len(labels or outputs)
+    notes = [f"{count} of {len(gold)} procedures have no predictions and are left out"] if count else []
+    facts = {"read": "predicted", "strangers": 0, "missing": count, "other_gold": 0}
+    if flat:
+        return CrepePredictions(labels, labels, f"CREPE, {path.name}", unread, facts, notes)
+    pairs = [(outputs[name], procedure) for name, procedure in known.items() if name in outputs]
+    for output, truth in pairs:
+        if output.steps != truth.steps:
+            raise UserError(
+                f"{path}, procedure {output.id!r}: has the {len(output.steps)} steps {output.steps[:2]!r}…; expected "
+                f"the gold file's {len(truth.steps)} {truth.steps[:2]!r}…",
+                remedy="name the gold file of the same split, and keep its blocks and step texts as they are",
+            )
+    marked = any(
+        _MARK.items() <= output.raw.items() or any(block.predicted_events for block in output.blocks)
+        for output, _ in pairs
+    )
+    facts["read"] = chosen = read if read != "auto" else "predicted" if marked else "event"
+    changes = {
+        output.id: [block.predicted_events if chosen == "predicted" else block.events for block in output.blocks]
+        for output, _ in pairs
+    }
+    official, corrected = (
+        {
+            truth.id: [
+                [label_in(block, event, official=rule) for event in truth.events] for block in changes[truth.id]
+            ]
+            for _, truth in pairs
+        }
+        for rule in (True, False)
+    )
+    if strangers := sum(e not in truth.events for _, truth in pairs for block in changes[truth.id] for e, _ in block):
+        notes = [f"{strangers} predicted changes are of events that are not in the gold file", *notes]
+    if read == "auto" and not marked:
+        is_gold = all(
+            a.events == b.events for pair in pairs for a, b in zip(pair[0].blocks, pair[1].blocks, strict=True)
+        )
+        notes = [_UNMARKED_GOLD if is_gold else _UNMARKED, *notes]
+    other_gold = sum(itertools.starmap(_differing, pairs)) if chosen == "predicted" else 0
+    warning = (
+        f"{path} carries other gold than --gold: {other_gold:,} of {sum(len(truth.pairs) for _, truth in pairs):,} "
+        "(event, step) pairs have another label there. These scores are against --gold; the official script, which "
+        f"reads only this file, gives others. To score against its own gold: --gold {path}"
+    )
+    return CrepePredictions(
+        official,
+        corrected,
+        f"CREPE, {path.name}",
+        facts={**facts, "strangers": strangers, "other_gold": other_gold},
+        notes=notes,
+        warnings=[warning] if other_gold else [],
+        procedures=[output for output, _ in pairs],
+    )
+
+
+def _differing(output: CrepeProcedure, truth: CrepeProcedure) -> int:
+    """Return the number of (event, step) pairs that two gold annotations label differently."""
+    return sum(
+        label_in(a.events, event, official=True) != label_in(b.events, event, official=True)
+        for a, b in zip(output.blocks, truth.blocks, strict=True)
+        for event in {*truth.events, *output.events}
+    )
+
+
+class CrepeLine(FlatRow):
+    """One line of a flat file; a change of null could not be read."""
+
+    procedure: str
+    step: StepNumber
+    event: str
+    change: Literal["equally likely", "less likely", "more likely"] | None
+
+
+def _read_flat(path: Path, known: Mapping[str, CrepeProcedure]) -> tuple[Labels, int]:
+    """Return the labels of the procedures that have lines, and the number of pairs that could not be read.
+
+    A null is equally likely, as in the official code. Raises UserError if a line is damaged or about no pair of the
+    gold file, or a procedure lacks a line.
+    """
+    changes: dict[tuple[str, int, str], str | None] = {}
+    for place, line in read_lines(path, CrepeLine):
+        pair = line.procedure, line.step, line.event
+        if pair in changes:
+            raise UserError(f"{place}: step {line.step} and event {line.event!r} of {pair[0]!r} are predicted twice")
+        if line.procedure not in known:
+            near = did_you_mean(line.procedure, known)
+            raise UserError(f"{place}: procedure {line.procedure!r} is not in the gold file.{near}")
+        procedure = known[line.procedure]
+        if pair not in procedure.pairs:
+            expected = f"step 1 to {len(procedure.blocks)} and one of {', '.join(procedure.events) or 'no events'}"
+            raise UserError(f"{place}: got step {line.step} and event {line.event!r}; expected {expected}")
+        changes[pair] = line.change
+    named = [known[name] for name in dict.fromkeys(name for name, *_ in changes)]
+    lacking = [pair for procedure in named for pair in procedure.pairs if pair not in changes]
+    if lacking or not changes:
+        missing = f"step {lacking[0][1]} and event {lacking[0][2]!r} of {lacking[0][0]!r}" if lacking else "any pair"
+        raise UserError(
+            f"{path}: lacks {missing} ({len(lacking):,} such); expected a line for each pair of a procedure",
+            remedy="write all lines with --template FILE",
+        )
+    labels = {
+        procedure.id: [
+            [LABELS.index(changes[procedure.id, step, event] or LABELS[EQUALLY]) for event in procedure.events]
+            for step in range(1, len(procedure.blocks) + 1)
+        ]
+        for procedure in named
+    }
+    return labels, sum(change is None for change in changes.values())
+
+
+def predictions_text(gold: Sequence[CrepeProcedure], predicted: CrepePredictions) -> str:
+    """Return the official output file: the gold blocks with predictions added; equally likely is left out."""
+    content = {}
+    for procedure in gold:
+        raw: dict[str, Any] = copy.deepcopy(dict(procedure.raw))
+        entities = predicted.entities.get(procedure.id) or [()] * len(procedure.blocks)
+        pairs = zip(raw["steps"][1:], predicted.official[procedure.id], entities, strict=True)
+        for block, labels, written in pairs:
+            block[:] = [row for row in block if not row["type"].startswith("predicted_")]
+            block += [{"type": "predicted_entity", **vars(change)} for change in written]
+            block += [
+                {"type": "predicted_event", "event": event, "change": LABELS[label]}
+                for event, label in zip(procedure.events, labels, strict=True)
+                if label != EQUALLY
+            ]
+        content[procedure.id] = raw | _MARK
+    return json.dumps(content, indent=4, ensure_ascii=False) + "\n"

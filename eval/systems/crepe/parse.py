@@ -10,6 +10,7 @@ from typing import Literal
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, EntityChange
 
 Parse = Literal["official", "lenient"]
+EventLabels = list[int | None]  # one per step; None where no label could be read
 # Longer ones first, as "unlikely" and "very likely" hold "likely".
 _LEVELS = {"very unlikely": 0, "not very likely": 1, "not likely": 1, "unlikely": 1, "very likely": 3, "likely": 2}
 # From here on a level is "likely".
@@ -33,7 +34,7 @@ def read_level(reply: str) -> int | None:
     return _LEVELS[found[1].lower()] if found else None
 
 
-def read_lettered_levels(reply: str, steps: int) -> list[int | None]:
+def read_lettered_levels(reply: str, steps: int) -> EventLabels:
     """Return the likelihood from 0 to 3 at each step, from lines such as `Step 1: (A) very likely`.
 
     The letter counts, else the words; of several lines about a step the first.
@@ -58,13 +59,13 @@ def read_likely(reply: str) -> int | None:
     return None if level is None else int(level >= LIKELY)
 
 
-def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> list[int | None]:
+def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> EventLabels:
     """Return labels from likelihoods after each step, compared as in the official scripts.
 
     The first step is no change, because nothing comes before it. An unreadable likelihood repeats the last one; if
     the first is unreadable, the first readable one counts as a change. `likely` is the least level that is likely.
     """
-    labels: list[int | None] = []
+    labels: EventLabels = []
     before: int | None = None
     for step, level in enumerate(levels):
         if level is None:
@@ -80,9 +81,9 @@ def changes_from_first(levels: Sequence[int | None], likely: int = 1) -> list[in
     return labels
 
 
-def changes_of(levels: Sequence[int | None]) -> list[int | None]:
+def changes_of(levels: Sequence[int | None]) -> EventLabels:
     """Return labels from likelihoods at the start and after each step, compared with the last readable one."""
-    labels: list[int | None] = []
+    labels: EventLabels = []
     before = levels[0] if levels else None
     for level in levels[1:]:
         if level is None or before is None:
@@ -118,7 +119,7 @@ def read_option(reply: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CrepeAnswer:
     """What a model said about one procedure.
 
     Attributes:
@@ -142,7 +143,7 @@ _HEADER = re.compile(r"\s*(class\s|def __init__|def \w+\(event0)")
 _FENCE = re.compile(r"```[a-zA-Z]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
-def read_code(reply: str, steps: int, events: int, parse: Parse) -> Answer:
+def read_code(reply: str, steps: int, events: int, parse: Parse) -> CrepeAnswer:
     """Read step functions.
 
     The official reading ends at the first blank line. Each `def` begins the next step, by its position and not its
@@ -153,7 +154,7 @@ def read_code(reply: str, steps: int, events: int, parse: Parse) -> Answer:
     A code fence around the code is skipped, and so is a repetition of the class down to its constructor.
     """
     pattern = _OFFICIAL_EVENT if parse == "official" else _LENIENT_EVENT
-    result = Answer([[None] * events for _ in range(steps)], [[] for _ in range(steps)])
+    result = CrepeAnswer([[None] * events for _ in range(steps)], [[] for _ in range(steps)])
     step, first = 0, True
     for line in map(str.strip, _bare(reply).split("\n")):
         if not line and parse == "official":

@@ -1,107 +1,172 @@
-"""Clusters: which names mean the same, by asking a model several times (paper section 3.1, table 2)."""
+"""Clusters: which names mean the same, by asking a model several times, and further names (section 3.1, table 2).
+
+Clusters are scored by exact match of sets against procedures that were labelled by hand, without names that the labels
+lack. The official script swaps names: its "recall" divides correct predicted clusters by the number of *gold*
+clusters, its "precision" found gold clusters by the number of *predicted* ones. The corrected figures have the usual
+names, drop empty clusters, and count each cluster once.
+
+Expansion asks for paraphrases of the names in a cluster, which are further references. The paper's own were rated by
+people, which no script can do. What is scored is how many of them the official expanded file has, too; what is kept is
+a file in its form, against which `d2e score openpi2 --gold` takes predictions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import AliasChoices, Field, field_validator
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import Measure, digest
-from eval.systems.asker import Asker
-from eval.systems.conversations import turns, wording
-from eval.systems.files import file_in
-from eval.systems.openpi2 import clustering
-from eval.systems.openpi2.clustering import Clustering, ClusterScores, Groups, Kind, ToCluster, score_clusters, suffix
-from eval.systems.openpi2.gold import alternatives
-from eval.systems.openpi2.metrics import cell, f1_measure, mean
-from eval.systems.openpi2.task import AttributeForm, OpenPIOptions, Task, conversation, drawn
-from eval.systems.system import SystemCall, SystemResult
+from eval.systems.asking import Asker, turns, wording
+from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
+from eval.systems.openpi2.gold import (
+    CLUSTERED,
+    EXPANDED,
+    Procedure,
+    Procedures,
+    alternatives,
+    expansions,
+    normalise,
+    official_text,
+    read_clustered,
+    read_official,
+)
+from eval.systems.openpi2.task import (
+    AttributeForm,
+    OpenPIOptions,
+    OpenPITask,
+    PrecisionRecall,
+    cell,
+    conversation,
+    drawn,
+    f1_measure,
+    mean,
+)
+from eval.systems.reading import Row, check_ids, file_in
 
 ENTITY_INPUT, ENTITY_GOLD = "dev_data_mini_entity.json", "dev_data_mini_annotated_entity.json"
 ATTRIBUTE_INPUT, ATTRIBUTE_GOLD = "dev_data_mini_attr.json", "dev_data_mini_annotated_attr.json"
 _WORDING: Any = wording("openpi2/prompts/clusters")
-TEMPERATURE = 0.7  # the paper's
+_EXPANSION: Any = wording("openpi2/prompts/expansion")
+_TEMPERATURE = 0.7  # the paper's
 _TOKENS = 256
+_EXPANSION_TOKENS = 96
+Kind = Literal["entities", "attributes"]
+Clustering = list[list[str]]
+# By procedure and entity the clusters of its attributes; those of the entities themselves are under the empty name.
+Groups = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]
 
 
-def ask_entity_clusters(
-    asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, repeat: int, seed: int
-) -> dict[str, dict[str, Clustering]]:
-    """Cluster each procedure's entities by several answers, which are `repeat`'s own; names alike are merged first."""
-    merged = {key: clustering.merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
-    asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
-    answers = _ask_runs(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
-    found = {
-        key: clustering.aggregate(list(names), answers.get(key, ()), leftovers="together")
-        for key, names in merged.items()
-    }
-    return {key: {"": clustering.spread(own, merged[key])} for key, own in found.items()}
+def _dict_of_entities(value: Any) -> Any:
+    return {"": value} if isinstance(value, list) else value
 
 
-def ask_attribute_clusters(
-    asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, seed: int, form: AttributeForm = "vanilla"
-) -> dict[str, dict[str, Clustering]]:
-    """Cluster the attributes of each entity; if the file has one entry, its names are one cluster.
+class ToCluster(Row):
+    """A procedure with names to be clustered.
 
-    In the form concise they are shown to the model as ATTRIBUTE of ENTITY.
+    Attributes:
+        names: entity mentions under one empty key; or by entity the entries of its attributes, each one or several
+            mentions with ` | ` between them.
     """
-    names = {
-        f"{key}/{entity}": [name.strip() for entry in entries for name in alternatives(entry)]
-        for key, procedure in procedures.items()
-        for entity, entries in procedure.names.items()
-    }
-    asked = {
-        f"{key}/{entity}": (procedure, alternatives(entity)[0], names[f"{key}/{entity}"], form)
-        for key, procedure in procedures.items()
-        for entity, entries in procedure.names.items()
-        if len(entries) > 1
-    }
-    answers = _ask_runs(asker, "attribute-clusters", asked, runs, seed)
 
-    def joined(name: str, end: str) -> Clustering:
-        if name in answers:
-            clusters = clustering.aggregate([text + end for text in names[name]], answers[name], leftovers="apart")
-            return [[text.removesuffix(end) for text in cluster] for cluster in clusters]
-        return [names[name]] if names[name] else []
+    goal: str
+    steps: tuple[str, ...]
+    names: dict[str, tuple[str, ...]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities_flattened"))
 
+    @field_validator("names", mode="before")
+    @classmethod
+    def _of_entities(cls, value: Any) -> Any:
+        return {"": list(dict.fromkeys(value))} if isinstance(value, list) else value
+
+
+class _LabelledGroups(Row):
+    groups: dict[str, list[Any]] = Field(validation_alias=AliasChoices("entity_attr_dict", "entities"))
+
+    _of_entities = field_validator("groups", mode="before")(_dict_of_entities)
+
+
+def read_gold_groups(path: Path) -> Groups:
+    """Read gold clusters: lists of entities, or attributes with bars between them."""
     return {
-        key: {entity: joined(f"{key}/{entity}", suffix(entity, form)) for entity in procedure.names}
-        for key, procedure in procedures.items()
+        key: {
+            entity: [_stripped(alternatives(group) if isinstance(group, str) else group) for group in groups]
+            for entity, groups in labelled.groups.items()
+        }
+        for key, labelled in read_official(path, _LabelledGroups).items()
     }
 
 
-def _ask_runs(
-    asker: Asker, name: str, asked: Mapping[str, tuple[Any, ...]], runs: int, seed: int
-) -> dict[str, list[list[tuple[str, ...]]]]:
-    conversations = [conversation(key, cluster_prompt, *item, group=name) for key, item in asked.items()]
-    answers: dict[str, list[list[tuple[str, ...]]]] = {key: [] for key in asked}
-    for run in range(runs):
-        outputs = asker.ask(
-            f"{name}-run{run + 1}", conversations, max_new_tokens=_TOKENS, temperature=TEMPERATURE, seed=seed + run
-        )
-        for key, output in zip(asked, outputs, strict=True):
-            answers[key].append(clustering.parse_groups(output))
-    return answers
+def read_predicted_groups(path: Path, gold: Groups, kind: Kind, form: AttributeForm = "vanilla") -> Groups:
+    """Read predicted clusters; UserError if the file is damaged, or names what is not in the gold file.
+
+    Of entities it is {procedure: {first name: [names]}}, of attributes {procedure: {entity: {name: [further names]}}}.
+    Concise attributes end with " of ENTITY", which is left out.
+    """
+    schema = dict[str, list[str]] if kind == "entities" else dict[str, dict[str, list[str]]]
+    content = read_official(path, schema)
+    check_ids(path, "procedure", content, gold)
+    if kind == "entities":
+        return {key: {"": list(map(_stripped, groups.values()))} for key, groups in content.items()}
+    for key, entities in content.items():
+        check_ids(path, f"entity of procedure {key}", entities, gold[key])
+    return {
+        key: {
+            entity: [
+                tuple(dict.fromkeys(text.removesuffix(suffix(entity, form)) for text in _stripped((name, *rest))))
+                for name, rest in groups.items()
+            ]
+            for entity, groups in entities.items()
+        }
+        for key, entities in content.items()
+    }
+
+
+def suffix(entity: str, form: AttributeForm) -> str:
+    """Return the ending of a concise attribute: the first mention of its entity."""
+    return f" of {alternatives(entity)[0].strip()}" if form == "concise" else ""
+
+
+def _stripped(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text.strip() for text in texts)
+
+
+def clusters_file(predictions: Groups, kind: Kind) -> str:
+    """Return the official form; a cluster of attributes is its first name → the others, or itself without others."""
+    if kind == "entities":
+        return official_text({key: {group[0]: group for group in found[""]} for key, found in predictions.items()})
+    return official_text(
+        {
+            key: {entity: {group[0]: group[1:] or group for group in groups} for entity, groups in entities.items()}
+            for key, entities in predictions.items()
+        }
+    )
 
 
 def cluster_prompt(
     procedure: ToCluster, entity: str, names: Sequence[str], form: AttributeForm = "vanilla", *, hidden: bool = False
 ) -> Messages:
     """Show three solved examples, then the procedure's names; attributes if an entity is named."""
+
+    def request(listed: Iterable[str], entity: str) -> str:
+        texts = ", ".join(map(repr, listed))
+        return str(_WORDING["attributes" if entity else "entities"].format(entity=entity, names=texts))
+
     texts: list[str] = []
     for example in _WORDING["attribute_examples" if entity else "entity_examples"]:
-        end = suffix(example.get("entity", ""), form)
-        groups = [[name + end for name in group] for group in example["groups"]]
-        shown = [name for group in groups for name in sorted(group)]
+        about = example.get("entity", "")
+        groups = [[name + suffix(about, form) for name in group] for group in example["groups"]]
         texts += [context(example["goal"], example["steps"]), _WORDING["accept"]]
-        texts += [_request(shown, example.get("entity", ""))]
+        texts += [request((name for group in groups for name in sorted(group)), about)]
         texts += [_WORDING["groups"].format(lines="\n".join(f"- {group}" for group in groups))]
-    own = _WORDING["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
-    named = [name + suffix(entity, form) for name in names]
-    return turns(*texts, own, _WORDING["accept"], _request(named, entity))
+    opening = _WORDING["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
+    return turns(*texts, opening, _WORDING["accept"], request((name + suffix(entity, form) for name in names), entity))
 
 
 def context(goal: str, steps: Sequence[str]) -> str:
@@ -113,36 +178,178 @@ def context(goal: str, steps: Sequence[str]) -> str:
     return str(_WORDING["context"].format(goal=goal.lower(), steps=" ".join(lines)))
 
 
-def _request(names: Sequence[str], entity: str) -> str:
-    listed = ", ".join(repr(name) for name in names)
-    return str(_WORDING["attributes" if entity else "entities"].format(entity=entity, names=listed))
+def parse_groups(reply: str) -> list[tuple[str, ...]]:
+    """Return the groups of a reply, each a list in brackets on its own line."""
+    starts = ((line, line.find("[")) for line in reply.splitlines())
+    return [group for line, start in starts if start >= 0 and (group := _list(line[start:].strip()))]
 
 
-def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> SystemResult:
+def _list(text: str) -> tuple[str, ...]:
+    # An answer that was cut off may lack its last bracket; a list may have a comma after it.
+    for candidate in (text, text.rstrip(",."), text.rstrip(",") + "]", text + "']"):
+        try:
+            value = ast.literal_eval(candidate)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+    return ()
+
+
+def _ask_runs(
+    asker: Asker, name: str, asked: Mapping[str, tuple[Any, ...]], runs: int, seed: int
+) -> dict[str, list[list[tuple[str, ...]]]]:
+    """Return by prompt the groups of several answers."""
+    conversations = [conversation(key, cluster_prompt, *item, group=name) for key, item in asked.items()]
+    answers: dict[str, list[list[tuple[str, ...]]]] = {key: [] for key in asked}
+    for run in range(runs):
+        outputs = asker.ask(
+            f"{name}-run{run + 1}", conversations, max_new_tokens=_TOKENS, temperature=_TEMPERATURE, seed=seed + run
+        )
+        for key, output in zip(asked, outputs, strict=True):
+            answers[key].append(parse_groups(output))
+    return answers
+
+
+def ask_entity_clusters(
+    asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, repeat: int, seed: int
+) -> dict[str, dict[str, Clustering]]:
+    """Cluster each procedure's entities by the answers of one `repeat`; names that are alike are merged first."""
+    merged = {key: merge_alike(procedure.names[""]) for key, procedure in procedures.items()}
+    asked = {key: (procedure, "", list(merged[key])) for key, procedure in procedures.items() if len(merged[key]) > 1}
+    answers = _ask_runs(asker, f"entity-clusters-{repeat + 1}", asked, runs, seed + repeat * runs)
+    clusters = {
+        key: aggregate(list(names), answers.get(key, ()), leftovers="together") for key, names in merged.items()
+    }
+    return {
+        key: {"": [[name for first in group for name in merged[key][first]] for group in groups]}
+        for key, groups in clusters.items()
+    }
+
+
+def merge_alike(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the first of names that differ only by article, letter case or plural → all of them."""
+    first: dict[str, str] = {}
+    merged: dict[str, list[str]] = {}
+    for name in names:
+        bare = normalise(name.strip())
+        if len(bare) > 4 and not bare.endswith("ss"):  # its singular
+            bare = bare[:-3] + "y" if bare.endswith("ies") else bare.removesuffix("s")
+        merged.setdefault(first.setdefault(bare, name), []).append(name)
+    return merged
+
+
+def ask_attribute_clusters(
+    asker: Asker, procedures: Mapping[str, ToCluster], *, runs: int, seed: int, form: AttributeForm = "vanilla"
+) -> dict[str, dict[str, Clustering]]:
+    """Cluster the attributes of each entity; if the file has one entry, its names are one cluster.
+
+    In the form concise they are shown to the model as ATTRIBUTE of ENTITY.
+    """
+    names = {
+        (key, entity): [name.strip() for entry in entries for name in alternatives(entry)]
+        for key, procedure in procedures.items()
+        for entity, entries in procedure.names.items()
+    }
+    asked = {
+        f"{key}/{entity}": (procedures[key], alternatives(entity)[0], listed, form)
+        for (key, entity), listed in names.items()
+        if len(procedures[key].names[entity]) > 1
+    }
+    answers = _ask_runs(asker, "attribute-clusters", asked, runs, seed)
+    found: dict[str, dict[str, Clustering]] = {key: {} for key in procedures}
+    for (key, entity), listed in names.items():
+        found[key][entity] = [listed] if listed else []
+        if f"{key}/{entity}" in answers:
+            end = suffix(entity, form)
+            groups = aggregate([name + end for name in listed], answers[f"{key}/{entity}"], leftovers="apart")
+            found[key][entity] = [[name.removesuffix(end) for name in group] for group in groups]
+    return found
+
+
+def aggregate(names: Sequence[str], answers: Iterable[Sequence[tuple[str, ...]]], *, leftovers: str) -> Clustering:
+    """Join the groups of several answers into one clustering (paper section 3.1, footnote 3).
+
+    The most frequent group is taken first, then the next one whose names are all free; the order of names does not
+    matter. Groups with other names are skipped. Ties go to the first group. The remaining names are one cluster if
+    `leftovers` is `together`, like the official script for entities, or one each if `apart`, as for attributes.
+    """
+    counts: Counter[frozenset[str]] = Counter()
+    written: dict[frozenset[str], tuple[str, ...]] = {}
+    for group in (group for groups in answers for group in groups):
+        counts[frozenset(group)] += 1
+        written.setdefault(frozenset(group), group)
+    left = list(dict.fromkeys(names))
+    clusters: Clustering = []
+    for members, _ in counts.most_common():
+        if members and members <= set(left):
+            clusters.append(list(dict.fromkeys(written[members])))
+            left = [name for name in left if name not in members]
+    if left:
+        clusters += [left] if leftovers == "together" else [[name] for name in left]
+    return clusters
+
+
+@dataclass
+class ClusterScores:
+    """Figures by their usual names; what `official` has as its `precision` is officially called so, too."""
+
+    official: PrecisionRecall
+    corrected: PrecisionRecall
+
+
+def score_clusters(gold: Groups, predictions: Groups) -> ClusterScores:
+    """Score the clusters of all procedures; entities whose attributes have one gold cluster are skipped."""
+    official, corrected = PrecisionRecall(), PrecisionRecall()
+    for key, entity in ((key, entity) for key, entities in predictions.items() for entity in entities):
+        wanted = gold[key][entity]
+        if entity and len(wanted) <= 1:
+            continue
+        known = {name for group in wanted for name in group}
+        predicted = [tuple(name for name in group if name in known) for group in predictions[key][entity]]
+        # What is officially "precision" has gold clusters above and predicted ones below.
+        official.predicted += len(predicted)
+        official.predicted_right += sum(_found(group, predicted) for group in wanted)
+        official.gold += len(wanted)
+        official.gold_found += sum(_found(group, wanted) for group in predicted)
+        corrected.count(set(map(frozenset, filter(None, predicted))), set(map(frozenset, wanted)))
+    return ClusterScores(official, corrected)
+
+
+def _found(group: Sequence[str], others: Iterable[Sequence[str]]) -> bool:
+    # As officially: as many names, each of them in the other.
+    return any(len(group) == len(other) and all(name in other for name in group) for other in others)
+
+
+def clusters_result(scores: Mapping[Kind, Sequence[ClusterScores]]) -> BenchmarkResult:
     """Return scores and table, with the mean of each figure over several clusterings."""
-    rows, detail, headline = [], {}, {}
-    for what, found in scores.items():
-        kinds = {"official": [item.official for item in found], "corrected": [item.corrected for item in found]}
-        detail[what] = {name: [figures.as_json() for figures in items] for name, items in kinds.items()}
-        for name, items in kinds.items():
-            figures = [mean(getattr(item, figure) for item in items) for figure in ("precision", "recall", "f1")]
-            rows.append((f"{what}, {name}", *map(cell, figures), str(len(items))))
-        headline[f"{what}_cluster_f1"] = mean(item.f1 for item in kinds["official"])
+    rows: list[tuple[str, ...]] = []
+    detail: dict[str, dict[str, Any]] = {}
+    headline: dict[str, float] = {}
+    for what, runs in scores.items():
+        detail[what] = {}
+        for name, figures in (("official", [r.official for r in runs]), ("corrected", [r.corrected for r in runs])):
+            detail[what][name] = [item.as_json() for item in figures]
+            means = {key: mean(getattr(item, key) for item in figures) for key in ("precision", "recall", "f1")}
+            rows.append((f"{what}, {name}", *map(cell, means.values()), str(len(figures))))
+            headline.setdefault(f"{what}_cluster_f1", means["f1"])
     title = "Clusters, exact match (officially precision and recall have their names swapped)"
     table = Table.of(("of", "precision", "recall", "F1", "mean of"), rows, title)
-    return SystemResult({**headline, "clusters": detail}, [table])
+    return BenchmarkResult({**headline, "clusters": detail}, [table])
 
 
 def _measures(kind: Kind, gold: Groups, predictions: Groups) -> list[Measure]:
     """Return F1 procedure by procedure, by both scorers."""
-    own = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
+    scores = {key: score_clusters(gold, {key: groups}) for key, groups in predictions.items()}
     about = digest([[key, dict(gold[key])] for key in sorted(predictions)])
-    official, corrected = ({key: getattr(one, name) for key, one in own.items()} for name in ("official", "corrected"))
     name = f"{kind}, cluster F1"
-    return [*f1_measure(name, about, official), *f1_measure(f"{name}, corrected", about, corrected)]
+    return [
+        *f1_measure(name, about, {key: item.official for key, item in scores.items()}),
+        *f1_measure(f"{name}, corrected", about, {key: item.corrected for key, item in scores.items()}),
+    ]
 
 
-class EntityClusters(Task[Groups, Groups]):
+class EntityClusters(OpenPITask[Groups, Groups]):
     """Clusters of entities."""
 
     kind = "entity_clusters"
@@ -154,12 +361,12 @@ class EntityClusters(Task[Groups, Groups]):
         return ("entity_clusters_*.json",) if self.names == "entities" else super().prediction_files(options)
 
     def read_gold(self, path: Path, options: Any) -> Groups:
-        return clustering.read_gold_groups(path)
+        return read_gold_groups(path)
 
     def read_predictions(self, path: Path, gold: Groups, options: Any) -> Groups:
-        return clustering.read_predicted_groups(path, gold, self.names, options.attribute_form)
+        return read_predicted_groups(path, gold, self.names, options.attribute_form)
 
-    def evaluate(self, gold: Groups, answers: Groups, options: Any, seed: int) -> SystemResult:
+    def evaluate(self, gold: Groups, answers: Groups, options: Any, seed: int) -> BenchmarkResult:
         result = clusters_result({self.names: [score_clusters(gold, answers)]})
         return replace(result, measures=_measures(self.names, gold, answers))
 
@@ -181,27 +388,132 @@ class AttributeClusters(EntityClusters):
     names = "attributes"
 
 
-class Clusters(Task[Groups, Groups]):
+class Clusters(OpenPITask[Groups, Groups]):
     """Both kinds of clusters, asked for in one run."""
 
-    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+    def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
         """Cluster entities several times, and attributes once; the scores of entities are averaged."""
-        own: OpenPIOptions = call.options
+        options: OpenPIOptions = call.options
         entity_input, entity_gold, attribute_input, attribute_gold = (
             file_in(call.data, [name], "--data", f"the official files (get them: {self.obtain})")
             for name in (ENTITY_INPUT, ENTITY_GOLD, ATTRIBUTE_INPUT, ATTRIBUTE_GOLD)
         )
-        gold = clustering.read_gold_groups(entity_gold), clustering.read_gold_groups(attribute_gold)
-        entities = drawn(call, clustering.read_to_cluster(entity_input))
-        attributes = drawn(call, clustering.read_to_cluster(attribute_input))
-        files, entity_scores = {}, []
-        for repeat in range(own.repeats):
-            found = ask_entity_clusters(asker, entities, runs=own.entity_runs, repeat=repeat, seed=call.seed)
-            entity_scores.append(score_clusters(gold[0], found))
-            files[f"entity_clusters_{repeat + 1}.json"] = clustering.clusters_file(found, "entities")
-        form = own.attribute_form
-        found = ask_attribute_clusters(asker, attributes, runs=own.attribute_runs, seed=call.seed, form=form)
-        files["attribute_clusters.json"] = clustering.clusters_file(found, "attributes")
-        result = clusters_result({"entities": entity_scores, "attributes": [score_clusters(gold[1], found)]})
+        gold, attributes_gold = read_gold_groups(entity_gold), read_gold_groups(attribute_gold)
+        entities = drawn(call, read_official(entity_input, ToCluster))
+        attributes = drawn(call, read_official(attribute_input, ToCluster))
+        files, scores = {}, []
+        for repeat in range(options.repeats):
+            groups = ask_entity_clusters(asker, entities, runs=options.entity_runs, repeat=repeat, seed=call.seed)
+            scores.append(score_clusters(gold, groups))
+            files[f"entity_clusters_{repeat + 1}.json"] = clusters_file(groups, "entities")
+        form, runs = options.attribute_form, options.attribute_runs
+        groups = ask_attribute_clusters(asker, attributes, runs=runs, seed=call.seed, form=form)
+        files["attribute_clusters.json"] = clusters_file(groups, "attributes")
+        result = clusters_result({"entities": scores, "attributes": [score_clusters(attributes_gold, groups)]})
         # The score of entities is a mean of several clusterings, which has no counts of its own.
-        return replace(result, files=files, measures=_measures("attributes", gold[1], found))
+        return replace(result, files=files, measures=_measures("attributes", attributes_gold, groups))
+
+
+# (entity, attribute) → paraphrases; the attribute is empty for those of the entity itself.
+Paraphrases = dict[tuple[str, str], list[str]]
+
+
+def expansion_prompt(
+    procedure: Procedure, entity: str, attribute: str, names: Sequence[str], *, hidden: bool = False
+) -> Messages:
+    """Show two solved examples, then a cluster of the procedure: of an entity, or of an attribute if one is named."""
+    kind, yes = "attribute" if attribute else "entity", _WORDING["accept"]
+    texts: list[str] = []
+    for example in _EXPANSION[f"{kind}_examples"]:
+        question = _EXPANSION[kind].format(names=example["names"], entity=example.get("entity", ""))
+        texts += [context(example["goal"], example["steps"]), yes, question, str(example["more"])]
+    opening = _WORDING["hidden_context"] if hidden else context(procedure.goal, procedure.steps)
+    return turns(*texts, opening, yes, _EXPANSION[kind].format(names=list(names), entity=entity))
+
+
+def ask_expansion(asker: Asker, procedures: Procedures, *, runs: int, seed: int) -> dict[str, Paraphrases]:
+    """Return new names for every cluster, joined over several answers."""
+    clusters = {
+        (key, entity, attribute): names.mentions
+        for key, procedure in procedures.items()
+        for entity, cluster in procedure.clusters.items()
+        for attribute, names in {"": cluster.names, **cluster.attributes}.items()
+    }
+    conversations = [
+        conversation("/".join(filter(None, key)), expansion_prompt, procedures[key[0]], *key[1:], names, group=key[0])
+        for key, names in clusters.items()
+    ]
+    found: dict[str, Paraphrases] = {key: {} for key in procedures}
+    for run in range(runs):
+        outputs = asker.ask(
+            f"expansion-run{run + 1}",
+            conversations,
+            max_new_tokens=_EXPANSION_TOKENS,
+            temperature=_TEMPERATURE,
+            seed=seed + run,
+        )
+        for ((key, entity, attribute), names), output in zip(clusters.items(), outputs, strict=True):
+            kept = found[key].setdefault((entity, attribute), [])
+            known = {normalise(name) for name in (*names, *kept)}
+            for name in (name.strip() for group in parse_groups(output)[:1] for name in group):
+                if name and normalise(name) not in known:
+                    known.add(normalise(name))
+                    kept.append(name)
+    return found
+
+
+def expanded_file(path: Path, paraphrases: Mapping[str, Paraphrases]) -> str:
+    """Return the file of clusters with these paraphrases, in the form of the official expanded one."""
+    root = read_official(path)
+    content = {key: root[key] for key in paraphrases}
+    for key, more in paraphrases.items():
+        for entity, cluster in content[key]["clusters"].items():
+            added = more[entity, ""]
+            cluster["entity_overgenerate"] = added
+            cluster["entity_cluster_combined"] = [*cluster["entity_cluster"], *added]
+            for attribute, item in cluster["attribute_cluster"].items():
+                names = item["attribute_cluster"] if isinstance(item, dict) else item
+                added = more[entity, attribute]
+                cluster["attribute_cluster"][attribute] = {
+                    "attribute_cluster": names,
+                    "attribute_overgenerate": added,
+                    "attribute_cluster_combined": [*names, *added],
+                }
+    return official_text(content)
+
+
+def expansion_result(gold: Procedures, paraphrases: Mapping[str, Paraphrases]) -> BenchmarkResult:
+    """Count the paraphrases, those that the official file has too (precision), and the reverse (recall)."""
+    compared: dict[str, list[PrecisionRecall]] = {"entities": [], "attributes": []}
+    for key, more in paraphrases.items():
+        for (entity, attribute), names in more.items():
+            cluster = gold[key].clusters[entity]
+            known = cluster.attributes[attribute] if attribute else cluster.names
+            added = set(map(normalise, known.expanded or ())) - set(map(normalise, known.mentions))
+            figures = PrecisionRecall()
+            figures.count(set(map(normalise, names)), added)
+            compared["attributes" if attribute else "entities"].append(figures)
+    rows, detail = [], {}
+    for kind, clusters in compared.items():
+        total = PrecisionRecall.total(clusters)
+        shared = (total.precision, total.recall) if "expanded" in expansions(gold) else (None, None)
+        each = total.predicted / len(clusters) if clusters else 0.0
+        rows.append((kind, str(len(clusters)), f"{each:.1f}", *map(cell, shared)))
+        counts = {"clusters": len(clusters), "paraphrases": total.predicted}
+        detail[kind] = {**counts, "in_official": shared[0], "of_official": shared[1]}
+    columns = ("of", "clusters", "paraphrases each", "share that the official file has", "share of its own found")
+    headline = {f"{kind}_paraphrases_in_official": detail[kind]["in_official"] for kind in detail}
+    return BenchmarkResult({**headline, "expansion": detail}, [Table.of(columns, rows, "Expansion of clusters")])
+
+
+class Expansion(OpenPITask[Procedures, Mapping[str, Paraphrases]]):
+    """Paraphrases of every cluster."""
+
+    official = (EXPANDED, CLUSTERED)
+
+    def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
+        """Ask for paraphrases, and compare them with the official ones."""
+        path = self.gold_at(call.data, call.options, "--data")
+        gold = read_clustered(path)
+        found = ask_expansion(asker, drawn(call, gold), runs=call.options.expansion_runs, seed=call.seed)
+        return replace(expansion_result(gold, found), files={"expanded.json": expanded_file(path, found)})

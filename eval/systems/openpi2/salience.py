@@ -1,48 +1,133 @@
-"""Salience: how much an entity matters, to a procedure (global) and to a step (local), by a model and by people."""
+"""Salience: how much an entity matters, to a procedure (global) and to a step (local), by a model and by people.
+
+The judges of procedures 1 to 20 are compared by Pearson's r of each procedure, then the plain mean (paper section 4).
+Officially a 0 is appended to both vectors, because r is undefined if one is constant, and a global value outside 0–5
+counts as 0 (a local one does not). The corrected score appends nothing, moves any value outside 0–5 to the nearest
+bound, and leaves out procedures where r is undefined.
+"""
 
 from __future__ import annotations
 
 import copy
+import io
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
+from pydantic import AliasChoices, Field, field_validator
 
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, legend_name
 from d2e_sft.util.table import Table
 from eval.compare.measures.measure import digest, shares
 from eval.run.task import Conversation
-from eval.systems.asker import Asker
-from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.openpi2 import judgements
-from eval.systems.openpi2.analysis.salience_figure import salience_plot
+from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
+from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures
-from eval.systems.openpi2.judgements import (
-    PREDICTED,
-    EntitySalience,
-    Judges,
-    Level,
-    Saliences,
-    agreement,
-    read_judges,
-    read_salience,
-)
-from eval.systems.openpi2.metrics import cell, scored
-from eval.systems.openpi2.task import Task, drawn, sampling
-from eval.systems.system import SystemCall, SystemResult
+from eval.systems.openpi2.task import OpenPITask, cell, drawn, sampling, scored
+from eval.systems.reading import Row, check_ids, checked
 
 HUMAN = "dev-data-reformatted-v4_votes_score_salience_1-20.json"
-FIGURE = "salience.svg"
 SECOND_HUMAN = "dev-data-reformatted-v4_votes_salience_1-20_human2.json"
+FIGURE = "salience.svg"
+JUDGED = tuple(map(str, range(1, 21)))
+_PREDICTED = ("global_salience_pred", "local_salience_pred")
+Level = Literal["global", "local"]
+_LEVELS: tuple[Level, ...] = ("global", "local")
+_HIGHEST = 5
 _TOKENS = 64  # a number and one sentence
+_GOAL = 24  # characters of a goal that the figure shows
 
 
-def first_integer(reply: str) -> int:
-    """Return the first whole number in a reply, otherwise 1."""
-    digits = re.search(r"\d+", reply)
-    return int(digits.group()) if digits else 1
+class EntitySalience(Row):
+    """One entity's salience: in the procedure, and in each step."""
+
+    bounded: ClassVar[bool] = True
+    entity: str
+    overall: int = Field(validation_alias=AliasChoices(_PREDICTED[0], "global_salience"))
+    steps: tuple[int, ...] = Field(validation_alias="answers")
+
+    @field_validator("steps", mode="before")
+    @classmethod
+    def _local(cls, answers: Any) -> Any:
+        if not isinstance(answers, dict):
+            return answers
+        return [_StepSalience.model_validate(step).value for step in answers.values()]
+
+
+class Count(Row):
+    """Numbers without bounds that stand for an entity's salience: votes, or a score."""
+
+    bounded: ClassVar[bool] = False
+    entity: str
+    overall: float
+    steps: tuple[float, ...]
+
+
+class _StepSalience(Row):
+    value: int = Field(validation_alias=AliasChoices(_PREDICTED[1], "local_salience"))
+
+
+class _Judged(Row):
+    states: tuple[EntitySalience, ...]
+
+
+Saliences = Mapping[str, tuple[EntitySalience | Count, ...]]
+
+
+@dataclass(frozen=True)
+class Judges:
+    """The first annotator, and by name the others that are compared with this one; `goals` are the procedures'."""
+
+    first: Saliences
+    others: Mapping[str, Saliences]
+    goals: Mapping[str, str]
+
+
+def read_salience(path: Path) -> Saliences:
+    """Read judgements or predictions of the judged procedures; UserError if the file is damaged or has neither."""
+    judged = {key: value for key, value in read_official(path).items() if key in JUDGED}
+    return {key: item.states for key, item in checked(dict[str, _Judged], judged, str(path)).items()}
+
+
+def read_judges(path: Path) -> Judges:
+    """Read the first annotator's file, the second's if it is next to it, and what the first file counts.
+
+    These are the votes for an entity and its score in OpenPI, if every state has them (paper figure 3).
+    """
+    first, content, second = read_salience(path), read_official(path), path.with_name(SECOND_HUMAN)
+    others: dict[str, Saliences] = {"second annotator": read_salience(second)} if second.is_file() else {}
+    for name, key in (("votes", "votes"), ("saliency score", "score")):
+        states = [state for number in first for state in content[number]["states"]]
+        if all(key in part for state in states for part in (state, *state["answers"].values())):
+            counts = {
+                number: [
+                    {**state, "overall": state[key], "steps": [step[key] for step in state["answers"].values()]}
+                    for state in content[number]["states"]
+                ]
+                for number in first
+            }
+            others[name] = checked(dict[str, tuple[Count, ...]], counts, str(path))
+    return Judges(first, others, {number: str(content[number].get("goal", number)) for number in first})
+
+
+def check_same_entities(first: Saliences, second: Saliences, path: Path) -> None:
+    """Refuse two files that do not judge the same entities and steps in the same order; `path` is the second's."""
+    check_ids(path, "procedure", second, first)
+    for key, entities in second.items():
+        named, expected = ([(item.entity, len(item.steps)) for item in own] for own in (entities, first[key]))
+        if named != expected:
+            raise UserError(
+                f"{path}: {key}: got the entities {[name for name, _ in named]}; expected those of the gold file, "
+                f"{[name for name, _ in expected]}, each with its steps",
+                remedy="score predictions for the same file of procedures",
+            )
 
 
 def ask_salience(
@@ -52,18 +137,17 @@ def ask_salience(
 
     `asked` has by name a procedure, one of its steps (unused if `level` is global), and entities.
     """
-    told = wording("openpi2/prompts/salience")
+    texts = wording("openpi2/prompts/salience")
 
     def next_entity(name: str, replies: Sequence[str]) -> Conversation:
         procedure, step, entities = asked[name]
         listed = "\n".join(f"- {line}" for line in procedure.steps)
-        text = told[level].format(goal=procedure.goal, step=step, steps=listed)
+        request = texts[level].format(goal=procedure.goal, step=step, steps=listed)
         said = [text for pair in zip(entities, replies, strict=False) for text in pair]
-        entity = entities[len(replies)]
         original, imagined = (
             # Earlier answers tell of the procedure, so the imagined view has none.
-            [system(told["system"]), *turns(opening, told["accept"], *before, entity)]
-            for opening, before in ((text, said), (told["hidden"], ()))
+            [system(texts["system"]), *turns(opening, texts["accept"], *before, entities[len(replies)])]
+            for opening, before in ((request, said), (texts["hidden"], ()))
         )
         return Conversation("openpi2", name, original, imagined)
 
@@ -71,6 +155,12 @@ def ask_salience(
     options = {"max_new_tokens": _TOKENS, **sampling}
     replies = ask_by_turns(asker, f"salience-{level}-{{}}", counts, next_entity, **options)
     return {name: list(map(first_integer, said)) for name, said in replies.items()}
+
+
+def first_integer(reply: str) -> int:
+    """Return the first whole number in a reply, otherwise 1."""
+    digits = re.search(r"\d+", reply)
+    return int(digits.group()) if digits else 1
 
 
 def ask_local(
@@ -82,8 +172,8 @@ def ask_local(
         for key, procedure in procedures.items()
         for place, (step, named) in enumerate(zip(procedure.steps, entities[key], strict=True), start=1)
     }
-    found = ask_salience(asker, "local", asked, **sampling)
-    return {key: [found[f"{key}/{n}"] for n in range(1, len(one.steps) + 1)] for key, one in procedures.items()}
+    values = iter(ask_salience(asker, "local", asked, **sampling).values())
+    return {key: [next(values) for _ in procedure.steps] for key, procedure in procedures.items()}
 
 
 def predict_salience(asker: Asker, procedures: Procedures, **sampling: Any) -> Saliences:
@@ -107,84 +197,155 @@ def salience_file(content: Mapping[str, Any], predictions: Saliences) -> str:
     written = {key: copy.deepcopy(content[key]) for key in predictions}
     for key, entities in predictions.items():
         for state, predicted in zip(written[key]["states"], entities, strict=True):
-            state[PREDICTED[0]] = str(predicted.overall)
+            state[_PREDICTED[0]] = str(predicted.overall)
             for (step, changes), value in zip(state["answers"].items(), predicted.steps, strict=True):
                 listed = changes if isinstance(changes, list) else changes.get("states", changes.get("attributes"))
-                state["answers"][step] = {"attributes": listed, PREDICTED[1]: str(value)}
+                state["answers"][step] = {"attributes": listed, _PREDICTED[1]: str(value)}
     return official_text(written)
 
 
-def salience_result(judges: Judges, predictions: Saliences) -> SystemResult:
+@dataclass(frozen=True)
+class Agreement:
+    """The mean r; `by_procedure` has None where it is undefined."""
+
+    mean: float | None
+    by_procedure: dict[str, float | None]
+
+
+def agreement(first: Saliences, second: Saliences, level: Level, *, official: bool = True) -> Agreement:
+    """Return the agreement of two judges on the procedures of the second, by the official script or corrected."""
+    by_procedure = {
+        key: pearson(_vector(first[key], level, official), _vector(entities, level, official))
+        for key, entities in second.items()
+    }
+    defined = [value for value in by_procedure.values() if value is not None]
+    # The official mean of a NaN is NaN: one procedure that is undefined leaves the whole so.
+    if not defined or (official and len(defined) < len(by_procedure)):
+        return Agreement(None, by_procedure)
+    return Agreement(sum(defined) / len(defined), by_procedure)
+
+
+def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return Pearson's r; None if a vector is constant or has one value."""
+    x, y = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _vector(entities: Sequence[EntitySalience | Count], level: Level, official: bool) -> list[float]:
+    values: list[float] = []
+    for entity in entities:
+        own: list[float] = [entity.overall] if level == "global" else list(entity.steps)
+        if entity.bounded and not official:
+            own = [min(max(value, 0), _HIGHEST) for value in own]
+        elif entity.bounded and level == "global":
+            own = [value if 0 <= value <= _HIGHEST else 0 for value in own]
+        values += own
+    return [*values, 0] if official else values
+
+
+def salience_result(judges: Judges, predictions: Saliences) -> BenchmarkResult:
     """Return the agreement of the predictions and of other judges with the first annotator, with a figure."""
-    human, keys = judges.first, list(predictions)
-    about = digest([[key, [vars(item) for item in human[key]]] for key in sorted(predictions)])
+    first, keys = judges.first, list(predictions)
+    about = digest([[key, [vars(item) for item in first[key]]] for key in sorted(predictions)])
     rows: list[tuple[str, ...]] = []
     detail, headline, measures = {}, {}, []
     bars: dict[str, list[float | None]] = {}
     for name, judge in {**judges.others, "predictions": predictions}.items():
         found = {
-            (level, kind): agreement(human, judge, level, official=kind == "official")
-            for level in judgements.LEVELS
-            for kind in ("official", "corrected")
+            (level, rule): agreement(first, judge, level, official=rule == "official")
+            for level in _LEVELS
+            for rule in ("official", "corrected")
         }
-        means = ("-" if own.mean is None else cell(own.mean) for own in found.values())
-        rows.append((f"{name} ({scored(len(judge), len(human))})", *means))
+        means = ("-" if item.mean is None else cell(item.mean) for item in found.values())
+        rows.append((f"{name} ({scored(len(judge), len(first))})", *means))
         bars[name] = [found["global", "official"].by_procedure.get(key) for key in keys]
-        detail[name.replace(" ", "_")] = {"_".join(key): vars(own) for key, own in found.items()}
-        for (level, kind), own in found.items() if name == "predictions" else ():
-            if kind == "official":
-                headline[f"salience_{level}"] = own.mean
-            if own.mean is not None:
-                defined = {key: value for key, value in own.by_procedure.items() if value is not None}
-                title = f"salience r, {level}" + ", corrected" * (kind == "corrected")
+        detail[name.replace(" ", "_")] = {"_".join(form): vars(item) for form, item in found.items()}
+        for (level, rule), item in found.items() if name == "predictions" else ():
+            if rule == "official":
+                headline[f"salience_{level}"] = item.mean
+            if item.mean is not None:
+                defined = {key: value for key, value in item.by_procedure.items() if value is not None}
+                title = f"salience r, {level}" + ", corrected" * (rule == "corrected")
                 measures += shares(title, "procedures", about, defined)
     columns = ("with the first annotator", "global", "global, corrected", "local", "local, corrected")
     table = Table.of(columns, rows, "Salience, mean Pearson's r of procedures (- is undefined)")
     figure = salience_plot([judges.goals[key] for key in keys], bars)
-    return SystemResult(
-        {**headline, "salience": detail}, [table, _values(judges, predictions)], {FIGURE: figure}, measures=measures
-    )
+    tables = [table, _values({"first annotator": first, **judges.others, "predictions": predictions})]
+    return BenchmarkResult({**headline, "salience": detail}, tables, {FIGURE: figure}, measures=measures)
 
 
-def _values(judges: Judges, predictions: Saliences) -> Table:
+def _values(judges: Mapping[str, Saliences]) -> Table:
     """Return mean and standard deviation of the values that annotators and predictions give (section 5)."""
-    given = {"first annotator": judges.first, **judges.others, "predictions": predictions}
     rows = []
-    for name, judge in given.items():
-        entities = [entity for own in judge.values() for entity in own if entity.bounded]
+    for name, judge in judges.items():
+        entities = [entity for listed in judge.values() for entity in listed if entity.bounded]
         if entities:  # votes and scores have other units
-            levels = [one.overall for one in entities], [value for one in entities for value in one.steps]
-            rows.append((name, *(f"{own(values):.1f}" for values in levels for own in (np.mean, np.std))))
-    columns = ("salience given by", "global, mean", "deviation", "local, mean", "deviation")
-    return Table.of(columns, rows)
+            levels = [item.overall for item in entities], [value for item in entities for value in item.steps]
+            rows.append((name, *(f"{statistic(values):.1f}" for values in levels for statistic in (np.mean, np.std))))
+    return Table.of(("salience given by", "global, mean", "deviation", "local, mean", "deviation"), rows)
 
 
-class Salience(Task[Judges, Saliences]):
+def salience_plot(goals: Sequence[str], correlations: Mapping[str, Sequence[float | None]]) -> str:
+    """Draw each judge's correlation with the first annotator as SVG, a group of bars for each procedure (figure 3).
+
+    Args:
+        goals: of P procedures.
+        correlations: judge → P correlations; None, where it is undefined, has no bar.
+    """
+    with mpl.rc_context({**STYLE, "svg.hashsalt": "salience"}):
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        axes = figure.add_subplot()
+        width = 0.8 / len(correlations)
+        for index, (judge, values) in enumerate(correlations.items()):
+            axes.bar(
+                [place + (index - (len(correlations) - 1) / 2) * width for place in range(len(goals))],
+                [float("nan") if value is None else value for value in values],
+                width=0.9 * width,
+                label=legend_name(judge),
+                color=COLOURS[index],
+                hatch=HATCHES[index],
+                edgecolor="white",
+                linewidth=0,
+            )
+        names = [textwrap.shorten(goal, _GOAL, placeholder="…") for goal in goals]
+        axes.set_xticks(range(len(goals)), names, rotation=-35, ha="left", rotation_mode="anchor")
+        axes.axhline(0, color="#222222", linewidth=0.8)
+        axes.set_ylim(top=1.02)
+        axes.set_ylabel("Pearson's r, global salience")
+        figure.legend(loc="outside upper left", ncols=len(correlations), frameon=False)
+        figure.draw_without_rendering()  # the ticks follow the first layout, and the second one their width
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+class Salience(OpenPITask[Judges, Saliences]):
     """Salience of the gold entities."""
 
     kind = "salience"
     official = (HUMAN,)
 
     def read_gold(self, path: Path, options: Any) -> Judges:
-        return read_judges(path, path.with_name(SECOND_HUMAN))
+        return read_judges(path)
 
     def read_predictions(self, path: Path, gold: Judges, options: Any) -> Saliences:
-        found = read_salience(path)
-        judgements.check_same_entities(gold.first, found, path)
-        return found
+        predictions = read_salience(path)
+        check_same_entities(gold.first, predictions, path)
+        return predictions
 
-    def evaluate(self, gold: Judges, answers: Saliences, options: Any, seed: int) -> SystemResult:
+    def evaluate(self, gold: Judges, answers: Saliences, options: Any, seed: int) -> BenchmarkResult:
         return salience_result(gold, answers)
 
-    def run(self, call: SystemCall, asker: Asker) -> SystemResult:
+    def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
         """Ask a model, and compare its answers and those of other judges with the first annotator's."""
         path = self.gold_at(call.data, call.options, "--data")
-        procedures = {key: item for key, item in read_procedures(path).items() if key in judgements.JUDGED}
+        procedures = {key: procedure for key, procedure in read_procedures(path).items() if key in JUDGED}
         predictions = predict_salience(asker, drawn(call, procedures), **sampling(call))
         result = salience_result(self.read_gold(path, call.options), predictions)
-        return replace(
-            result, files={**result.files, "salience.json": salience_file(read_official(path), predictions)}
-        )
+        kept = {"salience.json": salience_file(read_official(path), predictions)}
+        return replace(result, files={**result.files, **kept})
 
     def template(self, gold: Judges, options: Any) -> Iterator[dict[str, Any]]:
         """Return one line per entity in its procedure, with an empty step, and one in each of its steps."""

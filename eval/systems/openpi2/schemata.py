@@ -1,24 +1,66 @@
-"""Schemata: attributes of entities that change, asked step by step (paper section 3.2, table 3)."""
+"""Schemata: attributes of entities that change, asked step by step (paper section 3.2, table 3), and their errors.
+
+They are scored by exact match against clusters, over procedures (global) and over steps (local). The official script
+has quirks, on which published numbers depend. Predictions are normalised for precision but not for recall. An
+attribute can be found in every step. A match with a cluster counts for global precision only until its canonical pair
+is predicted. The corrected score counts each item once, normalised. For both, a prediction is correct if clusters of
+the procedure hold it, also locally.
+
+Errors (section 3.3, table 5) are counted by people's labels and by the gold file. People say whether each predicted
+attribute changes at the step (1), does not change (2) or makes no sense (3), and add those that are missing (100).
+The gold file says whether its clusters hold a prediction, and whether it changes at that step or at another one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, product
+from pathlib import Path
 from typing import Any
 
-from d2e_sft.util.table import Table
-from eval.compare.measures.measure import Measure
-from eval.systems.openpi2.analysis.errors import errors_by_gold
-from eval.systems.openpi2.analysis.statistics import gold_statistics
-from eval.systems.openpi2.gold import Change, Procedures, digest_of, has_expansion, texts_by_step
-from eval.systems.openpi2.metrics import Scorer, bertscore_table, best_scores, cell, f1_measure, mean, scored
-from eval.systems.openpi2.schemata_scores import Schemas, score_schemata, score_schemata_corrected
-from eval.systems.openpi2.task import scorer_of
-from eval.systems.openpi2.tracking import Listed, ListingTask
-from eval.systems.system import SystemResult
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table, percent
+from eval.compare.measures.measure import measure
+from eval.systems.benchmark import BenchmarkResult
+from eval.systems.openpi2.gold import (
+    CLUSTERED,
+    EXPANDED,
+    Change,
+    Cluster,
+    Names,
+    Procedure,
+    Procedures,
+    check_steps,
+    digest_of,
+    empty_lines,
+    expansions,
+    normalise,
+    read_clustered,
+    read_official,
+    texts_by_step,
+)
+from eval.systems.openpi2.task import (
+    BertScorer,
+    OpenPITask,
+    PrecisionRecall,
+    bertscore_table,
+    best_scores,
+    cell,
+    f1_measure,
+    mean,
+    scored,
+    scorer_of,
+)
+from eval.systems.openpi2.tracking import ListingTask
+from eval.systems.reading import checked
 
-_LEVELS = ("entities_global", "attributes_global", "entities_local", "attributes_local")
+LEVELS = ("entities_global", "attributes_global", "entities_local", "attributes_local")
 _COLUMNS = ("of", "precision", "recall", "F1", "F1 expanded", "corrected F1", "corr. expanded")
+Schema = Mapping[str, Sequence[str]]  # entity → its attributes, at one step
+Schemas = Mapping[str, Sequence[Schema]]  # by procedure, those of each step
+Figures = dict[str, PrecisionRecall]  # of each level
 
 
 def parse_schema(reply: str) -> dict[str, list[str]]:
@@ -36,24 +78,209 @@ def parse_schema(reply: str) -> dict[str, list[str]]:
     return schema
 
 
-def _measures(gold: Procedures, predictions: Schemas, kinds: Mapping[str, bool]) -> list[Measure]:
-    """Return F1 of attributes procedure by procedure, by both scorers and with expansion if there is one."""
-    digest = digest_of(gold, predictions)
-    found = []
-    for scorer, after in ((score_schemata, ""), (score_schemata_corrected, ", corrected")):
-        for kind, expanded in kinds.items():
-            own = {key: scorer(gold, {key: steps}, expanded=expanded) for key, steps in predictions.items()}
-            for level in ("global", "local"):
-                name = f"schemata F1, {level}" + " + expansion" * (kind == "expanded") + after
-                figures = {key: getattr(scores, f"attributes_{level}") for key, scores in own.items()}
-                found += f1_measure(name, digest, figures)
-    return found
+@dataclass(frozen=True)
+class ClusterNames:
+    """Normalised names by normalised canonical name; of equal canonical names the last one's stay, as officially."""
+
+    entities: dict[str, set[str]]
+    attributes: dict[str, dict[str, set[str]]]
+
+    @classmethod
+    def of(cls, clusters: Mapping[str, Cluster], expanded: bool) -> ClusterNames:
+        def plain(names: Names) -> set[str]:
+            return set(map(normalise, names.of(expanded)))
+
+        return cls(
+            {normalise(name): plain(cluster.names) for name, cluster in clusters.items()},
+            {
+                normalise(name): {
+                    normalise(attribute): plain(names) for attribute, names in cluster.attributes.items()
+                }
+                for name, cluster in clusters.items()
+            },
+        )
+
+    def has(self, entity: str) -> bool:
+        return any(entity in names for names in self.entities.values())
+
+    def matches(self, entity: str, attribute: str) -> Iterator[tuple[str, str]]:
+        """Yield the canonical pairs whose clusters hold the two names."""
+        for canonical in (canonical for canonical, names in self.entities.items() if entity in names):
+            for canonical_attribute, names in self.attributes[canonical].items():
+                if attribute in names:
+                    yield canonical, canonical_attribute
+
+    def match(self, pair: tuple[str, str]) -> tuple[str, str] | None:
+        """Return the first of these pairs."""
+        return next(self.matches(*pair), None)
 
 
-def _bertscores(gold: Procedures, answers: Schemas, scorer: Scorer | None, expanded: bool) -> dict[str, float | None]:
+def score_schemata(procedure: Procedure, steps: Sequence[Schema], *, expanded: bool, official: bool) -> Figures:
+    """Score the schemata of a procedure's steps; with `expanded` paraphrases match too."""
+    clusters = ClusterNames.of(procedure.clusters, expanded)
+    raw = [[(entity, list(names)) for entity, names in step.items()] for step in steps]
+    plain = [[(normalise(entity), list(map(normalise, names))) for entity, names in step] for step in raw]
+    figures: Figures = {level: PrecisionRecall() for level in LEVELS}
+    _precision(figures, clusters, plain, official=official)
+    _global_recall(figures, procedure, clusters, raw if official else plain, expanded=expanded, official=official)
+    _local_recall(figures, procedure, clusters, raw if official else plain, official=official)
+    return figures
+
+
+_Said = Sequence[Sequence[tuple[str, list[str]]]]  # at each step, entities with their attributes
+
+
+def _precision(figures: Figures, clusters: ClusterNames, said: _Said, *, official: bool) -> None:
+    entities: list[Collection[str]] = [[entity for entity, _ in step] for step in said]
+    pairs: list[Collection[tuple[str, str]]] = [
+        [(entity, name) for entity, names in step for name in names] for step in said
+    ]
+    if not official:
+        entities, pairs = list(map(set, entities)), list(map(set, pairs))
+    distinct, distinct_pairs = set(chain.from_iterable(entities)), set(chain.from_iterable(pairs))
+    for level, listed in (("entities_local", entities), ("entities_global", [distinct])):
+        figures[level].predicted = sum(map(len, listed))
+        figures[level].predicted_right = sum(map(clusters.has, chain.from_iterable(listed)))
+    for level, listed_pairs in (("attributes_local", pairs), ("attributes_global", [distinct_pairs])):
+        figures[level].predicted = sum(map(len, listed_pairs))
+        matches = map(clusters.match, chain.from_iterable(listed_pairs))
+        figures[level].predicted_right = sum(match is not None for match in matches)
+    if official:
+        seen: set[tuple[str, str]] = set()
+        right = 0
+        for pair in chain.from_iterable(pairs):
+            match = clusters.match(pair)
+            right += match is not None and match not in seen
+            seen.add(pair)
+        figures["attributes_global"].predicted_right = right
+
+
+def _global_recall(
+    figures: Figures, procedure: Procedure, clusters: ClusterNames, said: _Said, *, expanded: bool, official: bool
+) -> None:
+    """Count the clusters that are named; officially those of attributes as written, and in each step."""
+    groups: list[tuple[set[str], list[set[str]]]] = [
+        (names, list(clusters.attributes[canonical].values())) for canonical, names in clusters.entities.items()
+    ]
+    if official:
+        groups = [
+            (clusters.entities[normalise(name)], [set(names.of(expanded)) for names in cluster.attributes.values()])
+            for name, cluster in procedure.clusters.items()
+        ]
+    entities, attributes = figures["entities_global"], figures["attributes_global"]
+    for names, wanted in groups:
+        matching = [listed for step in said for entity, listed in step if entity in names]
+        entities.gold += 1
+        entities.gold_found += bool(matching)
+        attributes.gold += len(wanted)
+        hits = [sum(not cluster.isdisjoint(listed) for listed in matching) for cluster in wanted]
+        attributes.gold_found += sum(hits) if official else sum(map(bool, hits))
+
+
+def _local_recall(
+    figures: Figures, procedure: Procedure, clusters: ClusterNames, said: _Said, *, official: bool
+) -> None:
+    entities, attributes = figures["entities_local"], figures["attributes_local"]
+    for states in procedure.states:
+        canonical = normalise(states.entity)
+        names, known = clusters.entities[canonical], clusters.attributes[canonical]
+        for changes, step in zip(states.steps, said, strict=True):
+            changing = [normalise(change.attribute) for change in changes]
+            wanted = [known[name] for name in (changing if official else set(changing))]
+            if not wanted:
+                continue
+            matching = [listed for entity, listed in step if entity in names]
+            hits = [sum(name in cluster for listed in matching for name in listed) for cluster in wanted]
+            entities.gold += 1
+            entities.gold_found += len(matching) if official else bool(matching)
+            attributes.gold += len(wanted) * (len(step) if official else 1)
+            attributes.gold_found += sum(hits) if official else sum(map(bool, hits))
+
+
+def gold_statistics(gold: Procedures) -> tuple[dict[str, Any], Table]:
+    """Return the counts of a gold file as in section 5 of the paper, and a table of them.
+
+    The paper gives 3,240 canonical attributes; the published file has 1,068 clusters. The paper's own means fit 1,068:
+    3.3 paraphrases are 3,542 / 1,068, and 3.0 mentions are 3,240 / 1,068. So 3,240 is probably a number of mentions of
+    an earlier file; the published one has 1,145 mentions, and 4,687 names with paraphrases.
+    """
+
+    def counts(clusters: Sequence[Names]) -> dict[str, Any]:
+        """Return the number of clusters and their mean numbers of names; paraphrases only of an expanded file."""
+        expanded = any(names.expanded is not None for names in clusters)
+        more = [set(names.of(True)) - set(names.mentions) for names in clusters]
+        return {
+            "count": len(clusters),
+            "mentions": mean(len(names.mentions) for names in clusters),
+            "paraphrases": mean(map(len, more)) if expanded else None,
+            "names": mean(len(names.of(True)) for names in clusters) if expanded else None,
+        }
+
+    clusters = [cluster for procedure in gold.values() for cluster in procedure.clusters.values()]
+    changed = [step for procedure in gold.values() for states in procedure.states for step in states.steps if step]
+    found = {
+        "procedures": len(gold),
+        "steps": sum(len(procedure.steps) for procedure in gold.values()),
+        "entity_clusters": counts([cluster.names for cluster in clusters]),
+        "attribute_clusters": counts([names for cluster in clusters for names in cluster.attributes.values()]),
+        "entity_step_pairs": len(changed),
+        "changes": sum(map(len, changed)),
+    }
+    rows = []
+    for name, value in found.items():
+        count, *means = value.values() if isinstance(value, dict) else (value, None, None, None)
+        rows.append(
+            (name.replace("_", " "), count, *(None if number is None else f"{number:.1f}" for number in means))
+        )
+    columns = ("of the gold file", "n", "mentions", "paraphrases", "names, both")
+    return found, Table.of(columns, rows, "The gold file; mean numbers of names of a cluster")
+
+
+MISSING = "missing"
+_LABELS = {"1": "correct", "2": "no change", "3": "nonsense", "100": MISSING, "": "no label"}
+_JUDGED = ("correct", "no change", "nonsense")
+_PLACES = ("this step", "another step", "no cluster")
+Labelled = Mapping[str, Sequence[Sequence[tuple[str, str, str]]]]  # by procedure and step: entity, attribute, label
+
+
+def _places(gold: Procedures, labelled: Labelled, expanded: bool) -> dict[str, Counter[str]]:
+    """Return by label how many attributes the gold file changes at this step, at another one, or has in no cluster."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for key, steps in labelled.items():
+        clusters = ClusterNames.of(gold[key].clusters, expanded)
+        for number, rows in enumerate(steps):
+            changed = {
+                (normalise(states.entity), normalise(change.attribute))
+                for states in gold[key].states
+                for change in states.steps[number]
+            }
+            for entity, attribute, label in rows:
+                pairs = set(clusters.matches(normalise(entity), normalise(attribute)))
+                counts[label][_PLACES[(2 if not pairs else 0 if changed & pairs else 1)]] += 1
+    return counts
+
+
+def errors_by_gold(gold: Procedures, predictions: Schemas, local: Mapping[str, PrecisionRecall]) -> Any:
+    """Return how many predictions the gold file has where, and how many of its changes are missing, with a table.
+
+    `local` has the corrected figures of attributes at each step, without and with expansion.
+    """
+    labelled = {
+        key: [[(entity, name, "") for entity, names in step.items() for name in names] for step in steps]
+        for key, steps in predictions.items()
+    }
+    rows, detail = [], {}
+    for name, figures in local.items():
+        counts, missing = _places(gold, labelled, name == "expanded")[""], figures.gold - figures.gold_found
+        detail[name] = {place: counts[place] for place in _PLACES} | {MISSING: missing}
+        parts = (percent(counts[place] / counts.total() if counts else None) for place in _PLACES)
+        rows.append((name, counts.total(), *parts, missing, figures.gold))
+    columns = ("clusters", "predicted", *(f"{place} %" for place in _PLACES), MISSING, "of")
+    return detail, Table.of(columns, rows, "Errors by the gold file: where a predicted attribute changes")
+
+
+def _bertscores(gold: Procedures, answers: Schemas, scorer: BertScorer, expanded: bool) -> dict[str, float | None]:
     """Return the mean best BERTScore of each predicted "ATTRIBUTE of ENTITY", against the procedure and its step."""
-    if scorer is None:
-        return {"global": None, "local": None}
 
     def named(entities: Sequence[str], attributes: Sequence[str], _: Change) -> list[str]:
         return [f"{name} of {entity}" for entity, name in product(entities, attributes)]
@@ -78,42 +305,120 @@ class Schemata(ListingTask):
     def parse(self, reply: str) -> dict[str, list[str]]:
         return parse_schema(reply)
 
-    def evaluate(self, gold: Procedures, answers: Listed, options: Any, seed: int) -> SystemResult:
+    def evaluate(self, gold: Procedures, answers: Schemas, options: Any, seed: int) -> BenchmarkResult:
         """Return scores and tables; the headline is that of attributes (the paper's entity-attribute pairs)."""
-        scorer = scorer_of(options)
-        kinds = {"plain": False, **({"expanded": True} if has_expansion(gold) else {})}
-        official = {name: score_schemata(gold, answers, expanded=flag) for name, flag in kinds.items()}
-        corrected = {name: score_schemata_corrected(gold, answers, expanded=flag) for name, flag in kinds.items()}
-        bert = {name: _bertscores(gold, answers, scorer, flag) for name, flag in kinds.items()}
-        headline = {
-            f"schemata_{level}_f1" + "_expanded" * (name == "expanded"): getattr(figures, f"attributes_{level}").f1
-            for name, figures in official.items()
+        scorer, kinds = scorer_of(options), expansions(gold)
+        rules = {"official": True, "corrected": False}
+        by_procedure = {
+            (rule, kind): {
+                key: score_schemata(gold[key], steps, expanded=expanded, official=official)
+                for key, steps in answers.items()
+            }
+            for rule, official in rules.items()
+            for kind, expanded in kinds.items()
+        }
+        totals = {
+            form: {level: PrecisionRecall.total(one[level] for one in figures.values()) for level in LEVELS}
+            for form, figures in by_procedure.items()
+        }
+        bert: dict[str, dict[str, float | None]] = {
+            kind: _bertscores(gold, answers, scorer, expanded) if scorer else {"global": None, "local": None}
+            for kind, expanded in kinds.items()
+        }
+        scores: dict[str, Any] = {
+            f"schemata_{level}_f1" + "_expanded" * expanded: totals["official", kind][f"attributes_{level}"].f1
+            for kind, expanded in kinds.items()
             for level in ("global", "local")
         }
-        detail: dict[str, Any] = {
-            "procedures": len(answers),
-            "official": {name: figures.as_json() for name, figures in official.items()},
-            "corrected": {name: figures.as_json() for name, figures in corrected.items()},
-            "bertscore": bert,
-        }
-        rows = []
-        for level in _LEVELS:
-            plain = getattr(official["plain"], level)
-            f1 = [
-                cell(getattr(scores[kind], level).f1 if kind in scores else None)
-                for scores in (official, corrected)
-                for kind in ("plain", "expanded")
-            ]
-            rows.append((level.replace("_", ", "), cell(plain.precision), cell(plain.recall), *f1))
-        title = f"Schemata, exact match ({scored(len(answers), len(gold))})"
-        detail["errors"], errors = errors_by_gold(gold, answers)
+        detail: dict[str, Any] = {"procedures": len(answers)}
+        for rule in rules:
+            detail[rule] = {
+                kind: {level: item.as_json() for level, item in totals[rule, kind].items()} for kind in kinds
+            }
+        detail["bertscore"] = bert
+        local = {kind: totals["corrected", kind]["attributes_local"] for kind in kinds}
+        detail["errors"], errors = errors_by_gold(gold, answers, local)
         detail["gold"], statistics = gold_statistics(gold)
+        rows = []
+        for level in LEVELS:
+            forms = (totals.get((rule, kind)) for rule in rules for kind in ("plain", "expanded"))
+            f1 = (cell(figures[level].f1 if figures else None) for figures in forms)
+            plain = totals["official", "plain"][level]
+            rows.append((level.replace("_", ", "), cell(plain.precision), cell(plain.recall), *f1))
+        by_expansion = [(name, value, bert.get("expanded", {}).get(name)) for name, value in bert["plain"].items()]
         tables = [
-            Table.of(_COLUMNS, rows, title),
-            bertscore_table(
-                "Schemata, BERTScore", [(n, bert["plain"][n], bert.get("expanded", {}).get(n)) for n in bert["plain"]]
-            ),
+            Table.of(_COLUMNS, rows, f"Schemata, exact match ({scored(len(answers), len(gold))})"),
+            bertscore_table("Schemata, BERTScore", by_expansion),
             errors,
             statistics,
         ]
-        return SystemResult({**headline, "schemata": detail}, tables, measures=_measures(gold, answers, kinds))
+        about = digest_of(gold, answers)
+        measures = [
+            found
+            for (rule, kind), figures in by_procedure.items()
+            for level in ("global", "local")
+            for found in f1_measure(
+                f"schemata F1, {level}" + " + expansion" * kinds[kind] + ", corrected" * (not rules[rule]),
+                about,
+                {key: one[f"attributes_{level}"] for key, one in figures.items()},
+            )
+        ]
+        return BenchmarkResult({**scores, "schemata": detail}, tables, measures=measures)
+
+
+class SchemaErrors(OpenPITask[Procedures, Labelled]):
+    """Predicted schemata that people labelled, in the form of the published analyses or flat."""
+
+    kind = "errors"
+    official = (EXPANDED, CLUSTERED)
+
+    def read_gold(self, path: Path, options: Any) -> Procedures:
+        return read_clustered(path)
+
+    def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Labelled:
+        content = read_official(path, list[Any])
+        # A published procedure ends with the word "annotated".
+        steps = {key: [step for step in found if not isinstance(step, str)] for key, found in content.items()}
+        labelled = checked(dict[str, list[dict[str, list[tuple[str, str | int]]]]], steps, str(path))
+        check_steps(path, labelled, {key: procedure.steps for key, procedure in gold.items()})
+        return {key: [list(_rows(path, key, step)) for step in found] for key, found in labelled.items()}
+
+    def template(self, gold: Procedures, options: Any) -> Iterator[dict[str, Any]]:
+        """Return one line per step; a step with more predictions gets more lines."""
+        return empty_lines(self.kind, gold)
+
+    def evaluate(self, gold: Procedures, answers: Labelled, options: Any, seed: int) -> BenchmarkResult:
+        """Return the share of each class among the labelled predictions; what is missing is counted against them."""
+        expanded = "expanded" in expansions(gold)
+        places = _places(gold, answers, expanded)
+        classes = [name for name in _LABELS.values() if name in places]
+        judged = sum(places[name].total() for name in classes if name in _JUDGED)
+        rows: list[tuple[Any, ...]] = []
+        detail: dict[str, dict[str, Any]] = {}
+        for name in classes:
+            count = places[name].total()
+            share = count / judged if judged else None
+            detail[name] = {"count": count, "share": share, **{place: places[name][place] for place in _PLACES}}
+            rows.append((name, count, percent(share), *(percent(places[name][place] / count) for place in _PLACES)))
+        columns = ("label", "n", "% of labelled", *(f"gold: {place} %" for place in _PLACES))
+        title = f"Errors by people's labels ({scored(len(answers), len(gold))}{', with expansion' * expanded})"
+        counts = {
+            key: [sum(row[2] in kinds for step in steps for row in step) for kinds in (_JUDGED[:1], _JUDGED)]
+            for key, steps in answers.items()
+        }
+        measures = measure("correct by people's labels", "share", "procedures", digest_of(gold, answers), counts)
+        scores = {"errors_correct": detail.get("correct", {}).get("share"), "errors": detail}
+        return BenchmarkResult(scores, [Table.of(columns, rows, title)], measures=measures)
+
+
+def _rows(path: Path, key: str, step: Mapping[str, Sequence[tuple[str, str | int]]]) -> Iterator[tuple[str, str, str]]:
+    """Yield entity, attribute and label; the published files write an empty attribute where none is missing."""
+    for entity, (attribute, label) in ((entity, row) for entity, rows in step.items() for row in rows):
+        name = _LABELS.get(str(label), str(label) if label in _LABELS.values() else "")
+        if not name:
+            raise UserError(
+                f"{path}: {key}: {attribute!r} of {entity!r} has the label {label!r}; expected one of "
+                + ", ".join(f"{code!r} ({name})" for code, name in _LABELS.items() if code)
+            )
+        if attribute.strip():
+            yield entity, attribute.strip(), name

@@ -1,34 +1,62 @@
-"""States: an attribute before and after a step, entity and attribute given (paper section 3.2, table 3)."""
+"""States before and after a step, entity and attribute given, and complete sentences (section 3.2, tables 3 and 4).
+
+A sentence, "ATTRIBUTE of ENTITY was BEFORE before and AFTER after", is scored against those of each entity that
+changes at the step. Officially a prediction is correct if it is part of any gold sentence, as the empty string always
+is. The corrected score compares whole sentences, takes any accepted state, and counts a distinct sentence once.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from d2e_sft.data.chat_template import Continuation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import Measure, digest, measure
+from eval.compare.measures.measure import digest, measure
 from eval.score.statistics import bootstrap_average
-from eval.systems.asker import Asker
-from eval.systems.conversations import ask_by_turns
-from eval.systems.openpi2 import gold as official_files
-from eval.systems.openpi2.gold import GoldState, read_official, read_procedures, states_by_step
-from eval.systems.openpi2.metrics import NOT_COMPUTED, Scorer, cell, mean, scored
-from eval.systems.openpi2.task import Task, conversation, drawn, sampling, scorer_of
-from eval.systems.openpi2.tracking import cut_answer, states_chat_prompt, states_text_prompt
-from eval.systems.system import SystemCall, SystemResult
+from eval.systems.asking import Asker, ask_by_turns
+from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
+from eval.systems.openpi2.gold import (
+    RANKED,
+    Change,
+    GoldState,
+    Procedure,
+    Procedures,
+    alternatives,
+    digest_of,
+    expansions,
+    read_by_step,
+    read_official,
+    read_procedures,
+    sentence,
+    states_by_step,
+    texts_by_step,
+)
+from eval.systems.openpi2.task import (
+    OpenPITask,
+    PrecisionRecall,
+    bertscore_table,
+    best_scores,
+    cell,
+    conversation,
+    drawn,
+    f1_measure,
+    mean,
+    sampling,
+    scored,
+    scorer_of,
+)
+from eval.systems.openpi2.tracking import ListingTask, cut_answer, states_chat_prompt, states_text_prompt
 
 _STATES_TOKENS = 64
 ERROR = "Error"
-_BEFORE_AND = " before and "
 _LABELLED = re.compile(r"Before: (.*?)\nAfter: (.*)", re.DOTALL)
-# By procedure, the gold changes of each step.
-GoldStates = Mapping[str, Sequence[Sequence[GoldState]]]
+GoldStates = Mapping[str, Sequence[Sequence[GoldState]]]  # by procedure, the gold changes of each step
 
 
 class StatePair(NamedTuple):
@@ -40,8 +68,7 @@ class StatePair(NamedTuple):
     after: str
 
 
-# By procedure and step, one for each gold change.
-Predictions = Mapping[str, Sequence[Sequence[StatePair]]]
+Predictions = Mapping[str, Sequence[Sequence[StatePair]]]  # by procedure and step, one for each gold change
 
 
 def parse_states(reply: str) -> tuple[str, str]:
@@ -50,51 +77,26 @@ def parse_states(reply: str) -> tuple[str, str]:
     labelled = _LABELLED.search(reply)
     if labelled:
         return labelled[1].strip(), labelled[2].split("\nBefore: ")[0].strip()
-    before, found, after = reply.partition(_BEFORE_AND)
-    if found:
-        return before, after.split(" after")[0]
-    return ERROR, ERROR
+    before, found, after = reply.partition(" before and ")
+    return (before, after.split(" after")[0]) if found else (ERROR, ERROR)
 
 
-def exact_matches(predictions: Predictions, gold: GoldStates, *, any_alternative: bool) -> list[bool]:
-    """Return whether both states of each change equal a gold one: officially the first accepted ones, or any."""
-    kept = None if any_alternative else 1
-    return [
-        predicted.before in state.before[:kept] and predicted.after in state.after[:kept]
-        for predicted, state in _pairs(predictions, gold)
-    ]
-
-
-def states_bertscore(predictions: Predictions, gold: GoldStates, scorer: Scorer) -> float:
-    """Return mean F1 of all states before and after, each against the first accepted one."""
-    pairs = _pairs(predictions, gold)
-    candidates = [text for predicted, _ in pairs for text in (predicted.before, predicted.after)]
-    references = [text for _, state in pairs for text in (state.before[0], state.after[0])]
-    return mean(scorer(candidates, references))
-
-
-def _pairs(predictions: Predictions, gold: GoldStates) -> list[tuple[StatePair, GoldState]]:
-    steps = [pair for key, own in predictions.items() for pair in zip(own, gold[key], strict=True)]
-    return [pair for step in steps for pair in zip(*step, strict=True)]
-
-
-class States(Task[GoldStates, Predictions]):
+class States(OpenPITask[GoldStates, Predictions]):
     """States before and after each gold change."""
 
     kind = "states"
-    official = (official_files.RANKED,)
+    official = (RANKED,)
 
     def read_gold(self, path: Path, options: Any) -> GoldStates:
         """Read `dev-ranked.json`, or gold states in the format of predictions; UserError if the file is damaged."""
         if all(isinstance(value, list) for value in read_official(path).values()):
-            found = read_official(path, list[list[StatePair]])
             return {
-                key: [[GoldState(*map(official_files.alternatives, pair)) for pair in step] for step in steps]
-                for key, steps in found.items()
+                key: [[GoldState(*map(alternatives, pair)) for pair in step] for step in steps]
+                for key, steps in read_official(path, list[list[StatePair]]).items()
             }
         return {key: states_by_step(procedure) for key, procedure in read_procedures(path).items()}
 
-    def ask(self, gold: GoldStates, call: SystemCall, asker: Asker) -> Predictions:
+    def ask(self, gold: GoldStates, call: BenchmarkCall, asker: Asker) -> Predictions:
         """Ask for the states of each gold change (the ranked form, with raw mentions)."""
         scorer_of(call.options)
         procedures = drawn(call, read_procedures(self.gold_at(call.data, call.options, "--data")))
@@ -128,7 +130,7 @@ class States(Task[GoldStates, Predictions]):
 
     def read_predictions(self, path: Path, gold: GoldStates, options: Any) -> Predictions:
         """Read predicted states, one for each gold change; UserError if the file is damaged or does not fit these."""
-        found: dict[str, list[list[StatePair]]] = official_files.read_by_step(path, gold, list[StatePair])
+        found: dict[str, list[list[StatePair]]] = read_by_step(path, gold, list[StatePair])
         for key, steps in found.items():
             for place, (step, changes) in enumerate(zip(steps, gold[key], strict=True), start=1):
                 if len(step) != len(changes):
@@ -139,35 +141,44 @@ class States(Task[GoldStates, Predictions]):
                     )
         return found
 
-    def evaluate(self, gold: GoldStates, answers: Predictions, options: Any, seed: int) -> SystemResult:
+    def evaluate(self, gold: GoldStates, answers: Predictions, options: Any, seed: int) -> BenchmarkResult:
         """Return accuracy with its interval, officially and with any accepted state, and BERTScore."""
-        scorer = scorer_of(options)
-        official = exact_matches(answers, gold, any_alternative=False)
-        corrected = exact_matches(answers, gold, any_alternative=True)
-        bert = None if scorer is None else states_bertscore(answers, gold, scorer)
-        rows: list[tuple[str, ...]] = []
-        accuracies: dict[str, dict[str, float] | None] = {}
-        for kind, state, matches in (("official", "first", official), ("corrected", "any", corrected)):
-            found = bootstrap_average([[float(match) for match in matches]], seed=seed) if matches else None
-            accuracies[kind] = own = {"accuracy": found.mean, "low": found.low, "high": found.high} if found else None
-            rows.append((f"{state} accepted state ({kind})", *(map(cell, own.values()) if own else [""] * 3)))
-        total = sum(len(step) for steps in gold.values() for step in steps)
-        title = f"States, exact match with 95 % interval ({scored(len(official), total, 'changes')}); BERTScore "
-        title += cell(bert) if bert is not None else f"{NOT_COMPUTED}, set bertscore_model=NAME"
-        detail = {"procedures": len(answers), "changes": len(official), **accuracies, "bertscore": bert}
-        table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
-        headline = {"states_accuracy": mean(official), "states_bertscore": bert, "states": detail}
-        about = digest([[key, gold[key]] for key in sorted(answers)])
-        measures: list[Measure] = []
-        for name, any_alternative in (("states accuracy", False), ("states accuracy, corrected", True)):
-            counts = {}
-            for key, steps in answers.items():
-                right = exact_matches({key: steps}, gold, any_alternative=any_alternative)
-                counts[key] = sum(right), len(right)
+        scorer, about = scorer_of(options), digest([[key, gold[key]] for key in sorted(answers)])
+        pairs = {
+            key: [pair for step in zip(steps, gold[key], strict=True) for pair in zip(*step, strict=True)]
+            for key, steps in answers.items()
+        }
+        every = list(chain.from_iterable(pairs.values()))
+        bert = None
+        if scorer is not None:  # of all states, each against the first accepted one
+            candidates = [text for predicted, _ in every for text in (predicted.before, predicted.after)]
+            bert = mean(scorer(candidates, [text for _, state in every for text in (state.before[0], state.after[0])]))
+        detail: dict[str, Any] = {"procedures": len(answers), "changes": len(every)}
+        rows, measures = [], []
+        # Both states of a change equal a gold one: officially the first accepted ones, corrected any.
+        for rule, state, most in (("official", "first", 1), ("corrected", "any", None)):
+            right = {
+                key: [said.before in gold.before[:most] and said.after in gold.after[:most] for said, gold in changes]
+                for key, changes in pairs.items()
+            }
+            matches = [float(match) for changes in right.values() for match in changes]
+            interval = bootstrap_average([matches], seed=seed) if matches else None
+            detail[rule] = interval and {"accuracy": interval.mean, "low": interval.low, "high": interval.high}
+            cells = map(cell, detail[rule].values()) if interval else ("", "", "")
+            rows.append((f"{state} accepted state ({rule})", *cells))
+            counts = {key: (sum(changes), len(changes)) for key, changes in right.items()}
+            name = "states accuracy" + ", corrected" * (rule == "corrected")
             measures += measure(name, "share", "procedures", about, counts)
-        return SystemResult(headline, [table], measures=measures)
+        detail["bertscore"] = bert
+        total = sum(len(step) for steps in gold.values() for step in steps)
+        title = f"States, exact match with 95 % interval ({scored(len(every), total, 'changes')}); BERTScore "
+        title += cell(bert) if bert is not None else "not computed, set bertscore_model=NAME"
+        accuracy = detail["official"]["accuracy"] if every else 0.0
+        scores = {"states_accuracy": accuracy, "states_bertscore": bert, "states": detail}
+        table = Table.of(("gold", "accuracy", "low", "high"), rows, title)
+        return BenchmarkResult(scores, [table], measures=measures)
 
-    def score(self, predictions: Path, gold: Path, options: Any) -> SystemResult:
+    def score(self, predictions: Path, gold: Path, options: Any) -> BenchmarkResult:
         """Score predictions; those of other changes against the gold file next to them, as officially."""
         companion = predictions.with_name(f"{predictions.stem}_gold.json")
         try:
@@ -186,6 +197,111 @@ class States(Task[GoldStates, Predictions]):
         """Return one line per gold change, and one for each step without."""
         for key, steps in gold.items():
             for step, changes in enumerate(steps, start=1):
-                for entity, attribute in [one.names for one in changes] or [("", "")]:
+                for entity, attribute in [change.names for change in changes] or [("", "")]:
                     about = {"procedure": key, "step": step, "entity": entity, "attribute": attribute}
                     yield {**about, "before": "", "after": ""}
+
+
+def parse_sentences(reply: str) -> list[str]:
+    """Return one sentence per line, without the dash before it."""
+    return [line.strip(" -") for line in reply.strip().split("\n")]
+
+
+def parse_change(text: str) -> tuple[str, str, str, str] | None:
+    """Return entity, attribute, before and after of "ATTRIBUTE of ENTITY was BEFORE before and AFTER after"."""
+    match = re.fullmatch(r"(.+?) of (.+?) (?:was|were) (.+?) before and (.+?) after(?:wards)?\.?", text.strip())
+    return None if match is None else (match[2], match[1], match[3], match[4])
+
+
+def gold_sentences(procedure: Procedure, *, expanded: bool, any_state: bool = False) -> list[list[list[str]]]:
+    """Return by step, for each entity that changes, every sentence that its clusters' names make.
+
+    With `expanded` paraphrases are names too; `any_state` takes any accepted state, officially it is the first.
+    """
+    kept = None if any_state else 1
+
+    def texts(entities: Sequence[str], attributes: Sequence[str], change: Change) -> list[str]:
+        fields = product(entities, attributes, change.before[:kept], change.after[:kept])
+        return [sentence(attribute, entity, before, after) for entity, attribute, before, after in fields]
+
+    return texts_by_step(procedure, texts, expanded=expanded)
+
+
+def score_sentences(
+    procedure: Procedure, steps: Sequence[Sequence[str]], *, expanded: bool, official: bool
+) -> PrecisionRecall:
+    """Return precision over predictions, recall over (entity, step) pairs.
+
+    Officially a prediction finds the first entity that it fits. Corrected, whole sentences are compared, in lower case
+    and without a full stop, and each distinct one finds every entity that has it.
+    """
+    figures = PrecisionRecall()
+    wanted = gold_sentences(procedure, expanded=expanded, any_state=not official)
+    for entities, said in zip(wanted, steps, strict=True):
+        if official:
+            fits = [
+                next((i for i, sentences in enumerate(entities) if any(text in gold for gold in sentences)), None)
+                for text in said
+            ]
+            right, found, predicted = len(fits) - fits.count(None), len({*fits} - {None}), len(said)
+        else:
+            texts = set(filter(None, map(_plain, said)))
+            shared = [texts.intersection(map(_plain, sentences)) for sentences in entities]
+            right, found, predicted = len(set().union(*shared)), sum(map(bool, shared)), len(texts)
+        figures.predicted += predicted
+        figures.predicted_right += right
+        figures.gold += len(entities)
+        figures.gold_found += found
+    return figures
+
+
+def _plain(text: str) -> str:
+    return text.strip().rstrip(".").lower()
+
+
+class Complete(ListingTask):
+    """Complete sentences."""
+
+    kind = "complete"
+    schema = list[str]
+
+    def parse(self, reply: str) -> list[str]:
+        return parse_sentences(reply)
+
+    def evaluate(
+        self, gold: Procedures, answers: Mapping[str, Sequence[Sequence[str]]], options: Any, seed: int
+    ) -> BenchmarkResult:
+        """Return F1 and BERTScore; the official exact match always uses the clusters without paraphrases."""
+        scorer, kinds, about = scorer_of(options), expansions(gold), digest_of(gold, answers)
+        forms = {"official": (False, True), **{f"corrected, {kind}": (flag, False) for kind, flag in kinds.items()}}
+        detail: dict[str, Any] = {"procedures": len(answers)}
+        rows, measures = [], []
+        for name, (expanded, official) in forms.items():
+            figures = {
+                key: score_sentences(gold[key], steps, expanded=expanded, official=official)
+                for key, steps in answers.items()
+            }
+            total = PrecisionRecall.total(figures.values())
+            detail[name] = total.as_json()
+            rows.append((name, *map(cell, (total.precision, total.recall, total.f1))))
+            title = "complete F1" + " + expansion" * expanded + ", corrected" * (not official)
+            measures += f1_measure(title, about, figures)
+        detail["bertscore"] = bert = {}
+        for kind, expanded in kinds.items():
+            candidates = [
+                (text, [*chain.from_iterable(entities)])
+                for key, steps in answers.items()
+                for entities, said in zip(gold_sentences(gold[key], expanded=expanded), steps, strict=True)
+                for text in said
+            ]
+            bert[kind] = mean(best_scores(scorer, candidates)) if scorer else None
+        tables = [
+            Table.of(
+                ("scorer", "precision", "recall", "F1"),
+                rows,
+                f"Complete sentences, exact match ({scored(len(answers), len(gold))})",
+            ),
+            bertscore_table("Complete sentences, BERTScore", [("sentences", bert["plain"], bert.get("expanded"))]),
+        ]
+        scores = {"complete_f1": detail["official"]["f1"], "complete": detail}
+        return BenchmarkResult(scores, tables, measures=measures)

@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from d2e_sft.data.chat_template import Continuation, Form, Messages
-from eval.systems.asker import Asker
-from eval.systems.conversations import ask_by_turns, system, turns, wording
-from eval.systems.flat.openpi2 import FORMS
-from eval.systems.openpi2 import gold as official_files
-from eval.systems.openpi2.gold import GoldState, Procedure, Procedures, sentence
-from eval.systems.openpi2.task import Task, conversation, drawn, sampling, scorer_of
-from eval.systems.system import SystemCall
+from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
+from eval.systems.benchmark import BenchmarkCall
+from eval.systems.openpi2.gold import (
+    CLUSTERED,
+    EXPANDED,
+    GoldState,
+    Procedure,
+    Procedures,
+    empty_lines,
+    read_by_step,
+    read_clustered,
+    sentence,
+)
+from eval.systems.openpi2.task import OpenPITask, conversation, drawn, sampling, scorer_of
 
 _WORDING: Any = wording("openpi2/prompts/tracking")
 Listing = Literal["schemata", "complete"]
@@ -45,12 +52,12 @@ def ask_listing(
 Listed = Mapping[str, Sequence[Any]]  # by procedure, what is listed at each step
 
 
-class ListingTask(Task[Procedures, Listed]):
+class ListingTask(OpenPITask[Procedures, Listed]):
     """A task that lists something at each step; `schema` is what a file of predictions has for one step."""
 
     kind: ClassVar[Listing]
     # The expanded file also has the clusters without paraphrases.
-    official = (official_files.EXPANDED, official_files.CLUSTERED)
+    official = (EXPANDED, CLUSTERED)
     schema: ClassVar[Any]
 
     def parse(self, reply: str) -> Any:
@@ -58,20 +65,18 @@ class ListingTask(Task[Procedures, Listed]):
         raise NotImplementedError
 
     def read_gold(self, path: Path, options: Any) -> Procedures:
-        return official_files.read_clustered(path)
+        return read_clustered(path)
 
-    def ask(self, gold: Procedures, call: SystemCall, asker: Asker) -> Listed:
+    def ask(self, gold: Procedures, call: BenchmarkCall, asker: Asker) -> Listed:
         scorer_of(call.options)
         replies = ask_listing(asker, self.kind, call.form, drawn(call, gold), **sampling(call))
         return {key: list(map(self.parse, said)) for key, said in replies.items()}
 
     def read_predictions(self, path: Path, gold: Procedures, options: Any) -> Listed:
-        return official_files.read_by_step(path, {key: one.steps for key, one in gold.items()}, self.schema)
+        return read_by_step(path, {key: procedure.steps for key, procedure in gold.items()}, self.schema)
 
     def template(self, gold: Procedures, options: Any) -> Iterator[dict[str, Any]]:
-        empty = dict.fromkeys(FORMS[self.kind][1], "")
-        for key, procedure in gold.items():
-            yield from ({"procedure": key, "step": step, **empty} for step in range(1, len(procedure.steps) + 1))
+        return empty_lines(self.kind, gold)
 
 
 def cut_answer(output: str, form: Form, task: str) -> str:

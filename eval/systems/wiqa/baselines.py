@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from eval.systems.wiqa.questions import LABELS, Label, Question
+from eval.systems.wiqa.gold import LABELS, Label, WiqaQuestion
 
 WORDS = "adaboost"
 _STUMPS = 500
@@ -31,7 +31,7 @@ class Training:
     seed: int = 0
 
 
-def by_words(train: Sequence[Question], asked: Sequence[Question], seed: int) -> list[Label]:
+def by_words(train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], seed: int) -> list[Label]:
     """Answer by AdaBoost on the words of the cause and those of the effect, as two bags; ours has 500 stumps."""
     import numpy as np
     from sklearn.compose import make_column_transformer
@@ -47,7 +47,7 @@ def by_words(train: Sequence[Question], asked: Sequence[Question], seed: int) ->
 
 
 def by_encoder(
-    name: str, train: Sequence[Question], asked: Sequence[Question], training: Training, folder: Path
+    name: str, train: Sequence[WiqaQuestion], asked: Sequence[WiqaQuestion], training: Training, folder: Path
 ) -> list[Label]:
     """Answer by an encoder with a head for multiple choice, trained by transformers' Trainer and kept in the folder.
 
@@ -128,7 +128,7 @@ def _check_lengths(config: Any, rows: Sequence[dict[str, Any]]) -> None:
         )
 
 
-def _row(question: Question, tokenizer: Any, *, paragraph: bool) -> dict[str, Any]:
+def _row(question: WiqaQuestion, tokenizer: Any, *, paragraph: bool) -> dict[str, Any]:
     """Return the three inputs of a question, one for each answer, and the place of the right one."""
     answers = [label.replace("_", " ") for label in LABELS]
     first, seconds = question.stem, answers

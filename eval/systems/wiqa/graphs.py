@@ -23,8 +23,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, StrictInt
 
 from d2e_sft.util.errors import UserError
-from eval.systems.files import Row, Text, check_ids, read_json, read_json_lines, read_unique
-from eval.systems.wiqa.questions import LABELS, OF_POLARITY, POLARITY, TYPES, Label
+from eval.systems.reading import Row, Text, check_ids, read_json, read_json_lines, read_unique
+from eval.systems.wiqa.gold import LABELS, OF_POLARITY, POLARITY, TYPES, Label
 
 OUTCOMES = ("A", "D")
 OUT_OF_PARAGRAPH = ("Z", "V")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from eval.systems.scored_files import score_files
+from eval.systems.run import score_files
 from tests.command import output_of, refusal_of
-from tests.eval.systems.boxes.rows import ROWS
+from tests.eval.systems.boxes_rows import ROWS
 from tests.eval.systems.cases import CASES, save_gold
 from tests.eval.systems.files import save
-from tests.eval.systems.wiqa.files import QUESTIONS
+from tests.eval.systems.wiqa_files import QUESTIONS
 from tests.factories import save_bench
 from tests.tiny import make_sample
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.command import output_of, refusal_of
 from tests.eval.systems.files import save
-from tests.eval.systems.wiqa.files import GRAPH, OTHER
+from tests.eval.systems.wiqa_files import GRAPH, OTHER
 
 
 def test_the_command_writes_questions_with_explanations(tmp_path: Path) -> None:

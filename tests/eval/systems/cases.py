@@ -10,12 +10,12 @@ from typing import Any
 from eval.systems.openpi2.clusters import ATTRIBUTE_GOLD, ENTITY_GOLD
 from eval.systems.openpi2.gold import EXPANDED, RANKED
 from eval.systems.openpi2.salience import HUMAN
-from eval.systems.scored_files import write_template
-from tests.eval.systems.boxes.rows import ROWS
-from tests.eval.systems.crepe.procedures import GOLD
+from eval.systems.run import write_template
+from tests.eval.systems.boxes_rows import ROWS
+from tests.eval.systems.crepe_procedures import GOLD
 from tests.eval.systems.files import read_rows, save
-from tests.eval.systems.openpi2.procedures import expanded, judged, ranked
-from tests.eval.systems.wiqa.files import QUESTIONS
+from tests.eval.systems.openpi2_procedures import expanded, judged, ranked
+from tests.eval.systems.wiqa_files import QUESTIONS
 
 Line = dict[str, Any]
 LABELS = {row["metadata"]["ques_id"]: row["question"]["answer_label"] for row in QUESTIONS}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from eval.run.task import Conversation
-from eval.systems.conversations import user
-from eval.systems.labelled import LabelOptions, LabelSystem, Question
+from eval.systems.asking import user
+from eval.systems.labels import LabelBenchmark, LabelOptions, LabelQuestion
 
 
 class Options(LabelOptions):
@@ -15,12 +15,12 @@ class Options(LabelOptions):
     choosing: ClassVar[Mapping[str, Any] | None] = {}
 
 
-class Riddle(Question):
+class Riddle(LabelQuestion):
     text: str
     answer: Literal["egg", "fire"]
 
 
-class Riddles(LabelSystem[Riddle]):
+class Riddles(LabelBenchmark[Riddle]):
     name = "riddles"
     title = "Riddles (Anon, 1900)"
     official_files = "test.jsonl"

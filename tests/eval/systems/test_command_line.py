@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from d2e_sft.util.errors import UserError
-from eval.systems.crepe.system import CrepeOptions
-from eval.systems.system import parse_options
 from tests.command import call, refusal_of
 from tests.eval.systems.cases import CASES, save_gold
-from tests.eval.systems.crepe.procedures import DARK, GOLD, event, with_predictions
+from tests.eval.systems.crepe_procedures import DARK, GOLD, event, with_predictions
 from tests.eval.systems.files import save
 from tests.tiny import save_tiny_model
 
@@ -140,21 +137,6 @@ def test_a_wrong_call_is_one_message(bench: Bench, system: str, options: tuple[s
     said = bench.of(system).evaluate(*options, status=1)
     assert message in said
     assert "Traceback" not in said
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (("prompt=chat", "entities=gold"), "prompt=code with entities=none|soft|hard|gold|predicted"),
-        (("prompt=code_nested", "entities=soft"), "the paper has no such prompt"),
-        (("entities=predicted",), "are given together or not at all"),
-        (("entities_file=x.json",), "are given together or not at all"),
-    ],
-)
-def test_prompts_that_the_paper_lacks_are_refused(given: tuple[str, str], message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        parse_options(CrepeOptions, given, "crepe")
-    assert message in caught.value.message
 
 
 def test_another_gold_in_the_predictions_is_reported(bench: Bench) -> None:

@@ -1,159 +1,291 @@
-"""Damaged files, and predictions that do not fit the gold file: one message with file, line or key, and value."""
+"""Damaged files, wrong options, and predictions that do not fit the gold file, with the message for each."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from d2e_sft.util.errors import UserError
-from eval.systems.registry import load_system
-from eval.systems.system import parse_options
-from tests.eval.systems.boxes.rows import MOVED, ROWS, START
-from tests.eval.systems.cases import CASES, SALIENCE
-from tests.eval.systems.crepe.procedures import BURN, GOLD, LAMP, TEA, step
+from d2e_sft.util.encrypted_zip import write_encrypted
+from eval.systems import load_benchmark
+from eval.systems.benchmark import parse_options
+from eval.systems.boxes.benchmark import as_masked
+from eval.systems.boxes.gold import read_questions
+from eval.systems.crepe.benchmark import CrepeOptions
+from eval.systems.crepe.gold import read_procedures, read_states
+from eval.systems.openpi2.planning import read_tasks
+from eval.systems.reading import file_in, read_json, read_lines
+from eval.systems.run import score_files, write_template
+from eval.systems.wiqa.graphs import read_alignments
+from tests.eval.systems.boxes_rows import MOVED, ROWS, START
+from tests.eval.systems.cases import CASES, SALIENCE, save_gold
+from tests.eval.systems.crepe_procedures import BURN, DARK, GOLD, LAMP, TEA, event, step
 from tests.eval.systems.files import save
-from tests.eval.systems.openpi2.procedures import clustered
-from tests.eval.systems.wiqa.files import question
+from tests.eval.systems.openpi2_procedures import clustered, judged
+from tests.eval.systems.riddles import GOLD as RIDDLE_GOLD
+from tests.eval.systems.riddles import RIDDLES
+from tests.eval.systems.wiqa_files import GRAPH, graphs, question
+from tests.factories import save_bench
+from tests.messages import messages_of
+from tests.tiny import make_sample
 
+Call = Callable[[Path], Any]
 TASKS = [name.partition("=")[2] for name in CASES if "=" in name]
 
 
-def refusal(folder: Path, system: str, predictions: Any, gold: Any = None) -> str:
-    """Return the message about predictions, or about other gold than the case's."""
+def scored(system: str, predictions: Any, gold: Any = None) -> Call:
+    """Score predictions, or other gold than the case's; text is a whole file."""
     name, *given = system.split()
     case = CASES[name if name in CASES else f"openpi2 task={given[0] if given else 'schemata'}"]
-    ending = Path(case.file).suffix
-    if isinstance(predictions, str):
-        ending = {"{": ".json", "\t": ".tsv"}.get(predictions[:1], ".csv")
-    if predictions == "\xff":
-        (file := folder / "p.json").write_bytes(b"\xff")
-    else:
-        file = save(folder / f"p{ending}", predictions)
-    truth = save(folder / f"gold{Path(case.file).suffix}", case.gold if gold is None else gold)
-    chosen, options = load_system(name), [f"task={one}" if one in TASKS else one for one in given]
-    with pytest.raises(UserError) as caught:
-        chosen.score(file, truth, parse_options(chosen.score_options, options, name))
-    return caught.value.message.replace(f"{folder}/", "")
+
+    def call(tmp: Path) -> None:
+        ending = Path(case.file).suffix
+        if isinstance(predictions, str):
+            ending = {"{": ".json", "\t": ".tsv"}.get(predictions[:1], ".csv")
+        file = save(tmp / f"p{ending}", predictions)
+        truth = save(tmp / f"gold{Path(case.file).suffix}", case.gold if gold is None else gold)
+        benchmark, options = load_benchmark(name), [f"task={one}" if one in TASKS else one for one in given]
+        benchmark.score(file, truth, parse_options(benchmark.score_options, options, name))
+
+    return call
+
+
+def damaged(change: Callable[[dict[str, Any]], Any]) -> Call:
+    """Score against a gold file of OpenPI2.0 that is changed."""
+    content = clustered()
+    change(content["1"])
+    return scored("openpi2 schemata", {"1": [{}, {}]}, content)
+
+
+def riddle(gold: Any, predictions: Any) -> Call:
+    options = RIDDLES.score_options()
+    return lambda tmp: RIDDLES.score(save(tmp / "p.jsonl", predictions), save(tmp / "g.jsonl", gold), options)
+
+
+def row(*lines: dict[str, Any], datasets: tuple[str, ...] = ("keys",)) -> Call:
+    """Score lines of outputs of two rows of each dataset."""
+
+    def call(tmp: Path) -> None:
+        rows = [make_sample(n, dataset=d, split="test", answers=["garage"]) for d in datasets for n in range(2)]
+        bench = save_bench(tmp / "bench", rows)
+        score_files("rows", [save(tmp / "p.jsonl", list(lines))], bench, [])
+
+    return call
+
+
+def states(content: Any) -> Call:
+    return lambda tmp: read_states(save(tmp / "states.json", content), read_procedures(save(tmp / "gold.json", GOLD)))
+
+
+def find(path: Path) -> Path:
+    return file_in(path, ["a.json", "b.json"], "--gold", "gold")
+
+
+def flat(text: str) -> Call:
+    return lambda tmp: list(read_lines(save(tmp / "a.csv", text)))
+
+
+def options(cls: Any, name: str, *given: str) -> Call:
+    return lambda tmp: parse_options(cls, given, name)
+
+
+def changed(**values: str) -> dict[str, str]:
+    return {"entity": "the kettle", "attribute": "hot", "change": "more likely", **values}
+
+
+def split(name: str, **files: list[str]) -> Call:
+    """Read the questions of a split in an archive of Boxes."""
+
+    def call(tmp: Path) -> None:
+        write_encrypted(tmp / "a.zip", {f"{folder}/test.jsonl": lines for folder, lines in files.items()})
+        read_questions(tmp / "a.zip", split=name)
+
+    return call
 
 
 def changes(*rows: str) -> str:
     return "procedure,step,event,change\n" + "".join(f"{row}\n" for row in rows)
 
 
-PAIRS = [f"{name},{n},{event},more likely" for name, n, event in (("5", 1, "I find the door without a lamp."),)]
+def interest(labels: Path, predictions: Any) -> Call:
+    return scored(f"crepe eoi={labels} missing=leave_out", predictions)
+
+
+PAIR = "5,1,I find the door without a lamp.,more likely"
+LINES = changes(PAIR, PAIR.replace("5,1", "5,2"))
 TSV = f"\ttarget\tprediction\tinput\n0\tthe pen\ta\t{MOVED} Box 1 contains\n"
+RELATED = {**event(DARK, "less likely", "predicted_event"), "event_entity_inference": ["a", "b", "implied"]}
+UNLABELLED = {"5": {**LAMP, "steps": [[], [step("a"), event(DARK, "more likely")]]}}
+CREPE: dict[str, Any] = {
+    "a list": [],
+    "empty": {},
+    "cut off": '{"3": {"goal": "x",\n "goal"',
+    "a key twice": '{"3": 1, "3": 2}',
+    "no steps": {"3": {"goal": "x"}},
+    "a type": {"3": {**TEA, "steps": [[], [step("a"), {"type": "even"}]]}},
+    "no change": {"3": {**TEA, "steps": [[], [{"type": "event", "event": BURN}, step("a")]]}},
+    "no step": {"3": {**TEA, "steps": [[], []]}},
+    "a stranger": {**GOLD, "6": LAMP},
+    "other steps": {"3": LAMP, "5": LAMP},
+    "a missing procedure": {"5": LAMP},
+    "an event": changes("5,1,It rains.,more likely"),
+    "a step": changes(PAIR.replace("5,1", "5,9")),
+    "a change": changes(PAIR.replace("more likely", "more")),
+    "an unknown procedure": changes("9,1,x,more likely"),
+    "a line twice": changes(PAIR, PAIR),
+    "nothing": changes(),
+    "a relation": {"3": TEA, "5": {**LAMP, "steps": [[], [*LAMP["steps"][1], RELATED], LAMP["steps"][2]]}},
+}
+WIQA: dict[str, Any] = {
+    "an answer": [{"ques_id": "q1", "answer": "perhaps"}],
+    "no id": [{"answer": "more"}],
+    "no answer": [{"ques_id": "q1"}],
+    "empty": [],
+    "a list": [[1]],
+    "a direction": [{"id": "q1", "answer": "a", "explanation": {"di": "up"}}],
+    "a sentence": [{"id": "q1", "answer": "a", "explanation": {"i": "2"}}],
+}
+BOXES: dict[str, Any] = {
+    "too few": [{"prediction": "the cup"}],
+    "a line": [{"line": 9, "prediction": "the cup"}],
+    "a line twice": [{"line": 1, "prediction": text} for text in "ab"],
+    "no prediction": [{"answer": "the cup"}],
+    "a list": [{"line": [1], "prediction": "a"}],
+    "empty": "\ttarget\tprediction\tinput\n",
+    "another target": f"{TSV}0\tthe hat\tx\tDescription: {START} Box 0 contains",
+    "another question": f"{TSV}0\tthe cup\tx\tBox 0 contains the pen. Box 0 contains",
+    "no statement": f"{TSV}0\tthe cup\tx\tWhat is in Box 0?",
+    "columns": f"{TSV}0\tthe cup",
+    "a question twice": f"{TSV}1\tthe pen\tx\t{MOVED} Box 1 contains",
+}
+OPENPI: dict[str, Any] = {
+    "schemata empty": {},
+    "schemata stranger": {"9": []},
+    "schemata steps": {"1": [{}]},
+    "schemata type": {"1": [{"tea": "x"}, {}]},
+    "complete type": {"1": [[], [1]]},
+    "states too few": {"1": [[["a", "b", "c", "d"]], []]},
+    "states fields": {"1": [[["water", "heat"]], []]},
+    "salience stranger": SALIENCE | {"7": {"states": []}},
+    "salience none": clustered(),
+    "salience entities": judged({"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (4, [0, 5])})
+    | {"1": {"states": SALIENCE["1"]["states"][:2]}},
+    "entity_clusters stranger": {"9": {"pan": ["pan"]}},
+    "attribute_clusters stranger": {"1": {"pan": {}}},
+    "pddl stranger": {"soup": {"domain": "", "problem": ""}},
+    "errors label": {"1": [{"tea": [["colour", "4"]]}, {}, "annotated"]},
+    "errors type": {"1": [{"tea": ["colour"]}, {}]},
+    "errors steps": {"1": [{}]},
+    "schemata empty lines": "",
+    "schemata columns": "a,b\n1,2\n",
+    "schemata task": "procedure,step,sentence\n1,1,x\n",
+    "complete step 0": "procedure,step,sentence\n1,0,x\n",
+    "complete far step": "procedure,step,sentence\n1,99999,x\n",
+    "schemata no entity": "procedure,step,entity,attribute\n1,1,,heat\n",
+    "entity_clusters no cluster": "procedure,name,cluster\n1,tea,x\n1,cup,\n",
+    "pddl twice": "task,domain,problem\na,d,p\na,d,p\n",
+}
+DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no goal": lambda p: p.pop("goal"),
+    "no steps": lambda p: p.update(steps=[]),
+    "a step's type": lambda p: p.update(steps=["one", 2]),
+    "other steps": lambda p: p.update(steps=["one"]),
+    "no state": lambda p: p["states"][0]["answers"]["step1"][0].update(before=None),
+    "a step's name": lambda p: p["states"][0]["answers"].update(step9=[]),
+    "no cluster": lambda p: p["clusters"].pop("tea"),
+    "names' type": lambda p: p["clusters"]["tea"].update(entity_cluster="tea"),
+}
+GOLD_FILES: dict[str, tuple[str, Any]] = {
+    "wiqa path_len": ("wiqa", [question("q1", "a", "b", "more", "INPARA_EFFECT", 2, path_len="2")]),
+    "wiqa type": ("wiqa", [question("q1", "a", "b", "more", "OTHER", 2)]),
+    "boxes sentence": ("boxes", [{**ROWS[0], "sentence_masked": "Box 0 contains <extra_id_0> ."}]),
+    "boxes content": ("boxes", [ROWS[0], {**ROWS[0], "masked_content": "the cup"}]),
+    "boxes start": ("boxes", [{**ROWS[0], "sentence_masked": "Rain fell. Box 0 contains <extra_id_0> ."}]),
+    "boxes sample_id": ("boxes", [{**ROWS[0], "sample_id": "x"}]),
+    "boxes fields": ("boxes", [{"numops": 1}]),
+    "boxes empty": ("boxes", []),
+}
+EGG = {"id": "1", "answer": "egg"}
 
+CALLS: dict[str, Call] = {
+    **{f"crepe: {what}": scored("crepe", content) for what, content in CREPE.items()},
+    "crepe: a lacking line": scored("crepe missing=leave_out", changes(PAIR)),
+    "crepe: not UTF-8": lambda tmp: (tmp / "p.json").write_bytes(b"\xff") and read_json(tmp / "p.json"),
+    "crepe: labels of interest of a flat file": lambda tmp: interest(tmp / "e.json", LINES)(tmp),
+    "crepe: no labels of interest": lambda tmp: interest(save(tmp / "e.json", UNLABELLED), GOLD)(tmp),
+    **{f"wiqa: {what}": scored("wiqa", content) for what, content in WIQA.items()},
+    **{f"boxes: {what}": scored("boxes", content) for what, content in BOXES.items()},
+    **{f"openpi2: {what}": scored(f"openpi2 {what.split()[0]}", content) for what, content in OPENPI.items()},
+    **{f"openpi2's gold: {what}": damaged(change) for what, change in DAMAGES.items()},
+    **{f"gold of {what}": scored(system, {"a": {}}, rows) for what, (system, rows) in GOLD_FILES.items()},
+    "planning tasks: an id twice": lambda tmp: read_tasks(save(tmp / "t.json", CASES["openpi2 task=pddl"].gold * 2)),
+    "planning tasks: no list": lambda tmp: read_tasks(save(tmp / "t.yaml", "a: [")),
+    **{
+        f"states of CREPE: {what}": states(content)
+        for what, content in {
+            "missing": {"3": {}},
+            "stranger": {"3": {}, "5": {}, "9": {}},
+            "step": {"3": {"4": []}, "5": {}},
+            "number": {"3": {"x": []}, "5": {}},
+            "change": {"3": {"1": [changed(change="hotter")]}, "5": {}},
+            "entity": {"3": {"1": [{"change": "more likely"}]}, "5": {}},
+        }.items()
+    },
+    **{
+        f"graph: {what}": lambda tmp, change=change: graphs(tmp, {**GRAPH, **change})
+        for what, change in {"X": {"X": 3}, "paragraph": {"paragraph": ""}, "id": {"graph_id": None}}.items()
+    },
+    "graph: twice": lambda tmp: graphs(tmp, GRAPH, GRAPH),
+    **{
+        f"alignment: {what}": lambda tmp, content=content: read_alignments(save(tmp / "a.json", content), graphs(tmp))
+        for what, content in {
+            "graph": {"9": {"x": 0, "y": 1, "d_x": "more"}},
+            "sentence": {"7": {"x": 0, "y": 3, "d_x": "more"}},
+            "direction": {"7": {"x": 0, "y": 1, "d_x": "up"}},
+        }.items()
+    },
+    "riddles: an answer": riddle(RIDDLE_GOLD, [{"id": "1", "answer": "ice"}]),
+    "riddles: missing": riddle(RIDDLE_GOLD, [EGG]),
+    "riddles: a stranger": riddle(RIDDLE_GOLD, [{**EGG, "id": "7"}]),
+    "riddles: twice": riddle(RIDDLE_GOLD, [EGG] * 2),
+    "riddles: gold twice": riddle([RIDDLE_GOLD[0]] * 2, []),
+    "riddles: a gold answer": riddle([{**RIDDLE_GOLD[0], "answer": "ice"}], []),
+    "riddles: no gold": riddle([], []),
+    "rows: a stranger": row({"id": "s0", "output": "x"}, {"id": "s9", "output": "x"}),
+    "rows: twice": row({"id": "s0", "output": "x"}, {"id": "s0", "output": "x"}),
+    "rows: another dataset": row({"id": "s1", "dataset": "locks", "output": "x"}),
+    "rows: no output": row({"id": "s1"}),
+    "rows: missing": row({"id": "s1", "output": "x"}),
+    "rows: an id of two datasets": row({"id": "s0", "output": "x"}, datasets=("keys", "locks")),
+    "csv: a cell too many": flat("id,output\n1,a,b\n"),
+    "csv: a cell too few": flat("id,output\n1\n"),
+    "csv: a column twice": flat("id,id\n1,2\n"),
+    "csv: a quote": flat('id,output\n1,"a"b\n'),
+    "json: a value": lambda tmp: read_json(save(tmp / "f.json", {"a": [3, "x"]}), dict[str, list[int]]),
+    "json: too deep": lambda tmp: read_json(save(tmp / "f.json", "[" * 100_000)),
+    "a folder that is none": lambda tmp: find(tmp / "none"),
+    "a folder without the file": lambda tmp: find(save(tmp / "x" / "readme.md", "").parent),
+    "a file twice": lambda tmp: [save(tmp / n / "a.json", "") for n in "bc"] and find(tmp),
+    "boxes: no split": split("dev", x=[json.dumps(ROWS[0])]),
+    "boxes: two splits": split("test", x=[], y=[]),
+    "boxes: no mask of T5": lambda tmp: as_masked(read_questions(save(tmp / "test.jsonl", ROWS), split="test")[0]),
+    "a prompt of CREPE without states": options(CrepeOptions, "crepe", "prompt=chat", "entities=gold"),
+    "a prompt of CREPE without structure": options(CrepeOptions, "crepe", "prompt=code", "structure=independent"),
+    "states of CREPE without their file": options(CrepeOptions, "crepe", "entities=predicted"),
+    "a file of states without its option": options(CrepeOptions, "crepe", "entities_file=x.json"),
+    "an option without a value": options(CrepeOptions, "crepe", "shots"),
+    "an unknown option": options(RIDDLES.options, "riddles", "levels=1"),
+    "an option twice": options(CrepeOptions, "crepe", "shots=1", "shots=2"),
+    "an option's value": options(CrepeOptions, "crepe", "shots=few"),
+    "an option out of range": options(CrepeOptions, "crepe", "shots=7"),
+    "a template's ending": lambda tmp: write_template("wiqa", save_gold(tmp, "wiqa"), [], tmp / "p.txt"),
+    "a template that is there": lambda tmp: write_template(
+        "wiqa", save_gold(tmp, "wiqa"), [], save(tmp / "p.csv", "a,b\n")
+    ),
+    "a template that nobody filled in": lambda tmp: write_template("wiqa", save_gold(tmp, "wiqa"), [], tmp / "p.csv")
+    and score_files("wiqa", [tmp / "p.csv"], tmp, []),
+    "names of files": lambda tmp: score_files("wiqa", [tmp / "a", tmp / "b"], tmp, [], ["A"]),
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("system", "content", "message"),
-    [
-        ("crepe", [], "p.json: Input should be a valid dictionary"),
-        ("crepe", {}, "p.json: holds no procedure"),
-        ("crepe", '{"3": {"goal": "x",\n "goal"', "p.json: not JSON (line 2, column 8"),
-        ("crepe", '{"3": 1, "3": 2}', "the key '3' is given twice"),
-        ("crepe", '\xff', "p.json: not UTF-8"),
-        ("crepe", {"3": {"goal": "x"}}, "p.json: 3.steps: missing"),
-        ("crepe", {"3": {**TEA, "steps": [[], [step("a"), {"type": "even"}]]}}, "3.steps.1.1.type: got 'even'"),
-        (
-            "crepe",
-            {"3": {**TEA, "steps": [[], [{"type": "event", "event": BURN}, step("a")]]}},
-            "change is missing or empty",
-        ),
-        ("crepe", {"3": {**TEA, "steps": [[], []]}}, "block 1: got 0 dictionaries of type step"),
-        ("crepe", {**GOLD, "6": LAMP}, "procedure '6' is not in the gold file"),
-        ("crepe", {"3": LAMP, "5": LAMP}, "procedure '3': has the 2 steps"),
-        ("crepe", {"5": LAMP}, "procedure '3' is missing (1 of 2)"),
-        ("crepe", changes("5,1,It rains.,more likely"), "p.csv, line 2: got step 1 and event 'It rains.'"),
-        ("crepe", changes(PAIRS[0].replace("5,1", "5,9")), "line 2: got step 9 and event"),
-        ("crepe", changes(PAIRS[0].replace("more likely", "more")), "line 2: change: got 'more'"),
-        ("crepe", changes("9,1,x,more likely"), "procedure '9' is not in the gold file"),
-        ("crepe", changes(PAIRS[0], PAIRS[0]), "line 3: step 1 and event 'I find the door"),
-        ("crepe missing=leave_out", changes(PAIRS[0]), "p.csv: lacks step 2 and event 'I find the door"),
-        ("crepe", changes(), "p.csv: lacks any pair"),
-        ("wiqa", [{"ques_id": "q1", "answer": "perhaps"}], "p.jsonl, line 1: answer: got 'perhaps'"),
-        ("wiqa", [{"answer": "more"}], "line 1: ques_id: missing"),
-        ("wiqa", [{"ques_id": "q1"}], "line 1: answer: missing"),
-        ("wiqa", [], "question 'q1' is missing (6 of 6"),
-        ("wiqa missing=leave_out", [], "question 'q1' is missing (6 of 6"),
-        ("wiqa", [[1]], "p.jsonl, line 1: Input should be a valid dictionary"),
-        ("wiqa", [{"id": "q1", "answer": "a", "explanation": {"di": "up"}}], "explanation.di: got 'up'"),
-        ("wiqa", [{"id": "q1", "answer": "a", "explanation": {"i": "2"}}], "explanation.i: got '2'"),
-        ("boxes", [{"prediction": "the cup"}], "holds 1 predictions; the gold has 6 questions"),
-        ("boxes", [{"line": 9, "prediction": "the cup"}], "p.jsonl, line 1: is about line 9"),
-        ("boxes", [{"line": 1, "prediction": text} for text in "ab"], "line 2: line 1 is predicted twice"),
-        ("boxes", [{"answer": "the cup"}], "line 1: prediction: missing"),
-        ("boxes", [{"line": [1], "prediction": "a"}], "line 1: line: got [1]"),
-        ("boxes", "\ttarget\tprediction\tinput\n", "p.tsv: holds 0 predictions"),
-        ("boxes", f"{TSV}0\tthe hat\tx\tDescription: {START} Box 0 contains", "line 3: its target is 'the hat'"),
-        ("boxes", f"{TSV}0\tthe cup\tx\tBox 0 contains the pen. Box 0 contains", "has no such question"),
-        ("boxes", f"{TSV}0\tthe cup\tx\tWhat is in Box 0?", "line 3: its input ends in 'What is in Box 0?'"),
-        ("boxes", f"{TSV}0\tthe cup", "line 3: has 2 columns"),
-        ("boxes", f"{TSV}1\tthe pen\tx\t{MOVED} Box 1 contains", "gold line 5 is predicted twice"),
-        ("openpi2 schemata", {}, "holds no procedure"),
-        ("openpi2 schemata", {"9": []}, "procedure '9' is not in the gold file"),
-        ("openpi2 schemata", {"1": [{}]}, "p.json: 1: got 1 items; expected one item for each of the 2"),
-        ("openpi2 schemata", {"1": [{"tea": "x"}, {}]}, "p.json: 1.0.tea: got 'x'"),
-        ("openpi2 complete", {"1": [[], [1]]}, "p.json: 1.1.0: got 1"),
-        ("openpi2 states", {"1": [[["a", "b", "c", "d"]], []]}, "1: got 1 predictions; expected one for"),
-        ("openpi2 states", {"1": [[["water", "heat"]], []]}, "p.json: 1.0.0.2: missing"),
-        ("openpi2 salience", SALIENCE | {"7": {"states": []}}, "'7'"),
-        ("openpi2 salience", clustered(), "1.states.0.global_salience_pred: missing"),
-        ("openpi2 entity_clusters", {"9": {"pan": ["pan"]}}, "procedure '9' is not in the gold file"),
-        ("openpi2 attribute_clusters", {"1": {"pan": {}}}, "entity of procedure 1 'pan' is not in the"),
-        ("openpi2 pddl", {"soup": {"domain": "", "problem": ""}}, "task 'soup' is not in the gold file"),
-        ("openpi2", "", "p.csv: holds no prediction"),
-        ("openpi2", "a,b\n1,2\n", "line 2: got the columns a, b; expected those of a task"),
-        ("openpi2", "procedure,step,sentence\n1,1,x\n", "has the columns of task=complete"),
-        ("openpi2 complete", "procedure,step,sentence\n1,0,x\n", "line 2: step: got '0'"),
-        ("openpi2 complete", "procedure,step,sentence\n1,99999,x\n", "line 2: step: got '99999'"),
-        ("openpi2", "procedure,step,entity,attribute\n1,1,,heat\n", "entity: got '' for attribute 'heat'"),
-        ("openpi2 entity_clusters", "procedure,name,cluster\n1,tea,x\n1,cup,\n", "line 3: cluster: got ''"),
-        ("openpi2 pddl", "task,domain,problem\na,d,p\na,d,p\n", "line 3: task 'a' is given twice"),
-    ],
-)  # fmt: skip
-def test_predictions_that_do_not_fit_are_one_message(tmp_path: Path, system: str, content: Any, message: str) -> None:
-    assert message in refusal(tmp_path, system, content)
-
-
-def without(key: str) -> Callable[[dict[str, Any]], Any]:
-    return lambda procedure: procedure.pop(key)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (without("goal"), "gold.json: 1.goal: missing"),
-        (lambda p: p.update(steps=[]), "1.steps: got []"),
-        (lambda p: p.update(steps=["one", 2]), "1.steps.1: got 2"),
-        (lambda p: p.update(steps=["one"]), "1: got {'goal': 'Brew Tea'"),
-        (lambda p: p["states"][0]["answers"]["step1"][0].update(before=None), "answers.0.0.before: got None"),
-        (lambda p: p["clusters"].pop("tea"), "1.clusters: 'tea' has states and no cluster"),
-        (lambda p: p["clusters"]["tea"].update(entity_cluster="tea"), "tea.names.entity_cluster: got 'tea'"),
-    ],
-)  # fmt: skip
-def test_a_damaged_gold_file_of_openpi_is_named_with_its_key(
-    tmp_path: Path, damage: Callable[[dict[str, Any]], None], message: str
-) -> None:
-    content = clustered()
-    damage(content["1"])
-    assert message in refusal(tmp_path, "openpi2 schemata", {"1": [{}, {}]}, content)
-
-
-@pytest.mark.parametrize(
-    ("system", "rows", "message"),
-    [
-        ("wiqa", [question("q1", "a", "b", "more", "INPARA_EFFECT", 2, path_len="2")], "metadata.path_len: got '2'"),
-        ("wiqa", [question("q1", "a", "b", "more", "OTHER", 2)], "line 1: metadata.question_type: got 'OTHER'"),
-        ("boxes", [{**ROWS[0], "sentence_masked": "Box 0 contains <extra_id_0> ."}], "expected '… Box N contains"),
-        ("boxes", [ROWS[0], {**ROWS[0], "masked_content": "the cup"}], "line 2: not a question of Boxes: masked"),
-        ("boxes", [{**ROWS[0], "sentence_masked": "Rain fell. Box 0 contains <extra_id_0> ."}], "does not say what"),
-        ("boxes", [{**ROWS[0], "sample_id": "x"}], "sample_id: got 'x'"),
-        ("boxes", [{"numops": 1}], "sentence_masked: missing"),
-        ("openpi2 pddl", CASES["openpi2 task=pddl"].gold * 2, "an id is given twice"),
-    ],
-)  # fmt: skip
-def test_a_damaged_gold_file_is_named_with_its_line(tmp_path: Path, system: str, rows: Any, message: str) -> None:
-    assert message in refusal(tmp_path, system, {"a": {}}, rows)
+test_message = messages_of(__file__, CALLS)

@@ -1,0 +1,233 @@
+"""Asking a model what a benchmark wants to know: prompts as turns, and passes whose answers are kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+from d2e_sft.data.chat_template import CUED, Continuation, Messages
+from d2e_sft.data.prompts import load_prompt_set
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.files import load_yaml
+from eval.run.journal import PassFiles
+from eval.run.options import EvalConfig
+from eval.run.passes import EvaluatedModel, run_pass
+from eval.run.task import Answer, Conversation, Task
+from eval.score.extract import Extraction, extract_answer
+from eval.score.predictions import ScoredOption
+from eval.score.scoring import Normalise, likeliest
+
+Key = TypeVar("Key")
+
+
+@cache
+def wording(name: str) -> Any:
+    """Return the content of `eval/systems/NAME.yaml`."""
+    return load_yaml((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def system(text: str) -> dict[str, str]:
+    """Return a system message."""
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> dict[str, str]:
+    """Return a user's message."""
+    return {"role": "user", "content": text if text.strip() else "…"}
+
+
+def assistant(text: str) -> dict[str, str]:
+    """Return a model's message; an empty one becomes `…`, since endpoints refuse empty messages."""
+    return {"role": "assistant", "content": text if text.strip() else "…"}
+
+
+def turns(*texts: str) -> Messages:
+    """Return messages of user and assistant in turn."""
+    return [(assistant if place % 2 else user)(text) for place, text in enumerate(texts)]
+
+
+def exchanges(pairs: Iterable[tuple[str, str]]) -> Messages:
+    """Return messages of questions, each with its answer."""
+    return turns(*chain.from_iterable(pairs))
+
+
+@dataclass
+class Asker:
+    """A model that answers conversations, pass after pass.
+
+    A pass writes `FOLDER/PASS.jsonl` (dataset, id and output of each conversation) and `PASS.decoding.json`. It is
+    resumed after a kill, and answers of other prompts, models or options are never mixed.
+
+    Attributes:
+        asked: the model and how it is asked; α subtracts what the imagined conversation says.
+        records: of the passes so far: what they were decoded with.
+    """
+
+    asked: EvaluatedModel
+    folder: Path
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.asked.model
+
+    @property
+    def config(self) -> EvalConfig:
+        """How it is asked."""
+        return self.asked.config
+
+    def ask(
+        self,
+        name: str,
+        conversations: Sequence[Conversation],
+        *,
+        max_new_tokens: int | None = None,
+        style: Continuation = CUED,
+        temperature: float = 0.0,
+        seed: int = 0,
+    ) -> list[str]:
+        """Return the answer to each conversation, in order.
+
+        Args:
+            name: of the pass, which names its files.
+            max_new_tokens: limit if `--max-new-tokens` is not given; None is the general default.
+            style: how the conversations become one text, in other forms than chat.
+            temperature: 0 is greedy; `seed` is for the draws.
+
+        Raises:
+            UserError: a prompt exceeds the model's context, the engine fails, or the folder has other answers.
+        """
+        limit = self.config.options.max_new_tokens or max_new_tokens or self.config.decoding.max_new_tokens
+        decoding = replace(self.config.decoding, max_new_tokens=limit, temperature=temperature, seed=seed)
+        if self.config.form == "completion":
+            decoding = replace(decoding, stop_strings=style.stops)
+        return self._run(SystemTask(name=name, conversations=conversations, decoding=decoding), style)
+
+    def choose(self, name: str, conversations: Sequence[Conversation], style: Continuation = CUED) -> list[str]:
+        """Return the likeliest option of each conversation, in order, by `--normalise`; errors as in `ask`."""
+        normalise, decoding = self.config.options.normalise, self.config.decoding
+        task = SystemTask(
+            name=name, conversations=conversations, decoding=decoding, likelihood=True, normalise=normalise
+        )
+        return self._run(task, style)
+
+    def _run(self, task: SystemTask, style: Continuation) -> list[str]:
+        """Run a pass and return its outputs."""
+        options, form = self.config.options, self.config.form
+        task = replace(
+            task,
+            conversations=[chat.shaped(form, style) for chat in task.conversations],
+            without_context=options.without_context,
+            as_text=form == "completion",
+        )
+        assert len(set(task.keys)) == len(task.keys), "names of their own"
+        if not task.keys:
+            return []
+        limit = self.config.max_samples
+        chosen = "all" if limit is None else f"--max-samples {limit} --seed {options.seed}"
+        # Also how the prompts were chosen, because another subset may be the same prompts.
+        about = {"prompts": f"sha256 {_digest(task)}", "asked": f"{len(task.keys):,} prompts ({chosen})"}
+        finished = run_pass(replace(task, about=about), PassFiles(self.folder, task.name), self.asked)
+        self.records[task.name] = finished.record
+        return [task.output(answer) for answer in finished.answers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemTask(Task):
+    """Conversations of a system; `normalise` is the length by which options are compared."""
+
+    normalise: Normalise = "none"
+
+    def output(self, answer: Answer) -> str:
+        """The text, or the likeliest option."""
+        if answer.scores is None:
+            return answer.output
+        options = self._options(answer)
+        return options[likeliest(options, self.normalise)].option
+
+    def line(self, answer: Answer) -> str:
+        chat = self.conversations[answer.index]
+        row: dict[str, Any] = {"dataset": chat.dataset, "id": chat.id, "output": self.output(answer)}
+        if answer.scores is not None:
+            row["likelihoods"] = [option.model_dump() for option in self._options(answer)]
+        return json.dumps(row, ensure_ascii=False)
+
+    def _options(self, answer: Answer) -> list[ScoredOption]:
+        return [
+            ScoredOption(option=option, logprob=logprob, tokens=tokens, characters=len(option))
+            for option, (logprob, tokens) in zip(
+                self.conversations[answer.index].options, answer.scores or [], strict=True
+            )
+        ]
+
+
+def _digest(task: Task) -> str:
+    """Return the SHA-256 of the prompts, including the imagined view if it is decoded."""
+    asked = [
+        (
+            *(chat.dataset, chat.id, messages),
+            chat.imagined if task.decoding.needs_imagined else None,
+            *([chat.options] if chat.options else []),
+        )
+        for chat, messages in zip(task.conversations, task.messages(), strict=True)
+    ]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def ask_as_trained(
+    asker: Asker,
+    samples: Sequence[EventSample],
+    *,
+    group: Callable[[EventSample], Hashable] = lambda sample: "",
+    **options: Any,
+) -> list[Extraction]:
+    """Ask samples in the words of `d2e train`, in one pass, and return what is read in each reply.
+
+    The wording is that of the model's training. Samples of a `group` share a prefix; `options` are those of
+    `Asker.ask`.
+    """
+    prompts = load_prompt_set(asker.config.prompt_set, asker.config.form)
+    chats = []
+    for one in samples:
+        original, imagined = prompts.messages(one, "original"), prompts.messages(one, "imagined")
+        chats.append(Conversation(one.dataset, one.id, original, imagined, group=group(one)))
+    replies = asker.ask("answers", chats, style=Continuation(cue=None, stops=prompts.stops), **options)
+    return [
+        extract_answer(reply, fmt=fmt, options=one.options, marker=prompts.marker(fmt), given=prompts.given(fmt))
+        for one, reply in zip(samples, replies, strict=True)
+        if (fmt := one.format)
+    ]
+
+
+def ask_by_turns(
+    asker: Asker,
+    pass_name: str,
+    counts: Mapping[Key, int],
+    conversation: Callable[[Key, Sequence[str]], Conversation],
+    *,
+    read: Callable[[str], str] = str.strip,
+    **options: Any,
+) -> dict[Key, list[str]]:
+    """Hold several dialogues, one pass per turn over all that are not finished, and return their replies.
+
+    Args:
+        pass_name: Format string for the number of the turn, counted from 1.
+        counts: Number of turns of each dialogue.
+        conversation: Returns the next question of a dialogue from its replies so far.
+        read: Extracts the reply from each output; `options` are those of `Asker.ask`.
+    """
+    replies: dict[Key, list[str]] = {key: [] for key in counts}
+    for turn in range(max(counts.values(), default=0)):
+        going = [key for key, count in counts.items() if turn < count]
+        asked = [conversation(key, replies[key]) for key in going]
+        outputs = asker.ask(pass_name.format(turn + 1), asked, **options)
+        for key, output in zip(going, outputs, strict=True):
+            replies[key].append(read(output))
+    return replies

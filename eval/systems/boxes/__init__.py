@@ -1,1 +1,0 @@
-"""Boxes: entity tracking through operations (Kim & Schuster, ACL 2023)."""

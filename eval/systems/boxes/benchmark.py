@@ -1,0 +1,223 @@
+"""Boxes as a benchmark: options and prompts; `d2e eval MODEL --bench boxes`, `d2e score boxes`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from d2e_sft.data.chat_template import BEGUN, CUED, Form
+from d2e_sft.data.sample import EventSample
+from d2e_sft.util.encrypted_zip import PASSWORD
+from d2e_sft.util.errors import UserError
+from eval.run.task import Conversation
+from eval.systems.asking import Asker, ask_as_trained, assistant, system, user, wording
+from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkOptions, BenchmarkResult
+from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
+from eval.systems.boxes.gold import (
+    MASK,
+    BoxQuestion,
+    balanced,
+    official_tsv,
+    predictions_text,
+    read_predictions,
+    read_questions,
+    states,
+)
+from eval.systems.boxes.scorer import measures, outcomes, plot, random_answers, score, tables
+
+State = Sequence[BoxQuestion]
+Answers = tuple[list[BoxQuestion], list[str | None]]  # the questions that are answered, and the texts
+Prompt = Literal["all_boxes", "one_box", "trained", "masked"]
+Demonstrations = Literal["plain", "alternate", "none"]
+Split = Annotated[str, Field(description="beginning of the file's name in a folder or archive")]
+Password = Annotated[str, Field(exclude=True, description="of an archive")]
+_MAX_NEW_TOKENS: dict[Prompt, int] = {"all_boxes": 150, "one_box": 40, "trained": 40, "masked": 40}
+_SYSTEM = (
+    "You are told what some boxes hold and what is then done with their contents. Keep track of it, and say what is "
+    "in {what} at the end, {how}."
+)
+_CLOZE = (
+    "Each description says what some boxes hold and what is then done with their contents. The statement below it "
+    "says what is in {what} at the end, {how}."
+)
+_ZERO_SHOT = {
+    "every box": "in the form: Box 0 contains the A, Box 1 contains the B and the C, Box 2 contains nothing",
+    "one box": "in the form: Box 0 contains the A and the B, or of an empty box: Box 0 contains nothing",
+}
+
+
+class BoxesScoreOptions(BenchmarkOptions):
+    """Options of the scorer."""
+
+    split: Split = "test"
+    password: Password = PASSWORD
+    seed: int = Field(0, description="seed of the intervals and the random baseline")
+
+
+class BoxesOptions(BenchmarkOptions):
+    """Options of a run."""
+
+    prompt: Prompt = Field(
+        "all_boxes", description="all_boxes at once, one_box; trained: as d2e train; masked: as T5 is fine-tuned"
+    )
+    demonstrations: Demonstrations = Field(
+        "plain", description="plain, alternate (in words the questions lack), or none: zero-shot"
+    )
+    states_per_numops: int | None = Field(
+        None, ge=1, description="number of states for each number of operations on a box; 100 in the paper's subsample"
+    )
+    split: Split = "test"
+    password: Password = PASSWORD
+
+    @model_validator(mode="after")
+    def _prompts_of_training_show_nothing(self) -> Self:
+        if self.prompt in ("trained", "masked") and self.demonstrations != "plain":
+            raise ValueError(f"prompt={self.prompt} is a prompt of training; leave demonstrations out")
+        return self
+
+
+class Boxes(Benchmark[Sequence[State], Answers]):
+    """Questions about boxes; `max_samples` counts states."""
+
+    name = "boxes"
+    title = "Boxes (Kim & Schuster, ACL 2023)"
+    official_files = "test.jsonl, or a zip archive of d2e data boxes or of the authors"
+    obtain = "d2e data boxes data/raw/boxes/base.zip"
+    options = BoxesOptions
+    score_options = BoxesScoreOptions
+
+    def prediction_files(self, options: Any) -> Sequence[str]:
+        return ("answers_by_box.jsonl", "predictions.tsv")
+
+    def read_gold(self, path: Path, options: Any) -> Sequence[State]:
+        return states(read_questions(path, split=options.split, password=options.password))
+
+    def ask(self, gold: Sequence[State], call: BenchmarkCall, asker: Asker) -> Answers:
+        options: BoxesOptions = call.options
+        count = options.states_per_numops
+        offered = gold if count is None else balanced(gold, count, call.seed)
+        chosen = [question for state in call.drawn(offered) for question in state]
+        texts = ask_about(chosen, options, call.form, asker)
+        return chosen, [
+            in_words_of_t5(text) if text and question.form == "t5" and options.prompt != "masked" else text
+            for text, question in zip(texts, chosen, strict=True)
+        ]
+
+    def read_predictions(self, path: Path, gold: Sequence[State], options: Any) -> Answers:
+        return read_predictions(path, [question for state in gold for question in state])
+
+    def evaluate(self, gold: Sequence[State], answers: Answers, options: Any, seed: int) -> BenchmarkResult:
+        boxes = max(map(len, gold))
+        rows = outcomes(*answers, random_answers(answers[0], seed))
+        scores = score(rows, answers[1].count(None), boxes=boxes, seed=seed)
+        files = {
+            "answers_by_box.jsonl": predictions_text(*answers),
+            "predictions.tsv": official_tsv(*answers),
+            "accuracy.svg": plot(scores),
+        }
+        found = measures(rows, answers[0], boxes=boxes)
+        return BenchmarkResult(scores, tables(scores, sum(map(len, gold))), files, measures=found)
+
+    def template(self, gold: Sequence[State], options: Any) -> Iterator[dict[str, Any]]:
+        return ({"line": q.line, "box": q.box, "prediction": ""} for state in gold for q in state)
+
+
+def ask_about(questions: Sequence[BoxQuestion], options: BoxesOptions, form: Form, asker: Asker) -> list[str | None]:
+    """Return what the model says about each question's box."""
+    tokens = _MAX_NEW_TOKENS[options.prompt]
+    if options.prompt == "trained":
+        found = ask_as_trained(asker, list(map(as_sample, questions)), max_new_tokens=tokens)
+        return [one.answers[0] if one.answers else None for one in found]
+    if options.prompt == "masked":
+        replies = asker.ask("answers", list(map(as_masked, questions)), max_new_tokens=tokens, style=BEGUN)
+        return [reply.removeprefix(MASK).strip() or None for reply in replies]
+    cloze, whole = form == "completion", options.prompt == "all_boxes"
+    groups = states(questions) if whole else [[question] for question in questions]
+    chats = [prompt_about(group[0], options.demonstrations, form, whole=whole) for group in groups]
+    replies = asker.ask("answers", chats, max_new_tokens=tokens, style=BEGUN if cloze else CUED)
+    if not whole and not cloze:
+        return [read_one(reply, question.box) for reply, question in zip(replies, questions, strict=True)]
+    return [
+        text
+        for group, reply in zip(groups, replies, strict=True)
+        for text in read_all(completed(group[0], reply) if cloze else reply, [question.box for question in group])
+    ]
+
+
+def prompt_about(
+    question: BoxQuestion, demonstrations: Demonstrations, form: Form = "chat", *, whole: bool = False
+) -> Conversation:
+    """Ask about a question's box or, with `whole`, about all boxes of its state.
+
+    Demonstrations are earlier turns. The form `completion` has a wording of its own: one text that ends in an
+    unfinished statement (`Statement: Box 0 contains`), as in the paper. The imagined prompt leaves out the description
+    of the asked scenario and keeps those of the demonstrations.
+    """
+    own: Any = wording("boxes/demonstrations").get(demonstrations)
+    what = "every box" if whole else "one box"
+    shown = []
+    for example in own["shown"] if own else ():
+        box, statement = "each box", example["statement"]
+        if not whole:
+            box = own["boxes"][example["asked"]]
+            statement = f"{box} contains {read_all(statement, [box])[0]}."
+        shown.append((example["description"], box, statement))
+    if form == "completion":
+        begun = f"Statement: {question.box} contains"
+        parts = [_CLOZE.format(what=what, how="as in the earlier ones" if shown else _ZERO_SHOT[what])]
+        parts += [f"Description: {description}\nStatement: {statement}" for description, _, statement in shown]
+        last = (f"Description: {question.description}\n{begun}", begun)
+        views = [[user("\n\n".join([*parts, text]))] for text in last]
+    else:
+        how = "in the form of the earlier answers" if shown else _ZERO_SHOT[what]
+        turns = [system(_SYSTEM.format(what=what, how=how))]
+        for description, box, statement in shown:
+            turns += [_asked(description, box), assistant(statement)]
+        box = "each box" if whole else question.box
+        views = [[*turns, _asked(description, box)] for description in (question.description, "")]
+    return Conversation("boxes", f"line {question.line}", views[0], views[1])
+
+
+def _asked(description: str, what: str) -> dict[str, str]:
+    """Return the question about one box or each box; the imagined view has no description."""
+    told = f"Description: {description}\n" if description else ""
+    return user(f"{told}Question: What does {what} contain?")
+
+
+def as_sample(question: BoxQuestion) -> EventSample:
+    """Return the row that the generator writes for training."""
+    return EventSample(
+        id=f"line {question.line}",
+        dataset="boxes",
+        split="test",
+        relation="temporal",
+        format="qa",
+        context=question.description,
+        question=f"What does {question.box} contain?",
+        answers=[question.answer],
+    )
+
+
+def as_masked(question: BoxQuestion) -> Conversation:
+    """Return the file's own sentence, whose mask the model fills in: how the paper fine-tunes and scores T5."""
+    if question.form != "t5":
+        raise UserError(
+            f"prompt=masked: line {question.line} of the questions has 'contains' before its mask; expected the form "
+            "for fine-tuning T5, in which the mask replaces the whole statement",
+            "make such files: d2e data boxes OUT.zip --format t5",
+        )
+    original, imagined = ([user(text)] for text in (question.sentence_masked, f"{question.box} {MASK} ."))
+    return Conversation("boxes", f"line {question.line}", original, imagined)
+
+
+def completed(question: BoxQuestion, reply: str) -> str:
+    """Return the statement that a continuation completes, without further examples."""
+    own = re.split(r"\n\s*\n|Description:", reply)[0].strip()
+    return f"{question.box} contains {own}"
+
+
+BOXES = Boxes()

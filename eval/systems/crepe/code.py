@@ -1,0 +1,307 @@
+"""Code prompts (Figures 3, 5 and 6): the procedure as a class, as flat variables, or in two steps (appendix B.1).
+
+The model completes a class after its constructor: all step functions at once, or with given entity states step by
+step. So no state of a later step is seen before its turn. In two steps, the model first names an event's
+precondition in each step; the most frequent one is its state, and all open the class.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eval.systems.asking import Asker, exchanges, system
+from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, CrepeProcedure, EntityChange
+from eval.systems.crepe.parse import CrepeAnswer, EventLabels, read_code, read_option
+from eval.systems.crepe.prompts import (
+    WORDING,
+    Demonstration,
+    DemonstrationEvent,
+    Entities,
+    Request,
+    Turn,
+    answers_by_event,
+    by_event,
+    converse,
+    event_names,
+)
+
+_INDENT = "    "
+_BODY = _INDENT * 2
+_LEFT_OUT = {"a", "an", "the", "my", "your", "his", "her", "their", "our"}
+# As the official code: procedures of many steps and events take long functions.
+_TOKENS = 2_000
+_TURN_TOKENS = 256
+_FLAT_TOKENS = 12
+# The order of the paper's example; `parse.read_option` reads places in it.
+_OPTIONS = (MORE, LESS, EQUALLY)
+
+
+def snake(text: str) -> str:
+    """Return `the pan` as `pan`, `Turn on the tap.` as `turn_on_tap`."""
+    return _valid("_".join(word.lower() for word in _words(text)))
+
+
+def title(text: str) -> str:
+    """Return `Wash the sneakers` as `Wash_Sneakers`."""
+    return _valid("_".join(word.capitalize() for word in _words(text)))
+
+
+def _words(text: str) -> list[str]:
+    words = re.findall(r"\w+", text.replace("'", ""))
+    return [word for word in words if word.lower() not in _LEFT_OUT] or words
+
+
+def _valid(name: str) -> str:
+    if not name or name[0].isdigit():
+        return f"n_{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+@dataclass(frozen=True)
+class CodeStyle:
+    """How a procedure is written as code.
+
+    Attributes:
+        nested: functions inside a function instead of a class's methods.
+        step_comments: the steps as comments at the top.
+        event_comments: in step functions, too.
+    """
+
+    nested: bool = False
+    step_comments: bool = True
+    event_comments: bool = True
+    entities: Entities = "none"
+
+    @property
+    def _owner(self) -> str:
+        """What stands before an event's name."""
+        return "" if self.nested else "self."
+
+    def header(self, goal: str, steps: Sequence[str], events: Sequence[str]) -> str:
+        """Return the code down to the last line of the constructor with an event."""
+        parts = ("event", "subevent") if self.entities == "soft" else ("event",)
+        names = ", ".join(f"{part}{number}" for number in range(len(events)) for part in parts)
+        comments = [f"{_INDENT}# {step}" for step in ("Start.", *steps)] if self.step_comments else []
+        lines = [f"class {title(goal)}:", *comments, f"{_INDENT}def __init__(self, {names}):"]
+        if self.nested:
+            lines = [f"def {snake(goal)}({names}):", *comments]
+        indent = _INDENT if self.nested else _BODY
+        lines += [f"{indent}{self._owner}event{n} = event{n}  # {event}" for n, event in enumerate(events)]
+        return "\n".join(lines)
+
+    def step(self, step: str) -> str:
+        """Return the line that begins a step's function."""
+        return f"{_INDENT}def {snake(step)}({'' if self.nested else 'self'}):"
+
+    def events(self, events: Sequence[DemonstrationEvent], step: int) -> list[str]:
+        """Return the lines that set the events' changes, each after that of its sub-event."""
+        lines = []
+        for number, event in enumerate(events):
+            if self.entities == "soft":
+                label = LABELS[event.state_label(step)]
+                lines.append(f'{_BODY}self.event{number}.subevent.change = "{label}"  # {event.subevent}')
+            comment = f"  # {event.event}" if self.event_comments else ""
+            lines.append(f'{_BODY}{self._owner}event{number}.change = "{LABELS[event.label(step)]}"{comment}')
+        return lines
+
+    def solution(self, shown: Demonstration) -> str:
+        """Return the code that follows the header of a demonstration."""
+        lines = []
+        if self.entities == "soft":
+            for number, event in enumerate(shown.events):
+                lines.append(f"{_BODY}self.event{number}.subevent = subevent{number}  # {event.subevent}")
+        if self.entities == "hard":
+            lines += [object_line(entity) for entity in dict.fromkeys(event.entity for event in shown.events)]
+        for step, text in enumerate(shown.steps, start=1):
+            lines.append(self.step(text))
+            if self.entities == "hard":
+                lines += map(attribute_line, shown.entity_changes[step - 1])
+            lines += self.events(shown.events, step)
+        return "\n".join(lines)
+
+
+def object_line(entity: str) -> str:
+    """Return the line of the constructor that makes an entity's object."""
+    return f"{_BODY}self.{snake(entity)} = {title(entity)}()"
+
+
+def attribute_line(change: EntityChange) -> str:
+    """Return the line that sets an attribute of an entity's object."""
+    return f"{_BODY}self.{snake(change.entity)}.{snake(change.attribute)} = {change.change == LABELS[MORE]}"
+
+
+_STYLE = CodeStyle()
+_STYLES: dict[str, CodeStyle] = {
+    "code": _STYLE,
+    "code_no_step_comments": CodeStyle(step_comments=False),
+    "code_no_event_comments": CodeStyle(event_comments=False),
+    "code_nested": CodeStyle(nested=True),
+}
+
+
+def _hidden(procedure: CrepeProcedure) -> list[str]:
+    """Return the steps of the imagined view: only their numbers."""
+    return [f"Step {number}." for number in range(1, len(procedure.steps) + 1)]
+
+
+def _events(shown: Demonstration) -> list[str]:
+    return [event.event for event in shown.events]
+
+
+def ask_code(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
+    """Ask for the step functions of each procedure: all at once, or a turn each where the states are given."""
+    if request.entities in ("gold", "predicted"):
+        return _ask_step_by_step(request, asker)
+    style = replace(_STYLES[request.prompt], entities=request.entities)
+    names = [f"code_{request.entities}", request.prompt, "code"]
+    instruction = WORDING[next(name for name in names if name in WORDING)]["system"]
+    shown = request.demonstrations
+    solved = [(style.header(one.goal, one.steps, _events(one)), style.solution(one)) for one in shown]
+    turns = {
+        one.id: Turn(*(style.header(one.goal, steps, one.events) for steps in (one.steps, _hidden(one))))
+        for one in request.procedures
+    }
+    return _ask_whole(request, asker, instruction, solved, turns)
+
+
+def _ask_whole(
+    request: Request, asker: Asker, instruction: str, solved: Sequence[tuple[str, str]], turns: Mapping[str, Turn]
+) -> dict[str, CrepeAnswer]:
+    """Ask for all step functions of each procedure."""
+    opening = [system(instruction), *exchanges(solved)]
+    replies = converse(request, asker, opening, {name: [turn] for name, turn in turns.items()}, _TOKENS)
+    return {
+        one.id: read_code(replies[one.id][0], len(one.steps), len(one.events), request.parse)
+        for one in request.procedures
+    }
+
+
+def _ask_step_by_step(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
+    pairs = []
+    for shown in request.demonstrations:
+        questions = _given_turns(shown.goal, shown.steps, _events(shown), shown.entity_changes)
+        answers = ("\n".join(_STYLE.events(shown.events, step)) for step in range(1, len(shown.steps) + 1))
+        pairs += list(zip(questions, answers, strict=True))
+    turns = {}
+    for one in request.procedures:
+        questions = _given_turns(one.goal, one.steps, one.events, request.states[one.id])
+        hidden = _given_turns(one.goal, _hidden(one), one.events, [()] * len(one.steps))
+        turns[one.id] = list(map(Turn, questions, hidden))
+    opening = [system(WORDING["code_given"]["system"]), *exchanges(pairs)]
+    replies = converse(request, asker, opening, turns, _TURN_TOKENS, dialogue=True)
+
+    def labels(reply: str, step: str, events: int) -> EventLabels:
+        """Return the labels in a reply about one step, without the earlier code that it may repeat."""
+        repeated = reply.rfind(f"def {snake(step)}(")
+        return read_code(reply[max(repeated, 0) :], 1, events, request.parse).labels[0]
+
+    return {
+        one.id: CrepeAnswer([labels(*pair, len(one.events)) for pair in zip(replies[one.id], one.steps, strict=True)])
+        for one in request.procedures
+    }
+
+
+def _given_turns(
+    goal: str, steps: Sequence[str], events: Sequence[str], states: Sequence[Sequence[EntityChange]]
+) -> list[str]:
+    """Return the code up to each step's events; the first part has the class and all its objects."""
+    entities = dict.fromkeys(change.entity for changes in states for change in changes)
+    start = [_STYLE.header(goal, steps, events), *map(object_line, entities)]
+    turns = ["\n".join([_STYLE.step(s), *map(attribute_line, cs)]) for s, cs in zip(steps, states, strict=True)]
+    return ["\n".join([*start, turns[0]]), *turns[1:]]
+
+
+def ask_flat(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
+    """Hold one dialogue for each event, a step per turn."""
+    solved = (
+        (turn, f"Options[{_OPTIONS.index(shown.events[0].label(step))}]")
+        for shown in request.demonstrations
+        for step, turn in enumerate(_flat_turns(shown.goal, shown.steps, shown.events[0].event), start=1)
+    )
+    opening = [system(WORDING["code_flat"]["system"]), *exchanges(solved)]
+
+    def turns(procedure: CrepeProcedure, event: str) -> list[Turn]:
+        views = (_flat_turns(procedure.goal, steps, event) for steps in (procedure.steps, [""] * len(procedure.steps)))
+        return list(map(Turn, *views))
+
+    replies = converse(request, asker, opening, by_event(request, turns), _FLAT_TOKENS, dialogue=True)
+    return answers_by_event(request, lambda said, _: list(map(read_option, said)), replies)
+
+
+def _flat_turns(goal: str, steps: Sequence[str], event: str) -> list[str]:
+    question = _quoted(WORDING["code_flat"]["question"].format(event=event))
+    options = ", ".join(_quoted(LABELS[label]) for label in _OPTIONS)
+    turns = [f"Context = {_quoted(step)}\nQuestion = {question}\nOptions = [{options}]\nAnswer =" for step in steps]
+    return [f"Goal = {_quoted(goal)}\n{turns[0]}", *turns[1:]]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+State = tuple[str, str]  # entity, attribute
+_PRECONDITION = re.compile(r"""precondition\s*=\s*\\?\s*\(\s*(["'])(.+?)\1\s*,\s*(["'])(.+?)\3\s*\)""")
+
+
+def ask_two_steps(request: Request, asker: Asker) -> dict[str, CrepeAnswer]:
+    """Ask for the preconditions of all events, then for the step functions of each procedure."""
+    texts, shown = WORDING["code_two_step"], request.demonstrations
+    solved = [_solved_precondition(one, event) for one in shown for event in one.events[:1]]
+    turns = by_event(
+        request,
+        lambda one, event: [Turn(*(_precondition(one.goal, steps, event) for steps in (one.steps, _hidden(one))))],
+    )
+    opening = [system(texts["preconditions"]), *exchanges(solved)]
+    replies = converse(request, asker, opening, turns, _TOKENS, name="preconditions")
+    classes = {}
+    for one in request.procedures:
+        bank = [most_frequent(replies[name][0]) for name in event_names(one)]
+        classes[one.id] = Turn(
+            _opened(one.goal, one.steps, one.events, bank), _opened(one.goal, _hidden(one), one.events, [])
+        )
+    return _ask_whole(request, asker, texts["changes"], list(map(_solved_changes, shown)), classes)
+
+
+def most_frequent(reply: str) -> State | None:
+    """Return the most frequent precondition in a reply, ignoring letter case; of several the first."""
+    states = [(match[2].strip(), match[4].strip()) for match in _PRECONDITION.finditer(reply)]
+    folded = [(entity.casefold(), attribute.casefold()) for entity, attribute in states]
+    return states[folded.index(Counter(folded).most_common(1)[0][0])] if states else None
+
+
+def _precondition(goal: str, steps: Sequence[str], event: str) -> str:
+    comments = [f"{_INDENT}# {step}" for step in ("Start.", *steps)]
+    return "\n".join([f"class {title(goal)}:", *comments, _STYLE.step(steps[0]), f'{_BODY}event = "{event}"'])
+
+
+def _solved_precondition(shown: Demonstration, event: DemonstrationEvent) -> tuple[str, str]:
+    state = f'{_BODY}event.precondition = ("{event.entity}", "{event.attribute}")'
+    lines = [state]
+    for step in shown.steps[1:]:
+        lines += [_STYLE.step(step), f'{_BODY}event = "{event.event}"', state]
+    return _precondition(shown.goal, shown.steps, event.event), "\n".join(lines)
+
+
+def _opened(goal: str, steps: Sequence[str], events: Sequence[str], bank: Sequence[State | None]) -> str:
+    """Return the class down to the objects of the bank, each with its attributes."""
+    attributes: dict[str, dict[str, None]] = {}
+    for entity, attribute in filter(None, bank):
+        attributes.setdefault(entity, {})[attribute] = None
+    objects = [f"{object_line(entity)}  # {', '.join(names)}" for entity, names in attributes.items()]
+    return "\n".join([_STYLE.header(goal, steps, events), *objects])
+
+
+def _solved_changes(shown: Demonstration) -> tuple[str, str]:
+    lines = []
+    for step, text in enumerate(shown.steps, start=1):
+        lines.append(_STYLE.step(text))
+        states = {(event.entity, event.attribute): event.holds[step] for event in shown.events}
+        lines += [f"{_BODY}self.{snake(entity)}.{snake(name)} = {holds}" for (entity, name), holds in states.items()]
+        lines += _STYLE.events(shown.events, step)
+    bank = [(event.entity, event.attribute) for event in shown.events]
+    return _opened(shown.goal, shown.steps, _events(shown), bank), "\n".join(lines)

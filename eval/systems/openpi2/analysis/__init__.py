@@ -1,1 +1,0 @@
-"""What the paper says about the data and about errors: statistics, classes of errors, salience by procedure."""

@@ -1,0 +1,292 @@
+"""What predicted entity states are good for: CREPE with no, all and salient ones (paper section 4.3.1, table 9).
+
+The model writes complete sentences for each step; the salience of their entities at that step is asked as in section
+4.1. What is salient enough is then all that a prompt tells. `crepe_states` asks a model that was trained on OpenPI's
+rows instead, in their words, with the steps so far and without examples (section 5.3 of CREPE's paper).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from d2e_sft.data.chat_template import CUED, ChatEncoder, Form, Messages
+from d2e_sft.data.conversation import prompt_turns
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.table import Table
+from eval.run.task import Conversation
+from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
+from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
+from eval.systems.crepe import gold as crepe
+from eval.systems.crepe.gold import LABELS, LESS, MORE, CrepeProcedure, EntityChange
+from eval.systems.crepe.scorer import macro_f1
+from eval.systems.openpi2.gold import Procedure, Procedures, sentence
+from eval.systems.openpi2.salience import ask_local
+from eval.systems.openpi2.states import parse_change, parse_sentences
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, conversation, drawn, mean, sampling
+from eval.systems.openpi2.tracking import ask_listing
+
+_WORDING: Any = wording("openpi2/prompts/crepe")
+_NO_CHANGE = "There will be no change."  # as OpenPI's training rows say it
+_TOKENS = 16
+_TRAINED_TOKENS = 400  # 23,681 changes in 3,216 training steps: seven a step, of about 15 tokens
+_LABEL = re.compile(r"(equally|less|more) likely", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StateChange:
+    """One predicted change, and how salient its entity is at that step; None where that was not asked."""
+
+    entity: str
+    attribute: str
+    before: str
+    after: str
+    salience: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As a sentence."""
+        return sentence(self.attribute, self.entity, self.before, self.after)
+
+
+StateChanges = Mapping[str, Sequence[Sequence[StateChange]]]  # by procedure id: the changes of each step
+
+
+def ask_entity_states(
+    asker: Asker, form: Form, procedures: Procedures, *, with_salience: bool, **sampling: Any
+) -> tuple[StateChanges, int]:
+    """Return predicted changes by step, and the number of lines in the answers that are no such sentence."""
+    replies = ask_listing(asker, "complete", form, procedures, name="entity-states", **sampling)
+    changes, other = read_changes(replies)
+    if not with_salience:
+        return changes, other
+    entities = {key: [list(dict.fromkeys(c.entity for c in step)) for step in steps] for key, steps in changes.items()}
+    rated = ask_local(asker, procedures, entities, **sampling)
+    with_ratings = {
+        key: [
+            [replace(change, salience=ratings[names.index(change.entity)]) for change in step]
+            for step, names, ratings in zip(steps, entities[key], rated[key], strict=True)
+        ]
+        for key, steps in changes.items()
+    }
+    return with_ratings, other
+
+
+def read_changes(replies: Mapping[str, Sequence[str]]) -> tuple[StateChanges, int]:
+    """Return the changes in the replies about each step, and the number of lines that are no such sentence."""
+    parsed = {
+        key: [
+            [parse_change(line) for line in parse_sentences(reply) if line not in ("", _NO_CHANGE)] for reply in said
+        ]
+        for key, said in replies.items()
+    }
+    changes = {
+        key: [list(dict.fromkeys(StateChange(*fields) for fields in step if fields is not None)) for step in steps]
+        for key, steps in parsed.items()
+    }
+    return changes, sum(fields is None for steps in parsed.values() for step in steps for fields in step)
+
+
+def salient(changes: StateChanges, threshold: int) -> StateChanges:
+    """Return the changes of entities whose salience at the step reaches the threshold."""
+    return {
+        key: [[c for c in step if c.salience is not None and c.salience >= threshold] for step in steps]
+        for key, steps in changes.items()
+    }
+
+
+def entities_a_step(changes: StateChanges) -> float:
+    """Return the mean number of entities that change at a step."""
+    return mean(len({change.entity for change in step}) for steps in changes.values() for step in steps)
+
+
+def crepe_entities_file(changes: StateChanges) -> str:
+    """Return the changes in CREPE's form (`entities_file=`): what holds after a step, and what no longer does."""
+
+    def converted(step: Sequence[StateChange]) -> list[EntityChange]:
+        rows = [
+            EntityChange(change.entity, state, LABELS[label])
+            for change in step
+            for state, label in ((change.after, MORE), (change.before, LESS))
+            if label == MORE or state != change.after
+        ]
+        return list(dict.fromkeys(rows))
+
+    return crepe.write_states({key: list(map(converted, steps)) for key, steps in changes.items()})
+
+
+def with_other_lines(result: BenchmarkResult, count: int) -> BenchmarkResult:
+    """Return the result with the number of lines in the answers that are no state change."""
+    first, *others = result.tables
+    if count:
+        note = f"lines of the predicted entity states that are no state change, and are left out: {count}"
+        first = replace(first, caption=f"{first.caption}; {note}")
+    scores = {**result.scores, "lines_that_are_no_state_change": count}
+    return replace(result, scores=scores, tables=[first, *others])
+
+
+def likelihood_prompt(
+    procedure: CrepeProcedure,
+    event: str,
+    replies: Sequence[str],
+    states: Sequence[Sequence[StateChange]] | None,
+    *,
+    hidden: bool = False,
+) -> Messages:
+    """Ask what a step does to the event, after the replies to the steps before it.
+
+    The prompt shows the changes of each step if `states` has them; `hidden` is the imagined view.
+    """
+    asked, said = [], () if hidden else replies
+    for place, block in enumerate(procedure.blocks[: len(said) + 1]):
+        lines = [_WORDING["hidden_step"] if hidden else _WORDING["step"].format(step=block.step)]
+        if states and states[place] and not hidden:
+            lines.append(_WORDING["states"].format(states="; ".join(change.text for change in states[place])))
+        asked.append("\n".join([*lines, _WORDING["question"]]))
+    start = _WORDING["hidden_start" if hidden else "start"].format(goal=procedure.goal.lower(), event=event)
+    texts = [text for pair in zip(asked, said, strict=False) for text in pair]
+    return [system(_WORDING["system"]), *turns(start, _WORDING["accept"], *texts, asked[-1])]
+
+
+def prompt_length(asker: Asker) -> tuple[Callable[[Messages], int], str]:
+    """Return how to measure prompts, and the unit: tokens, or words if the endpoint's tokens are unknown."""
+    if asker.config.engine == "openai":
+        return lambda messages: sum(len(message["content"].split()) for message in messages), "words"
+    from d2e_sft.model.loading import load_tokenizer
+
+    tokenizer, encoder_decoder = load_tokenizer(asker.model)
+    form = asker.config.form
+    encoder = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=form == "completion")
+    return lambda messages: len(encoder.ids([CUED.shaped(messages, form)])[0]), "tokens"
+
+
+# Replies at each step by (procedure, event), and the length of all prompts together.
+Replies = tuple[Mapping[tuple[str, str], Sequence[str]], int]
+
+
+def ask_setting(
+    asker: Asker,
+    name: str,
+    procedures: Mapping[str, CrepeProcedure],
+    states: StateChanges | None,
+    length: Callable[[Messages], int],
+    **sampling: Any,
+) -> Replies:
+    """Ask about every event after every step, each with the answers to the steps before."""
+    lengths = []
+
+    def next_step(about: tuple[str, str], replies: Sequence[str]) -> Conversation:
+        key, event = about
+        told = None if states is None else states[key]
+        chat = conversation(f"{key}/{event}", likelihood_prompt, procedures[key], event, replies, told, group=key)
+        lengths.append(length(chat.messages))
+        return chat
+
+    counts = {(key, event): len(one.blocks) for key, one in procedures.items() for event in one.events}
+    pass_name = f"crepe-{name}-step{{}}"
+    replies = ask_by_turns(asker, pass_name, counts, next_step, max_new_tokens=_TOKENS, **sampling)
+    return replies, sum(lengths)
+
+
+def downstream_result(
+    procedures: Mapping[str, CrepeProcedure],
+    told: Mapping[str, StateChanges | None],
+    settings: Mapping[str, Replies],
+    unit: str,
+) -> BenchmarkResult:
+    """Return macro-F1 of each setting, and how much shorter its prompts are than with all entity states.
+
+    `told` are the states in the prompts of each setting, `unit` is that of the prompt lengths.
+    """
+    _, whole = settings["all"]
+    events = [(key, event, one.blocks) for key, one in procedures.items() for event in one.events]
+    gold = [crepe.label_in(block.events, event, official=True) for _, event, blocks in events for block in blocks]
+    rows, detail = [], {}
+    for name, (replies, length) in settings.items():
+        labels = [_LABEL.search(reply) for key, event, _ in events for reply in replies[key, event]]
+        predicted = [LABELS.index(label[0].lower()) if label else 0 for label in labels]
+        states = told[name]
+        score, saved = macro_f1(gold, predicted) or 0.0, 1 - length / whole if whole else 0.0
+        entities = None if states is None else entities_a_step(states)
+        detail[name] = {
+            "macro_f1": score,
+            "unparsed": labels.count(None),
+            "entities_a_step": entities,
+            f"prompt_{unit}": length,
+            "saved": saved,
+        }
+        shown = "-" if entities is None else f"{entities:.1f}"
+        rows.append((name, cell(score), shown, str(length), f"{100 * saved:.1f} %"))
+    columns = ("entity states", "macro-F1", "entities a step", f"prompt {unit}", "saved, against all")
+    title = f"CREPE, zero-shot ({len(gold)} pairs of event and step)"
+    headline = {f"crepe_macro_f1_{name}": figures["macro_f1"] for name, figures in detail.items()}
+    scores = {**headline, "crepe": {"pairs": len(gold), **detail}}
+    return BenchmarkResult(scores, [Table.of(columns, rows, title)])
+
+
+def crepe_procedures(call: BenchmarkCall) -> dict[str, CrepeProcedure]:
+    """Return the procedures of CREPE that are asked about; UserError without CREPE's data file."""
+    file = call.options.crepe_file
+    if file is None:
+        raise UserError(
+            f"task={call.options.task}: needs CREPE's data file, and none is named",
+            remedy="add --set crepe_file=PATH/data_dev_v2.json, of github.com/zharry29/"
+            "causal_reasoning_of_entities_and_events",
+        )
+    return drawn(call, {procedure.id: procedure for procedure in crepe.read_procedures(file)})
+
+
+class CrepeDownstream(OpenPITask[Any, Any]):
+    """CREPE's questions with entity states."""
+
+    def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
+        """Ask about CREPE's events with no, all and salient entity states; the states are kept for `--bench crepe`."""
+        options: OpenPIOptions = call.options
+        procedures = crepe_procedures(call)
+        (length, unit), how = prompt_length(asker), sampling(call)
+        plain = {
+            key: Procedure(id=key, goal=one.goal, steps=tuple(block.step for block in one.blocks))
+            for key, one in procedures.items()
+        }
+        every, other = ask_entity_states(asker, call.form, plain, with_salience=True, **how)
+        kept = salient(every, options.salient)
+        told: dict[str, StateChanges | None] = {"none": None, "all": every, "salient": kept}
+        settings = {name: ask_setting(asker, name, procedures, states, length, **how) for name, states in told.items()}
+        states_files = {"all": every, "salient": kept}
+        files = {f"entities-{name}.json": crepe_entities_file(states) for name, states in states_files.items()}
+        result = downstream_result(procedures, told, settings, unit)
+        return replace(with_other_lines(result, other), files=files)
+
+
+class CrepeStates(OpenPITask[Any, Any]):
+    """What the steps of CREPE's procedures change; kept for `--bench crepe`, nothing is scored."""
+
+    def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
+        texts: Any = wording("openpi2/prompts/tracking")["trained"]
+        row = prompt_turns(texts["prompt"], texts["system"], texts["question"])
+        steps = {key: procedure.steps for key, procedure in crepe_procedures(call).items()}
+        chats = [
+            Conversation(
+                "openpi2",
+                f"{key}/{count}",
+                row.messages(" ".join(listed[:count])),
+                row.messages(""),
+                group="crepe-states",
+            )
+            for key, listed in steps.items()
+            for count in range(1, len(listed) + 1)
+        ]
+        outputs = iter(asker.ask("crepe-states", chats, max_new_tokens=_TRAINED_TOKENS, **sampling(call)))
+        changes, other = read_changes({key: [next(outputs) for _ in listed] for key, listed in steps.items()})
+        counts = {
+            "procedures": len(steps),
+            "steps": len(chats),
+            "changes": sum(len(step) for listed in changes.values() for step in listed),
+            "entities_a_step": entities_a_step(changes),
+        }
+        rows = [(name.replace("_", " "), f"{value:,.1f}".removesuffix(".0")) for name, value in counts.items()]
+        table = Table.of(("predicted states", ""), rows, "Entity states of CREPE's steps, not scored")
+        result = with_other_lines(BenchmarkResult({"crepe_states": counts}, [table]), other)
+        return replace(result, files={"entities-all.json": crepe_entities_file(changes)})

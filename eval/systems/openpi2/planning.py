@@ -1,0 +1,252 @@
+"""Planning from text: a model writes a PDDL domain and problem, a planner judges them (paper section 4.3.2).
+
+The planner is Fast Downward, by unified-planning; `pyperplan` has no negative preconditions, but models do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+from d2e_sft.data.chat_template import Continuation, Messages
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import load_yaml
+from d2e_sft.util.table import Table
+from eval.compare.measures.measure import digest, shares
+from eval.systems.asking import Asker, turns, wording
+from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
+from eval.systems.openpi2.downstream import (
+    StateChange,
+    StateChanges,
+    ask_entity_states,
+    salient,
+    with_other_lines,
+)
+from eval.systems.openpi2.gold import Procedure, official_text, read_official
+from eval.systems.openpi2.task import OpenPIOptions, OpenPITask, cell, conversation, drawn, mean, sampling
+from eval.systems.reading import Row, check_ids, checked
+
+OWN_PROCEDURES = Path(__file__).parent / "prompts" / "pddl_procedures.yaml"
+_TOKENS = 1024
+Outcome = Literal["solvable", "unsolvable", "parse error", "undecided"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_ENGINE = "fast-downward"
+_REMEDY = "pip install 'd2e-sft[planning]'"
+_LONGEST = 300  # characters of a reason
+
+
+class PlanningTask(Row):
+    """A procedure and what is to be planned with its steps."""
+
+    id: str
+    goal: str
+    steps: tuple[str, ...]
+    task: str
+
+    @property
+    def procedure(self) -> Procedure:
+        """The procedure without gold."""
+        return Procedure(id=self.id, goal=self.goal, steps=self.steps)
+
+
+class Written(Row):
+    """The two files of a reply; empty if it has none."""
+
+    domain: str
+    problem: str
+
+
+def read_tasks(path: Path) -> dict[str, PlanningTask]:
+    """Read planning tasks by id, a YAML or JSON list of `{id, goal, steps, task}`; UserError if it is damaged."""
+    try:
+        root = load_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: is not readable as YAML or JSON ({error})") from None
+    listed: list[PlanningTask] = checked(list[PlanningTask], root, str(path))
+    tasks = {task.id: task for task in listed}
+    if len(tasks) < len(listed):
+        raise UserError(f"{path}: an id is given twice; expected each once")
+    return tasks
+
+
+def pddl_prompt(
+    task: PlanningTask, states: Sequence[Sequence[StateChange]] | None, *, hidden: bool = False
+) -> Messages:
+    """Ask for both files; the imagined view has no goal, steps and changes."""
+    told = wording("openpi2/prompts/pddl")
+    if hidden:
+        return turns(told["hidden_request"].format(task=task.task))
+    lines = []
+    for place, step in enumerate(task.steps):
+        lines.append(told["step"].format(number=place + 1, step=step))
+        if states is not None and states[place]:
+            lines.append(told["states"].format(states="; ".join(change.text for change in states[place])))
+    return turns(told["request"].format(goal=task.goal, steps="\n".join(lines), task=task.task))
+
+
+def parse_pddl(reply: str) -> Written:
+    """Return the first domain and the first problem in a reply, each up to where its brackets close."""
+    return Written(domain=_defined(reply, "domain"), problem=_defined(reply, "problem"))
+
+
+def _defined(reply: str, kind: str) -> str:
+    start = re.search(rf"\(\s*define\s*\(\s*{kind}\b", reply, re.IGNORECASE)
+    if start is None:
+        return ""
+    text, depth, comment = reply[start.start() :], 0, False
+    for place, letter in enumerate(text):
+        comment = letter == ";" or (comment and letter != "\n")
+        if not comment:
+            depth += (letter == "(") - (letter == ")")
+            if depth == 0:
+                return text[: place + 1]
+    return text
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the planner says.
+
+    Attributes:
+        why: the plan, or what went wrong.
+        actions: number of the plan's actions; 0 where the goal holds from the start, None without a plan.
+    """
+
+    outcome: Outcome
+    why: str = ""
+    actions: int | None = None
+
+
+# Texts of domain and problem → verdict.
+Planner = Callable[[str, str], Verdict]
+
+
+def make_planner(seconds: float) -> Planner:
+    """Return a planner with a time limit for one problem; UserError if the library or its engine is not installed."""
+    try:
+        import up_fast_downward  # noqa: F401  registers the engine
+        from unified_planning.shortcuts import get_environment
+    except ImportError as error:
+        raise UserError(f"task=pddl: needs a planner, which is not installed ({error})", remedy=_REMEDY) from None
+    get_environment().credits_stream = None
+    return lambda domain, problem: _judge(domain, problem, seconds)
+
+
+def _judge(domain: str, problem: str, seconds: float) -> Verdict:
+    if not domain or not problem:
+        return Verdict("parse error", f"the reply has no {'problem' if domain else 'domain'} file")
+    try:
+        from unified_planning.io import PDDLReader
+
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / name for name in ("domain.pddl", "problem.pddl")]
+            for path, text in zip(paths, (domain, problem), strict=True):
+                path.write_text(text, encoding="utf-8")
+            task = PDDLReader().parse_problem(*map(str, paths))
+    # The reader raises of its own, of pyparsing's and of Python's kinds, and by assertions: all mean the same here.
+    except Exception as error:
+        return Verdict("parse error", _shortened(error))
+    try:
+        return _solve(task, seconds)
+    # So does the engine on what it does not support (numbers, time).
+    except Exception as error:
+        return Verdict("undecided", _shortened(error))
+
+
+def _solve(task: Any, seconds: float) -> Verdict:
+    from unified_planning.engines import PlanGenerationResultStatus as Status
+    from unified_planning.shortcuts import OneshotPlanner
+
+    # The engine writes its translation into the working directory, and leaves it there when it runs out of time.
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        contextlib.chdir(folder),
+        OneshotPlanner(name=_ENGINE) as engine,
+    ):
+        result = engine.solve(task, timeout=seconds)
+    if result.plan is not None:
+        steps = list(result.plan.actions)
+        return Verdict("solvable", "; ".join(map(str, steps)), len(steps))
+    if result.status in (Status.UNSOLVABLE_PROVEN, Status.UNSOLVABLE_INCOMPLETELY):
+        return Verdict("unsolvable")
+    return Verdict("undecided", result.status.name)
+
+
+def _shortened(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}".replace("\n", " ")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def pddl_result(written: Mapping[str, Written], planner: Planner) -> BenchmarkResult:
+    """Return verdicts, and the share of tasks that a plan solves."""
+    verdicts = {key: planner(item.domain, item.problem) for key, item in written.items()}
+    counts: dict[str, int] = {name: sum(v.outcome == name for v in verdicts.values()) for name in OUTCOMES}
+    share = mean(verdict.outcome == "solvable" for verdict in verdicts.values())
+    detail: dict[str, Any] = {
+        "tasks": len(verdicts),
+        **counts,
+        "plans_without_an_action": sum(verdict.actions == 0 for verdict in verdicts.values()),
+        "verdicts": {key: vars(verdict) for key, verdict in verdicts.items()},
+    }
+    title = f"Planning from text ({len(verdicts)} tasks, {cell(share)} solvable)"
+    columns = ("task", "verdict", "plan or reason")
+    rows = [(key, verdict.outcome, verdict.why.replace("|", "/")[:80]) for key, verdict in verdicts.items()]
+    tables = [
+        Table.of(("verdict", "tasks"), [(name, str(count)) for name, count in counts.items()], title),
+        Table.of(columns, rows, "By task"),
+    ]
+    solvable = {key: float(verdict.outcome == "solvable") for key, verdict in verdicts.items()}
+    measures = shares("solvable", "tasks", digest(sorted(solvable)), solvable)
+    return BenchmarkResult({"pddl_solvable": share, "pddl": detail}, tables, measures=measures)
+
+
+class Pddl(OpenPITask[Mapping[str, PlanningTask], Mapping[str, Written]]):
+    """Planning domains and problems, judged by a planner."""
+
+    kind = "pddl"
+    official = ("pddl_tasks.json",)
+
+    def read_gold(self, path: Path, options: Any) -> Mapping[str, PlanningTask]:
+        return read_tasks(path)
+
+    def read_predictions(self, path: Path, gold: Mapping[str, PlanningTask], options: Any) -> Mapping[str, Written]:
+        found = read_official(path, Written)
+        check_ids(path, "task", found, gold)
+        return found
+
+    def evaluate(
+        self, gold: Mapping[str, PlanningTask], answers: Mapping[str, Written], options: Any, seed: int
+    ) -> BenchmarkResult:
+        return pddl_result(answers, make_planner(options.planner_seconds))
+
+    def run(self, call: BenchmarkCall, asker: Asker) -> BenchmarkResult:
+        """Ask for a domain and a problem per task, with entity states in the prompt if the options say so."""
+        options: OpenPIOptions = call.options
+        planner = make_planner(options.planner_seconds)
+        tasks = drawn(call, read_tasks(options.pddl_file or OWN_PROCEDURES))
+        states: StateChanges | None = None
+        other = 0
+        if options.entities != "none":
+            procedures = {key: task.procedure for key, task in tasks.items()}
+            only = options.entities == "salient"
+            states, other = ask_entity_states(asker, call.form, procedures, with_salience=only, **sampling(call))
+            states = salient(states, options.salient) if only else states
+        asked = [conversation(key, pddl_prompt, task, states[key] if states else None) for key, task in tasks.items()]
+        style = Continuation(cue="", stops=())  # the files have empty lines
+        outputs = asker.ask("pddl", asked, max_new_tokens=_TOKENS, style=style, **sampling(call))
+        written = {key: parse_pddl(output) for key, output in zip(tasks, outputs, strict=True)}
+        files = {
+            "pddl.json": official_text({key: vars(item) for key, item in written.items()}, indent=2),
+            "pddl_tasks.json": official_text([vars(task) for task in tasks.values()], indent=2),
+        }
+        return replace(with_other_lines(pddl_result(written, planner), other), files=files)
+
+    def template(self, gold: Mapping[str, PlanningTask], options: Any) -> Iterator[dict[str, Any]]:
+        return ({"task": name, "domain": "", "problem": ""} for name in gold)

@@ -1,0 +1,77 @@
+"""Procedures in CREPE's file format, written for the tests, and an asker that answers by rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.run.task import Conversation
+from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
+from eval.systems.crepe.benchmark import CREPE, CrepeOptions
+from tests.eval.systems.files import save
+from tests.factories import ScriptedAsker
+
+Row = dict[str, str]
+
+
+def step(text: str) -> Row:
+    return {"type": "step", "step": text}
+
+
+def event(text: str, change: str, kind: str = "event") -> Row:
+    return {"type": kind, "event": text, "change": change}
+
+
+def entity(name: str, attribute: str, change: str) -> Row:
+    return {"type": "entity", "entity": name, "attribute": attribute, "change": change}
+
+
+BURN, COLD = "I burn my hand on the kettle.", "The tea is cold."
+TEA = {
+    "goal": "Make tea",
+    "steps": [
+        [{"step": "Start."}],
+        [step("Boil the water. "), entity("the kettle", "hot", "more likely"), event(BURN, "more likely")],
+        [step("Pour it on the leaves.")],
+        [
+            step("Wait an hour."),
+            entity("the kettle", "hot", "less likely"),
+            event(BURN, "less likely"),
+            entity("the tea", "hot", "less likely"),
+            event(COLD, "more likely"),
+        ],
+    ],
+}
+DARK = "I find the door without a lamp."
+LAMP = {
+    "goal": "Light the lamp",
+    "steps": [[step("Start.")], [step("Close the curtains."), event(DARK, "less likely")], [step("Flip the switch.")]],
+}
+GOLD = {"3": TEA, "5": LAMP}
+# [step][event], as the official scorer numbers labels.
+LABELS = {"3": [[2, 0], [0, 0], [1, 2]], "5": [[1], [0]]}
+
+
+def with_predictions(gold: Mapping[str, Any], changes: Mapping[tuple[str, int], Sequence[Row]]) -> dict[str, Any]:
+    """The gold content with rows added to blocks, as the official code writes its outputs."""
+    content: dict[str, Any] = json.loads(json.dumps(gold))
+    for (name, block), rows in changes.items():
+        content[name]["steps"][block] += rows
+    return content
+
+
+def run(
+    folder: Path, rule: Callable[[Conversation], str], *, by_likelihood: bool = False, seed: int = 0, **options: Any
+) -> tuple[BenchmarkResult, ScriptedAsker]:
+    """CREPE on the procedures above, answered by a rule."""
+    save(folder / "data_dev_v2.json", GOLD)
+    asker = ScriptedAsker(lambda name, chat: rule(chat))
+    call = BenchmarkCall(folder, CrepeOptions(**options), None, seed, by_likelihood)
+    return CREPE.run(call, asker), asker  # type: ignore[arg-type]
+
+
+def last(chat: Conversation) -> str:
+    """What the model answers to."""
+    return chat.messages[-1]["content"]

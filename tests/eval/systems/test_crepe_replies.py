@@ -1,0 +1,367 @@
+"""CREPE's replies: what each family takes for an answer, from a perfect model and from an unreadable one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.data.conversation import prompt_turns
+from data_builders.sources import SOURCES
+from eval.run.task import Conversation
+from eval.systems.crepe.benchmark import FAMILIES
+from eval.systems.crepe.code import most_frequent, snake, title
+from eval.systems.crepe.gold import EQUALLY, LESS, MORE
+from eval.systems.crepe.parse import (
+    Parse,
+    changes_from_first,
+    changes_of,
+    read_change,
+    read_code,
+    read_lettered_levels,
+    read_level,
+    read_option,
+    read_truth,
+    read_yes_or_no,
+)
+from eval.systems.crepe.prompts import clause, drawn_demonstrations, load_demonstrations
+from tests.eval.systems import crepe_perfect as perfect
+from tests.eval.systems.crepe_perfect import FROM_FIRST, STEPS, rule_of, write_events
+from tests.eval.systems.crepe_procedures import BURN, GOLD, last, run
+from tests.eval.systems.files import save
+
+PAIRS = [(p, e) for p, f in FAMILIES.items() for e in f.entities]
+FORMS = [
+    *((prompt, entities, "official") for prompt, entities in PAIRS),
+    *((prompt, entities, "independent") for prompt, entities in PAIRS if FAMILIES[prompt].by_step),
+]
+
+
+def asked(folder: Path, say: Any, prompt: str, entities: str, structure: str, **options: Any) -> Any:
+    """Ask `say` by a form of prompt; predicted states come from a file."""
+    if entities == "predicted":
+        states = {"3": {"1": [{"entity": "kettle", "attribute": "hot", "change": "more likely"}]}, "5": {}}
+        options["entities_file"] = save(folder / "states.json", states)
+    return run(folder / "data", say, prompt=prompt, entities=entities, structure=structure, **options)
+
+
+@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
+def test_a_model_that_is_always_right_scores_one_where_the_first_step_can_be_told(
+    tmp_path: Path, prompt: str, entities: str, structure: str
+) -> None:
+    result, _ = asked(tmp_path, rule_of(prompt, entities, structure), prompt, entities, structure, shots=0)
+    assert result.scores["unparsed"] == {"share": 0.0, "pairs": 0}
+    if structure == "official" and prompt in FROM_FIRST:
+        # Two pairs of the first step change.
+        assert result.scores["confusion"] == [[4, 0, 0], [1, 1, 0], [1, 0, 1]]
+    else:
+        assert result.scores["macro_f1"] == result.scores["corrected"]["macro_f1"] == 1
+
+
+@pytest.mark.parametrize(("prompt", "entities", "structure"), FORMS)
+def test_unreadable_replies_are_no_change_and_the_imagined_view_has_no_step_and_no_state(
+    tmp_path: Path, prompt: str, entities: str, structure: str
+) -> None:
+    result, asker = asked(tmp_path, lambda _: "Hm?", prompt, entities, structure, shots=1)
+    assert result.scores["unparsed"] == {"share": 1.0, "pairs": 8}
+    assert result.scores["macro_f1"] == result.scores["baselines"]["majority"]["macro_f1"]
+    demonstrations = load_demonstrations()[0]
+    for _, chats in asker.passes:
+        for chat in chats:
+            hidden = "\n".join(message["content"] for message in chat.imagined)
+            assert not [step for step in STEPS if step in hidden or snake(step) in hidden], chat.id
+            assert "kettle.hot" not in hidden
+            if prompt != "two_questions":  # the paper's prompt has no goal
+                assert GOLD[chat.id[0]]["goal"].lower().split()[0] in hidden.lower()
+            assert chat.imagined[1] == chat.messages[1], "demonstrations stay"
+            assert clause(demonstrations.events[0].event) in hidden or demonstrations.events[0].event in hidden
+            assert [message["role"] for message in chat.messages] == [message["role"] for message in chat.imagined]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "entities"), [("chat", "none"), ("cot", "gold"), ("code_flat", "none"), ("code", "gold")]
+)
+def test_replies_that_tell_of_the_steps_are_not_in_the_imagined_view(
+    tmp_path: Path, prompt: str, entities: str
+) -> None:
+    _, asker = run(tmp_path, lambda chat: f"Yes. <<{last(chat)}>>", prompt=prompt, entities=entities)
+    chats = [chat for _, asked in asker.passes for chat in asked]
+    assert any("<<" in str(chat.messages) for chat in chats)
+    for chat in chats:
+        assert "<<" not in str(chat.imagined)
+        assert [turn["role"] for turn in chat.imagined] == [turn["role"] for turn in chat.messages]
+
+
+def test_demonstrations_are_not_of_the_benchmark_and_agree_with_themselves(crepe_raw: Path) -> None:
+    published = "".join(path.read_text(encoding="utf-8") for path in crepe_raw.glob("*.json"))
+    for shown in load_demonstrations():
+        for text in (shown.goal, *shown.steps, *(event.event for event in shown.events)):
+            assert text not in published
+        for event in shown.events:
+            assert any(event.label(step) for step in range(1, len(shown.steps) + 1)), "something changes"
+            assert all(
+                (event.label(step) == 0) == (event.state_label(step) == 0) for step in range(1, len(shown.steps) + 1)
+            )
+
+
+def test_random_demonstrations_come_by_seed_and_by_event() -> None:
+    def drawn(seed: int, *, by_event: bool) -> list[tuple[str, ...]]:
+        return [
+            tuple(event.event for event in shown.events) for shown in drawn_demonstrations(3, seed, by_event=by_event)
+        ]
+
+    assert drawn(4, by_event=True) == drawn(4, by_event=True)
+    assert len({tuple(drawn(seed, by_event=True)) for seed in range(20)}) > 15
+    assert all(len(set(drawn(seed, by_event=True))) == 3 for seed in range(20)), "no event twice"
+    assert {len(events) for seed in range(5) for events in drawn(seed, by_event=True)} == {1}
+    assert {len(events) for seed in range(5) for events in drawn(seed, by_event=False)} == {2}
+
+
+def test_the_first_step_is_compared_with_nothing(tmp_path: Path) -> None:
+    said = {"3/event0/step1": "unlikely", "3/event0/step2": "likely", "3/event0/step3": "Hm."}
+    result, _ = run(tmp_path, lambda chat: said.get(chat.id, "likely"), prompt="text")
+    predicted = [
+        [row["change"] for row in block if row["type"] == "predicted_event"]
+        for block in json.loads(result.files["crepe_predictions.json"])["3"]["steps"][1:]
+    ]
+    assert predicted == [[], ["more likely"], []]
+    assert result.scores["unparsed"]["pairs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("The tea is cold.", "the tea is cold"),
+        ("I burn my hand.", "I burn my hand"),
+        ("I'm late", "I'm late"),
+        ("I’m late.", "I’m late"),
+        ("“Stop” is said.", "“Stop” is said"),
+        ("TV is on. ", "TV is on"),
+        ("A tit moves in.", "a tit moves in"),
+    ],
+)
+def test_an_event_becomes_a_clause(event: str, expected: str) -> None:
+    assert clause(event) == expected
+
+
+def test_levels_are_compared_step_by_step(tmp_path: Path) -> None:
+    replies = {"3/event0": "Step 1: (C) not very likely\nStep 2: (B)\nStep 3: very unlikely"}
+    result, _ = run(tmp_path, lambda chat: replies.get(chat.id, ""), prompt="text_at_once")
+    assert result.scores["unparsed"]["pairs"] == 5
+    # Gold of event 0 is more, equally, less; predicted are equally, more, less.
+    assert result.scores["confusion"] == [[3, 0, 1], [1, 1, 0], [2, 0, 0]]
+
+
+def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
+    def repeat(chat: Conversation) -> str:
+        before = "\n".join(message["content"] for message in chat.messages[1:])
+        return f"```python\n{before}\n{write_events(chat)}\n```"
+
+    result, _ = run(tmp_path, repeat, entities="gold", shots=0)
+    assert result.scores["macro_f1"] == 1
+
+
+@pytest.mark.parametrize(("text", "names"), [("the pan", ("pan", "Pan")), ("2 eggs", ("n_2_eggs", "n_2_Eggs"))])
+def test_identifiers(text: str, names: tuple[str, str]) -> None:
+    assert (snake(text), title(text)) == names
+    assert snake("Class") == "class_"
+    assert snake("A") == "a"
+
+
+REPLY = """        event.precondition = ("kettle", "hot")
+    def pour(self):
+        event = "I burn my hand."
+        event.precondition = \\
+            ('Kettle', "hot")
+    def wait(self):
+        event.precondition = ("tea", "cold")"""
+
+
+@pytest.mark.parametrize(
+    ("reply", "state"),
+    [
+        (REPLY, ("kettle", "hot")),
+        ('event.precondition = ("tea", "cold")\nevent.precondition = ("kettle", "hot")', ("tea", "cold")),
+        ('precondition = ("the cook\'s hand", "bare")', ("the cook's hand", "bare")),
+        ("I cannot.", None),
+        ('event.precondition = "hot"', None),
+    ],
+)
+def test_the_most_frequent_precondition_counts_and_of_several_the_first(
+    reply: str, state: tuple[str, str] | None
+) -> None:
+    assert most_frequent(reply) == state
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "label", "inconsistent"),
+    [("True", "False", 2, 0), ("False", "True", 1, 0), ("False", "False", 0, 0), ("True", "True", 0, 8)],
+)
+def test_answers_that_contradict_each_other_are_no_change(
+    tmp_path: Path, more: str, less: str, label: int, inconsistent: int
+) -> None:
+    said = {"more": more, "less": less}
+    result, _ = run(
+        tmp_path,
+        lambda chat: f"the answer to the original question is {said[chat.id.rpartition('/')[2]]}",
+        prompt="two_questions",
+    )
+    assert [row[label] for row in result.scores["confusion"]] == [sum(row) for row in result.scores["confusion"]]
+    assert result.scores["inconsistent"] == inconsistent
+    assert result.scores["unparsed"]["pairs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "truth"),
+    [
+        ("#1 Is it?\nTrue\nTherefore, the answer to the original question is false.", False),
+        ("the answer to the original question is: Yes", True),
+        ("#1 Is the answer True?\nyes", None),
+    ],
+)
+def test_the_answer_is_the_one_to_the_original_question(reply: str, truth: bool | None) -> None:
+    assert read_truth(reply) is truth
+
+
+def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(tmp_path: Path) -> None:
+    source = SOURCES["strategyqa"]
+    _, asker = run(tmp_path, perfect.say_true_or_false, prompt="two_questions")
+    chat = asker.passes[0][1][0]
+    row = prompt_turns(source.prompt, source.system, f"Is it more likely that {BURN.removesuffix('.')}?")
+    assert (chat.messages, chat.imagined) == (row.messages("Boil the water."), row.messages(""))
+
+
+ENDLESS = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("reader", "reply", "expected"),
+    [
+        (read_level, "very likely", 3),
+        (read_level, "Likely.", 2),
+        (read_level, "unlikely", 1),
+        (read_level, "It is not very likely", 1),
+        (read_level, "Very unlikely!", 0),
+        (read_level, "Follow up: Is it likely?\nIntermediate answer: likely\nAnswer: very unlikely", 0),
+        (read_level, "Answer: likely\nFollow up: ...\nIntermediate answer: unlikely", 2),
+        (read_level, "Yes.", None),
+        (read_level, "", None),
+        (read_yes_or_no, "Yes.", 1),
+        (read_yes_or_no, "no", 0),
+        (read_yes_or_no, "No, yes would be wrong", 0),
+        (read_yes_or_no, "It is unlikely", 0),
+        (read_yes_or_no, "very likely", 1),
+        (read_yes_or_no, "Nobody", None),
+        (read_change, 'It must be wet. Therefore the likelihood change is "more likely".', MORE),
+        (read_change, 'The likelihood change is "equally likely".\n\nThen the likelihood change is less likely', LESS),
+        (read_change, "It was more likely before. Now less likely", LESS),
+        (read_change, 'the likelihood change is "equally likely". It is not more likely.', EQUALLY),
+        (read_change, "It was more likely before. Now less likely. The likelihood change is", LESS),  # cut off
+        (read_change, 'The likelihood change is "less likely". But then the likelihood change is', LESS),
+        (read_change, "I cannot tell.", None),
+        (read_option, "Options[0]", MORE),
+        (read_option, " Options[ 1 ]", LESS),
+        (read_option, "[2]", EQUALLY),
+        (read_option, '"less likely"', LESS),
+        (read_option, "Options[3]", None),
+    ],
+)
+def test_a_reply_is_read(reader: Callable[[str], int | None], reply: str, expected: int | None) -> None:
+    assert reader(reply) == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "levels"),
+    [
+        ("Here:\nStep 1: (A) very likely\n- step 2: (C)\nStep 4: unlikely\nStep 2: (A)\nStep 9: (A)", [3, 1, None, 1]),
+        (f"Step {ENDLESS}: (A) very likely\nStep 2: (B) likely", [None, 2, None, None]),
+        ("It rains.", [None] * 4),
+    ],
+)
+def test_a_line_for_each_step_says_its_level(reply: str, levels: list[int | None]) -> None:
+    assert read_lettered_levels(reply, 4) == levels
+
+
+@pytest.mark.parametrize(
+    ("compare", "levels", "labels"),
+    [
+        (changes_of, [0, 3, 3, 1], [MORE, EQUALLY, LESS]),
+        (changes_of, [1, None, 1, 0], [None, EQUALLY, LESS]),
+        (changes_of, [None, 2, 3], [None, MORE]),
+        (changes_of, [], []),
+        (changes_from_first, [1, 1, 0, None, 0, 1], [EQUALLY, EQUALLY, LESS, None, EQUALLY, MORE]),
+        (changes_from_first, [None, 1], [None, MORE]),  # officially the first readable level is a change
+        (lambda levels: changes_from_first(levels, likely=2), [None, 1], [None, LESS]),
+        (changes_from_first, [], []),
+    ],
+)
+def test_each_level_is_compared_with_the_last_readable_one(compare: Any, levels: Any, labels: Any) -> None:
+    assert compare(levels) == labels
+
+
+CODE = """\
+    def boil(self):
+        self.kettle.hot = True
+        self.event0.change = "more likely"  # burn
+        self.event1.change = "equally likely"
+    def whatever_it_is_called(self):
+        self.event0.change = "likelier"
+    def wait(self):
+        self.kettle.hot = False
+        self.event0.subevent.change = "more likely"
+        self.event0.change = "less likely"
+        self.event7.change = "less likely"
+    def beyond(self):
+        self.event0.change = "more likely"
+"""
+CODE_LABELS = [[MORE, EQUALLY], [None, None], [LESS, None]]
+HEADER = "class Make_Tea:\n    # Start.\n\n    def __init__(self, event0):\n        self.event0 = event0\n"
+
+
+def change(event: str, label: str) -> str:
+    return f'self.event{event}.change = "{label} likely"\n'
+
+
+@pytest.mark.parametrize(
+    ("reply", "parse", "labels"),
+    [
+        (CODE, "official", CODE_LABELS),
+        (f"Here it is:\n```python\n{CODE}```\nDone.", "official", CODE_LABELS),
+        (HEADER + CODE, "official", CODE_LABELS),
+        (
+            "def make_tea(event0):\n    event0 = event0\n" + CODE.replace("self.event", "event"),
+            "official",
+            CODE_LABELS,
+        ),
+        # The official reading ends at a blank line.
+        (CODE.replace("    def wh", "\n    def wh"), "official", [[MORE, EQUALLY], [None, None], [None, None]]),
+        (CODE.replace("    def wh", "\n    def wh"), "lenient", CODE_LABELS),
+        # Lines before the first function belong to the first step.
+        (change("0", "less") + "def a(self):\n" + change("1", "more") + "def b(self):", "official", [[LESS, MORE]]),
+        # Officially "equally likely" does not undo a change.
+        ("def a(self):\n" + change("0", "more") + change("0", "equally"), "official", [[MORE, None]]),
+        ("def a(self):\n" + change("0", "more") + change("0", "equally"), "lenient", [[EQUALLY, None]]),
+        # The official reading takes one digit of an event's number.
+        ("def a(self):\n" + change("11", "more"), "official", [[None, MORE]]),
+        ("def a(self):\n" + change("11", "more"), "lenient", [[None, None]]),
+        ("def a(self):\n" + change(ENDLESS, "more"), "lenient", [[None, None]]),
+        # The lenient reading takes other quotes and spaces.
+        ("def a(self):\n  self.event0.change='less likely'", "lenient", [[LESS, None]]),
+        ("def a(self):\n  self.event0.change='less likely'", "official", [[None, None]]),
+    ],
+)
+def test_functions_are_steps_by_their_place(reply: str, parse: Parse, labels: list[list[int | None]]) -> None:
+    expected = [*labels, *[[None, None]] * (3 - len(labels))]
+    assert read_code(reply, 3, 2, parse).labels == expected
+
+
+def test_attributes_of_objects_are_entity_changes() -> None:
+    found = read_code(CODE, 3, 2, "official").entities
+    assert [[(c.entity, c.attribute, c.change) for c in changes] for changes in found] == [
+        [("kettle", "hot", "True")],
+        [],
+        [("kettle", "hot", "False")],
+    ]

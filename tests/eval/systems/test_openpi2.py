@@ -1,0 +1,493 @@
+"""OpenPI2.0's files, schemata, errors, states and sentences: counted by hand, and the published gold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d2e_sft.util.errors import UserError
+from eval.systems.openpi2.gold import (
+    CLUSTERED,
+    COLUMNS,
+    EXPANDED,
+    RANKED,
+    Change,
+    Procedure,
+    expansions,
+    normalise,
+    read_by_step,
+    read_clustered,
+    read_flat,
+    read_procedures,
+    sentence,
+    task_of,
+)
+from eval.systems.openpi2.schemata import Figures, Schemata, gold_statistics, parse_schema, score_schemata
+from eval.systems.openpi2.states import (
+    Complete,
+    StatePair,
+    States,
+    gold_sentences,
+    parse_change,
+    parse_sentences,
+    parse_states,
+    score_sentences,
+)
+from eval.systems.openpi2.task import PrecisionRecall, ScorerOptions
+from tests.command import output_of
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2_procedures import clustered, expanded, judged, ranked, run, save_official, scores_by
+
+
+def equal(candidates: Sequence[str], references: Sequence[str]) -> list[float]:
+    """Stands in for BERTScore."""
+    return [float(a == b) for a, b in zip(candidates, references, strict=True)]
+
+
+@pytest.fixture
+def gold(tmp_path: Path) -> dict[str, Procedure]:
+    """The tea alone: 3 entity clusters, 4 attribute clusters, 3 (entity, step) pairs, 4 changes."""
+    procedures = read_clustered(save(tmp_path / "gold.json", expanded()))
+    return {"1": procedures["1"]}
+
+
+@pytest.fixture
+def published(published_raw: Path) -> Path:
+    return published_raw / "openpi2" / "v2.0"
+
+
+def test_the_three_forms_have_one_shape(tmp_path: Path) -> None:
+    plain, with_paraphrases, mentions = (
+        read_procedures(save(tmp_path / f"{number}.json", content))
+        for number, content in enumerate((clustered(), expanded(), ranked()))
+    )
+    assert plain["1"].states == with_paraphrases["1"].states
+    assert plain["1"].states[0].steps[0][0] == Change(attribute="temperature", before=("cold", "cool"), after=("hot",))
+    assert mentions["1"].states[0].entity == "water | the liquid"
+    assert not mentions["1"].clusters
+    assert ["expanded" in expansions(one) for one in (plain, with_paraphrases, mentions)] == [False, True, False]
+    assert with_paraphrases["1"].clusters["water"].names.of(expanded=True) == ("water", "the liquid", "H2O")
+    assert with_paraphrases["1"].clusters["water"].names.of(expanded=False) == plain["1"].clusters["water"].names.of(
+        expanded=False
+    )
+
+
+def test_files_with_votes_hold_the_same_changes(tmp_path: Path) -> None:
+    content = judged({"water": (5, [5, 0]), "kettle": (3, [4, 0]), "tea": (5, [0, 5])})
+    answers = content["1"]["states"][0]["answers"]["step1"]
+    answers["states"] = [{"votes": 2, "states": changed} for changed in answers["states"]]
+    found = read_procedures(save(tmp_path / "votes.json", content))
+    assert found["1"].states == read_procedures(save(tmp_path / "plain.json", clustered()))["1"].states
+
+
+@pytest.mark.parametrize(
+    ("name", "bare"), [("The Kettle", "kettle"), ("an a", "a"), ("a the cup", "the cup"), ("anise", "anise")]
+)
+def test_one_leading_article_is_stripped(name: str, bare: str) -> None:
+    assert normalise(name) == bare
+
+
+def test_published_files_have_the_published_counts(published: Path) -> None:
+    folder = published
+    gold = read_clustered(folder / EXPANDED)
+    assert len(gold) == 55
+    assert sum(len(procedure.steps) for procedure in gold.values()) == 274
+    assert sum(len(procedure.clusters) for procedure in gold.values()) == 356
+    clusters = [cluster for procedure in gold.values() for cluster in procedure.clusters.values()]
+    assert sum(len(cluster.attributes) for cluster in clusters) == 1_068
+    by_step = [step for procedure in gold.values() for states in procedure.states for step in states.steps]
+    assert (sum(map(bool, by_step)), sum(map(len, by_step))) == (669, 1_193)
+    states = States().read_gold(folder / RANKED, None)
+    assert sum(len(step) for steps in states.values() for step in steps) == 1_324
+    # So one file serves with and without paraphrases.
+    plain = read_clustered(folder / CLUSTERED)
+    assert {key: procedure.states for key, procedure in plain.items()} == {key: p.states for key, p in gold.items()}
+    for key, procedure in plain.items():
+        for name, cluster in procedure.clusters.items():
+            assert cluster.names.mentions == gold[key].clusters[name].names.mentions
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+def test_the_columns_say_the_task(tmp_path: Path, task: str) -> None:
+    columns = COLUMNS[task]
+    assert task_of(save(tmp_path / "p.csv", f"{','.join(columns)}\n{','.join('1' * len(columns))}\n")) == task
+
+
+def test_clusters_of_attributes_are_named_by_their_first(tmp_path: Path) -> None:
+    text = "procedure,entity,attribute,cluster\n1,tea,heat,b\n1,tea,place,a\n1,tea,temperature,b\n"
+    assert read_flat(save(tmp_path / "p.csv", text)) == {"1": {"tea": {"heat": ["temperature"], "place": ["place"]}}}
+
+
+@pytest.mark.parametrize(
+    ("reply", "schema"),
+    [
+        ("eggs (shape), flour (color, location)", {"eggs": ["shape"], "flour": ["color", "location"]}),
+        ("eggs (shape), flour (color,location), ", {"eggs": ["shape"], "flour": ["color", "location"]}),
+        ("eggs (shape).", {"eggs": ["shape"]}),
+        ("eggs (shape), eggs (size)", {"eggs": ["shape", "size"]}),
+        ("eggs, flour", {}),
+        ("eggs ()", {}),
+        ("Nothing changes.", {}),
+        ("", {}),
+        ("pan (heat), and the lid", {"pan": ["heat"]}),
+    ],
+)
+def test_a_schema_is_split_at_closing_brackets(reply: str, schema: dict[str, list[str]]) -> None:
+    assert parse_schema(reply) == schema
+
+
+def counts(figures: PrecisionRecall) -> tuple[int, int, int, int]:
+    """Right of predicted, found of gold."""
+    return figures.predicted_right, figures.predicted, figures.gold_found, figures.gold
+
+
+def both(gold: dict[str, Procedure], steps: list[dict[str, list[str]]], *, expanded: bool = False) -> list[Figures]:
+    """Return the official and the corrected figures."""
+    return [score_schemata(gold["1"], steps, expanded=expanded, official=official) for official in (True, False)]
+
+
+def test_a_plain_prediction_is_counted_alike(gold: dict[str, Procedure]) -> None:
+    steps = [{"water": ["temperature"], "spoon": ["size"]}, {"tea": ["existence"]}]
+    official, corrected = both(gold, steps)
+    for scores in (official, corrected):
+        assert counts(scores["entities_global"]) == (2, 3, 2, 3)
+        assert counts(scores["attributes_global"]) == (2, 3, 2, 4)
+        assert counts(scores["entities_local"]) == (2, 3, 2, 3)
+    assert official["entities_global"].f1 == pytest.approx(2 / 3)
+    # Officially each gold change of a step counts once for each entity predicted there: (2 + 1) · 2 + 1 · 1.
+    assert counts(official["attributes_local"]) == (2, 3, 2, 7)
+    assert counts(corrected["attributes_local"]) == (2, 3, 2, 4)
+
+
+def test_officially_a_prediction_is_normalised_for_precision_alone(gold: dict[str, Procedure]) -> None:
+    official, corrected = both(gold, [{"The Water": ["Temperature"]}, {}])
+    assert counts(official["entities_global"]) == (1, 1, 0, 3)
+    assert counts(official["entities_local"]) == (1, 1, 0, 3)
+    assert counts(official["attributes_global"]) == (1, 1, 0, 4)
+    assert counts(corrected["entities_global"]) == (1, 1, 1, 3)
+    assert counts(corrected["attributes_local"]) == (1, 1, 1, 4)
+
+
+def test_officially_an_attribute_is_found_anew_in_every_step(gold: dict[str, Procedure]) -> None:
+    official, corrected = both(gold, [{"water": ["heat"]}, {"water": ["temperature"]}])
+    assert official["attributes_global"].gold_found == 2
+    assert corrected["attributes_global"].gold_found == 1
+
+
+def test_officially_a_match_counts_until_its_canonical_pair_is_predicted(gold: dict[str, Procedure]) -> None:
+    paraphrase_first, _ = both(gold, [{"water": ["heat", "temperature"]}, {}])
+    canonical_first, corrected = both(gold, [{"water": ["temperature", "heat"]}, {}])
+    assert counts(paraphrase_first["attributes_global"])[:2] == (2, 2)
+    assert counts(canonical_first["attributes_global"])[:2] == (1, 2)
+    assert counts(corrected["attributes_global"])[:2] == (2, 2)
+    # The same paraphrase again is no new prediction, yet right a second time.
+    again, corrected = both(gold, [{"water": ["heat"]}, {"water": ["heat"]}])
+    assert counts(again["attributes_global"])[:2] == (2, 1)
+    assert counts(corrected["attributes_global"])[:2] == (1, 1)
+
+
+def test_locally_two_names_of_one_entity_find_it_twice_officially(gold: dict[str, Procedure]) -> None:
+    official, corrected = both(gold, [{"water": ["temperature"], "liquid": ["heat"]}, {}])
+    assert official["entities_local"].gold_found == 2
+    assert corrected["entities_local"].gold_found == 1
+    assert corrected["attributes_local"].gold_found == 1
+
+
+def test_local_precision_is_against_the_whole_procedure(gold: dict[str, Procedure]) -> None:
+    official, corrected = both(gold, [{"tea": ["existence"]}, {}])
+    for scores in (official, corrected):
+        assert counts(scores["entities_local"]) == (1, 1, 0, 3)
+
+
+def test_paraphrases_count_with_expansion(gold: dict[str, Procedure]) -> None:
+    steps = [{"H2O": ["warmth"]}, {"tea": ["presence"]}]
+    plain, _ = both(gold, steps)
+    official, corrected = both(gold, steps, expanded=True)
+    assert plain["attributes_global"].predicted_right == 0
+    assert counts(official["attributes_global"]) == (2, 2, 1, 4)
+    assert counts(corrected["attributes_global"]) == (2, 2, 2, 4), "officially the capitals of H2O are lost"
+
+
+def test_nothing_predicted_scores_nothing(gold: dict[str, Procedure]) -> None:
+    for scores in both(gold, [{}, {}]):
+        assert (scores["attributes_global"].f1, scores["attributes_local"].f1) == (0, 0)
+
+
+def test_bertscore_takes_the_best_of_the_clusters_names(
+    gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted = {"1": [{"tea": ["existence"]}, {"spoon": ["size"], "liquid": ["heat"]}]}
+    found = scores_by(Schemata(), equal, gold, predicted, monkeypatch)["schemata"]["bertscore"]
+    # Of three predictions one is a gold pair of the procedure ("the liquid" is, "liquid" is not), none of its step.
+    assert found["plain"] == {"global": pytest.approx(1 / 3), "local": 0}
+    without = scores_by(Schemata(), None, gold, predicted, monkeypatch)["schemata"]["bertscore"]
+    assert without["plain"] == {"global": None, "local": None}
+
+
+def test_published_gold_scored_against_itself(published: Path, tmp_path: Path) -> None:
+    gold = read_clustered(published / EXPANDED)
+    schemata = {
+        key: [
+            {s.entity: [c.attribute for c in s.steps[place]] for s in procedure.states if s.steps[place]}
+            for place in range(len(procedure.steps))
+        ]
+        for key, procedure in gold.items()
+    }
+    steps = {key: procedure.steps for key, procedure in gold.items()}
+    assert read_by_step(save(tmp_path / "gold.json", schemata), steps, Schemata.schema) == schemata
+    scores = Schemata().evaluate(gold, schemata, ScorerOptions(), 0).scores["schemata"]
+    official, corrected = scores["official"]["plain"], scores["corrected"]["plain"]
+    assert (official["entities_global"]["gold"], official["attributes_global"]["gold"]) == (356, 1_068)
+    assert official["entities_local"]["gold"] == 669
+    assert official["attributes_global"]["recall"] > 1, "found anew in every step"
+    assert (corrected["entities_local"]["f1"], corrected["attributes_local"]["f1"]) == (1, 1)
+    assert corrected["attributes_local"]["gold"] == 1_193
+    entities, attributes = scores["gold"]["entity_clusters"], scores["gold"]["attribute_clusters"]
+    assert (entities["count"], attributes["count"]) == (356, 1_068)
+    means = (entities["names"], entities["paraphrases"], attributes["paraphrases"])
+    assert [round(value, 1) for value in means] == [7.6, 5.5, 3.3]
+    sentences = {
+        key: [
+            [
+                sentence(change.attribute, states.entity, change.before[0], change.after[0])
+                for states in procedure.states
+                for change in states.steps[place]
+            ]
+            for place in range(len(procedure.steps))
+        ]
+        for key, procedure in gold.items()
+    }
+    complete = Complete().evaluate(gold, sentences, ScorerOptions(), 0).scores["complete"]["official"]
+    assert (complete["f1"], complete["gold"], complete["predicted"]) == (1, 669, 1_193)
+    changes = States().read_gold(published / RANKED, None)
+    same = {
+        key: [[StatePair("", "", state.before[0], state.after[0]) for state in step] for step in steps]
+        for key, steps in changes.items()
+    }
+    states = States().evaluate(changes, same, ScorerOptions(), 0).scores["states"]
+    assert (states["official"]["accuracy"], states["changes"]) == (1, 1_324)
+
+
+def test_statistics_of_the_gold_file(tmp_path: Path) -> None:
+    found, table = gold_statistics(read_clustered(save(tmp_path / "gold.json", expanded())))
+    assert (found["procedures"], found["steps"], found["entity_step_pairs"], found["changes"]) == (2, 3, 4, 5)
+    # Names of entities: water, the liquid, H2O; kettle, pot; tea; you.
+    assert found["entity_clusters"] == {"count": 4, "mentions": 5 / 4, "paraphrases": 2 / 4, "names": 7 / 4}
+    assert found["attribute_clusters"]["count"] == 5
+    assert "entity clusters" in table.terminal()
+    plain, _ = gold_statistics(read_clustered(save(tmp_path / "plain.json", clustered())))
+    assert plain["entity_clusters"] == {"count": 4, "mentions": 5 / 4, "paraphrases": None, "names": None}
+
+
+# Step 1 of the tea changes heat and place of the water and the kettle's heat, step 2 the tea alone.
+ANALYSIS = {
+    "1": [
+        {
+            "the liquid": [["heat", "1"], ["size", "2"], ["warmth", "1"], ["", 100]],
+            "tea": [["existence", "2"]],
+            "kettle": [["temperature", 100]],
+        },
+        {"water": [["place", "3"], [" colour", 100]], "tea": [["existence", ""]]},
+        "annotated",
+    ]
+}
+LINES = [
+    ("1", "the liquid", "heat", "correct"),
+    ("1", "the liquid", "size", "no change"),
+    ("1", "the liquid", "warmth", "correct"),
+    ("1", "tea", "existence", "no change"),
+    ("1", "kettle", "temperature", "missing"),
+    ("2", "water", "place", "nonsense"),
+    ("2", "water", "colour", "missing"),
+    ("2", "tea", "existence", "no label"),
+]
+KEYS = ("step", "entity", "attribute", "label")
+NUMBERS = {"correct": 1, "no change": 2, "nonsense": "3", "missing": "100", "no label": ""}  # as in CSV, or unquoted
+
+
+def arguments(folder: Path, predictions: Any, task: str = "errors") -> tuple[Any, ...]:
+    name = "predictions.jsonl" if isinstance(predictions, list) else "predictions.json"
+    gold = save(folder / "gold.json", expanded())
+    return ("score", "openpi2", save(folder / name, predictions), "--gold", gold, "--set", f"task={task}")
+
+
+def scored(*call: Any) -> Any:
+    return json.loads(output_of(*call, "--json", "-"))
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        ANALYSIS,
+        [{"procedure": "1", **dict(zip(KEYS, line, strict=True))} for line in LINES],
+        [{"procedure": "1", **dict(zip(KEYS, (*line[:3], NUMBERS[line[3]]), strict=True))} for line in LINES],
+    ],
+)
+def test_labels_are_counted_and_looked_up_in_the_gold_file(tmp_path: Path, predictions: Any) -> None:
+    found = scored(*arguments(tmp_path, predictions))["errors"]
+    places = {name: (own["this step"], own["another step"], own["no cluster"]) for name, own in found.items()}
+    assert places == {
+        "correct": (2, 0, 0),
+        "no change": (0, 1, 1),
+        "nonsense": (0, 1, 0),
+        "missing": (1, 0, 1),
+        "no label": (1, 0, 0),
+    }
+    assert {name: own["share"] for name, own in found.items()} == pytest.approx(
+        {"correct": 2 / 5, "no change": 2 / 5, "nonsense": 1 / 5, "missing": 2 / 5, "no label": 1 / 5}
+    )
+    assert "Errors by people's labels (1 of 2 procedures, with expansion)" in output_of(*arguments(tmp_path, ANALYSIS))
+
+
+def test_predictions_without_labels_are_looked_up_too(tmp_path: Path) -> None:
+    schema = {"1": [{"water": ["warmth", "size"], "tea": ["existence"]}, {}], "2": [{"you": ["posture"]}]}
+    found = scored(*arguments(tmp_path, schema, "schemata"))["schemata"]
+    # Without paraphrases the warmth of water is in no cluster. Gold has four changes of the tea and one of the nap.
+    assert found["errors"] == {
+        "plain": {"this step": 1, "another step": 1, "no cluster": 2, "missing": 4},
+        "expanded": {"this step": 2, "another step": 1, "no cluster": 1, "missing": 3},
+    }
+
+
+@pytest.mark.parametrize(
+    ("reply", "states"),
+    [
+        ("cool before and hot after", ("cool", "hot")),
+        (" cool before and hot afterwards. ", ("cool", "hot")),
+        ("cool before and hot after it", ("cool", "hot")),
+        ("Before: cool\nAfter: hot", ("cool", "hot")),
+        ("Sure!\nBefore: in the pan\nAfter: on the plate\n", ("in the pan", "on the plate")),
+        ("It gets hot.", ("Error", "Error")),
+        ("", ("Error", "Error")),
+    ],
+)
+def test_states_are_read_from_both_forms(reply: str, states: tuple[str, str]) -> None:
+    assert parse_states(reply) == states
+
+
+def pairs(*steps: Sequence[tuple[str, str]]) -> dict[str, list[list[StatePair]]]:
+    return {"1": [[StatePair("x", "y", *states) for states in step] for step in steps]}
+
+
+def test_states_are_compared_with_the_first_alternative_or_with_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = States().read_gold(save(tmp_path / "ranked.json", ranked()), None)
+    predicted = pairs([("cold", "hot"), ("tap", "Kettle"), ("cold", "warm")], [("absent", "made")])
+    scores = States().evaluate(changes, predicted, ScorerOptions(task="states"), 0).scores
+    assert (scores["states_accuracy"], scores["states"]["corrected"]["accuracy"]) == (1 / 4, 2 / 4)
+    seen: list[tuple[str, str]] = []
+
+    def scorer(candidates: Sequence[str], references: Sequence[str]) -> list[float]:
+        seen.extend(zip(candidates, references, strict=True))
+        return equal(candidates, references)
+
+    predicted = pairs([("cold", "hot"), ("sink", "kettle"), ("cool", "hot")], [("absent", "made")])
+    assert scores_by(States(), scorer, changes, predicted, monkeypatch)["states_bertscore"] == 5 / 8
+    assert (seen[2], seen[-1]) == (("sink", "tap"), ("made", "brewed")), "the first accepted state is the reference"
+
+
+def test_gold_states_may_stand_in_the_predictions_own_format(tmp_path: Path) -> None:
+    path = save(tmp_path / "gold.json", {"1": [[["water", "heat", "cold | cool", "hot"]]]})
+    said = save(tmp_path / "p.json", {"1": [[["water", "heat", "cool", "hot"]]]})
+    scores = States().score(said, path, ScorerOptions(task="states")).scores["states"]
+    assert (scores["official"]["accuracy"], scores["corrected"]["accuracy"]) == (0, 1)
+
+
+def test_the_text_form_keeps_the_line_and_gives_it_back(tmp_path: Path) -> None:
+    data = save_official(tmp_path)
+    result, asker = run(data, lambda *_: " cold before and hot after\n- more", "task=states", form="completion")
+    assert list(asker.asked) == [f"states-{number}" for number in range(1, 5)]
+    assert result.scores["states_accuracy"] == 2 / 5
+    last = asker.asked["states-4"][0].messages[-1]["content"]
+    assert "kettle was cold before and hot after\nStep" in last
+    result, asker = run(data, lambda *_: "tea (existence)\nStep: more", "task=schemata", form="one_turn")
+    assert json.loads(result.files["schemata.json"])["2"] == [{"tea": ["existence"]}]
+
+
+def test_states_of_other_changes_are_scored_against_the_gold_file_beside_them(tmp_path: Path) -> None:
+    gold = save(tmp_path / "raw" / RANKED, ranked())
+    fewer = save(tmp_path / "llama.json", {"1": [[["water", "temperature", "cold", "hot"]], []]})
+    options = ScorerOptions(task="states")
+    with pytest.raises(UserError, match="expected one for each of the 3 gold changes of step 1"):
+        States().score(fewer, gold, options)
+    beside = save(tmp_path / "llama_gold.json", {"1": [[["water", "temperature", "cool | cold", "hot"]], []]})
+    result = States().score(fewer, gold, options)
+    assert (result.scores["states_accuracy"], result.scores["states"]["changes"]) == (0, 1)
+    assert result.scores["states"]["corrected"]["accuracy"] == 1
+    assert result.scores["gold"] == str(beside)
+    assert "it was scored against" in result.warnings[0]
+    whole = save(tmp_path / "whole.json", {"2": [[["you", "posture", "standing", "lying"]]]})
+    save(tmp_path / "whole_gold.json", {"2": [[["you", "posture", "up", "down"]]]})
+    assert States().score(whole, gold, options).scores["states_accuracy"] == 1, "what fits is not replaced"
+
+
+def test_sentences_stand_one_a_line() -> None:
+    reply = "- heat of pan was low before and high after\n  - size of egg was big before and small after"
+    assert parse_sentences(reply) == [
+        "heat of pan was low before and high after",
+        "size of egg was big before and small after",
+    ]
+    assert parse_sentences("") == [""], "as officially, where it is part of every gold sentence"
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("heat of pan was low before and high after", ("pan", "heat", "low", "high")),
+        ("color of the eggs were white before and brown afterwards.", ("the eggs", "color", "white", "brown")),
+        ("the pan gets hot", None),
+        ("heat of pan was low before", None),
+    ],
+)
+def test_a_change_is_read_from_its_sentence(text: str, change: tuple[str, ...] | None) -> None:
+    assert parse_change(text) == change
+
+
+def test_gold_sentences_are_every_name_of_the_clusters(gold: dict[str, Procedure]) -> None:
+    first, second = gold_sentences(gold["1"], expanded=False)
+    assert [len(texts) for texts in first] == [2 * 2 + 2 * 2, 1]
+    assert first[0][0] == "temperature of water was cold before and hot after"
+    assert "heat of the liquid was cold before and hot after" in first[0]
+    assert len(gold_sentences(gold["1"], expanded=True)[0][0]) == 3 * 3 + 3 * 2
+    assert second == [["existence of tea was absent before and brewed after"]]
+
+
+def sentences_of(gold: dict[str, Procedure], predicted: Any) -> list[PrecisionRecall]:
+    """Return the official and the corrected figures."""
+    return [score_sentences(gold["1"], predicted["1"], expanded=False, official=rule) for rule in (True, False)]
+
+
+def test_officially_any_part_of_a_gold_sentence_is_right(gold: dict[str, Procedure]) -> None:
+    predicted = {"1": [["", "of water was", "heat of water was cold before and hot after"], ["the tea is ready"]]}
+    official, corrected = sentences_of(gold, predicted)
+    assert (official.predicted_right, official.predicted) == (3, 4)
+    assert (official.gold_found, official.gold) == (1, 3), "all three fit water, which is the first that holds them"
+    assert (corrected.predicted_right, corrected.predicted, corrected.gold_found) == (1, 3, 1)
+
+
+def test_the_corrected_score_takes_any_state_once(gold: dict[str, Procedure]) -> None:
+    said = sentence("temperature", "water", "cool", "hot")
+    predicted = {"1": [[said, said.capitalize() + "."], []]}
+    official, corrected = sentences_of(gold, predicted)
+    assert official.predicted_right == 0
+    assert (corrected.predicted_right, corrected.predicted, corrected.gold_found) == (1, 1, 1)
+
+
+def test_officially_recall_counts_the_entities_of_a_step_that_a_prediction_fits(gold: dict[str, Procedure]) -> None:
+    said = sentence("temperature", "kettle", "cold", "hot")
+    for predicted, found in (([said], 1), ([said, "of water was"], 2), (["no such change"], 0)):
+        official, _ = sentences_of(gold, {"1": [predicted, []]})
+        assert (official.gold_found, official.recall) == (found, found / 3)
+
+
+def test_complete_bertscore_is_the_best_of_the_step(
+    gold: dict[str, Procedure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted = {"1": [[sentence("heat", "the liquid", "cold", "hot"), "no"], [sentence("heat", "tea", "a", "b")]]}
+    found = scores_by(Complete(), equal, gold, predicted, monkeypatch)["complete"]["bertscore"]
+    assert found == {"plain": pytest.approx(1 / 3), "expanded": pytest.approx(1 / 3)}

@@ -1,0 +1,737 @@
+"""OpenPI2.0's other tasks: runs with scripted answers, clusters, expansion, salience, CREPE, planning, BERTScore."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from scipy.stats import pearsonr
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from d2e_sft.data.conversation import prompt_turns
+from d2e_sft.util.errors import UserError
+from data_builders.sources import SOURCES
+from eval.run.task import Conversation
+from eval.systems.benchmark import parse_options
+from eval.systems.crepe.gold import read_procedures as read_crepe
+from eval.systems.crepe.gold import read_states
+from eval.systems.openpi2 import clusters, planning, salience
+from eval.systems.openpi2.benchmark import OPENPI2, TASKS
+from eval.systems.openpi2.clusters import (
+    ATTRIBUTE_GOLD,
+    ATTRIBUTE_INPUT,
+    ENTITY_GOLD,
+    ENTITY_INPUT,
+    read_gold_groups,
+    read_predicted_groups,
+    score_clusters,
+)
+from eval.systems.openpi2.downstream import StateChange, crepe_entities_file, entities_a_step
+from eval.systems.openpi2.downstream import salient as kept
+from eval.systems.openpi2.gold import CLUSTERED, EXPANDED, RANKED, read_official
+from eval.systems.openpi2.planning import (
+    OWN_PROCEDURES,
+    Planner,
+    Verdict,
+    Written,
+    make_planner,
+    parse_pddl,
+    pddl_result,
+    read_tasks,
+)
+from eval.systems.openpi2.salience import Judges, agreement, check_same_entities, read_judges, read_salience
+from eval.systems.openpi2.task import PredictionKind, TaskName, bert_scorer, best_scores, mean
+from tests.command import call, output_of, refusal_of
+from tests.eval.systems.files import save
+from tests.eval.systems.openpi2_procedures import clustered, judged, rescored, run, save_official
+
+SCHEMATA = {
+    "1/1": "water (temperature, place), kettle (temperature)",
+    "1/2": "tea (existence)",
+    "2/1": "you (posture)",
+}
+SENTENCES = {
+    "1/1": "- heat of water was cold before and hot after\n- size of kettle was small before and big after",
+    "1/2": "- existence of tea was absent before and brewed after",
+    "2/1": "I cannot tell.",
+}
+STATES = {
+    "1/1/1": "Before: cold\nAfter: hot",
+    "1/1/2": "Before: tap\nAfter: kettle",
+    "1/1/3": "Before: cool\nAfter: hot",
+    "1/2/1": "Before: absent\nAfter: made",
+    "2/1/1": "standing before and lying after",
+}
+
+
+def tracked(name: str, chat: Conversation) -> str:
+    replies = {"schemata": SCHEMATA, "states": STATES, "complete": SENTENCES}
+    return replies[name.partition("-")[0]][chat.id]
+
+
+def test_the_three_tasks_are_asked_and_scored(tmp_path: Path) -> None:
+    data = save_official(tmp_path)
+    result, asker = run(data, tracked)
+    scores = result.scores
+    assert scores["schemata_global_f1"] == scores["schemata_global_f1_expanded"] == 1
+    assert scores["complete_f1"] == pytest.approx(0.5)
+    assert scores["states_accuracy"] == 3 / 5
+    assert scores["states"]["corrected"]["accuracy"] == 4 / 5
+    assert list(asker.asked) == ["schemata-step1", "schemata-step2", "states", "complete-step1", "complete-step2"]
+    assert [chat.id for chat in asker.asked["schemata-step2"]] == ["1/2"]
+    gold = tmp_path / "v2.0"
+    for task, file in (("schemata", EXPANDED), ("complete", EXPANDED), ("states", RANKED)):
+        again = rescored(tmp_path, result, f"{task}.json", gold / file, task)
+        assert again == {key: scores[key] for key in again}
+
+
+def test_max_samples_counts_procedures(tmp_path: Path) -> None:
+    result, asker = run(save_official(tmp_path), tracked, max_samples=1)
+    assert result.scores["schemata"]["procedures"] == result.scores["states"]["procedures"] == 1
+    assert len(asker.asked["schemata-step1"]) == 1
+    assert "1 of 2 procedures" in result.tables[0].markdown()
+
+
+def test_without_paraphrases_nothing_is_scored_with_expansion(tmp_path: Path) -> None:
+    save(tmp_path / CLUSTERED, clustered())
+    result, _ = run(tmp_path, tracked, "task=schemata")
+    assert "schemata_global_f1_expanded" not in result.scores
+    with pytest.raises(UserError, match=r"holds no dev-ranked\.json"):
+        run(tmp_path, tracked, "task=states")
+
+
+def test_procedures_are_paired_by_id_and_it_is_told_where_position_would_pair_others(tmp_path: Path) -> None:
+    data = save_official(tmp_path / "raw")
+    result, _ = run(data, tracked, "task=schemata")
+    written = json.loads(result.files["schemata.json"])
+    moved = save(tmp_path / "moved.json", {"2": written["2"], "1": written["1"]})
+    part = save(tmp_path / "part.json", {"1": written["1"]})
+    for path, warning in ((moved, "2 procedures are not at the same place"), (part, "")):
+        said = call("score", "openpi2", "--predictions", path, "--gold", data, "--json", "-")
+        if path is moved:
+            assert json.loads(said.out)["schemata_global_f1"] == result.scores["schemata_global_f1"]
+        assert warning in said.err
+        assert bool(warning) == ("the official script pairs them by position" in said.err)
+
+
+def test_the_runs_folder_and_the_folder_of_official_files_will_do(tmp_path: Path) -> None:
+    data = save_official(tmp_path / "raw")
+    result, _ = run(data, tracked, "task=states")
+    folder = tmp_path / "run" / "eval" / "openpi2-task=states"
+    save(folder / "states.json", json.loads(result.files["states.json"]))
+    score = ("score", "openpi2", "--predictions", tmp_path / "run", "--gold", data, "--json", "-")
+    scores = json.loads(output_of(*score, "--set", "task=states"))
+    assert scores["states_accuracy"] == result.scores["states_accuracy"]
+    assert "holds no complete.json" in refusal_of(*score, "--set", "task=complete")
+
+
+def test_how_to_score_is_no_part_of_what_was_asked() -> None:
+    options = parse_options(OPENPI2.options, ["task=states", "bertscore_model=any", "planner_seconds=3"], "openpi2")
+    assert options.variant == "task=states", "so that answers are kept when a scorer is added"
+
+
+def test_every_task_and_every_kind_of_predictions_can_be_named() -> None:
+    assert {*get_args(TaskName), *get_args(PredictionKind)} == {"all", *TASKS}
+    assert set(get_args(PredictionKind)) == {name for name, task in TASKS.items() if hasattr(task, "kind")}
+
+
+@pytest.mark.parametrize(
+    ("reply", "groups"),
+    [
+        ("The groups are:\n- ['a', \"b's\"]\n- ['c']", [("a", "b's"), ("c",)]),
+        ("['a', 'b'],\n['c'", [("a", "b"), ("c",)]),
+        ("- ['a', 'b", [("a", "b")]),
+        ("- [a, b]\nnothing\n- [1, 2]\n- []", []),
+    ],
+)
+def test_groups_are_the_lists_of_a_reply(reply: str, groups: list[tuple[str, ...]]) -> None:
+    assert clusters.parse_groups(reply) == groups
+
+
+@pytest.mark.parametrize(
+    ("names", "answers", "leftovers", "expected"),
+    [
+        # The paper's example: (pan, cookware, container) four times, (pan, pot) once.
+        (
+            ["pan", "pot", "cookware", "container"],
+            [[("pan", "cookware", "container"), ("pot",)]] * 4 + [[("pan", "pot"), ("cookware", "container")]],
+            "apart",
+            [["pan", "cookware", "container"], ["pot"]],
+        ),
+        # Order does not matter, and a group with another name is skipped.
+        (
+            ["a", "b", "c"],
+            [[("b", "a")], [("a", "b")], [("a",), ("b",)], [("a", "lid")]],
+            "apart",
+            [["b", "a"], ["c"]],
+        ),
+        (["a", "b", "c"], [[("a",)]], "together", [["a"], ["b", "c"]]),
+        (["a", "b", "c"], [[("a",)]], "apart", [["a"], ["b"], ["c"]]),
+        ([], [[("a",)]], "together", []),
+    ],
+)
+def test_the_most_frequent_group_is_taken_first(names: Any, answers: Any, leftovers: str, expected: Any) -> None:
+    assert clusters.aggregate(names, answers, leftovers=leftovers) == expected
+
+
+def test_names_that_differ_by_article_or_plural_are_one_before_asking() -> None:
+    merged = clusters.merge_alike(["the berries", "Berry", "glass", "a glass", "eggs", "egg", "bus", "bu"])
+    assert merged == {
+        "the berries": ["the berries", "Berry"],
+        "glass": ["glass", "a glass"],
+        "eggs": ["eggs"],  # too short for a plural, as officially
+        "egg": ["egg"],
+        "bus": ["bus"],
+        "bu": ["bu"],
+    }
+
+
+GOLD = {"1": {"": [("pan", "skillet"), ("egg",), ("salt",)]}}
+
+
+@pytest.mark.parametrize(
+    ("predicted", "official", "corrected"),
+    [
+        # Names without a label are dropped, so (oil) is an empty cluster, which officially still counts.
+        ([("skillet", "pan", "spatula"), ("egg",), ("salt", "pepper"), ("oil",)], (3 / 3, 3 / 4), (1, 1)),
+        ([("pan",), ("skillet",), ("egg", "salt"), ("egg",)], (1 / 3, 1 / 4), (1 / 3, 1 / 4)),
+        # A cluster given twice is officially right twice.
+        ([("egg",), ("egg",)], (2 / 3, 1 / 2), (1 / 3, 1)),
+    ],
+)
+def test_officially_the_names_of_precision_and_recall_are_swapped(
+    predicted: Any, official: tuple[float, float], corrected: tuple[float, float]
+) -> None:
+    scores = score_clusters(GOLD, {"1": {"": predicted}})
+    assert (scores.official.recall, scores.official.precision) == official
+    assert (scores.corrected.recall, scores.corrected.precision) == corrected
+
+
+def test_entities_with_one_gold_cluster_are_skipped() -> None:
+    gold = {"1": {"pan": (("heat", "warmth"), ("place",)), "egg": (("size",),)}}
+    predicted = {"1": {"pan": (("heat", "warmth"), ("place",)), "egg": (("size",), ("wrong",))}}
+    scores = score_clusters(gold, predicted)
+    assert (scores.official.f1, scores.official.gold, scores.corrected.f1) == (1, 2, 1)
+
+
+def test_published_labels_scored_against_themselves(published_raw: Path) -> None:
+    folder = published_raw / "openpi2" / "v2.0" / "cluster_mini"
+    entities = read_gold_groups(folder / ENTITY_GOLD)
+    attributes = read_gold_groups(folder / ATTRIBUTE_GOLD)
+    assert len(entities) == len(attributes) == len(read_official(folder / ENTITY_INPUT)) == 10
+    assert score_clusters(entities, entities).corrected.f1 == 1
+    found = score_clusters(attributes, attributes)
+    assert (found.official.f1, found.corrected.f1) == (1, 1)
+
+
+def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path) -> None:
+    base = {"goal": "Fry", "steps": ["Heat the pan."]}
+    names = ["pan", "skillet", "the pan", "egg"]
+    attributes = {"pan | skillet": ["heat | warmth", "place"], "egg": ["size | volume"], "oil": []}
+    files = {
+        ENTITY_INPUT: {"1": base | {"entities": [], "entities_flattened": names}},
+        ENTITY_GOLD: {"1": base | {"entities": [["pan", "the pan", "skillet"], ["egg"]]}},
+        ATTRIBUTE_INPUT: {"1": base | {"entity_attr_dict": attributes}},
+        ATTRIBUTE_GOLD: {"1": base | {"entity_attr_dict": attributes}},
+    }
+    for name, content in files.items():
+        save(tmp_path / "cluster_mini" / name, content)
+
+    concise: list[str] = []
+
+    def group(name: str, chat: Conversation) -> str:
+        if "heat of pan" in chat.messages[-1]["content"]:
+            concise.append(chat.messages[-1]["content"])
+            assert "- ['fullness of hose', 'content of hose', 'volume of hose']" in chat.messages[3]["content"]
+            return "The groups are:\n- ['warmth of pan', 'heat of pan']\n- ['place of pan']"
+        if name.startswith("attribute"):
+            assert chat.id == "1/pan | skillet", "one entry is one cluster and is not asked about"
+            return "The groups are:\n- ['heat', 'warmth']\n- ['place']"
+        return "- ['pan', 'egg']" if name.endswith("run1") else "- ['skillet', 'pan']\n- ['egg']"
+
+    result, asker = run(tmp_path, group, "task=clusters", "repeats=2", "entity_runs=3", "attribute_runs=2")
+    assert result.scores["entities_cluster_f1"] == result.scores["attributes_cluster_f1"] == 1
+    assert len(asker.asked) == 2 * 3 + 2
+    entity_passes = [value for name, value in asker.sampling.items() if name.startswith("entity")]
+    assert entity_passes == [(0.7, seed) for seed in range(6)]
+    for file, gold, task in (
+        ("entity_clusters_1.json", ENTITY_GOLD, "entity_clusters"),
+        ("attribute_clusters.json", ATTRIBUTE_GOLD, "attribute_clusters"),
+    ):
+        again = rescored(tmp_path, result, file, tmp_path / "cluster_mini" / gold, task)
+        assert [value for name, value in again.items() if name.endswith("f1")] == [1]
+    result, _ = run(tmp_path, group, "task=clusters", "attribute_form=concise", "attribute_runs=1", "entity_runs=3")
+    assert "'heat of pan', 'warmth of pan', 'place of pan'" in concise[0]
+    assert result.scores["attributes_cluster_f1"] == 1, "what the form adds is left out again"
+
+
+def test_concise_predictions_are_read_without_what_the_form_adds(tmp_path: Path) -> None:
+    published = {"1": {"pan | skillet": {"heat of pan": ["warmth of pan"], "place of pan": ["place of pan"]}}}
+    path = save(tmp_path / "p.json", published)
+    gold = {"1": {"pan | skillet": [("heat", "warmth"), ("place",)]}}
+    assert read_predicted_groups(path, gold, "attributes", "concise") == gold
+    assert score_clusters(gold, read_predicted_groups(path, gold, "attributes", "concise")).official.f1 == 1
+    assert score_clusters(gold, read_predicted_groups(path, gold, "attributes")).official.f1 == 0, "as the evaluator"
+
+
+def test_expansion_joins_new_names_into_a_file_to_score_against(tmp_path: Path) -> None:
+    def name_more(name: str, chat: Conversation) -> str:
+        if chat.id == "1/kettle":
+            return "['The Kettle', 'pot']" if name.endswith("run1") else "['pot', 'urn']"
+        return "None"
+
+    data = save_official(tmp_path)
+    result, asker = run(data, name_more, "task=expansion", "expansion_runs=2")
+    assert len(asker.asked["expansion-run1"]) == 4 + 5
+    cluster = json.loads(result.files["expanded.json"])["1"]["clusters"]["kettle"]
+    assert cluster["entity_overgenerate"] == ["pot", "urn"]
+    assert cluster["entity_cluster_combined"] == ["kettle", "pot", "urn"]
+    # The fixture's file has the paraphrases H2O and pot of entities.
+    assert result.scores["expansion"]["entities"] == {
+        "clusters": 4,
+        "paraphrases": 2,
+        "in_official": 0.5,
+        "of_official": 0.5,
+    }
+    gold = save(tmp_path / "own.json", result.files["expanded.json"])
+    predictions = save(tmp_path / "p.json", {"1": [{"urn": ["temperature"]}, {}]})
+    options = parse_options(OPENPI2.score_options, [], "openpi2")
+    official = OPENPI2.score(predictions, gold, options).scores["schemata"]["official"]
+    assert official["expanded"]["entities_global"]["gold_found"] == 1
+    assert official["plain"]["entities_global"]["gold_found"] == 0
+
+
+@pytest.mark.parametrize(("reply", "number"), [("4 - it matters", 4), ("Pan: 35", 35), ("much", 1), ("", 1)])
+def test_salience_is_the_first_integer_or_one(reply: str, number: int) -> None:
+    assert salience.first_integer(reply) == number
+
+
+FIRST = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (-1, [0, 9])}
+SECOND = {"water": (4, [5, 0]), "kettle": (4, [3, 1]), "tea": (5, [0, 5])}
+
+
+def test_agreement_appends_a_zero_and_maps_global_strangers_to_it(tmp_path: Path) -> None:
+    first = read_salience(save(tmp_path / "first.json", judged(FIRST)))
+    second = read_salience(save(tmp_path / "second.json", judged(SECOND, predicted=True)))
+    overall = agreement(first, second, "global")
+    assert overall.mean == pytest.approx(pearsonr([5, 3, 0, 0], [4, 4, 5, 0])[0])
+    local = agreement(first, second, "local")
+    assert local.mean == pytest.approx(pearsonr([5, 2, 4, 0, 0, 9, 0], [5, 0, 3, 1, 0, 5, 0])[0])
+    corrected = agreement(first, second, "local", official=False)
+    assert corrected.mean == pytest.approx(pearsonr([5, 2, 4, 0, 0, 5], [5, 0, 3, 1, 0, 5])[0])
+
+
+def test_a_constant_judge_is_defined_only_by_the_appended_zero(tmp_path: Path) -> None:
+    first = read_salience(save(tmp_path / "first.json", judged(FIRST)))
+    same = {name: (5, [5, 5]) for name in FIRST}
+    constant = read_salience(save(tmp_path / "second.json", judged(same, predicted=True)))
+    assert agreement(first, constant, "global").mean == pytest.approx(pearsonr([5, 3, 0, 0], [5, 5, 5, 0])[0])
+    assert agreement(first, constant, "global", official=False).mean is None
+    silent = {name: (0, [0, 0]) for name in FIRST}
+    nothing = read_salience(save(tmp_path / "third.json", judged(silent, predicted=True)))
+    assert agreement(first, nothing, "global").mean is None
+
+
+def test_only_the_first_twenty_procedures_are_judged(tmp_path: Path) -> None:
+    content = judged(FIRST)
+    content["21"] = {"states": "not read"}
+    assert list(read_salience(save(tmp_path / "first.json", content))) == ["1"]
+
+
+def test_predictions_are_written_as_the_official_files_are(tmp_path: Path) -> None:
+    path = save(tmp_path / "first.json", judged(FIRST))
+    predicted = read_salience(save(tmp_path / "second.json", judged(SECOND)))
+    written = json.loads(salience.salience_file(read_official(path), predicted))
+    state = written["1"]["states"][0]
+    assert (state["global_salience_pred"], state["answers"]["step2"]["local_salience_pred"]) == ("4", "0")
+    assert state["answers"]["step1"]["attributes"][0]["attribute"] == "temperature"
+    assert read_salience(save(tmp_path / "written.json", written)) == predicted
+    scores = salience.salience_result(
+        Judges(read_salience(path), {"second annotator": predicted}, {"1": "Tea"}), predicted
+    ).scores
+    assert scores["salience_global"] == scores["salience"]["second_annotator"]["global_official"]["mean"]
+
+
+def test_published_annotators_agree_as_published(published_raw: Path) -> None:
+    folder = published_raw / "openpi2" / "v2.0"
+    first, second = read_salience(folder / salience.HUMAN), read_salience(folder / salience.SECOND_HUMAN)
+    check_same_entities(first, second, folder / salience.SECOND_HUMAN)
+    assert len(second) == 20
+    # Table 7: .759 and .578.
+    assert agreement(first, second, "global").mean == pytest.approx(0.75941, abs=1e-5)
+    assert agreement(first, second, "local").mean == pytest.approx(0.57764, abs=1e-5)
+    assert agreement(first, first, "global").mean == pytest.approx(1)
+
+
+def test_salience_is_asked_one_entity_after_the_other(tmp_path: Path) -> None:
+    values = {"water": (5, [5, 2]), "kettle": (3, [4, 0]), "tea": (4, [0, 5])}
+    save(tmp_path / salience.HUMAN, judged(values))
+    save(tmp_path / salience.SECOND_HUMAN, judged(values))
+
+    def rate(name: str, chat: Conversation) -> str:
+        overall, steps = values[chat.messages[-1]["content"]]
+        return f"{overall if name.startswith('salience-global') else steps[int(chat.id[-1]) - 1]}: it boils over."
+
+    result, asker = run(tmp_path, rate, "task=salience", "temperature=0.7")
+    assert result.scores["salience_global"] == pytest.approx(1)
+    assert result.scores["salience_local"] == pytest.approx(1)
+    assert result.scores["salience"]["second_annotator"]["global_official"]["mean"] == pytest.approx(1)
+    assert list(asker.asked) == [f"salience-{level}-{n}" for level in ("global", "local") for n in (1, 2, 3)]
+    chats = [chat for asked in asker.asked.values() for chat in asked]
+    assert any("it boils over" in str(chat.messages) for chat in chats)
+    assert not any("it boils over" in str(chat.imagined) for chat in chats), "a reply may tell of the procedure"
+    said = [message["content"] for message in asker.asked["salience-global-3"][0].messages[-5:]]
+    assert said == ["water", "5: it boils over.", "kettle", "3: it boils over.", "tea"]
+    assert set(asker.sampling.values()) == {(0.7, 0)}
+    again = rescored(tmp_path, result, "salience.json", tmp_path / salience.HUMAN, "salience")
+    assert again["salience_global"] == result.scores["salience_global"]
+
+
+# Procedures 1, 2, 9 and 17 in the authors' plotting script.
+PLOTTED = {
+    "second annotator": (0.9822342150200971, 0.9701332571277855, 0.6181339274290045, 0.33597216268584346),
+    "votes": (0.6494838734146026, 0.8378212485037868, -0.3665083330689156, -0.041431188531779684),
+    "saliency score": (0.5214263032495494, 0.42871373503653704, 0.6829344150623702, 0.05732144017320891),
+}
+
+
+def test_the_judges_of_the_published_figure_agree_as_in_it(published_raw: Path) -> None:
+    folder = published_raw / "openpi2" / "v2.0"
+    judges = read_judges(folder / salience.HUMAN)
+    for name, plotted in PLOTTED.items():
+        found = agreement(judges.first, judges.others[name], "global").by_procedure
+        assert [found[key] for key in ("1", "2", "9", "17")] == pytest.approx(plotted)
+    assert judges.goals["1"] == "Make a Simple Inside Windshield Cleaner"
+
+
+def test_votes_and_scores_are_judges_if_every_state_has_them(tmp_path: Path) -> None:
+    content = judged({**FIRST, "tea": (1, [0, 5])})
+    path = save(tmp_path / "first.json", content)
+    assert read_judges(path).others == {}, "the states of this file have no votes of their own"
+    for votes, state in enumerate(content["1"]["states"]):
+        state["votes"] = 10 * votes
+    judges = read_judges(save(tmp_path / "voted.json", content))
+    assert [count.overall for count in judges.others["votes"]["1"]] == [0, 10, 20]
+    assert agreement(judges.first, judges.others["votes"], "global").mean == pytest.approx(
+        pearsonr([5, 3, 1, 0], [0, 10, 20, 0])[0]
+    )
+    content["1"]["states"][0]["votes"] = "many"
+    with pytest.raises(UserError, match=r"damaged.json: 1.0.overall: got 'many'"):
+        read_judges(save(tmp_path / "damaged.json", content))
+
+
+def test_the_figure_has_a_bar_for_each_judge_and_procedure() -> None:
+    bars = {"second annotator": [0.5, None, -0.2], "predictions": [1.0, 0.1, 0.3]}
+    svg = salience.salience_plot(["Brew Tea", "Nap", "Make a Simple Inside Windshield Cleaner"], bars)
+    assert svg == salience.salience_plot(["Brew Tea", "Nap", "Make a Simple Inside Windshield Cleaner"], bars)
+    assert all(text in svg for text in ("Brew Tea", "Make a Simple Inside…", "second annotator", "predictions"))
+    assert len(re.findall("<pattern", svg)) == 1, "the second judge is hatched"
+
+
+def test_the_name_of_the_axis_is_within_the_figure_also_beside_wide_numbers() -> None:
+    svg = salience.salience_plot(["Make Marshmallow Cream Fudge"] * 20, {"votes": [-0.4] + [1.0] * 19})
+    assert "−0.25" in svg
+    found = re.search(r'font-size: ([\d.]+)px[^>]* x="([\d.]+)"[^>]*>Pearson', svg)
+    assert found is not None
+    assert float(found[2]) >= 0.8 * float(found[1])  # the letters stand to the left of x
+
+
+CREPE = {
+    "7": {
+        "goal": "Brew tea",
+        "steps": [
+            [{"step": "Start."}],
+            [
+                {"type": "step", "step": "Heat the kettle."},
+                {"type": "event", "event": "It whistles.", "change": "more likely"},
+            ],
+            [
+                {"type": "step", "step": "Take it off."},
+                {"type": "entity", "entity": "kettle", "attribute": "hot", "change": "less likely"},
+                {"type": "event", "event": "It whistles.", "change": "less likely"},
+            ],
+        ],
+    }
+}
+
+
+def test_crepe_with_no_all_and_salient_states(tmp_path: Path) -> None:
+    file = save(tmp_path / "data_dev_v2.json", CREPE)
+
+    def answer(name: str, chat: Conversation) -> str:
+        if name == "entity-states-step1":
+            return "- heat of kettle was cold before and hot after\n- noise of room was low before and high after\nBye"
+        if name == "entity-states-step2":
+            return "- heat of kettle was hot before and hot after"
+        if name.startswith("salience"):
+            return "5" if chat.messages[-1]["content"] == "kettle" else "2"
+        told = "heat of kettle" in chat.messages[-1]["content"]
+        if name.startswith("crepe-none"):
+            assert not told
+            return "Hm."
+        assert told
+        return "More likely." if name.endswith("step1") else "It is less likely now."
+
+    result, asker = run(tmp_path, answer, "task=crepe", f"crepe_file={file}")
+    assert result.scores["crepe_macro_f1_all"] == result.scores["crepe_macro_f1_salient"] == 1
+    assert result.scores["crepe_macro_f1_none"] == 0
+    found = result.scores["crepe"]
+    assert found["pairs"] == found["none"]["unparsed"] == 2
+    assert (found["all"]["entities_a_step"], found["salient"]["entities_a_step"]) == (1.5, 1)
+    assert result.scores["lines_that_are_no_state_change"] == 1
+    assert "no state change, and are left out: 1" in result.tables[0].markdown()
+    # An endpoint has no tokenizer, so words are counted; the salient prompts lack a sentence, in two turns.
+    words = found["all"]["prompt_words"] - found["salient"]["prompt_words"]
+    assert words == 2 * len(["noise", "of", "room", "was", "low", "before", "and", "high", "after"])
+    assert found["salient"]["saved"] == pytest.approx(words / found["all"]["prompt_words"])
+    hot = {"entity": "kettle", "attribute": "hot", "change": "more likely"}
+    cold = {"entity": "kettle", "attribute": "cold", "change": "less likely"}
+    assert json.loads(result.files["entities-salient.json"]) == {"7": {"1": [hot, cold], "2": [hot]}}
+    assert len(json.loads(result.files["entities-all.json"])["7"]["1"]) == 4
+    assert asker.asked["crepe-all-step2"][0].messages[-2]["content"] == "More likely."
+
+
+def test_states_of_crepes_steps_are_asked_in_the_words_of_the_training_rows(tmp_path: Path) -> None:
+    file, source = save(tmp_path / "data_dev_v2.json", CREPE), SOURCES["openpi"]
+
+    def answer(_: str, chat: Conversation) -> str:
+        heated = "- heat of kettle was cold before and hot afterwards\nHm."
+        return heated if chat.id == "7/1" else "There will be no change."
+
+    result, asker = run(tmp_path, answer, "task=crepe_states", f"crepe_file={file}")
+    ((_, chats),) = asker.passes
+    row = prompt_turns(source.prompt, source.system, "What does the latest step change?")
+    assert [chat.id for chat in chats] == ["7/1", "7/2"]
+    assert (chats[1].messages, chats[1].imagined) == (row.messages("Heat the kettle. Take it off."), row.messages(""))
+    assert result.scores["crepe_states"] == {"procedures": 1, "steps": 2, "changes": 1, "entities_a_step": 0.5}
+    assert result.scores["lines_that_are_no_state_change"] == 1
+    hot = {"entity": "kettle", "attribute": "hot", "change": "more likely"}
+    states = save(tmp_path / "states.json", json.loads(result.files["entities-all.json"]))
+    assert json.loads(states.read_text()) == {"7": {"1": [hot, hot | {"attribute": "cold", "change": "less likely"}]}}
+    assert [len(step) for step in read_states(states, read_crepe(file))["7"]] == [2, 0]
+
+
+CHANGES = {
+    "1": [
+        [StateChange("pan", "heat", "cold", "hot", 5), StateChange("room", "noise", "low", "high", 2)],
+        [StateChange("pan", "heat", "hot", "hot", 4)],
+    ]
+}
+
+
+def test_what_is_salient_enough_is_kept() -> None:
+    assert kept(CHANGES, 4) == {"1": [CHANGES["1"][0][:1], CHANGES["1"][1]]}
+    assert kept({"1": [[StateChange("pan", "heat", "cold", "hot")]]}, 0) == {"1": [[]]}, "salience was not asked"
+
+
+def test_entities_of_a_step_are_counted_once() -> None:
+    assert entities_a_step(CHANGES) == 1.5
+    assert entities_a_step({"1": [[*CHANGES["1"][0], StateChange("pan", "size", "small", "big")]]}) == 2
+    assert entities_a_step({}) == 0
+
+
+def test_a_state_that_stays_is_not_less_likely() -> None:
+    rows = json.loads(crepe_entities_file(CHANGES))["1"]["2"]
+    assert rows == [{"entity": "pan", "attribute": "hot", "change": "more likely"}]
+
+
+DOMAIN = """(define (domain tea)
+  (:requirements :strips :typing :negative-preconditions)
+  (:types kettle pot)
+  (:predicates (full ?k - kettle) (hot ?k - kettle) (leaves ?p - pot) (brewed ?p - pot))
+  (:action fill :parameters (?k - kettle) :precondition (not (full ?k)) :effect (full ?k)) ; a smile :)
+  (:action heat :parameters (?k - kettle) :precondition (full ?k) :effect (hot ?k))
+  (:action pour :parameters (?k - kettle ?p - pot) :precondition (and (hot ?k) (leaves ?p))
+    :effect (and (brewed ?p) (not (full ?k)))))"""
+
+
+def written(domain: str, problem: str) -> Written:
+    return Written(domain=domain, problem=problem)
+
+
+def problem(init: str, goal: str) -> str:
+    return f"(define (problem p) (:domain tea) (:objects k - kettle p - pot) (:init {init}) (:goal {goal}))"
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    pytest.importorskip("unified_planning", reason="the extra planning is not installed")
+    pytest.importorskip("up_fast_downward", reason="the extra planning is not installed")
+    return make_planner(20)
+
+
+@pytest.mark.parametrize(
+    ("init", "verdict"),
+    [
+        ("(leaves p)", Verdict("solvable", "fill(k); heat(k); pour(k, p)", 3)),
+        ("(brewed p)", Verdict("solvable", "", 0)),  # it holds already
+        ("", Verdict("unsolvable")),  # the paper's example: nothing brings leaves into the pot
+    ],
+)
+def test_a_plan_makes_it_solvable(planner: Planner, init: str, verdict: Verdict) -> None:
+    assert planner(DOMAIN, problem(init, "(brewed p)")) == verdict
+
+
+@pytest.mark.parametrize(
+    ("domain", "task", "why"),
+    [
+        (DOMAIN, problem("(leaves p)", "(drunk p)"), "drunk"),
+        (DOMAIN, problem("(leaves p)", "(brewed q)"), "q"),
+        (DOMAIN, problem("(leaves p k)", "(brewed p)"), "arity"),
+        (DOMAIN[:-8], problem("(leaves p)", "(brewed p)"), "Expected"),
+        ("(define (domain tea) (actions))", problem("", "(full k)"), "Expected"),
+        ("", problem("", "(full k)"), "no domain file"),
+        (DOMAIN, "", "no problem file"),
+    ],
+)
+def test_what_cannot_be_read_is_a_parse_error(planner: Planner, domain: str, task: str, why: str) -> None:
+    verdict = planner(domain, task)
+    assert verdict.outcome == "parse error"
+    assert why in verdict.why
+
+
+def test_out_of_time_is_undecided_and_leaves_nothing_behind(
+    planner: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Lamps are switched two at a time, so never one alone is lit; a planner has to go through all states to know.
+    lamps = [f"l{number}" for number in range(26)]
+    switch = "(:action {name} :parameters (?a ?b) :precondition (and (other ?a ?b) {before}) :effect (and {after}))"
+    lit, dark = "({0} ?a) ({0} ?b)".format("on"), "(not (on ?a)) (not (on ?b))"
+    domain = (
+        "(define (domain lamps) (:requirements :strips :negative-preconditions) (:predicates (on ?a) (other ?a ?b)) "
+        + switch.format(name="light", before=dark, after=lit)
+        + switch.format(name="quench", before=lit, after=dark)
+        + switch.format(name="swap", before="(on ?a) (not (on ?b))", after="(not (on ?a)) (on ?b)")
+        + ")"
+    )
+    others = " ".join(f"(other {a} {b})" for a in lamps for b in lamps if a != b)
+    one = "(on l0) " + " ".join(f"(not (on {lamp}))" for lamp in lamps[1:])
+    task = f"(define (problem p) (:domain lamps) (:objects {' '.join(lamps)}) (:init {others}) (:goal (and {one})))"
+    assert make_planner(1)(domain, task) == Verdict("undecided", "TIMEOUT")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "up_fast_downward", None)
+    with pytest.raises(UserError, match="needs a planner") as refused:
+        make_planner(1)
+    assert "d2e-sft[planning]" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "files"),
+    [
+        (
+            f"Here it is:\n```pddl\n{DOMAIN}\n```\nand\n{problem('', '(full k)')} Done (really).",
+            written(DOMAIN, problem("", "(full k)")),
+        ),
+        ("(DEFINE (Domain x))", written("(DEFINE (Domain x))", "")),
+        ("( define ( problem x ) (:init", written("", "( define ( problem x ) (:init")),
+        ("I cannot.", written("", "")),
+    ],
+)
+def test_both_files_are_found_in_a_reply(reply: str, files: Written) -> None:
+    assert parse_pddl(reply) == files
+
+
+def test_verdicts_are_counted() -> None:
+    verdicts = {"a": Verdict("solvable", "x", 2), "b": Verdict("solvable", "", 0), "c": Verdict("parse error", "|")}
+    files = {key: written(key, key) for key in verdicts}
+    result = pddl_result(files, lambda domain, _: verdicts[domain])
+    assert result.scores["pddl_solvable"] == pytest.approx(2 / 3)
+    assert result.scores["pddl"]["plans_without_an_action"] == 1
+    assert "| parse error |     1 |" in result.tables[0].markdown()
+
+
+def test_the_own_tasks_are_asked_and_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
+    result, asker = run(tmp_path, lambda *_: "(define (domain x))", "task=pddl")
+    assert len(asker.asked["pddl"]) == 8
+    gold = save(tmp_path / "pddl_tasks.json", result.files["pddl_tasks.json"])
+    assert read_tasks(gold) == read_tasks(OWN_PROCEDURES)
+    again = rescored(tmp_path, result, "pddl.json", gold, "pddl")
+    assert again == {key: result.scores[key] for key in again}
+
+
+def test_planning_tasks_are_told_the_states_that_were_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
+
+    def answer(name: str, chat: Conversation) -> str:
+        if name.startswith("entity-states"):
+            return "- heat of kettle was cold before and hot after"
+        if name.startswith("salience"):
+            return "3"
+        return "(define (domain x))"
+
+    result, asker = run(tmp_path, answer, "task=pddl", "entities=all", max_samples=2)
+    assert all("heat of kettle" in chat.messages[0]["content"] for chat in asker.asked["pddl"])
+    assert result.scores["pddl_solvable"] == 1
+    assert len(json.loads(result.files["pddl_tasks.json"])) == 2
+    _, asker = run(tmp_path, answer, "task=pddl", "entities=salient", "salient=4", max_samples=2)
+    assert not any("heat of kettle" in chat.messages[0]["content"] for chat in asker.asked["pddl"])
+    assert any(name.startswith("salience") for name in asker.asked)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny BERT whose vocabulary is letters."""
+    pytest.importorskip("bert_score", reason="the extra openpi2 is not installed")
+    folder = tmp_path_factory.mktemp("bert")
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(vocabulary), **sizes)).save_pretrained(folder)
+    return str(folder)
+
+
+def test_scores_are_the_packages_own_and_one_for_the_same_text(bert: str) -> None:
+    scorer = bert_scorer(bert, 2)
+    same, other, empty, no_reference, again = scorer(
+        ["hot", "cold water", "", "hot", "hot"], ["hot", "hot tea", "hot", " ", "hot"]
+    )
+    assert math.isclose(same, 1, abs_tol=1e-5)
+    assert 0 < other < 1
+    assert (empty, no_reference) == (0, 0)
+    assert again == same
+    from bert_score import BERTScorer
+
+    direct = BERTScorer(model_type=bert, num_layers=2)
+    direct._tokenizer.model_max_length = 512
+    assert math.isclose(other, direct.score(["cold water"], ["hot tea"])[2].item(), abs_tol=1e-6)
+
+
+def test_a_layer_must_be_named_for_an_unknown_model(bert: str) -> None:
+    with pytest.raises(UserError, match="does not know which of its layers"):
+        bert_scorer(bert)
+
+
+def test_a_missing_model_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("bert_score", reason="the extra openpi2 is not installed")
+    with pytest.raises(UserError, match="cannot be loaded"):
+        bert_scorer(str(tmp_path / "absent"), 2)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bert_score", None)
+    with pytest.raises(UserError, match="needs the package bert-score") as refused:
+        bert_scorer("any")
+    assert "d2e-sft[openpi2]" in str(refused.value)
+
+
+def test_the_best_of_several_references_counts_and_texts_without_one_do_not() -> None:
+    lengths = [("abc", ["a", "abcd"]), ("x", []), ("ab", ["ab"])]
+    scores = best_scores(lambda texts, references: [len(r) / 10 for r in references], lengths)
+    assert scores == [0.4, 0.2]
+    assert mean([]) == 0

@@ -1,0 +1,260 @@
+"""The skeleton: options, labels, files, dialogues, and what a run and a scored template leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import Field
+
+from d2e_sft.util.errors import UserError
+from eval.compare.measures.measure import read_measures
+from eval.run.options import EvalOptions
+from eval.run.task import Conversation
+from eval.systems import SYSTEM_NAMES, load_benchmark
+from eval.systems.asking import ask_by_turns, assistant, turns
+from eval.systems.benchmark import BenchmarkCall, BenchmarkOptions, parse_options
+from eval.systems.labels import LabelScoreOptions
+from eval.systems.reading import file_in, flat_text, json_lines, read_json_lines, read_lines, refuse_unfilled
+from eval.systems.run import evaluate_system, score_files, write_template
+from tests.eval.systems.cases import CASES, WITHOUT_PLANNER, save_answers, save_gold
+from tests.eval.systems.files import read_rows, save
+from tests.eval.systems.riddles import GOLD, RIDDLES, Riddles
+from tests.factories import ScriptedAsker, save_bench, scores_of
+from tests.tiny import make_sample
+
+
+@pytest.mark.parametrize("name", SYSTEM_NAMES)
+def test_a_benchmark_is_found_by_its_name_and_its_options_have_defaults(name: str) -> None:
+    benchmark = load_benchmark(name)
+    assert benchmark.name == name
+    assert benchmark.options().variant == benchmark.score_options().variant == ""
+    assert name in {case.split()[0] for case in CASES}
+
+
+class Options(BenchmarkOptions):
+    shots: int = Field(3, ge=0, description="solved examples")
+    file: Path | None = None
+    password: str = Field("secret", exclude=True)
+    draws: int = 5
+    scoring: ClassVar[frozenset[str]] = frozenset(("draws",))
+
+
+def test_options_are_read_from_texts() -> None:
+    options = parse_options(Options, ["shots=2", "file=a/b=c.json"], "riddles")
+    assert options == Options(shots=2, file=Path("a/b=c.json"))
+
+
+def test_the_variant_names_what_changes_the_answers() -> None:
+    assert Options().variant == ""
+    assert Options(draws=9, password="other").variant == ""
+    assert Options(shots=0, file=Path("data/my states.json")).variant == "shots=0-file=my_states"
+
+
+def test_samples_are_drawn_with_the_seed_and_keep_their_order() -> None:
+    def drawn(most: int | None, seed: int = 0) -> list[int]:
+        return BenchmarkCall(Path(), Options(), most, seed).drawn(range(100))
+
+    assert drawn(None) == drawn(100) == drawn(200) == list(range(100))
+    some = drawn(10)
+    assert len(set(some)) == 10
+    assert some == sorted(some) == drawn(10)
+    assert some != drawn(10, seed=1)
+
+
+def test_answers_are_read_counted_and_kept(tmp_path: Path) -> None:
+    save(tmp_path / "test.jsonl", GOLD)
+    asker: Any = ScriptedAsker(lambda name, chat: {"1": "An egg.", "2": "egg", "3": "?"}[chat.id])
+    result = RIDDLES.run(BenchmarkCall(tmp_path, RIDDLES.options(), None, 0), asker)
+    assert (result.scores["accuracy"], result.scores["unparsed"]) == (1 / 3, {"share": 1 / 3, "questions": 1})
+    counts = {"questions": 3, "gold": {"egg": 2, "fire": 1}, "predicted": {"egg": 2, "fire": 0}}
+    assert result.scores["counts"] == counts
+    assert [table.caption for table in result.tables] == ["Riddles, test.jsonl", "By label"]
+    kept = save(tmp_path / "p.jsonl", result.files["riddles_predictions.jsonl"])
+    again = RIDDLES.score(kept, tmp_path, LabelScoreOptions())
+    assert again.scores == {**result.scores, "missing": 0}
+    assert again.measures == result.measures
+
+
+def test_gold_and_predictions_may_be_csv_and_partial(tmp_path: Path) -> None:
+    gold, some = save(tmp_path / "gold.csv", GOLD), save(tmp_path / "p.csv", "id,answer\n2,fire\n3,null\n")
+    result = RIDDLES.score(some, gold, LabelScoreOptions(missing="leave_out"))
+    assert (result.scores["accuracy"], result.scores["missing"]) == (0.5, 1)
+    assert "1 questions have no answer and are left out" in result.tables[0].markdown()
+
+
+def test_a_subclass_may_compare_answers_in_its_own_way(tmp_path: Path) -> None:
+    class Generous(Riddles):
+        def is_right(self, answer: Any, question: Any) -> bool:
+            return answer is not None
+
+    gold = save(tmp_path / "gold.jsonl", GOLD)
+    result = Generous().score(
+        save(tmp_path / "p.csv", "id,answer\n1,fire\n2,egg\n3,null\n"), gold, LabelScoreOptions()
+    )
+    assert result.scores["accuracy"] == result.measures[0].interval.mean == pytest.approx(2 / 3)
+
+
+def test_lines_are_read_back_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"a": "ä\u2028b"}, {"a": None}]
+    path.write_text(json_lines(rows) + "\n", encoding="utf-8")
+    assert list(read_json_lines(path)) == [(f"{path}, line 1", rows[0]), (f"{path}, line 2", rows[1])]
+
+
+def test_a_file_is_itself_and_a_folder_the_best_name_in_it_or_below(tmp_path: Path) -> None:
+    def find(path: Path) -> Path:
+        return file_in(path, ("best.json", "good.json"), "--gold", "gold")
+
+    other = save(tmp_path / "other.json", "")
+    assert find(other) == other
+    deep = save(tmp_path / "v2.0" / "mini" / "good.json", "")
+    assert find(tmp_path) == deep
+    shallow = save(tmp_path / "v2.0" / "good.json", "")
+    assert find(tmp_path) == shallow, "what lies less deep"
+    best = save(tmp_path / "a" / "b" / "c" / "best.json", "")
+    assert find(tmp_path) == best, "a better name before a nearer place"
+
+
+def test_csv_has_quotes_line_ends_and_null(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes('\ufeffid, output\r\n\r\n1,"the cup, ""red""\nand blue"\r\n2,null\r\n3,\r\n'.encode())
+    rows = [row for _, row in read_lines(file)]
+    assert rows == [
+        {"id": "1", "output": 'the cup, "red"\nand blue'},
+        {"id": "2", "output": None},
+        {"id": "3", "output": ""},
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+    rows = [{"id": "1", "text": 'a "b", c\n'}, {"id": "2", "text": ""}]
+    file = save(tmp_path / name, flat_text(tmp_path / name, rows))
+    assert [row for _, row in read_lines(file)] == rows
+
+
+def test_a_template_that_nobody_filled_in_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no answer is filled in"):
+        refuse_unfilled(tmp_path, ["", ""], "answer")
+    refuse_unfilled(tmp_path, ["", None], "answer")
+    refuse_unfilled(tmp_path, [], "answer")
+
+
+def test_turns_begin_with_the_user_and_an_empty_answer_is_an_ellipsis() -> None:
+    assert turns("a", " ", "b") == [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "…"},
+        {"role": "user", "content": "b"},
+    ]
+    assert assistant(" kept ")["content"] == " kept "
+
+
+def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> None:
+    asker: Any = ScriptedAsker(lambda name, chat: f" {name} {chat.id} ")
+    replies = ask_by_turns(
+        asker,
+        "turn-{:02}",
+        {"long": 2, "short": 1, "none": 0},
+        lambda key, said: Conversation("d", key, turns("go", *said), []),
+        seed=3,
+    )
+    assert replies == {"long": ["turn-01 long", "turn-02 long"], "short": ["turn-01 short"], "none": []}
+    asked = {name: [chat.messages for chat in chats] for name, chats in asker.asked.items()}
+    assert asked == {"turn-01": [turns("go"), turns("go")], "turn-02": [turns("go", "turn-01 long")]}
+    assert asker.sampling == {"turn-01": (0.0, 3), "turn-02": (0.0, 3)}
+
+
+def evaluate(model: Path, run: Path, data: Path | None, *given: str, **options: Any) -> tuple[dict[str, Any], Path]:
+    chosen = EvalOptions(**{"max_new_tokens": 2, **options})
+    scores, _, folder = evaluate_system(str(model), RIDDLES, run=run, data=data, given=given, options=chosen)
+    return scores, folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return save(tmp_path / "test.jsonl", GOLD)
+
+
+def test_results_are_kept_with_what_they_came_from(model: Path, tmp_path: Path, data: Path) -> None:
+    scores, folder = evaluate(model, tmp_path / "run", data, "level=2", max_samples=2, seed=4)
+    assert folder == tmp_path / "run" / "eval" / "riddles-level=2"
+    assert scores_of(tmp_path / "run", folder.name) == scores
+    assert (scores["system"], scores["counts"]["questions"], scores["max_samples"]) == ("riddles", 2, 2)
+    assert (scores["options"], scores["without_context"], scores["seed"]) == (
+        {"file": "test.jsonl", "level": 2},
+        False,
+        4,
+    )
+    assert scores["passes"]["answers"]["engine"] == "transformers"
+    assert (folder / "tables.md").read_text().startswith("Riddles, test.jsonl\n\n| questions |")
+    for name in ("answers.jsonl", "riddles_predictions.jsonl"):
+        assert len((folder / name).read_text().splitlines()) == 2
+
+
+def test_a_benchmark_with_options_can_be_answered_by_likelihood(model: Path, tmp_path: Path, data: Path) -> None:
+    scores, folder = evaluate(model, tmp_path, data, answer="likelihood", max_new_tokens=None)
+    assert folder.name == "riddles-likelihood"
+    assert scores["unparsed"]["questions"] == 0
+
+
+def test_results_without_measures_get_them_from_the_kept_answers(
+    model: Path, tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, folder = evaluate(model, tmp_path / "run", data)
+    [measure] = read_measures(folder)
+    assert (measure.name, len(measure.counts)) == ("accuracy", 3)
+    (folder / "measures.json").unlink()
+    evaluate(model, tmp_path / "run", data)
+    assert read_measures(folder) == [measure]
+    assert "decoded before, and only scored again" in capsys.readouterr().err
+
+
+def test_answers_without_context_have_a_folder_of_their_own(model: Path, tmp_path: Path, data: Path) -> None:
+    assert evaluate(model, tmp_path, data)[1].name == "riddles"
+    assert evaluate(model, tmp_path, data, without_context=True)[1].name == "riddles-without-context"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+@pytest.mark.parametrize("case", WITHOUT_PLANNER)
+def test_gold_answers_in_a_template_are_perfect(tmp_path: Path, case: str, ending: str) -> None:
+    system, *given = case.split()
+    gold, file = save_gold(tmp_path, case), tmp_path / f"empty{ending}"
+    write_template(system, gold, given, file)
+    with pytest.raises(UserError, match=r"filled in|got ''"):
+        score_files(system, [file], gold, given)
+    [scored] = score_files(system, [save_answers(tmp_path / f"p{ending}", case, gold)], gold, given)
+    means = [one.interval.mean for one in scored.result.measures]
+    assert means
+    assert not CASES[case].perfect or means == pytest.approx([1] * len(means))
+
+
+def test_openpi_lists_are_the_official_form_line_by_line(tmp_path: Path) -> None:
+    official = {
+        "schemata": {
+            "1": [{"water": ["temperature", "place"], "kettle": ["temperature"]}, {"tea": ["existence"]}],
+            "2": [{}],
+        },
+        "complete": {"1": [["temperature of water was cold before and hot after"], []], "2": [[]]},
+    }
+    lines = {
+        "schemata": "1,1,water,temperature\n1,1,water,place\n1,1,kettle,temperature\n1,2,tea,existence\n2,1,,\n",
+        "complete": "1,1,temperature of water was cold before and hot after\n1,2,\n2,1,\n",
+    }
+    columns = {"schemata": "procedure,step,entity,attribute", "complete": "procedure,step,sentence"}
+    for task, content in official.items():
+        whole = save(tmp_path / "p.json", content)
+        flat = save(tmp_path / f"{task}.csv", f"{columns[task]}\n{lines[task]}")
+        gold, given = save_gold(tmp_path, f"openpi2 task={task}"), [f"task={task}"]
+        expected, found = score_files("openpi2", [whole, flat], gold, given)
+        assert found.result.scores == expected.result.scores
+
+
+def test_a_template_of_rows(tmp_path: Path) -> None:
+    bench = save_bench(tmp_path / "bench", [make_sample(n, split="test") for n in range(3)])
+    assert write_template("rows", bench, [], tmp_path / "p.jsonl") == "3 lines, to fill in: output"
+    rows = read_rows(tmp_path / "p.jsonl")
+    assert [set(row) for row in rows] == [{"id", "dataset", "output"}] * 3
+    with pytest.raises(UserError, match="no output is filled in"):
+        score_files("rows", [tmp_path / "p.jsonl"], bench, [])

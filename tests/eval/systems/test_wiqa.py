@@ -1,0 +1,439 @@
+"""WIQA: graphs and their questions, replies, scores and explanations by hand, and the trained baselines."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForMultipleChoice, BertModel, PreTrainedTokenizerFast
+
+from d2e_sft.data.prompts import load_prompt_set
+from eval.systems.benchmark import BenchmarkCall
+from eval.systems.wiqa import benchmark as wiqa
+from eval.systems.wiqa.benchmark import WIQA, WiqaOptions, WiqaScoreOptions
+from eval.systems.wiqa.gold import LABELS, label_of
+from eval.systems.wiqa.graphs import Alignment, explain, questions_of
+from tests.command import call, output_of, refusal_of
+from tests.data_builders.reading import rows_of_split
+from tests.eval.systems.files import save
+from tests.eval.systems.wiqa_files import GRAPH, OTHER, QUESTIONS, graphs, question, read_questions, score
+from tests.factories import ScriptedAsker
+from tests.tiny import save_tiny_model
+
+RIGHT = {row["metadata"]["ques_id"]: row["question"]["answer_label"] for row in QUESTIONS}
+
+
+# Every path of up to three edges and its answer, worked out by hand from the template with Y → A positive.
+ANSWERS = {
+    "VX": -1, "ZX": 1, "XW": -1, "XY": 1, "UY": -1, "WA": -1, "WD": 1, "YA": 1, "YD": -1,
+    "VXW": 1, "VXY": -1, "ZXW": -1, "ZXY": 1, "XWA": 1, "XWD": -1, "XYA": 1, "XYD": -1, "UYA": -1, "UYD": 1,
+    "VXWA": -1, "VXWD": 1, "VXYA": -1, "VXYD": 1, "ZXWA": 1, "ZXWD": -1, "ZXYA": 1, "ZXYD": -1,
+}  # fmt: skip
+
+
+def test_paths_have_one_to_three_edges_and_answers_are_products(tmp_path: Path) -> None:
+    graph = graphs(tmp_path)["7"]
+    assert {"".join(path): graph.polarity(path) for path in graph.paths()} == ANSWERS
+
+
+def test_where_y_hinders_the_outcome_its_edges_change_signs(tmp_path: Path) -> None:
+    graph = graphs(tmp_path)["8"]
+    found = {"".join(path): graph.polarity(path) for path in graph.paths()}
+    # No V and no W: neither they nor paths through them are there.
+    assert found == {
+        "ZX": 1, "XY": 1, "UY": -1, "YA": -1, "YD": 1, "ZXY": 1, "XYA": -1, "XYD": 1, "UYA": 1, "UYD": -1,
+        "ZXYA": -1, "ZXYD": 1,
+    }  # fmt: skip
+
+
+def test_a_graph_without_effect_on_the_outcome_ends_at_y_and_w(tmp_path: Path) -> None:
+    graph = graphs(tmp_path, {**GRAPH, "Y_affects_outcome": "-"})["7"]
+    assert {path[-1] for path in graph.paths()} == {"X", "Y", "W"}
+
+
+def test_questions_ask_each_pair_of_texts_once(tmp_path: Path) -> None:
+    found = graphs(tmp_path)
+    rows = list(questions_of({"7": found["7"]}, no_effect=0, seed=0))
+    texts = {node: len(changes) for node, changes in found["7"].texts.items()}
+    ends = {(path[0], path[-1]) for path in found["7"].paths()}
+    assert len(rows) == sum(texts[start] * texts[end] for start, end in ends)
+    assert (
+        len({row["question"]["stem"] for row in rows})
+        == len({row["metadata"]["ques_id"] for row in rows})
+        == len(rows)
+    )
+    questions = read_questions(save(tmp_path / "q.jsonl", rows))
+    by_ends = {question.changes: question for question in questions}
+    drought = by_ends["a long drought", "a fuller pond"]
+    assert (drought.answer, drought.hops, drought.type) == ("less", 3, "EXOGENOUS_EFFECT")
+    covered = by_ends["the hill is covered", "wetter slopes"]
+    assert (covered.answer, covered.hops, covered.type) == ("less", 1, "INPARA_EFFECT")
+    assert drought.steps == ["Rain falls on the hill", "Water runs down the hill", "The pond fills"]
+    assert drought.id.startswith("influence_graph:31:7:")
+
+
+def test_questions_without_effect_take_their_cause_from_another_paragraph(tmp_path: Path) -> None:
+    found = graphs(tmp_path)
+    rows = [r for r in questions_of(found, no_effect=4, seed=0) if r["question"]["answer_label"] == "no_effect"]
+    assert len(rows) == 8
+    for asked in read_questions(save(tmp_path / "q.jsonl", rows)):
+        assert (asked.type, asked.hops) == ("OUTOFPARA_DISTRACTOR", 0)
+        own, other = (found[asked.graph], found["8" if asked.graph == "7" else "7"])
+        assert other.node_of(asked.changes[0]) in ("Z", "V", "U")
+        assert own.node_of(asked.changes[0]) is None
+        assert own.node_of(asked.changes[1]) in ("X", "Y", "W", "A", "D")
+    again = [row for row in questions_of(found, no_effect=4, seed=0) if row["metadata"]["path_len"] == 0]
+    assert again == rows
+    assert [row for row in questions_of(found, no_effect=4, seed=1) if row["metadata"]["path_len"] == 0] != rows
+
+
+def test_a_change_that_the_own_paragraph_knows_is_not_asked_about_as_foreign(tmp_path: Path) -> None:
+    found = graphs(tmp_path, GRAPH, {**OTHER, "Z": ["dark clouds"]})
+    rows = questions_of({"7": found["7"], "8": found["8"]}, no_effect=50, seed=0)
+    foreign = [row["question"]["stem"] for row in rows if row["question"]["answer_label"] == "no_effect"]
+    assert foreign
+    assert not [stem for stem in foreign if "dark clouds happens" in stem]
+
+
+@pytest.mark.parametrize(
+    ("path", "d_x", "directions"),
+    [
+        # d_i = r_pX · d_X, d_j = d_i; d_e = the answer.
+        ("VXYA", "more", ("NOT_RESULTS_IN", "NOT_RESULTS_IN")),
+        ("VXYA", "less", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("ZXWD", "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
+        ("XY", "less", ("NOT_RESULTS_IN", "RESULTS_IN")),
+        ("XYD", "more", ("RESULTS_IN", "NOT_RESULTS_IN")),
+    ],
+)
+def test_explanation_chains(tmp_path: Path, path: str, d_x: Any, directions: tuple[str, str]) -> None:
+    d_i, d_e = directions
+    expected = {"di": d_i, "dj": d_i, "de": d_e, "i": 0, "j": 1}
+    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x=0, y=1, d_x=d_x)) == expected
+
+
+@pytest.mark.parametrize(("path", "x", "y"), [("UY", 0, 1), ("ZX", 0, 1), ("XY", 2, 1)])
+def test_paths_without_both_sentences_in_order_have_no_explanation(tmp_path: Path, path: str, x: int, y: int) -> None:
+    assert explain(graphs(tmp_path)["7"], tuple(path), Alignment(x=x, y=y, d_x="more")) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ({"id": "q1", "answer": "Less"}, "less"),
+        ({"ques_id": "q1", "answer": "no effect"}, "no_effect"),
+        ({"ques_id": "q1", "answer": "A"}, "more"),
+        ({"explanation": {"de": "NOT_RESULTS_IN"}, "orig_question": {"metadata": {"ques_id": "q1"}}}, "less"),
+        ({"metadata": {"ques_id": "q1"}, "answer_label": "no_effect"}, "no_effect"),
+    ],
+)
+def test_lines_of_ours_and_of_the_official_evaluator_are_read(tmp_path: Path, line: Any, answer: str) -> None:
+    paths = save(tmp_path / "p.jsonl", [line]), save(tmp_path / "gold.jsonl", QUESTIONS)
+    scores = WIQA.score(*paths, WiqaScoreOptions(missing="leave_out")).scores
+    assert scores["counts"]["predicted"][answer] == 1
+    assert scores["missing"] == 5
+
+
+def test_labels_have_the_official_names() -> None:
+    assert {label_of(name) for name in ("RESULTS_IN", "correct effect", "+", "MORE")} == {"more"}
+    assert {label_of(name) for name in ("opposite", "NOT_RESULTS_IN", "-", "b")} == {"less"}
+    assert {label_of(name) for name in ("NO_EFFECT", "no effect", "none")} == {"no_effect"}
+    assert label_of("moreover") is None
+
+
+def test_the_published_file_has_its_counts(wiqa_raw: Path) -> None:
+    questions = read_questions(wiqa_raw)
+    assert len(questions) == 3_003
+    assert len({one.paragraph for one in questions}) == 41
+    assert len({one.graph for one in questions}) == 230
+    assert all(all(one.changes) for one in questions)
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("more", "more"),
+        ("The effect is less, not more.", "less"),
+        ("No effect.", "no_effect"),
+        ("no_effect", "no_effect"),
+        ("It does not affect it.", "no_effect"),
+        ("Rain is more likely here. Answer: less", "less"),
+        ("(B)", "less"),
+        ("C. because", "no_effect"),
+        ("Because of rain", None),
+        ("moreover", None),
+    ],
+)
+def test_answers(reply: str, answer: str | None) -> None:
+    assert WIQA.read_answer(reply, None) == answer
+
+
+def test_accuracy_by_type_and_hops(tmp_path: Path) -> None:
+    scores = score(tmp_path, {**RIGHT, "q1": "less", "q3": None, "q6": "more"})
+    assert scores["accuracy"] == 3 / 6
+    assert {name: row["accuracy"] for name, row in scores["by_type"].items()} == {
+        "in-paragraph": 2 / 3,
+        "out-of-paragraph": 1 / 2,
+        "no effect": 0,
+    }
+    assert scores["by_hops"] == {"1": {"accuracy": 1 / 3, "questions": 3}, "2": {"accuracy": 1, "questions": 2}}
+    assert scores["unparsed"] == {"share": 1 / 6, "questions": 1}
+    low, high = scores["accuracy_interval"]
+    assert low < 0.5 < high
+
+
+def test_transitive_consistency_needs_the_product_of_the_two(tmp_path: Path) -> None:
+    right = score(tmp_path, RIGHT)["consistency"]["transitive"]
+    # q1 · q2 = q4 is the one triple by texts.
+    assert (right["score"], right["count"], right["one_hop"]) == (1, 1, {"score": 1, "count": 1})
+    for answers, expected in (
+        ({"q1": "less", "q4": "less"}, 1),
+        ({"q1": "less", "q2": "less"}, 1),
+        ({"q1": "less"}, 0),
+        ({"q1": "no_effect", "q4": "no_effect"}, 1),
+        ({"q4": None}, 0),
+    ):
+        assert score(tmp_path, {**RIGHT, **answers})["consistency"]["transitive"]["score"] == expected, answers
+
+
+def test_with_the_graphs_questions_meet_in_other_words_of_a_node(tmp_path: Path) -> None:
+    more = [*QUESTIONS, question("q7", "wetter slopes", "a fuller pond", "more", "INPARA_EFFECT", 2)]
+    answers = {**RIGHT, "q7": "more"}
+    graphs = save(tmp_path / "graphs.jsonl", [GRAPH])
+    assert score(tmp_path, answers, more)["consistency"]["transitive"]["count"] == 1
+    # q2 and q7 meet in Y, which they call by different texts, and make q5; the letter case of q5 does not matter.
+    assert score(tmp_path, answers, more, graphs=graphs)["consistency"]["transitive"]["count"] == 2
+
+
+def test_disjunctive_consistency_needs_more_and_less(tmp_path: Path) -> None:
+    found = score(tmp_path, RIGHT)["consistency"]["disjunctive"]
+    assert (found["score"], found["count"]) == (1, 1)  # q2 and q3: same cause, same length, opposite answers
+    for answers, expected in (({"q2": "less", "q3": "more"}, 1), ({"q3": "more"}, 0), ({"q3": "no_effect"}, 0)):
+        assert score(tmp_path, {**RIGHT, **answers})["consistency"]["disjunctive"]["score"] == expected
+
+
+def test_the_random_values_are_those_of_all_combinations() -> None:
+    triples = list(itertools.product(LABELS, repeat=3))
+    assert sum(wiqa.is_transitive(*triple) for triple in triples) / len(triples) == 1 / 3
+    pairs = list(itertools.product(LABELS, repeat=2))
+    assert sum(wiqa.is_disjunctive(*pair) for pair in pairs) / len(pairs) == 2 / 9
+
+
+@pytest.mark.parametrize(
+    ("text", "polarity"),
+    [("more rain", 1), ("FEWER bees, more honey", -1), ("there is no rain", -1), ("dark clouds", None)],
+)
+def test_the_first_word_of_the_lexicon_decides(text: str, polarity: int | None) -> None:
+    assert wiqa.polarity_of(text) == polarity
+
+
+def test_baselines_of_hand_worked_questions(tmp_path: Path) -> None:
+    questions = read_questions(save(tmp_path / "gold.jsonl", QUESTIONS))
+    found = wiqa.baselines({"all": questions, **WIQA.groups(questions)}, seed=0)
+    assert found["majority"]["accuracy"] == 4 / 6
+    assert found["majority"]["by_type"]["no effect"] == 0
+    by_id = {one.id: one for one in questions}
+    assert [wiqa.by_polarity(by_id[name], 0) for name in ("q2", "q3")] == ["more", "less"]
+    drawn = {wiqa.by_polarity(by_id["q6"], seed) for seed in range(40)}
+    assert drawn == set(LABELS), "a cause without a word of the lexicon gets a random label"
+
+
+def test_the_published_file_scored_by_its_own_answers(wiqa_raw: Path, tmp_path: Path) -> None:
+    answers = {one.id: one.answer for one in read_questions(wiqa_raw)}
+    file = save(tmp_path / "p.jsonl", [{"id": name, "answer": answer} for name, answer in answers.items()])
+    scores = WIQA.score(file, wiqa_raw, WiqaScoreOptions()).scores
+    assert scores["accuracy"] == 1
+    assert scores["counts"]["gold"] == {"more": 880, "less": 868, "no_effect": 1_255}
+    assert {name: row["questions"] for name, row in scores["by_type"].items()} == {
+        "in-paragraph": 530,
+        "out-of-paragraph": 1_218,
+        "no effect": 1_255,
+    }
+    assert {name: row["questions"] for name, row in scores["by_hops"].items()} == {"1": 245, "2": 1_027, "3": 476}
+    assert scores["baselines"]["majority"]["accuracy"] == pytest.approx(880 / 3_003)
+    # Its questions were drawn from the paths, so that few are left that chain; those agree, and so do all opposites.
+    transitive, disjunctive = scores["consistency"]["transitive"], scores["consistency"]["disjunctive"]
+    assert (transitive["score"], transitive["count"]) == (1, 2)
+    assert (disjunctive["score"], disjunctive["count"]) == (1, 384)
+
+
+def test_the_graphs_own_answers_are_consistent(tmp_path: Path) -> None:
+    found = graphs(tmp_path)
+    file = save(tmp_path / "q.jsonl", questions_of(found, no_effect=3, seed=0))
+    questions = read_questions(file)
+    scores = wiqa.consistency(questions, {question.id: question.answer for question in questions}, found)
+    assert scores["transitive"]["score"] == scores["transitive"]["one_hop"]["score"] == 1
+    assert scores["disjunctive"]["score"] == 1
+    # Of graph 8, with one text a node: ZXY, ZXA and ZXD, ZYA and ZYD, XYA and XYD, UYA and UYD.
+    eighth = [question for question in questions if question.graph == "8"]
+    assert wiqa.consistency(eighth, {one.id: one.answer for one in eighth})["transitive"]["count"] == 9
+
+
+GOLD = {
+    "q1": {"di": "RESULTS_IN", "dj": "RESULTS_IN", "de": "RESULTS_IN", "i": 0, "j": 1},
+    "q2": {"di": "RESULTS_IN", "dj": "RESULTS_IN", "de": "RESULTS_IN", "i": 0, "j": 1},
+    "q3": {"di": "NOT_RESULTS_IN", "dj": "NOT_RESULTS_IN", "de": "NOT_RESULTS_IN", "i": 0, "j": 1},
+    "q6": {"di": None, "de": "NO_EFFECT", "i": None, "j": None},
+}
+SAID: list[dict[str, Any]] = [
+    # The official evaluator's line, right in all four.
+    {
+        "orig_question": {"metadata": {"ques_id": "q1"}},
+        "explanation": {"de": "RESULTS_IN", "di": "RESULTS_IN", "i": 0, "j": 1},
+    },
+    # The wrong answer by the right sentences; the direction is wrong.
+    {"ques_id": "q2", "answer": "less", "explanation": {"di": "less", "i": 0, "j": 1}},
+    # Another second sentence.
+    {"ques_id": "q3", "answer": "less", "explanation": {"di": "less", "i": 0, "j": 2}},
+    {"ques_id": "q4", "answer": "more"},
+    {"ques_id": "q6", "answer": "no effect"},
+]
+
+
+def explained() -> list[dict[str, Any]]:
+    names = [row["metadata"]["ques_id"] for row in QUESTIONS]
+    return [
+        row | ({"explanation": GOLD[name]} if name in GOLD else {}) for name, row in zip(names, QUESTIONS, strict=True)
+    ]
+
+
+def test_the_four_shares_overall_and_by_type(tmp_path: Path) -> None:
+    paths = save(tmp_path / "p.jsonl", SAID), save(tmp_path / "gold.jsonl", explained())
+    result = WIQA.score(*paths, WiqaScoreOptions(missing="leave_out"))
+    found = result.scores["explanations"]
+    assert [found[name] for name in ("EQDIR", "XDIR", "XSENTID", "YSENTID")] == [3 / 4, 3 / 4, 1, 3 / 4]
+    assert (found["questions"], found["without_gold"], found["without_prediction"]) == (4, 1, 2)
+    in_paragraph = found["by_type"]["in-paragraph"]
+    assert [in_paragraph[name] for name in ("EQDIR", "XDIR", "XSENTID", "YSENTID")] == [0.5, 0.5, 1, 0.5]
+    assert found["by_type"]["no effect"] == {"EQDIR": 1, "XDIR": 1, "XSENTID": 1, "YSENTID": 1, "questions": 1}
+    assert "| all " in result.tables[-1].markdown()
+    assert "1 questions without a gold one left out, 2 predictions without one" in result.tables[-1].caption
+
+
+def test_nothing_is_said_of_explanations_where_one_side_has_none(tmp_path: Path) -> None:
+    with_, without = save(tmp_path / "gold.jsonl", explained()), save(tmp_path / "plain.jsonl", QUESTIONS)
+    answers = save(tmp_path / "a.jsonl", [{"ques_id": "q1", "answer": "more"}])
+    options = WiqaScoreOptions(missing="leave_out")
+    assert "explanations" not in WIQA.score(answers, with_, options).scores
+    assert "explanations" not in WIQA.score(save(tmp_path / "p.jsonl", SAID), without, options).scores
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_model_that_was_trained_on_the_rows_is_asked_in_their_words(
+    published: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    raw = request.getfixturevalue("published_raw") if published else tmp_path
+    if not published:
+        save(tmp_path / "wiqa" / "test.jsonl", QUESTIONS)
+    rows, prompts = rows_of_split(raw, "wiqa", "test"), load_prompt_set("default")
+    gold = WIQA.read_gold(raw / "wiqa" / "test.jsonl", None)
+    answers = {one.id: prompts.response(row) for one, row in zip(gold, rows, strict=True)}
+    asker: Any = ScriptedAsker(lambda name, chat: answers[chat.id])
+    options = WiqaOptions(prompt="trained")
+    found = WIQA.ask(gold, BenchmarkCall(raw, options, None, 0), asker)
+    assert found.labels == {one.id: one.answer for one in gold}
+    for chat, row in zip(asker.passes[0][1], rows, strict=True):
+        assert (chat.messages, chat.imagined) == (prompts.messages(row, "original"), prompts.messages(row, "imagined"))
+
+
+def test_without_the_paragraph_the_prompt_of_training_is_the_imagined_one(tmp_path: Path) -> None:
+    gold = read_questions(save(tmp_path / "test.jsonl", QUESTIONS))
+    asker: Any = ScriptedAsker(lambda name, chat: "I cannot tell.")
+    options = WiqaOptions(prompt="trained", paragraph="no")
+    found = WIQA.ask(gold, BenchmarkCall(tmp_path, options, None, 0), asker)
+    assert set(found.labels.values()) == {None}
+    for chat in asker.passes[0][1]:
+        assert chat.messages == chat.imagined
+    with pytest.raises(ValueError, match="prompt=trained is the prompt of training, without solved examples"):
+        WiqaOptions(prompt="trained", shots=1)
+
+
+WORDS = "pad cls sep unk warm cold rain falls suppose happens how will it affect more less no effect ice"
+SPECIALS = {"pad_token": "pad", "cls_token": "cls", "sep_token": "sep", "unk_token": "unk"}
+
+
+def tiny_bert(folder: Path, kind: Any = BertModel, positions: int = 64) -> Path:
+    """Save a random BERT of two layers whose tokens are words."""
+    vocab = {word: place for place, word in enumerate(WORDS.split())}
+    core = Tokenizer(models.WordLevel(vocab, unk_token="unk"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.BertProcessing(("sep", vocab["sep"]), ("cls", vocab["cls"]))
+    PreTrainedTokenizerFast(tokenizer_object=core, **SPECIALS).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    how = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "initializer_range": 0.2}
+    kind(BertConfig(vocab_size=len(vocab), max_position_embeddings=positions, **sizes, **how)).save_pretrained(folder)
+    return folder
+
+
+def asked(name: str, step: str, answer: str) -> dict[str, Any]:
+    """A question about ice that only the paragraph's step decides."""
+    row = question(name, "rain falls", "more ice", answer, "INPARA_EFFECT", 2)
+    return {**row, "question": {**row["question"], "para_steps": [step]}}
+
+
+BY_STEP = [asked(f"q{n}", step, answer) for n, (step, answer) in enumerate([("warm", "less"), ("cold", "more")] * 8)]
+FAST = ("--epochs", 30, "--batch-size", 8, "--learning-rate", 1e-3)
+
+
+def scores_in(run: Path, variant: str = "") -> dict[str, Any]:
+    return json.loads((run / "eval" / f"wiqa{variant}" / "scores.json").read_text())
+
+
+def test_an_encoder_learns_what_the_paragraph_says_and_cannot_without_it(tmp_path: Path) -> None:
+    bert, file = tiny_bert(tmp_path / "bert"), save(tmp_path / "train.jsonl", BY_STEP)
+    command = ("wiqa-baseline", bert, "--train", file, "--data", file, *FAST)
+    printed = output_of(*command, "--out", tmp_path / "with")
+    assert "WIQA, train.jsonl" in printed
+    assert scores_in(tmp_path / "with")["accuracy"] == 1
+    output_of(*command, "--out", tmp_path / "without", "--without-paragraph")
+    assert scores_in(tmp_path / "without", "-paragraph=no")["accuracy"] == 0.5
+    again = ("wiqa-baseline", tmp_path / "with", "--data", file, "--out", tmp_path / "again")
+    output_of(*again)
+    assert scores_in(tmp_path / "again")["accuracy"] == 1
+    assert "was trained with the paragraph" in refusal_of(*again, "--without-paragraph")
+    rescored = output_of("score", "wiqa", tmp_path / "with", "--gold", file, "--json", "-")
+    assert json.loads(rescored)["accuracy"] == 1
+    assert "with" in output_of("compare", tmp_path / "with", tmp_path / "again", "--bench", "wiqa")
+
+
+def test_adaboost_reads_the_words_of_cause_and_effect_apart(tmp_path: Path) -> None:
+    # The two questions have the same words, so that only their places tell.
+    rows = [
+        question(*words, "INPARA_EFFECT", 2) for words in (("1", "hot", "cold", "less"), ("2", "cold", "hot", "more"))
+    ]
+    file = save(tmp_path / "train.jsonl", rows)
+    command = ("wiqa-baseline", "adaboost", "--train", file, "--data", file, "--out", tmp_path / "run")
+    assert "warning: 2 of the 2 questions of" in call(*command).err  # they were trained on
+    assert scores_in(tmp_path / "run")["accuracy"] == 1
+    assert "holds results already" in refusal_of(*command)
+
+
+def test_what_cannot_be_trained_or_answered_is_refused(tmp_path: Path) -> None:
+    file = save(tmp_path / "test.jsonl", BY_STEP)
+    short = tiny_bert(tmp_path / "short", positions=8)
+    common = ("--data", file, "--out", tmp_path / "run")
+    for model, options, message in (
+        ("adaboost", (), "adaboost: needs questions to train on"),
+        (
+            "adaboost",
+            ("--train", file, "--without-paragraph"),
+            "--without-paragraph with adaboost: it is for encoders",
+        ),
+        (tiny_bert(tmp_path / "bert"), (), "has no trained head for multiple choice"),
+        (tmp_path / "bert", ("--epochs", 2), "nothing is trained without --train"),
+        (tmp_path / "bert", ("--train", file, "--out", tmp_path / "bert"), "holds a model already"),
+        (short, ("--train", file), "expected at most the model's 8 positions"),
+        (tmp_path / "none", ("--train", file), "none"),
+        ("adabost", ("--train", file), "no such baseline. Did you mean 'adaboost'?"),
+        (save_tiny_model(tmp_path / "decoder"), ("--train", file), "is a llama; expected an encoder such as BERT"),
+        (tmp_path / "bert", ("--train", tmp_path / "no.jsonl"), "no.jsonl: cannot be read"),
+    ):
+        assert message in refusal_of("wiqa-baseline", model, *common, *options)
+    trained = tiny_bert(tmp_path / "head", BertForMultipleChoice)
+    assert "accuracy" in output_of("wiqa-baseline", trained, *common)

@@ -1,0 +1,95 @@
+"""Questions and influence graphs in WIQA's file formats, written for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from eval.systems.wiqa.benchmark import WIQA, WiqaScoreOptions
+from eval.systems.wiqa.gold import WiqaQuestion
+from eval.systems.wiqa.graphs import Graph, read_graphs
+from tests.eval.systems.files import save
+
+STEPS = ["Rain falls on the hill", "Water runs down the hill", "The pond fills", ""]
+
+
+def question(
+    name: str, cause: str, effect: str, answer: str, kind: str, nodes: int, **metadata: Any
+) -> dict[str, Any]:
+    return {
+        "question": {
+            "stem": f"suppose {cause} happens, how will it affect {effect}.",
+            "para_steps": STEPS,
+            "answer_label": answer,
+            "answer_label_as_choice": {"more": "A", "less": "B", "no_effect": "C"}[answer],
+            "choices": [{"label": "A", "text": "more"}, {"label": "B", "text": "less"}],
+        },
+        "metadata": {
+            "ques_id": name,
+            "graph_id": "7",
+            "para_id": "31",
+            "question_type": kind,
+            "path_len": nodes,
+            **metadata,
+        },
+    }
+
+
+# Z → X → Y → A in texts, with two of them asked in other words; "a moth sits on a leaf" is of another paragraph.
+QUESTIONS = [
+    question("q1", "dark clouds", "more rain", "more", "EXOGENOUS_EFFECT", 2),
+    question("q2", "more rain", "more water on the hill", "more", "INPARA_EFFECT", 2),
+    question("q3", "more rain", "less water on the hill", "less", "INPARA_EFFECT", 2),
+    question("q4", "dark clouds", "more water on the hill", "more", "EXOGENOUS_EFFECT", 3),
+    question("q5", "more rain", "a FULLER pond", "more", "INPARA_EFFECT", 3),
+    question("q6", "a moth sits on a leaf", "more rain", "no_effect", "OUTOFPARA_DISTRACTOR", 0),
+]
+
+GRAPH = {
+    "graph_id": "7",
+    "para_id": "31",
+    "prompt": "How does a pond fill?",
+    "paragraph": "Rain falls on the hill. Water runs down the hill. The pond fills.",
+    "Z": ["dark clouds"],
+    "V": ["a long drought", "strong sunshine"],
+    "X": "more rain",
+    "Y": ["more water on the hill", "wetter slopes"],
+    "W": ["less water on the hill"],
+    "U": ["the hill is covered"],
+    "para_outcome": "fuller pond",
+    "para_outcome_accelerate": "A FULLER pond?",
+    "para_outcome_decelerate": ["a drier pond"],
+    "Y_affects_outcome": "more",
+    "Y_is_outcome": "",
+}
+# The paragraph of another process, whose Y hinders the outcome, and without a W.
+OTHER = {
+    **GRAPH,
+    "graph_id": 8,
+    "para_id": "32",
+    "paragraph": "Moths lay eggs. Caterpillars eat leaves.",
+    "Z": ["a mild winter"],
+    "V": [],
+    "X": "more moths",
+    "Y": "more eaten leaves",
+    "W": [],
+    "U": ["birds arrive"],
+    "para_outcome_accelerate": "greener trees",
+    "para_outcome_decelerate": "barer trees",
+    "Y_affects_outcome": "d",
+}
+
+
+def read_questions(path: Path) -> Sequence[WiqaQuestion]:
+    return WIQA.read_gold(path, None)
+
+
+def graphs(folder: Path, *rows: dict[str, Any]) -> dict[str, Graph]:
+    return read_graphs(save(folder / "graphs.jsonl", rows or (GRAPH, OTHER)))
+
+
+def score(folder: Path, answers: dict[str, Any], questions: Any = QUESTIONS, **options: Any) -> dict[str, Any]:
+    lines = [{"ques_id": name, "answer": answer} for name, answer in answers.items()]
+    paths = save(folder / "p.jsonl", lines), save(folder / "gold.jsonl", questions)
+    return WIQA.score(*paths, WiqaScoreOptions(**options)).scores
