@@ -149,8 +149,8 @@ def score_files(
         names = stems if len(set(stems)) == len(stems) else labels
     elif len(names) != len(files) or len(set(names)) != len(names) or not all(names):
         raise UserError(
-            f"--names {','.join(names)}: {len(names)} names for {len(files)} files of predictions",
-            remedy="give each file a name of its own, in their order, with commas between them",
+            f"--names {','.join(names)}: expected {len(files)} different names, one for each file of predictions",
+            remedy="give them in the order of the files, with commas between them",
         )
     benchmark = load_benchmark(name)
     options = parse_options(benchmark.score_options, given, name)

@@ -145,8 +145,8 @@ def test_what_is_scored_can_be_compared_reported_and_laid_out(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--names", "A"), "1 names for 2 files"),
-        (("--names", "A,A"), "a name is empty or given twice"),
+        (("--names", "A"), "expected 2 different names"),
+        (("--names", "A,A"), "expected 2 different names"),
         (("--plot", "p.html"), "not a kind of picture"),
         (("--out", "run"), "got 2 files of predictions; expected one"),
         (("--json", "-", "--latex", "-"), "only one can be printed"),
