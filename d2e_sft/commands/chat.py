@@ -44,7 +44,7 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
       d2e chat runs/d2e-mini --context story.txt
       printf '/context It rained, so the road was wet.\\nWhy was it wet?\\n' | d2e chat runs/d2e-mini
     """
-    from d2e_sft.chat.repl import Repl, read_context
+    from d2e_sft.chat import open_session, read_context, talk
     from d2e_sft.model.storage.hub import check_model
 
     about = "" if context is None else read_context(context)
@@ -52,20 +52,18 @@ def chat(model: str, *, context: Path | None, **options: Any) -> None:
     with collector_paused():
         import transformers.modeling_utils  # noqa: F401
 
-        from d2e_sft.chat.conversation import ChatOptions, open_conversation
-
-    conversation = open_conversation(model, ChatOptions(**options))
-    conversation.context = about
+    session = open_session(model, **options)
+    session.context = about
     interactive = sys.stdin.isatty()
     if interactive:
-        click.echo(f"{model}, decoded {describe(conversation.decoding.record())}. /help lists the commands.")
-    failed = Repl(
-        conversation,
+        click.echo(f"{model}, decoded {describe(session.decoding.record())}. /help lists the commands.")
+    failed = talk(
+        session,
         read=_typed if interactive else _piped,
         write=lambda text: click.echo(text, nl=False),
         write_error=lambda text: click.echo(folded(f"d2e: error: {text}"), err=True),
         interactive=interactive,
-    ).run()
+    )
     if failed and not interactive:
         raise UserError(f"{failed} lines failed", "fix those listed above")
 
