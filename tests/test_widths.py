@@ -15,7 +15,7 @@ from d2e_sft.bench.decode import decoding_table
 from d2e_sft.doctor.run import Finding, lines
 from d2e_sft.util.terminal import WIDTH
 from tests.command import d2e, output_of, verbs
-from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.paper_runs import run
 from tests.eval.systems.cases import WITHOUT_PLANNER, save_answers, save_gold
 

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import click
 
-from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
-from d2e_sft.util.table import Table
-from eval.compare.compare import compare_runs
-from eval.compare.measures.runs import compare_runs_by_measures, load_measured
-from eval.compare.measures.tables import measures_text
-from eval.compare.runs import load_runs, only_subset, reference_first
+from eval.compare.compare import compare_results
+from eval.compare.runs import load_results, only_subset, reference_first
 from eval.compare.verdicts import markdown_text, terminal_text
 
 
@@ -75,19 +71,12 @@ def compare(
 
     Example of a system: d2e compare runs/sft runs/d2e --bench wiqa
     """
+    loaded = reference_first(load_results(runs, bench), reference)
+    comparison = compare_results(loaded if subset is None else only_subset(loaded, subset))
+    content = comparison.to_json()
     as_page = out is not None and out.suffix == ".md"
-    measured = load_measured(runs, bench)
-    if measured is not None:
-        if subset is not None:
-            raise UserError(f"--subset {subset}: {measured[0].bench} has no subsets", remedy="drop it")
-        by_measures = compare_runs_by_measures(reference_first(measured, reference))
-        text = measures_text(by_measures, Table.markdown if as_page else Table.terminal)
-        content = by_measures.to_json()
-    else:
-        loaded = reference_first(load_runs(runs, bench), reference)
-        comparison = compare_runs(loaded if subset is None else only_subset(loaded, subset))
-        in_terminal = partial(terminal_text, groups=groups or wide, detail=wide)
-        text, content = (markdown_text if as_page else in_terminal)(comparison), comparison.to_json()
+    in_terminal = partial(terminal_text, groups=groups or wide, detail=wide)
+    text = (markdown_text if as_page else in_terminal)(comparison)
     if out is None:
         click.echo(text)
     else:

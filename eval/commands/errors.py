@@ -10,8 +10,8 @@ from d2e_sft.judge.judge import make_judge
 from d2e_sft.judge.options import JudgeOptions, judge_options
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import filled, say
-from eval.compare.context_use import read_without_context
-from eval.compare.error_patterns import (
+from eval.compare.context import read_without_context
+from eval.compare.judged import (
     ErrorPattern,
     error_prompts,
     find_error_patterns,
@@ -70,7 +70,7 @@ def errors(
     if asked is not None:
         decided = sum(error.pattern is not ErrorPattern.UNDECIDED for error in judged)
         asked.require_usable("error patterns", decided, len(judged))
-    written = write_patterns(scored, wrong, judged, judge)
+    written = write_patterns(scored, {(p.dataset, p.id): error for p, error in zip(wrong, judged, strict=True)}, judge)
     patterns = read_patterns(scored)
     assert patterns is not None
     from eval.pages.report.patterns import pattern_table, write_error_report

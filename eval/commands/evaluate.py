@@ -308,7 +308,7 @@ def _check_free_answers(file: Path, judge: JudgeOptions) -> None:
 def _judge(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
     """Judge a run's answers on a benchmark, and print how many are supported and correct."""
     from eval.compare.compare import compare_runs
-    from eval.compare.faithfulness import JUDGED_FILE, judge_answers
+    from eval.compare.judged import JUDGED_FILE, judge_answers
     from eval.compare.runs import load_runs
     from eval.compare.tables import faithfulness_tables
 
@@ -325,11 +325,10 @@ def _judge(run: Path, bench: str, asked: Judge, options: JudgeOptions) -> None:
 def _tables(scores: RunScores, run: Path, *, without_context: bool) -> list[Table]:
     from eval.compare.compare import compare_kinds
     from eval.compare.runs import load_runs
-    from eval.compare.subset_tables import kind_tables, subset_tables
-    from eval.compare.tables import score_tables
+    from eval.compare.tables import kind_tables, score_tables, subset_tables
 
     kinds = scores.bench.suite is None and not without_context
-    by_kind = kind_tables(compare_kinds(load_runs([run], scores.bench.name))) if kinds else []
+    by_kind = kind_tables(compare_kinds(*load_runs([run], scores.bench.name))) if kinds else []
     return [*score_tables(scores), *subset_tables(scores), *by_kind]
 
 

@@ -8,13 +8,9 @@ import click
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.terminal import folded, is_quiet, say
-from eval.compare.compare import compare_runs
-from eval.compare.measures.runs import load_measured
-from eval.compare.measures.tables import measure_verdicts
-from eval.compare.runs import load_runs, reference_first
+from eval.compare.compare import compare_results
+from eval.compare.runs import ScoredRun, load_results, reference_first
 from eval.compare.verdicts import closing_lines
-
-_WRITTEN = "wrote {} ({:.1f} MB)"
 
 
 @click.command()
@@ -74,26 +70,20 @@ def report(
     """
     if no_texts and no_texts_of:
         raise UserError("--no-texts leaves out all texts; expected no --no-texts-of", "drop one of the two")
-    measured = load_measured(runs, bench)
-    if measured is not None:
-        from eval.pages.report.page import write_measures_page
-
-        if no_texts_of:
-            raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {measured[0].bench} holds no texts", "drop it")
-        compared = write_measures_page(reference_first(measured, reference), out, title)
-        click.echo(folded("\n".join([_WRITTEN.format(out, out.stat().st_size / 1e6), *measure_verdicts(compared)])))
-        return
-    loaded = reference_first(load_runs(runs, bench), reference)
-    from eval.compare.error_patterns import read_patterns
+    loaded = reference_first(load_results(runs, bench), reference)
+    rows = [run for run in loaded if isinstance(run, ScoredRun)]
+    if no_texts_of and not rows:
+        raise UserError(f"--no-texts-of {no_texts_of[0]}: a page of {loaded[0].folder.name} holds no texts", "drop it")
+    from eval.compare.judged import read_patterns
     from eval.pages.report.page import ReportOptions, write_report  # imports matplotlib
     from eval.pages.report.patterns import commands_for
     from eval.pages.report.samples import datasets_of
 
-    left_out = datasets_of(loaded[0]) if no_texts else no_texts_of
-    comparison = compare_runs(loaded)
+    left_out = datasets_of(rows[0]) if no_texts and rows else no_texts_of
+    comparison = compare_results(loaded)
     write_report(loaded, out, ReportOptions(samples, browse, left_out, title), comparison)
-    click.echo(_WRITTEN.format(out, out.stat().st_size / 1e6))
-    lacking = [run for run in loaded if read_patterns(run) is None]
+    click.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    lacking = [run for run in rows if read_patterns(run) is None]
     if lacking:
         first, *others = (run.label for run in lacking)
         more = f" (of {', '.join(others)} likewise)" if others else ""

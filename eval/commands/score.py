@@ -11,7 +11,7 @@ import click
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import write_json, write_whole
 from d2e_sft.util.terminal import warn
-from eval.compare.measures.tables import measures_latex
+from eval.compare.measures import measures_latex
 from eval.systems import ROWS, SYSTEM_NAMES
 from eval.systems.run import ScoredFile, compare_scored, comparison_text, score_files, write_template
 

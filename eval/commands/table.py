@@ -13,14 +13,14 @@ from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import Table
-from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures, load_measured
-from eval.compare.measures.tables import measures_latex, measures_text
+from eval.compare.compare import compare_results
+from eval.compare.measures import beside_published, measures_latex
 from eval.compare.paper_entries import read_table
 from eval.compare.paper_layouts import Layout
 from eval.compare.paper_tables import ENDINGS
-from eval.compare.published.measures import beside_published
-from eval.compare.published.values import PAPERS, PIPER, published_tables
-from eval.compare.runs import row_benches
+from eval.compare.published import PAPERS, PIPER, published_tables
+from eval.compare.runs import MeasuredRun, load_measured, row_benches
+from eval.compare.verdicts import markdown_text, terminal_text
 
 _TEXT = "text"
 
@@ -115,12 +115,13 @@ def _published_alone(bench: str | None, layout: Layout | None, model: str | None
 
 
 def _measures_as(runs: Sequence[MeasuredRun], form: str, *, published: bool) -> str:
-    comparison = compare_runs_by_measures(runs)
+    comparison = compare_results(runs)
     beside = beside_published(comparison, runs) if published else None
     if form == "json":
         found = comparison.to_json() | ({} if beside is None else {"published": _plain(beside)})
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    text = measures_latex(comparison) if form == "latex" else measures_text(comparison, _writer(form)) + "\n"
+    write = {"latex": measures_latex, _TEXT: terminal_text}.get(form, markdown_text)
+    text = write(comparison).rstrip("\n") + "\n"
     if published and beside is None:
         return f"{text}\nNo published value is of these measures and options.\n"
     return text if beside is None else f"{text}\n{_tables_as([beside], form)}"

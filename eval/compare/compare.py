@@ -1,246 +1,373 @@
-"""Several runs side by side: each group's scores, and each run's gains over the first, sample by sample.
+"""Several runs side by side: a table of scores of groups, and each run's paired differences to the first.
 
 Differences are paired: two runs answer the same questions, so the interval of their difference is much narrower than
-their separate intervals suggest. A table tests many rows at once, so each metric's p-values are corrected for the
-number of rows (Holm).
+their separate intervals suggest. A table tests many rows at once, so p-values are corrected together (Holm).
+
+The table has a row for each part, group, measure and run. The parts are
+- `groups`: all samples, relations' averages, and dataset × relation × format; corrected for a run's rows of a measure;
+- `context`: the score `without` the context, what the context adds, and the share of answers that stay the `same`;
+- `subsets`: by dataset and subset; corrected for a dataset's runs and subsets;
+- `faithfulness`: free answers to contexts by dataset; corrected for a dataset's runs and measures;
+- `kinds`: free answers by what the questions ask for; corrected for all kinds and runs;
+- `measures`: those of a related system (`compare_measures`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from d2e_sft.util.progress import Progress
-from eval.compare.context_use import ContextUse, context_use, without_context
-from eval.compare.faithfulness import Faithfulness, compare_faithfulness
-from eval.compare.paired import ComparedRun, changes_to_first, corrected, paired_change
-from eval.compare.runs import ScoredRun
-from eval.compare.subset_comparison import SmallSubset, SubsetComparison, compare_subsets, small_subsets
-from eval.score.extract import Mode
+import pandas as pd
+from pandas import DataFrame
+
+from d2e_sft.data.built import other_taggers
+from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
+from d2e_sft.util.errors import UserError
+from eval.compare.context import without_context
+from eval.compare.judged import read_judged
+from eval.compare.runs import MeasuredRun, ScoredRun
+from eval.score import frame as table
+from eval.score.faithfulness import MEASURES
+from eval.score.measures import Measure
+from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey
-from eval.score.scores import ALL, METRICS, MODES, GroupKey, by_relation, gold_shares, group_of
-from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average
-from eval.score.subsets import AVERAGE, by_kind
+from eval.score.scores import METRICS, headline
+from eval.score.statistics import Difference, Interval, paired_counts
+
+JUDGED = ("supported", "correct")
+Answers = Mapping[SampleKey, Prediction]
+_COLUMNS = ["part", *table.GROUP, "subset", "kind", "measure", "unit", "run"]
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run's scores in one row, as fractions; `set_accuracy` for mcq and `label_shares` for nli only."""
+class Score(Interval):
+    """One run's score in one group, over the `n` of its `rows` that have one; `change` is that to the first run.
 
-    mean: Interval
-    exact_match: Interval
-    f1: Interval
-    set_accuracy: Interval | None
-    extraction: dict[Mode, float]
-    label_shares: dict[str, float] | None
-
-
-@dataclass(frozen=True)
-class Gain:
-    """One run's paired differences to the first run in one row, as fractions; `set_accuracy` for mcq only."""
-
-    mean: Difference
-    exact_match: Difference
-    f1: Difference
-    set_accuracy: Difference | None
-
-
-@dataclass(frozen=True)
-class Row:
-    """One group, the average of a relation's groups, or all samples.
-
-    Attributes:
-        dataset: the group's dataset, `average` or `all`.
-        cells, gains: one for each run, and one for each run after the first.
-        context_use: one for each run; None if it was not asked without the contexts.
-        gold_shares: shares of the labels among the gold answers; nli only.
+    A score without an interval has NaN as its bounds.
     """
 
-    dataset: str
-    relation: str
-    format: str
+    rows: int
     n: int
-    cells: tuple[Cell, ...]
-    gains: tuple[Gain, ...]
-    context_use: tuple[ContextUse | None, ...]
-    gold_shares: dict[str, float] | None
+    change: Difference | None = None
 
 
 @dataclass(frozen=True)
-class KindOfQuestion:
-    """All runs on the questions that ask for the same; their `accuracy`, and that on `conflict` rows if there are any.
+class Block:
+    """All runs' scores in one group, by run, measure and subset; `name` is the group's, such as its dataset."""
 
-    `conflict` is the number of these rows.
-    """
+    name: tuple[str, ...]
+    scores: Mapping[tuple[str, str, str], Score]
 
-    kind: str
-    n: int
-    conflict: int
-    runs: tuple[ComparedRun, ...]
+    def score(self, run: str, measure: str, subset: str = "") -> Score | None:
+        """Return one score, None if there is none."""
+        return self.scores.get((run, measure, subset))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return subset → number of rows, without the gap."""
+        return {subset: own.rows for (_, _, subset), own in self.scores.items() if subset in ("", *SUBSETS)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """Runs on one benchmark.
 
     Attributes:
-        rows: one for all samples, then the relations' averages, then the groups.
-        subsets: None if no subset has enough rows.
-        small_subsets: subsets with too few rows to compare.
-        faithfulness: about free answers to contexts, by dataset.
-        kinds: free answers by what the questions ask for.
+        scores: the table, with the columns `_COLUMNS` and those of `means` and `changes` of `eval.score.frame`.
+        small_subsets: number of right answers of each run in subsets with too few rows to compare, by dataset, subset
+            and number of rows.
+        untagged: number of samples without a subset.
+        tagged_by: models whose habits the subsets are about, if these are a model's; `strangers` are the runs of other
+            models.
+        left_out: measures that not all runs have.
     """
 
     bench: str
     labels: tuple[str, ...]
-    rows: tuple[Row, ...]
-    subsets: SubsetComparison | None = None
-    small_subsets: tuple[SmallSubset, ...] = ()
-    faithfulness: tuple[Faithfulness, ...] = ()
-    kinds: tuple[KindOfQuestion, ...] = ()
+    scores: DataFrame
+    small_subsets: Mapping[tuple[str, str, int], Mapping[str, int]] | None = None
+    untagged: int = 0
+    tagged_by: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def blocks(self, part: str, *by: str) -> list[Block]:
+        """Return the groups of a part, named by the columns `by`, in order."""
+        own = self.scores[self.scores.part == part]
+        found: dict[tuple[str, ...], dict[tuple[str, str, str], Score]] = {}
+        for cell in own.itertuples():
+            tested = (cell.change, cell.change_low, cell.change_high, cell.p)
+            change = None if pd.isna(cell.change) else Difference(*tested, cell.adjusted_p)
+            score = Score(cell.mean, cell.low, cell.high, int(cell.rows), int(cell.n), change)
+            block = found.setdefault(tuple(getattr(cell, name) for name in by), {})
+            block[cell.run, cell.measure, cell.subset] = score
+        return [Block(*item) for item in found.items()]
 
     @property
-    def overall(self) -> Row:
-        """All samples, or the one group."""
-        return self.rows[0]
+    def groups(self) -> list[Block]:
+        """All samples (or the one group) first, then averages of relations, then groups."""
+        return self.blocks("groups", *table.GROUP)
+
+    @property
+    def is_by_measures(self) -> bool:
+        """Whether the runs were scored by a related system's scorer."""
+        return bool((self.scores.part == "measures").any())
+
+    @property
+    def main(self) -> tuple[Block, str]:
+        """The group and the measure that verdicts are about: the mean over all samples, or the first measure."""
+        block = self.blocks("measures", "measure", "unit")[0] if self.is_by_measures else self.groups[0]
+        return block, block.name[0] if self.is_by_measures else "mean"
+
+    @property
+    def unit(self) -> str:
+        """Plural name of what the main score is about."""
+        return self.main[0].name[1] if self.is_by_measures else "samples"
+
+    @property
+    def subsets(self) -> list[Block]:
+        """The datasets with subsets, then their average."""
+        return self.blocks("subsets", "dataset")
+
+    @property
+    def headline(self) -> Block | None:
+        """The dataset that the verdicts on subsets are about; None without subsets."""
+        found = self.subsets
+        return found[headline([block.sizes for block in found])] if found else None
 
     @property
     def is_about_subsets(self) -> bool:
         """Whether at least half of the samples are in subsets that are compared."""
-        if self.subsets is None:
-            return False
-        tagged = sum(sum(own.sizes.values()) for own in self.subsets.datasets if own.dataset != AVERAGE)
-        return 2 * tagged >= self.overall.n
-
-    @property
-    def has_sets(self) -> bool:
-        """Whether some row has format mcq."""
-        return any(cell.set_accuracy is not None for row in self.rows for cell in row.cells)
+        tagged = sum(sum(block.sizes.values()) for block in self.subsets if block.name != (table.AVERAGE,))
+        return tagged > 0 and 2 * tagged >= self.groups[0].sizes[""]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts and lists, with scores as fractions."""
-        content = asdict(replace(self, subsets=None))
-        for name in ("subsets", "small_subsets", "faithfulness", "kinds"):
-            if not content[name]:
-                del content[name]
-        return content if self.subsets is None else {**content, "subsets": self.subsets.to_json()}
+        """Plain dicts and lists; `scores` has the rows of the table without empty columns, as fractions."""
+        facts = {name: getattr(self, name) for name in ("untagged", "tagged_by", "strangers", "left_out")}
+        small = [
+            {"dataset": dataset, "subset": subset, "n": n, "right": dict(right)}
+            for (dataset, subset, n), right in (self.small_subsets or {}).items()
+        ]
+        rows = [
+            {name: value for name, value in row.items() if value != "" and not pd.isna(value)}
+            for row in self.scores.to_dict("records")
+        ]
+        kept = {name: value for name, value in {**facts, "small_subsets": small}.items() if value}
+        return {"bench": self.bench, "labels": self.labels, **kept, "scores": rows}
+
+
+def compare_results(runs: Sequence[ScoredRun | MeasuredRun]) -> Comparison:
+    """Compare runs that `load_results` read together; differences are to the first."""
+    measured = [run for run in runs if isinstance(run, MeasuredRun)]
+    if measured:
+        return compare_measures(measured[0].bench, {run.label: run.measures for run in measured})
+    return compare_runs([run for run in runs if isinstance(run, ScoredRun)])
 
 
 def compare_runs(runs: Sequence[ScoredRun], *, seed: int = 0) -> Comparison:
-    """Compare runs that `load_runs` read together; differences are to the first."""
-    groups: dict[GroupKey, list[SampleKey]] = {}
-    for sample, prediction in runs[0].predictions.items():
-        groups.setdefault(group_of(prediction), []).append(sample)
-    without = [without_context(run) for run in runs]
-    members = {ALL: [list(runs[0].predictions)]} if len(groups) > 1 else {}
-    for relation, keys in by_relation(groups).items():
-        if len(keys) > 1:
-            members[AVERAGE, relation, "–"] = [groups[key] for key in keys]
-    members |= {key: [samples] for key, samples in groups.items()}
-    shown = Progress(members.items(), desc="comparing", unit="group")
-    rows = [_row(key, own, runs, without, seed) for key, own in shown]
+    """Compare runs that `load_runs` read together; differences are to the first.
+
+    UserError if a sample has different subsets in two runs, or what was asked without the contexts is incomplete.
+    """
+    _check_same_tags(runs)
+    frame = table.frame_of({run.label: run.predictions for run in runs})
+    samples = table.samples_of(frame)
+    unread = {run.label: (run, answers) for run in runs if (answers := without_context(run)) is not None}
+    parts = [_groups(frame, samples, seed), _faithfulness(runs, frame, samples, seed)]
+    parts += [_context(*own, samples, seed) for own in unread.values()]
+    parts.append(_subsets(unread.values(), frame, samples, seed))
+    if runs[0].scores.bench.suite is None:
+        parts.append(_kinds(frame, samples, seed))
+    small: dict[tuple[str, str, int], dict[str, int]] = {}
+    counted = table.means(frame, table.by_subset(samples), [], plain=["accuracy"])
+    for own in counted[(counted.rows < ENOUGH_ROWS) & (counted.dataset != table.AVERAGE)].itertuples():
+        if own.subset in SUBSETS:
+            small.setdefault((own.dataset, own.subset, own.rows), {})[own.run] = round(own.mean * own.rows)
+    tagged_by = tuple(dict.fromkeys(name for run in runs for name in run.scores.tagged_by))
     return Comparison(
         runs[0].scores.bench.name,
         tuple(run.label for run in runs),
-        _corrected(rows),
-        compare_subsets(runs, seed=seed),
-        small_subsets(runs),
-        compare_faithfulness(runs, seed=seed),
-        compare_kinds(runs, seed=seed),
+        joined(parts),
+        small_subsets=small,
+        untagged=int(samples.subset.isna().sum()) if samples.subset.notna().any() else 0,
+        tagged_by=tagged_by,
+        strangers=tuple(run.label for run in runs if other_taggers(tagged_by, run.scores.model)),
     )
 
 
-def compare_kinds(runs: Sequence[ScoredRun], *, seed: int = 0) -> tuple[KindOfQuestion, ...]:
-    """Compare runs by what the questions ask for, see `by_kind`; empty for suites.
+def joined(parts: Sequence[DataFrame]) -> DataFrame:
+    """Return the parts as one table with all columns; a column that a part lacks is empty."""
+    numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p", "adjusted_p"]
+    whole = pd.concat([DataFrame(columns=_COLUMNS), *(part for part in parts if len(part))], ignore_index=True)
+    return (
+        whole.reindex(columns=_COLUMNS + numbers).fillna(dict.fromkeys(_COLUMNS, "")).astype({"rows": int, "n": int})
+    )
 
-    P-values are corrected for all kinds, runs and measures together.
+
+def compare_kinds(run: ScoredRun, *, seed: int = 0) -> Comparison:
+    """Return one run's scores by what the questions ask for, if it is not a suite's."""
+    frame = table.frame_of({run.label: run.predictions}, lambda prediction: {"accuracy": prediction.right})
+    kinds = [_kinds(frame, table.samples_of(frame), seed)] if run.scores.bench.suite is None else []
+    return Comparison(run.scores.bench.name, (run.label,), joined(kinds))
+
+
+def _scored(part: str, means: DataFrame, changes: DataFrame) -> DataFrame:
+    return means.merge(changes, how="left", on=list(changes.columns[:-5])).assign(part=part)
+
+
+def _groups(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
+    groups, metrics = table.by_group(samples), (*METRICS, "set_accuracy")
+    labels = [name for name in frame.measure.unique() if name.startswith(("says ", "gold "))]
+    means = table.means(frame, groups, metrics, plain=[*table.MODES, *labels], seed=seed)
+    # A metric that only some samples have is no score of the group; labels are those of nli.
+    means = means[(means.n == means.rows) & ((means.format == "nli") | ~means.measure.isin(labels))]
+    changes = table.changes(frame, groups, metrics, ["run", "measure"], whole=True, seed=seed)
+    return _scored("groups", means, changes)
+
+
+def _context(run: ScoredRun, unread: Answers, samples: DataFrame, seed: int) -> DataFrame:
+    """What the context adds to a run that was also asked without it.
+
+    The change of `without` leads to the score with the context. Without it answers are decoded plainly, so the change
+    includes debiasing. A sample without a context is its own counterpart.
     """
-    is_suite = runs[0].scores.bench.suite is not None
-    kinds = {} if is_suite else by_kind([*runs[0].predictions.values()])
-    parts = {f"accuracy {kind}": own for kind, own in kinds.items()}
-    conflict = {kind: [one for one in own if one.subset == "conflict"] for kind, own in kinds.items()}
-    parts |= {f"conflict {kind}": own for kind, own in conflict.items() if own}
-    keys = {part: [(one.dataset, one.id) for one in own] for part, own in parts.items()}
-    right = [
-        {part: [{key: float(run.predictions[key].right) for key in own}] for part, own in keys.items()} for run in runs
-    ]
-    scores = [{part: bootstrap_average([[*own.values()]], seed=seed) for part, [own] in one.items()} for one in right]
-    changes = changes_to_first(right, partial(paired_change, seed=seed))
+    groups = table.by_group(samples)
 
-    def compared(place: int, kind: str) -> ComparedRun:
-        names = {name: f"{name} {kind}" for name in ("accuracy", "conflict")}
-        score = {name: scores[place][part] for name, part in names.items() if part in keys}
-        return ComparedRun(
-            runs[place].label, score, {name: changes[place][names[name]] for name in score if changes[place]}
+    def without(one: Prediction) -> dict[str, float]:
+        return {"without": unread.get((one.dataset, one.id), one).mean}
+
+    def same(one: Prediction) -> dict[str, float]:
+        other = unread.get((one.dataset, one.id), one)
+        unchanged = one.parsed and other.parsed and same_answers(one.answer, other.answer)
+        return {"without": one.mean, "same": float(unchanged)}
+
+    before, after = table.frame_of({"": run.predictions}, without), table.frame_of({run.label: run.predictions}, same)
+    gain = table.changes(pd.concat([before, after]), groups, ["without"], [], seed=seed)
+    scores = _scored("context", table.means(before.assign(run=run.label), groups, ["without"], seed=seed), gain)
+    return pd.concat([scores, table.means(after, groups, [], plain=["same"]).assign(part="context")])
+
+
+def _faithfulness(runs: Sequence[ScoredRun], frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
+    """Free answers to contexts, by words, and by a judge's verdicts if there are any."""
+    verdicts = []
+    for run in runs:
+        if judged := read_judged(run):
+            values = {key: {name: float(getattr(own, name)) for name in JUDGED} for key, own in judged.items()}
+            verdicts.append(table.frame_of({run.label: run.predictions}, partial(_looked_up, values)))
+    frame = pd.concat([frame, *verdicts])
+    answers = samples[samples.row.isin(frame[frame.measure == "contained"].row)]
+    groups, measures = table.by_dataset(answers), (*MEASURES, *JUDGED)
+    changes = table.changes(frame, groups, measures, ["dataset"], seed=seed)
+    return _scored("faithfulness", table.means(frame, groups, measures, seed=seed), changes)
+
+
+def _looked_up(values: Mapping[SampleKey, Mapping[str, float]], one: Prediction) -> Mapping[str, float]:
+    return values.get((one.dataset, one.id), {})
+
+
+def _subsets(
+    unread: Collection[tuple[ScoredRun, Answers]], frame: DataFrame, samples: DataFrame, seed: int
+) -> DataFrame:
+    """Accuracy by subset; on conflict rows also the answers and the models' own habits, without the contexts.
+
+    `own habit` is how often a model gives the habit without the context, `on own habit` its accuracy on these rows.
+    """
+    groups = table.by_subset(samples, least=ENOUGH_ROWS)
+    groups = groups[groups.subset != table.BALANCED]
+    real, conflict = groups[groups.subset != table.GAP], groups[groups.subset == "conflict"]
+    changes = table.changes(frame, real, ["accuracy"], ["dataset"], seed=seed)
+    parts = [
+        _scored("subsets", table.means(frame, groups, ["accuracy"], seed=seed), changes),
+        table.means(frame, real, ["habit_rate"], seed=seed),
+        table.means(frame, conflict, [], plain=table.CELLS),
+        table.ratios(frame, conflict, "contains habit", "contains context", "memorisation_ratio", seed=seed),
+        *(table.means(_own_habit(*own), conflict, ["own habit", "on own habit"], seed=seed) for own in unread),
+    ]
+    return pd.concat([part for part in parts if len(part)] or parts[:1]).assign(part="subsets")
+
+
+def _own_habit(run: ScoredRun, unread: Answers) -> DataFrame:
+    def measures(one: Prediction) -> dict[str, float]:
+        if one.subset != "conflict" or not one.habit:
+            return {}
+        gives = unread.get((one.dataset, one.id), one).gives(one.habit)
+        return {"own habit": float(gives)} | ({"on own habit": float(one.right)} if gives else {})
+
+    return table.frame_of({run.label: run.predictions}, measures)
+
+
+def _kinds(frame: DataFrame, samples: DataFrame, seed: int) -> DataFrame:
+    groups = table.by_kind(samples)
+    changes = table.changes(frame, groups, ["accuracy"], [], seed=seed)
+    return _scored("kinds", table.means(frame, groups, ["accuracy"], seed=seed), changes)
+
+
+def _check_same_tags(runs: Sequence[ScoredRun]) -> None:
+    for run in runs[1:]:
+        for key, first in runs[0].predictions.items():
+            if run.predictions[key].subset != first.subset:
+                raise UserError(
+                    f"{run.folder / 'predictions.jsonl'}: sample {first.id!r} of {first.dataset} has the subset "
+                    f"{run.predictions[key].subset}, in {runs[0].folder / 'predictions.jsonl'} {first.subset}",
+                    remedy="one of them was scored before rows had subsets; score both again with d2e eval",
+                )
+
+
+def compare_measures(bench: str, results: Mapping[str, Sequence[Measure]]) -> Comparison:
+    """Compare results of one scorer, given by label; differences are to the first.
+
+    A table is read for its headline, the first measure, and everything else is many tests at once. The headline's
+    p-values are therefore corrected for the number of results, the others together for results and measures.
+
+    UserError if a result has no measure, they have none in common, or their items or gold answers differ.
+    """
+    for label, measures in results.items():
+        if not measures:
+            raise UserError(
+                f"{label}: {bench} has scores, but none item by item, so there is nothing to compare",
+                remedy="read its tables.md; openpi2 has them of schemata, states, complete, salience and pddl",
+            )
+    by_label = {label: {one.name: one for one in measures} for label, measures in results.items()}
+    first = next(iter(by_label.values()))
+    names = [name for name in first if all(name in other for other in by_label.values())]
+    if not names:
+        raise UserError(
+            f"{bench}: {' and '.join(results)} have no measure in common",
+            remedy="compare results of one system, of the same task and options",
         )
-
-    return tuple(
-        KindOfQuestion(kind, len(own), len(conflict[kind]), tuple(compared(place, kind) for place in range(len(runs))))
-        for kind, own in kinds.items()
+    _check_same_items(bench, {label: own[names[0]] for label, own in by_label.items()})
+    same_items = [name for name in names if len({frozenset(own[name].counts) for own in by_label.values()}) == 1]
+    rows = []
+    for name in same_items:
+        base, n = first[name], len(first[name].counts)
+        for label, own in by_label.items():
+            score, pair = own[name].interval, ([one.counts[item] for item in base.counts] for one in (base, own[name]))
+            change = None if own is first else paired_counts(base.form, *pair)
+            tests = (None,) * 4 if change is None else (change.mean, change.low, change.high, change.p_value)
+            rows.append((name, base.unit, label, n, n, score.mean, score.low, score.high, *tests, name == names[0]))
+    numbers = ["rows", "n", "mean", "low", "high", "change", "change_low", "change_high", "p"]
+    found = table.with_holm(
+        DataFrame(rows, columns=["measure", "unit", "run", *numbers, "is headline"]), ["is headline"]
     )
+    every = dict.fromkeys(name for own in by_label.values() for name in own)
+    left_out = tuple(name for name in every if name not in same_items)
+    return Comparison(bench, tuple(results), joined([found.assign(part="measures")]), left_out=left_out)
 
 
-def _row(
-    key: GroupKey,
-    groups: Sequence[Sequence[SampleKey]],
-    runs: Sequence[ScoredRun],
-    without: Sequence[Mapping[SampleKey, Prediction] | None],
-    seed: int,
-) -> Row:
-    """A row over one list of samples, or averaged over several."""
-    picked = [[[run.predictions[sample] for sample in samples] for samples in groups] for run in runs]
-    return Row(
-        *key,
-        sum(map(len, groups)),
-        cells=tuple(_cell(run, key, chosen, seed) for run, chosen in zip(runs, picked, strict=True)),
-        gains=tuple(_gain(picked[0], chosen, seed) for chosen in picked[1:]),
-        context_use=tuple(
-            None if answers is None else context_use(chosen, answers, seed=seed)
-            for chosen, answers in zip(picked, without, strict=True)
-        ),
-        gold_shares=gold_shares(picked[0][0]) if key[2] == "nli" else None,
-    )
-
-
-def _cell(run: ScoredRun, key: GroupKey, groups: Sequence[Sequence[Prediction]], seed: int) -> Cell:
-    if key[0] != AVERAGE:
-        scores = run.scores.overall if key == ALL else next(group for group in run.scores.groups if group.key == key)
-        return Cell(*(getattr(scores, field) for field in Cell.__dataclass_fields__))
-    mean, exact, f1 = (bootstrap_average(_values(groups, metric), seed=seed) for metric in METRICS)
-    shares = {mode: sum(sum(p.extraction == mode for p in own) / len(own) for own in groups) for mode in MODES}
-    return Cell(mean, exact, f1, None, {mode: share / len(groups) for mode, share in shares.items()}, None)
-
-
-def _gain(before: Sequence[Sequence[Prediction]], after: Sequence[Sequence[Prediction]], seed: int) -> Gain:
-    def change(metric: str) -> Difference:
-        return paired_average(_values(before, metric), _values(after, metric), seed=seed)
-
-    has_sets = len(before) == 1 and all(prediction.format == "mcq" for prediction in before[0])
-    mean, exact, f1 = map(change, METRICS)
-    return Gain(mean, exact, f1, change("set_accuracy") if has_sets else None)
-
-
-def _values(groups: Sequence[Sequence[Prediction]], metric: str) -> list[list[float]]:
-    return [[getattr(prediction, metric) or 0.0 for prediction in group] for group in groups]
-
-
-def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows with each run's p-values of each metric corrected for the number of rows."""
-    metrics = [*Gain.__dataclass_fields__]
-    gains = [_corrected_column(own, metrics) for own in zip(*(row.gains for row in rows), strict=True)]
-    uses = [_corrected_column(own, ["gain"]) for own in zip(*(row.context_use for row in rows), strict=True)]
-    return tuple(
-        replace(row, gains=tuple(own[place] for own in gains), context_use=tuple(own[place] for own in uses))
-        for place, row in enumerate(rows)
-    )
-
-
-def _corrected_column(entries: Sequence[Any], fields: Sequence[str]) -> list[Any]:
-    """One run's entries, a row each, with each of these fields corrected; None stays None."""
-    columns = {name: corrected(getattr(one, name, None) for one in entries) for name in fields}
-    return [
-        None if one is None else replace(one, **{name: column[place] for name, column in columns.items()})
-        for place, one in enumerate(entries)
-    ]
+def _check_same_items(bench: str, headlines: Mapping[str, Measure]) -> None:
+    (first, one), *others = headlines.items()
+    for label, other in others:
+        strangers = sorted(one.counts.keys() ^ other.counts.keys())
+        if strangers:
+            raise UserError(
+                f"{bench}: {first} ({len(one.counts):,} {one.unit}) and {label} ({len(other.counts):,}) are about "
+                f"different {one.unit}: {len(strangers):,} are in one only, such as {strangers[0]!r}",
+                remedy="predict the same ones with both; of runs with the same --max-samples and --seed",
+            )
+        if one.gold != other.gold:
+            raise UserError(
+                f"{bench}: {first} and {label} were scored against different gold answers to the same {one.unit}",
+                remedy="score both against the same file",
+            )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from d2e_sft.util.table import NONE, percent, percent_interval
 from eval.score.statistics import Difference, Interval
+
+if TYPE_CHECKING:
+    from eval.compare.compare import Score
 
 _COLLAPSED = 0.95
 _ENOUGH = 10  # with fewer samples, one label may take all by chance
@@ -34,9 +38,22 @@ def points(difference: Difference | None, *, star: bool = True) -> str:
     return f"{100 * difference.mean:+z.1f}" + ("" if math.isinf(low) else f" [{low:+z.1f}, {high:+z.1f}]{mark}")
 
 
-def star(change: Difference | None) -> str:
-    """The mark of a significant difference."""
-    return " *" if change is not None and change.significant else ""
+def with_star(score: Score | None) -> str:
+    """A score with its interval, and the mark of a significant difference to the first run."""
+    is_other = score is not None and score.change is not None and score.change.significant
+    return with_interval(score) + " *" * is_other
+
+
+def tested(show: Callable[[Difference | None], str]) -> Callable[[Score | None], str]:
+    """Write a score's difference to the first run with `show`; empty for the first run itself."""
+
+    def shown(score: Score | None) -> str:
+        return NONE if score is None else "" if score.change is None else show(score.change)
+
+    return shown
+
+
+gain = tested(points)
 
 
 def short_p(value: float) -> str:

@@ -14,7 +14,7 @@ from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 from eval.compare.paper_layouts import Layout, datasets_of, own_datasets
 from eval.compare.paper_tables import Entry, PaperTable
-from eval.compare.published.values import check_model, published_row
+from eval.compare.published import check_model, published_row
 from eval.compare.runs import distinct_labels, how_to_score_alike, scored_benches
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 

@@ -18,7 +18,7 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.markup import latex_table
 from d2e_sft.util.table import NONE, Styled, Table
 from eval.compare.paper_layouts import ANY, LAYOUTS, TRAINING, Column, Layout, Source, datasets_of
-from eval.compare.published.values import Published
+from eval.compare.published import Published
 from eval.score.scores import RunScores
 
 ENDINGS = {"markdown": "md", "latex": "tex", "json": "json"}  # format → ending of a file

@@ -6,7 +6,7 @@ Runs are read together to check that they fit: one benchmark and the same sample
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +16,12 @@ from d2e_sft.data.built import MANIFEST
 from d2e_sft.data.chat_template import FORMS
 from d2e_sft.data.prompts import SETTINGS
 from d2e_sft.util.errors import UserError, did_you_mean
-from d2e_sft.util.files import read_json_as
+from d2e_sft.util.files import read_json_as, read_results
+from eval.compare.lm_eval import holds_samples, read_samples_folder
 from eval.run.benchmark import DATA_ROOT, SUITES, rows_file
+from eval.score.measures import Measure, read_measures
 from eval.score.predictions import Prediction, SampleKey, read_predictions
-from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores, score_predictions
+from eval.score.scores import SCORE_AGAIN, SCORES_FILE, RunScores, read_scores
 
 _OF_TRAINING = (RECIPE_FILE, "trainer_state.json", "training_args.bin")
 
@@ -48,10 +50,69 @@ Run = TypeVar("Run", bound=RunResult)
 
 @dataclass(frozen=True)
 class ScoredRun(RunResult):
-    """A result with predictions by (dataset, id), in the order of the file."""
+    """A result with predictions by (dataset, id), in the order of the first run's file."""
 
     scores: RunScores
     predictions: dict[SampleKey, Prediction]
+
+
+@dataclass(frozen=True)
+class MeasuredRun(RunResult):
+    """A result with measures, and the content of `scores.json` or, for lm-eval, what its results file says."""
+
+    bench: str
+    measures: Sequence[Measure]
+    scores: dict[str, Any]
+
+
+def load_results(paths: Sequence[Path], bench: str | None = None) -> Sequence[ScoredRun | MeasuredRun]:
+    """Read the runs' results on one benchmark, of rows or with a scorer of its own; raises as the two readers."""
+    return load_measured(paths, bench) or load_runs(paths, bench)
+
+
+def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[MeasuredRun] | None:
+    """Read the runs' results on a benchmark with its own scorer; None if they share one of rows.
+
+    Args:
+        paths: run folders, folders of results themselves, or folders that `lm-eval --log_samples` wrote.
+        bench: the folder's name under RUN/eval; None means the only one that all runs share.
+
+    Raises:
+        UserError: the runs share several benchmarks and none is chosen, or a result is damaged.
+    """
+    held = [_measured_benches(path) for path in paths]
+    shared, rows = _shared(held, bench), _shared([row_benches(path) for path in paths], bench)
+    if not shared:
+        return None
+    if len(shared) + len(rows) > 1:
+        raise UserError(
+            f"the runs share {len(shared) + len(rows)} benchmarks: {', '.join([*rows, *shared])}",
+            remedy="choose one: --bench NAME",
+        )
+    runs = []
+    for path, label, folders in zip(paths, distinct_labels(paths), held, strict=True):
+        folder = folders[shared[0]]
+        if shared == ["lm-eval"] and holds_samples(folder):
+            measures, scores = read_samples_folder(folder)
+        else:
+            scores = read_results(dict[str, Any], folder / SCORES_FILE, "scores", SCORE_AGAIN)
+            measures = read_measures(folder)
+        runs.append(MeasuredRun(path, label, folder, shared[0], measures, scores))
+    return runs
+
+
+def _measured_benches(path: Path) -> dict[str, Path]:
+    """Benchmark → folder of its result; a folder of a result stands for any variant of its system."""
+    if holds_samples(path):
+        return {"lm-eval": path}
+    files = [file for file in (path / SCORES_FILE, *sorted(path.glob(f"eval/*/{SCORES_FILE}"))) if file.is_file()]
+    systems = [(file, system_of(file)) for file in files]
+    return {system if file.parent == path else file.parent.name: file.parent for file, system in systems if system}
+
+
+def _shared(held: Sequence[Collection[str]], bench: str | None) -> list[str]:
+    names = sorted(set.intersection(*map(set, held)))
+    return [name for name in names if bench in (None, name)]
 
 
 def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun]:
@@ -69,7 +130,7 @@ def load_runs(paths: Sequence[Path], bench: str | None = None) -> list[ScoredRun
     runs = [_load_run(path, label, name) for path, label in zip(paths, labels, strict=True)]
     for run in runs[1:]:
         _check_same_samples(runs[0], run)
-    return runs
+    return [replace(run, predictions={key: run.predictions[key] for key in runs[0].predictions}) for run in runs]
 
 
 def scored_benches(path: Path, bench: str | None = None, file: str | None = None) -> list[str]:
@@ -144,24 +205,24 @@ def presented(runs: Sequence[RunResult]) -> int:
     return next(trained, min(1, len(runs) - 1))
 
 
-def only_subset(runs: Sequence[ScoredRun], subset: str) -> list[ScoredRun]:
-    """The runs with only the samples of one subset, scored again; UserError if no sample has that tag."""
-    counts = Counter(p.subset for p in runs[0].predictions.values() if p.subset is not None)
+def only_subset(runs: Sequence[ScoredRun | MeasuredRun], subset: str) -> list[ScoredRun]:
+    """Return the runs with only the samples of one subset; UserError if no sample has that tag."""
+    rows = [run for run in runs if isinstance(run, ScoredRun)]
+    if not rows:
+        raise UserError(f"--subset {subset}: {runs[0].folder.name} has no subsets", remedy="drop it")
+    counts = Counter(p.subset for p in rows[0].predictions.values() if p.subset is not None)
     if subset not in counts:
         held = ", ".join(f"{name} ({count:,} samples)" for name, count in counts.items())
         wanted = held or "rows with the field `subset`"
-        bench, hint = runs[0].scores.bench.name, did_you_mean(subset, counts)
+        bench, hint = rows[0].scores.bench.name, did_you_mean(subset, counts)
         raise UserError(
             f"--subset {subset}: {bench} has none; expected {wanted}.{hint}",
             remedy="choose one of these" if held else "drop it, or tag the benchmark's rows and score the runs again",
         )
-    found = []
-    for run in runs:
-        chosen = {key: prediction for key, prediction in run.predictions.items() if prediction.subset == subset}
-        scores = score_predictions(list(chosen.values()))
-        parts = {name: getattr(scores, name) for name in scores.model_fields_set}
-        found.append(replace(run, predictions=chosen, scores=run.scores.model_copy(update=parts)))
-    return found
+    return [
+        replace(run, predictions={key: one for key, one in run.predictions.items() if one.subset == subset})
+        for run in rows
+    ]
 
 
 def _shared_bench(paths: Sequence[Path], bench: str | None) -> str:

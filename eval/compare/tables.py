@@ -1,4 +1,6 @@
-"""Tables of a comparison and of one run's scores.
+"""Tables of a comparison and of one run's scores, as columns that say which score they show and how.
+
+`Table` writes them for the terminal, Markdown, LaTeX and pages.
 
 For nli they show how often each label was predicted. A model that ignores the premise gives one label to nearly every
 sample and is right on about half of them (PIPER, section 4.4). Accuracy does not show that.
@@ -6,26 +8,29 @@ sample and is right on about half of them (PIPER, section 4.4). Accuracy does no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from d2e_sft.util.table import Table, percent
-from eval.compare.compare import Comparison, Row
-from eval.compare.faithfulness import JUDGED, WORDS
+from d2e_sft.data.sample import ENOUGH_ROWS, SUBSETS
+from d2e_sft.util.table import NONE, Table, percent
+from eval.compare.compare import JUDGED, Block, Comparison, Score
 from eval.compare.figures import (
+    LABELS,
     collapse_warning,
     corrected_p,
+    gain,
     mean_of,
     p_value,
-    points,
     share_bar,
     shares_in_percent,
-    star,
+    tested,
     with_interval,
+    with_star,
 )
-from eval.score.extract import Mode
 from eval.score.faithfulness import MEASURES
+from eval.score.frame import ALL, AVERAGE, CELLS, GAP
 from eval.score.scores import GroupScores, Scores
+from eval.score.statistics import Difference
 
 _LABELS = "Predicted labels of nli, percent: positive / negative / no label (█ ░ ·)"
 _EVENTS = "ESTER's own scores: all events of an answer are asked for, separated by ';'"
@@ -34,194 +39,342 @@ _CONTEXT = (
     "it adds in percentage points (paired; * where the corrected p is below 0.05), and the percentage of answers that "
     "stay the same"
 )
-_ABOUT = {
-    WORDS: "Faithfulness of free answers by words, percent. Contained: the answer contains an accepted one. Context "
+_WORDS = (
+    "Faithfulness of free answers by words, percent. Contained: the answer contains an accepted one. Context "
     "recall: the accepted answer's words in the context that the answer has too. In context: the answer's words that "
     "the context has. Claim overlap: the words of each of its sentences that one sentence of the context has. "
-    "Refusal: where the context lacks the answer, the model says so",
-    JUDGED: "By a judge, percent of answers: the context supports everything in the answer; it says what the gold "
-    "answer says",
-}
-
+    "Refusal: where the context lacks the answer, the model says so"
+)
+_JUDGE = (
+    "By a judge, percent of answers: the context supports everything in the answer; it says what the gold answer says"
+)
 _PAIRED = (
     "Paired difference to {}: percentage points with 95 % intervals; p of a paired sign-flip test, in brackets "
     "corrected for {} (Holm); * where the corrected p is below 0.05"
 )
+_ANSWERS = (
+    "Answers on conflict rows. How often the answer is the habit; the memorisation ratio M_R (Zhou et al., all rows); "
+    "the shares of outputs with the context's answer only, the habit only, both, neither"
+)
+_OWN_HABIT = (
+    "Does the model have the habit? How often its answer to conflict rows without the context is the habit, the "
+    "number of these rows, and its accuracy on them with the context"
+)
+_KINDS = (
+    "By what the questions ask for: accuracy (exact match) in percent with 95 % intervals; “Which company …?” asks "
+    "for a company"
+)
 
 
-def score_tables(scores: Scores) -> list[Table]:
-    """One run's scores by group and over all samples, with nli labels, ESTER's scores and faithfulness if any."""
-    groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
-    sets = any(group.set_accuracy is not None for group in groups)
-    lenient = any(g.extraction.get("lenient") for g in groups)
-    modes: tuple[Mode, ...] = ("lenient", "none") if lenient else ("none",)
-    columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, *["lenient"] * lenient, "unparsed"]
-    lines = []
-    for g in groups:
-        means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
-        shares = (percent(g.extraction.get(mode, 0.0)) for mode in modes)
-        lines.append([_name(g), g.n, with_interval(g.mean), *means, *shares])
-    told = "; lenient: outputs whose answer was read without the response form" * lenient
-    tables = [Table.of(columns, lines, f"Percent; mean is that of EM and F1, with its 95 % interval{told}")]
-    labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
-    by_label = [[_name(g), shares_in_percent(gold), *_shares(predicted)] for g, gold, predicted in labelled]
-    warnings = [collapse_warning(f"{g.dataset} ({g.relation})", own, gold, g.n) for g, gold, own in labelled]
-    tables.append(Table.of(["samples", "gold", "predicted", ""], by_label, _LABELS, notes=[*filter(None, warnings)]))
-    events = [
-        [_name(g), own.n, with_interval(own.token_f1), *map(mean_of, (own.event_f1, own.hit_at_1, own.exact_match))]
-        for g in groups
-        if (own := g.events)
+class Column(NamedTuple):
+    """A column: its heading, the measure (on a subset) that it shows, and how it writes a score."""
+
+    heading: str
+    measure: str
+    show: Callable[[Score | None], str]
+    subset: str = ""
+
+
+_METRICS = {"mean": "mean", "EM": "exact_match", "F1": "f1", "set accuracy": "set_accuracy"}
+_UNPARSED = Column("unparsed", "none", mean_of)
+_OVERVIEW = [
+    Column("mean", "mean", with_interval),
+    Column("EM", "exact_match", mean_of),
+    Column("F1", "f1", mean_of),
+    Column("sets", "set_accuracy", mean_of),
+    _UNPARSED,
+    Column("Δ mean", "mean", gain),
+    Column("p", "mean", tested(corrected_p)),
+]
+
+
+def changes_of(measures: Mapping[str, tuple[str, str]], p: Callable[[Difference | None], str]) -> list[Column]:
+    """Return two columns for each measure (on a subset), given by its heading: the difference and its p-value."""
+    return [
+        column
+        for heading, (measure, subset) in measures.items()
+        for column in (Column(heading, measure, gain, subset), Column("p", measure, tested(p), subset))
     ]
-    tables.append(Table.of(["samples", "n", "token F1", "event F1", "HIT@1", "EM"], events, _EVENTS))
-    tables.append(_word_table(groups))
-    return [table for table in tables if len(table.frame)]
 
 
-def _word_table(groups: Sequence[GroupScores]) -> Table:
-    """One run's faithfulness by words; refusals with the number of rows whose context lacks the answer."""
-    found = [(g, g.faithfulness) for g in groups if g.faithfulness]
-    lacking = any(own.lacking for _, own in found)
-    names = [name for name in MEASURES if name != "refusal" or lacking]
-    lines = [
-        [_name(g), own.n, *(mean_of(getattr(own, name)) for name in names), *[own.lacking] * lacking]
-        for g, own in found
-    ]
-    columns = ["samples", "n", *map(MEASURES.__getitem__, names), *["of"] * lacking]
-    return Table.of(columns, lines, _ABOUT[WORDS])
+_WORTH = [
+    Column("without", "without", with_interval),
+    Column("context adds", "without", gain),
+    Column("same", "same", mean_of),
+]
+_HABITS = [
+    Column("habit rate", "habit_rate", with_interval, "conflict"),
+    Column("M_R", "memorisation_ratio", mean_of, "conflict"),
+    *(Column(name.removesuffix("_only"), name, mean_of, "conflict") for name in CELLS[:2]),
+    *(Column(name, name, mean_of, "conflict") for name in CELLS[2:]),
+]
+_OWN_HABITS = [
+    Column("habit unread", "own habit", with_interval, "conflict"),
+    Column("n", "on own habit", lambda score: "0" if score is None else f"{score.n:,}", "conflict"),
+    Column("conflict of these", "on own habit", with_interval, "conflict"),
+]
 
 
-def comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
-    """Scores with differences to the first run, then nli labels, the worth of the context and faithfulness if any.
+def table_of(
+    labels: Sequence[str],
+    blocks: Iterable[tuple[str, Block]],
+    columns: Sequence[Column],
+    caption: str,
+    title: str = "samples",
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return a table with a line for each run in each block, given with its name.
 
-    `detail` shows intervals and differences for every metric, with both p-values.
+    Lines whose first cell shows no score, and columns that are empty everywhere, are left out.
     """
-    tables = [score_table(comparison), gain_table(comparison)] if detail else [_overview(comparison)]
-    tables += [label_table(comparison), context_table(comparison), *faithfulness_tables(comparison, detail=detail)]
+    lines = []
+    for name, block in blocks:
+        for label in labels:
+            cells = [column.show(block.score(label, column.measure, column.subset)) for column in columns]
+            if not {*cells} <= {"", NONE, "0"}:
+                lines.append((name, [label, *cells]))
+    shown = [place for place in range(len(columns)) if any(line[place + 1] not in ("", NONE) for _, line in lines)]
+    header = ["run", *(columns[place].heading for place in shown)]
+    kept = [(name, [line[0], *(line[place + 1] for place in shown)]) for name, line in lines]
+    return Table.in_blocks(title, header, kept, caption, notes=notes)
+
+
+def name_of(parts: Sequence[str]) -> str:
+    """Return the name of a group: what it has of dataset, relation and format."""
+    return ", ".join(dict.fromkeys(part for part in parts if part != "–"))
+
+
+def _sized(blocks: Iterable[Block]) -> list[tuple[str, Block]]:
+    return [(f"{name_of(block.name)} ({block.sizes['']:,})", block) for block in blocks]
+
+
+# Tables of a comparison ----------------------------------------------------------------------------------------------
+
+
+def comparison_tables(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
+    """Return all tables that have a line; those by subset come first if the benchmark is about subsets.
+
+    Args:
+        groups: also those of scores by group.
+        detail: show intervals and differences for every metric, with both p-values.
+    """
+    overall = group_tables(comparison, detail=detail) if groups else []
+    overall += faithfulness_tables(comparison, detail=detail)
+    subsets = [*subset_comparison_tables(comparison, detail=detail), *kind_tables(comparison)]
+    return _with_lines([*subsets, *overall] if comparison.is_about_subsets else [*overall, *subsets])
+
+
+def group_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
+    """Return scores with differences to the first run, nli labels and what the context is worth."""
+    scores = [score_table(comparison), gain_table(comparison)] if detail else [_overview(comparison)]
+    return [*scores, label_table(comparison), context_table(comparison)]
+
+
+def _with_lines(tables: Iterable[Table]) -> list[Table]:
     return [table for table in tables if len(table.frame)]
 
 
 def _overview(comparison: Comparison) -> Table:
     first, *others = comparison.labels
-    sets, several = comparison.has_sets, len(others) > 0
-    tested = f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows (Holm), * "
     caption = f"{comparison.bench}: percent with 95 % intervals; mean is that of EM and F1"
-    caption += (tested + "below 0.05") * several
-
-    def cells(row: Row, run: int) -> list[str]:
-        cell, gain = row.cells[run], row.gains[run - 1].mean if run else None
-        scores = [cell.exact_match, cell.f1, *[cell.set_accuracy] * sets]
-        tested = [points(gain), corrected_p(gain)] if run else ["", ""]
-        unparsed = percent(cell.extraction.get("none", 0.0))
-        return [with_interval(cell.mean), *map(mean_of, scores), unparsed, *tested[: 2 * several]]
-
-    columns = ["mean", "EM", "F1", *["sets"] * sets, "unparsed", *["Δ mean", "p"][: 2 * several]]
-    return _by_run(comparison, columns, cells, caption)
+    if others:
+        caption += f"; Δ to {first} in percentage points, paired; p of a sign-flip test, corrected for the rows "
+        caption += "(Holm), * below 0.05"
+    return table_of(comparison.labels, _sized(comparison.groups), _OVERVIEW, caption)
 
 
 def score_table(comparison: Comparison) -> Table:
-    """The scores of each run with the interval of every metric."""
-    sets = comparison.has_sets
-
-    def cells(row: Row, run: int) -> list[str]:
-        cell = row.cells[run]
-        scores = [cell.mean, cell.exact_match, cell.f1, *[cell.set_accuracy] * sets]
-        return [*map(with_interval, scores), percent(cell.extraction.get("none", 0.0))]
-
+    """Return the scores of each run with the interval of every metric."""
     caption = (
         f"{comparison.bench}: percent with 95 % intervals; mean is that of EM and F1, and an average is "
         "that of its relation's rows"
     )
-    return _by_run(comparison, ["mean", "EM", "F1", *["set accuracy"] * sets, "unparsed"], cells, caption)
+    columns = [*(Column(heading, measure, with_interval) for heading, measure in _METRICS.items()), _UNPARSED]
+    return table_of(comparison.labels, _sized(comparison.groups), columns, caption)
 
 
 def gain_table(comparison: Comparison) -> Table:
-    """The paired differences of each run to the first for every metric; without rows for one run."""
-    sets = comparison.has_sets
-
-    def cells(row: Row, run: int) -> list[str] | None:
-        metrics = [*vars(row.gains[run - 1]).values()][: 3 + sets] if run else []
-        return [text for one in metrics for text in (points(one), p_value(one))] or None
-
+    """Return the paired differences of each run to the first for every metric; without rows for one run."""
     caption = _PAIRED.format(comparison.labels[0], "the number of rows")
-    columns = [title for name in ("Δmean", "ΔEM", "ΔF1", *["Δset accuracy"] * sets) for title in (name, "p")]
-    return _by_run(comparison, columns, cells, caption)
+    gains = changes_of({f"Δ{heading}": (measure, "") for heading, measure in _METRICS.items()}, p_value)
+    return table_of(comparison.labels, _sized(comparison.groups), gains, caption)
 
 
 def label_table(comparison: Comparison) -> Table:
-    """Predicted label shares next to the gold ones, with a warning where one label took over; nli rows only."""
+    """Return predicted label shares next to the gold ones, with a warning where one label took over; nli rows only."""
     lines, warnings = [], []
-    for row in comparison.rows:
-        if not row.gold_shares:
-            continue
-        runs = [(label, cell.label_shares) for label, cell in zip(comparison.labels, row.cells, strict=True)]
-        lines += [
-            (f"{_name(row)} ({row.n:,})", [label, *_shares(shares)])
-            for label, shares in [("gold", row.gold_shares), *runs]
-            if shares
-        ]
-        warnings += [
-            collapse_warning(f"{label}, {row.dataset} ({row.relation})", shares, row.gold_shares, row.n)
-            for label, shares in runs
-            if shares
-        ]
+    for name, block in _sized(comparison.groups):
+        gold = shares_of(block, comparison.labels[0], "gold")
+        for label, shares in [("gold", gold), *((run, shares_of(block, run, "says")) for run in comparison.labels)]:
+            if shares:
+                lines.append((name, [label, shares_in_percent(shares), share_bar(shares)]))
+                where = f"{label}, {block.name[0]} ({block.name[1]})"
+                warnings.append(collapse_warning(where, shares, gold, block.sizes[""]))
     return Table.in_blocks("samples", ["run", "labels", ""], lines, _LABELS, notes=[*filter(None, warnings)])
 
 
+def shares_of(block: Block, run: str, what: str) -> dict[str, float]:
+    """Return the share of each label that a run `says`, or that is `gold`; empty for other formats than nli."""
+    scores = {label: block.score(run, f"{what} {label}") for label in LABELS}
+    return {label: score.mean for label, score in scores.items() if score is not None}
+
+
 def context_table(comparison: Comparison) -> Table:
-    """What the context adds to runs that were also asked without it."""
-
-    def cells(row: Row, run: int) -> list[str] | None:
-        use = row.context_use[run]
-        return None if use is None else [with_interval(use.without), points(use.gain), percent(use.same)]
-
-    return _by_run(comparison, ["without", "context adds", "same"], cells, _CONTEXT)
+    """Return what the context adds to runs that were also asked without it."""
+    blocks = _sized(comparison.blocks("context", "dataset", "relation", "format"))
+    return table_of(comparison.labels, blocks, _WORTH, _CONTEXT)
 
 
 def faithfulness_tables(comparison: Comparison, *, words: bool = True, detail: bool = False) -> list[Table]:
-    """How far free answers keep to their contexts: by `words`, and by a judge's verdicts if there are any.
+    """Return how far free answers keep to their contexts: by `words`, and by a judge's verdicts if there are any.
 
     A star marks a difference to the first run; `detail` shows the differences in a table of their own.
     """
-    tables, several = [], len(comparison.labels) > 1
-    first = comparison.labels[0]
-    for known in (WORDS, JUDGED)[0 if words else 1 :]:
-        measures = [name for name in known if any(row.has([name]) for row in comparison.faithfulness)]
-        lines, differences = [], []
-        for row in (row for row in comparison.faithfulness if row.has(measures)):
-            lacking = f", {row.lacking:,} lack the answer" * bool(row.lacking and known is WORDS)
-            for place, run in enumerate(row.runs):
-                scores = [with_interval(run.scores.get(name)) + star(run.changes.get(name)) for name in measures]
-                block = f"{row.dataset} ({row.n:,}{lacking})"
-                lines.append((block, [run.label, *scores]))
-                changes = [run.changes.get(name) for name in measures]
-                tested = [text for one in changes for text in (points(one), p_value(one))]
-                differences += [(block, [run.label, *tested])] if detail and place and any(changes) else []
-        told = f"; * differs from {first} (corrected p below 0.05)" * several
-        columns = [title for name in measures for title in (f"Δ {name}", "p")]
-        found = (
-            Table.in_blocks("samples", ["run", *measures], lines, _ABOUT[known] + told),
-            Table.in_blocks("samples", ["run", *columns], differences, _PAIRED.format(first, "runs and measures")),
-        )
-        tables += [table for table in found if len(table.frame)]
-    return tables
+    first, *others = comparison.labels
+    star = f"; * differs from {first} (corrected p below 0.05)" * bool(others)
+    blocks, tables = comparison.blocks("faithfulness", "dataset"), []
+    for measures, caption in ((MEASURES, _WORDS), ({name: name for name in JUDGED}, _JUDGE))[not words :]:
+        named = []
+        for block in blocks:
+            refusal = block.score(first, "refusal")
+            lacking = f", {refusal.n:,} lack the answer" if refusal and caption is _WORDS else ""
+            named.append((f"{block.name[0]} ({block.sizes['']:,}{lacking})", block))
+        scores = [Column(heading, measure, with_star) for measure, heading in measures.items()]
+        gains = changes_of({f"Δ {heading}": (measure, "") for measure, heading in measures.items()}, p_value)
+        tables.append(table_of(comparison.labels, named, scores, caption + star))
+        if detail:
+            tables.append(table_of(comparison.labels, named, gains, _PAIRED.format(first, "runs and measures")))
+    return _with_lines(tables)
 
 
-def _by_run(
-    comparison: Comparison, columns: Sequence[str], cells: Callable[[Row, int], list[Any] | None], caption: str
-) -> Table:
-    """A block for each row of the comparison, with a line for each run that has cells."""
-    lines = [
-        (f"{_name(row)} ({row.n:,})", [label, *own])
-        for row in comparison.rows
-        for run, label in enumerate(comparison.labels)
-        if (own := cells(row, run)) is not None
+def subset_comparison_tables(comparison: Comparison, *, detail: bool = False) -> list[Table]:
+    """Return accuracies and gap, answers on conflict rows, the model's own habit, and differences to the first run.
+
+    `detail` shows both p-values, not only the corrected one.
+    """
+    blocks = [(block.name[0], block) for block in comparison.subsets]
+    names = [name for name in SUBSETS if any(name in block.sizes for _, block in blocks)]
+    sizes = (f"{name} {' + '.join(f'{n:,} {of}' for of, n in block.sizes.items())}" for name, block in blocks)
+    accuracies = [Column(name, "accuracy", with_interval, name) for name in (*names, GAP)]
+    has_gap = any(block.score(comparison.labels[0], "accuracy", GAP) for _, block in blocks)
+    caption = (
+        f"By subset ({'; '.join(sizes)}): accuracy (exact match) in percent with 95 % intervals"
+        f"{'; gap = aligned − conflict' * has_gap}.{_untagged(comparison.untagged)}{_tagged_by(comparison)}"
+    )
+    changes = changes_of({f"Δ {name}": ("accuracy", name) for name in names}, p_value if detail else corrected_p)
+    paired = (
+        f"Paired difference to {comparison.labels[0]} in percentage points with 95 % intervals; p of "
+        f"a sign-flip test, {'in brackets ' * detail}corrected for a dataset's runs and subsets (Holm); * "
+        "where that is below 0.05"
+    )
+    kinds = [(accuracies, caption), (_HABITS, _ANSWERS), (_OWN_HABITS, _OWN_HABIT), (changes, paired)]
+    title = "dataset" if len(blocks) > 1 else ""
+    return _with_lines(table_of(comparison.labels, blocks, columns, text, title) for columns, text in kinds)
+
+
+def kind_tables(comparison: Comparison) -> list[Table]:
+    """Return each run's accuracy by what the questions ask for, on all rows and on conflict rows."""
+    named = []
+    for block in comparison.blocks("kinds", "kind"):
+        sizes = {subset: score.rows for (_, _, subset), score in block.scores.items()}
+        conflict = f", {sizes['conflict']:,} conflict" if "conflict" in sizes else ""
+        named.append((f"{block.name[0]} ({sizes[ALL]:,}{conflict})", block))
+    columns = [Column("accuracy", "accuracy", with_star, ALL), Column("conflict", "accuracy", with_star, "conflict")]
+    first, *others = comparison.labels
+    caption = _KINDS + f"; * differs from {first} (corrected p below 0.05)" * bool(others)
+    return _with_lines([table_of(comparison.labels, named, columns, caption, "question asks for")])
+
+
+def small_note(comparison: Comparison) -> str:
+    """Return the footnote on subsets that have too few rows to compare; empty without any."""
+    counts = [
+        f"{dataset}, {subset}, {n} row{'s' * (n > 1)}, right: "
+        + ", ".join(f"{label} {count}" for label, count in right.items())
+        for (dataset, subset, n), right in (comparison.small_subsets or {}).items()
     ]
-    return Table.in_blocks("samples", ["run", *columns], lines, caption)
+    remedy = "A larger `test`, or d2e data build --swap-test 1, gives more."
+    few = f"Too few rows to compare by subset (fewer than {ENOUGH_ROWS})"
+    return f"{few}: {'; '.join(counts)}. {remedy}" if counts else ""
 
 
-def _name(row: Row | GroupScores) -> str:
-    return ", ".join(dict.fromkeys(part for part in (row.dataset, row.relation, row.format) if part != "–"))
+def _tagged_by(comparison: Comparison) -> str:
+    if not comparison.tagged_by:
+        return ""
+    others = comparison.strangers
+    said = f"; {', '.join(others)} {'are' if len(others) > 1 else 'is'} of another model" if others else ""
+    return f" Subsets by the habit of {', '.join(comparison.tagged_by)}{said}."
 
 
-def _shares(shares: dict[str, float]) -> tuple[str, str]:
-    return shares_in_percent(shares), share_bar(shares)
+def _untagged(count: int) -> str:
+    return f" {count:,} untagged sample{'s are' if count > 1 else ' is'} left out." if count else ""
+
+
+# Tables of one run ---------------------------------------------------------------------------------------------------
+
+
+def score_tables(scores: Scores) -> list[Table]:
+    """Return one run's scores by group and over all samples, nli labels, ESTER's scores and faithfulness."""
+    groups = scores.groups if len(scores.groups) == 1 else [*scores.groups, scores.overall]
+    labelled = [(g, g.gold_shares, g.label_shares) for g in scores.groups if g.label_shares and g.gold_shares]
+    labels = [
+        [name_of(g.key), shares_in_percent(gold), shares_in_percent(said), share_bar(said)]
+        for g, gold, said in labelled
+    ]
+    warnings = [collapse_warning(f"{g.dataset} ({g.relation})", said, gold, g.n) for g, gold, said in labelled]
+    return _with_lines(
+        [
+            _scores_of(groups),
+            Table.of(["samples", "gold", "predicted", ""], labels, _LABELS, notes=[*filter(None, warnings)]),
+            _nested(groups, "events", {name: f"{name.split('_')[0]} F1" for name in ("token_f1", "event_f1")} | _HITS),
+            _nested(groups, "faithfulness", MEASURES),
+        ]
+    )
+
+
+_HITS = {"hit_at_1": "HIT@1", "exact_match": "EM"}
+
+
+def _scores_of(groups: Sequence[GroupScores]) -> Table:
+    sets = any(group.set_accuracy is not None for group in groups)
+    lenient = any(group.extraction.get("lenient") for group in groups)
+    lines = []
+    for g in groups:
+        shares = [percent(g.extraction.get(mode, 0.0)) for mode in ("lenient", "none")][not lenient :]
+        means = map(mean_of, (g.exact_match, g.f1, *[g.set_accuracy] * sets))
+        lines.append([name_of(g.key), g.n, with_interval(g.mean), *means, *shares])
+    columns = ["samples", "n", "mean", "EM", "F1", *["sets"] * sets, *["lenient"] * lenient, "unparsed"]
+    note = "; lenient: outputs whose answer was read without the response form" * lenient
+    return Table.of(columns, lines, f"Percent; mean is that of EM and F1, with its 95 % interval{note}")
+
+
+def _nested(groups: Sequence[GroupScores], field: str, measures: Mapping[str, str]) -> Table:
+    """ESTER's scores, or one run's faithfulness by words with the number of rows whose context lacks the answer."""
+    found = [(g, own) for g in groups if (own := getattr(g, field))]
+    lacking = any(own.get("lacking") for _, own in found)
+    shown = {name: heading for name, heading in measures.items() if name != "refusal" or lacking}
+    lines = []
+    for g, own in found:
+        means = [mean_of(own.get(name)) for name in shown]
+        if field == "events":
+            means[0] = with_interval(own["token_f1"])
+        lines.append([name_of(g.key), own["n"], *means, *[own.get("lacking")] * lacking])
+    header = ["samples", "n", *shown.values(), *["of"] * lacking]
+    return Table.of(header, lines, _EVENTS if field == "events" else _WORDS)
+
+
+def subset_tables(scores: Scores) -> list[Table]:
+    """Return one run's measures, a row for each subset of a dataset; empty where no row is tagged."""
+    lines: list[list[object]] = []
+    for own in scores.subsets:
+        for name, one in own.subsets.items():
+            shares = (one.accuracy, one.habit_rate, one.memorisation_ratio)
+            lines.append([own.dataset, name, one.n, *map(with_interval, shares)])
+        if own.gap is not None:
+            lines.append([own.dataset, GAP, None, with_interval(own.gap), None, None])
+    tagged = sum(one.n for own in scores.subsets if own.dataset != AVERAGE for one in own.subsets.values())
+    caption = (
+        "By subset: accuracy (exact match) in percent with 95 % intervals; gap = aligned − conflict; habit rate: the "
+        "answer is the habit; M_R: memorisation ratio." + _untagged(scores.overall.n - tagged)
+    )
+    columns = ["dataset", "subset", "n", "accuracy", "habit rate", "M_R"]
+    return [Table.of(columns, lines, caption, keys=2)] if lines else []

@@ -1,4 +1,8 @@
-"""A comparison as text: its tables, and at the end a verdict on each run against the first."""
+"""A comparison as text: its tables, and at the end a verdict on each run against the first.
+
+A run uses the context more if it is better on conflict rows, where the habit is wrong, and not worse on aligned ones.
+Both are needed, because a method may trade one for the other.
+"""
 
 from __future__ import annotations
 
@@ -6,86 +10,119 @@ from dataclasses import replace
 
 from d2e_sft.util.table import Table
 from d2e_sft.util.terminal import folded, is_quiet
-from eval.compare.compare import Comparison
+from eval.compare.compare import Block, Comparison
 from eval.compare.figures import points, verdict_line
-from eval.compare.subset_comparison import COMPARED, MARGIN, MORE, SubsetComparison
-from eval.compare.subset_tables import kind_tables, small_note, subset_comparison_tables
-from eval.compare.tables import comparison_tables, faithfulness_tables
-from eval.score.subsets import AVERAGE
+from eval.compare.measures import measure_table
+from eval.compare.tables import comparison_tables, small_note
+from eval.score.frame import AVERAGE
+from eval.score.statistics import Difference
+
+COMPARED = ("conflict", "aligned")  # what a verdict is about
+MORE, LESS = "uses the context more", "uses the context less"
+MARGIN = 0.03  # aligned accuracy, as a fraction, that a run may lose and still use the context more
 
 
 def terminal_text(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> str:
-    """Tables and verdicts for the terminal; with `detail` the tables have all columns.
+    """Return tables and verdicts for the terminal; with `detail` the tables have all columns.
 
     `groups=False` leaves out the tables by group if the benchmark is about subsets.
     """
     hidden = comparison.is_about_subsets and not groups
     parts = [f"{comparison.bench}; tables by dataset, relation and format: --groups"] if hidden else []
-    parts += [table.terminal() for table in _tables(comparison, groups=not hidden, detail=detail)]
+    parts += [table.terminal() for table in tables_of(comparison, groups=not hidden, detail=detail)]
     return "\n\n".join([*parts, folded("\n".join(closing_lines(comparison, words=not is_quiet())))]).rstrip("\n")
 
 
 def markdown_text(comparison: Comparison) -> str:
-    """Tables with all columns, and verdicts, as Markdown."""
-    return "\n\n".join([*(table.markdown() for table in _tables(comparison, detail=True)), *closing_lines(comparison)])
+    """Return tables with all columns, and verdicts, as Markdown."""
+    tables = (table.markdown() for table in tables_of(comparison, detail=True))
+    return "\n\n".join([*tables, *closing_lines(comparison)])
 
 
-def _tables(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
-    """The overall tables and those by subset; the latter come first if the benchmark is about subsets."""
-    subsets = [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=detail)
-    subsets += kind_tables(comparison.kinds)
-    overall = (comparison_tables if groups else faithfulness_tables)(comparison, detail=detail)
-    return [*subsets, *overall] if comparison.is_about_subsets else [*overall, *subsets]
+def tables_of(comparison: Comparison, *, groups: bool = True, detail: bool = False) -> list[Table]:
+    """Return the tables of a comparison of rows or of measures."""
+    if comparison.is_by_measures:
+        return [measure_table(comparison)]
+    return comparison_tables(comparison, groups=groups, detail=detail)
 
 
 def closing_lines(comparison: Comparison, *, words: bool = True) -> list[str]:
-    """The verdicts, what their `words` mean, and the footnote on small subsets; for one run only the footnote."""
+    """Return the verdicts, what their `words` mean, and the footnote on small subsets."""
     meaning = verdict_words(comparison) if words else ""
-    return [*filter(None, [meaning]), *verdicts(comparison), *filter(None, [small_note(comparison.small_subsets)])]
+    return [*filter(None, [meaning]), *verdicts(comparison), *filter(None, [small_note(comparison)])]
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """A line for each run after the first: on its mean over all samples, and on subsets if they are compared.
+    """Return a line for each run after the first: on its main score, and on subsets if they are compared.
 
     If the benchmark is about subsets, only on these.
     """
-    by_subset = [] if comparison.subsets is None else subset_verdicts(comparison.subsets)
-    return by_subset if by_subset and comparison.is_about_subsets else [*mean_verdicts(comparison), *by_subset]
+    by_subset = subset_verdicts(comparison)
+    return by_subset if by_subset and comparison.is_about_subsets else [*_main_verdicts(comparison), *by_subset]
 
 
-def mean_verdicts(comparison: Comparison) -> list[str]:
-    """For each run after the first: whether its mean over all samples differs, and how sure that is."""
+def main_change(comparison: Comparison, run: str) -> Difference:
+    """Return a run's difference in the mean over all samples, which is one test a run, or in the first measure."""
+    block, measure = comparison.main
+    score = block.score(run, measure)
+    assert score is not None
+    assert score.change is not None
+    return score.change if comparison.is_by_measures else replace(score.change, adjusted_p=None)
+
+
+def _main_verdicts(comparison: Comparison) -> list[str]:
+    block, measure = comparison.main
     first, *others = comparison.labels
-    row = comparison.overall
+    of = f"{block.sizes['']:,} {comparison.unit}"
     return [
-        verdict_line(f"{label} against {first}: mean", replace(gain.mean, adjusted_p=None), f"{row.n:,} samples")
-        for label, gain in zip(others, row.gains, strict=True)
+        verdict_line(f"{label} against {first}: {measure}", main_change(comparison, label), of) for label in others
     ]
 
 
 def verdict_words(comparison: Comparison) -> str:
-    """What the words of verdicts on subsets mean; empty without such verdicts."""
-    own = None if comparison.subsets is None else comparison.subsets.headline
-    if own is None or len(own.runs) == 1 or "conflict" not in own.sizes:
+    """Return what the words of verdicts on subsets mean; empty without such verdicts."""
+    block = comparison.headline
+    if block is None or len(comparison.labels) == 1 or "conflict" not in block.sizes:
         return ""
     margin = f"{100 * MARGIN:g} points"
-    size = " and ".join(f"{own.sizes[name]:,} {name}" for name in COMPARED if name in own.sizes)
-    aligned = f" and aligned not {margin} lower (interval)" if "aligned" in own.sizes else ""
+    size = " and ".join(f"{block.sizes[name]:,} {name}" for name in COMPARED if name in block.sizes)
+    aligned = f" and aligned not {margin} lower (interval)" if "aligned" in block.sizes else ""
     return (
-        f"Verdict with {size} samples{' (average)' if own.dataset == AVERAGE else ''}: {MORE} = conflict higher "
+        f"Verdict with {size} samples{' (average)' if block.name == (AVERAGE,) else ''}: {MORE} = conflict higher "
         f"(corrected p below 0.05){aligned}; no difference = {'both intervals' if aligned else 'its interval'} within "
         f"{margin}"
     )
 
 
-def subset_verdicts(comparison: SubsetComparison) -> list[str]:
-    """A line for each run after the first; empty without conflict rows."""
-    own = comparison.headline
-    reference, *others = own.runs
-    if "conflict" not in own.sizes:
+def subset_verdicts(comparison: Comparison) -> list[str]:
+    """Return a line for each run after the first; empty without conflict rows."""
+    block = comparison.headline
+    first, *others = comparison.labels
+    if block is None or "conflict" not in block.sizes:
         return []
     lines = []
-    for run in others:
-        changes = [f"{name} {points(run.changes[name], star=False)}" for name in COMPARED if name in run.changes]
-        lines.append(f"{run.label} against {reference.label}: {', '.join(changes)}: {run.verdict}")
+    for label in others:
+        changes = [f"{name} {points(change, star=False)}" for name, change in subset_changes(block, label).items()]
+        lines.append(f"{label} against {first}: {', '.join(changes)}: {subset_verdict(subset_changes(block, label))}")
     return lines
+
+
+def subset_changes(block: Block, run: str) -> dict[str, Difference]:
+    """Return a run's differences in accuracy on conflict and aligned rows."""
+    scores = {name: block.score(run, "accuracy", name) for name in COMPARED}
+    return {name: score.change for name, score in scores.items() if score is not None and score.change is not None}
+
+
+def subset_verdict(changes: dict[str, Difference]) -> str:
+    """Return what the changes decide: on conflict rows by the corrected p, on aligned ones by the interval."""
+    conflict, aligned = changes["conflict"], changes.get("aligned")
+    if all(change.low >= -MARGIN and change.high <= MARGIN for change in changes.values()):
+        return "no difference"
+    aligned_lower = aligned is not None and aligned.significant and aligned.mean < 0
+    if not conflict.significant:
+        return "aligned lower, conflict not decided" if aligned_lower else "not decided"
+    if conflict.mean < 0:
+        return LESS
+    if aligned is None or aligned.low >= -MARGIN:
+        return MORE
+    return "conflict higher, aligned lower" if aligned_lower else "conflict higher, aligned not decided"

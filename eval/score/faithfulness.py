@@ -16,17 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any
 
-from pydantic import BaseModel
 from sentencex import segment
 
 from d2e_sft.util.answers import contains
 from eval.score.metrics import exact_match, normalise
 from eval.score.predictions import Prediction
-from eval.score.statistics import Interval, bootstrap_average
 
-# Field of `FaithfulnessScores` → its name in tables.
+# Key in scores.json → name in tables.
 MEASURES = {
     "contained": "contained",
     "context_recall": "context recall",
@@ -48,24 +45,6 @@ _REFUSALS = re.compile(  # in normalised text, which has no apostrophes and arti
     rf"|(?:cannot|cant|can not) be (?:known|said|told|answered|determined)"
     rf"|no (?:answer|information|mention)|(?:not enough|insufficient) (?:information|context))\b"
 )
-
-
-class FaithfulnessScores(BaseModel):
-    """Means over the answers of a group; fractions with 95 % intervals.
-
-    Attributes:
-        n: answers to rows with a context.
-        lacking: rows whose context lacks the answer.
-        contained, context_recall, answer_in_context, claim_overlap, refusal: None if no row has the measure.
-    """
-
-    n: int
-    lacking: int = 0
-    contained: Interval | None = None
-    context_recall: Interval | None = None
-    answer_in_context: Interval | None = None
-    claim_overlap: Interval | None = None
-    refusal: Interval | None = None
 
 
 def answer_in_context(answer: str, context: str) -> float | None:
@@ -109,8 +88,8 @@ def refuses(answer: str) -> bool:
     return _REFUSALS.search(normalise(answer)) is not None
 
 
-def measures_of(prediction: Prediction) -> dict[str, float]:
-    """Return field of `FaithfulnessScores` → one prediction's value, without the undefined ones."""
+def word_measures(prediction: Prediction) -> dict[str, float]:
+    """Return key of `MEASURES` → the value of one free answer, without the undefined ones."""
     said, context, gold = " ".join(prediction.answer), prediction.context, prediction.gold
     found: dict[str, float | None] = {
         "contained": float(contains_answer(prediction)),
@@ -133,18 +112,6 @@ def contains_answer(prediction: Prediction) -> bool:
 def has_free_answer(prediction: Prediction) -> bool:
     """Return whether a prediction has a context and is free text, of format qa or chat."""
     return prediction.format in ("qa", "chat") and bool(prediction.context.strip())
-
-
-def score_faithfulness(predictions: Sequence[Prediction], *, seed: int = 0) -> FaithfulnessScores | None:
-    """Score free answers to contexts; None if there is none."""
-    found = [measures_of(prediction) for prediction in predictions if has_free_answer(prediction)]
-    if not found:
-        return None
-    columns = {name: [own[name] for own in found if name in own] for name in MEASURES}
-    means: dict[str, Any] = {
-        name: bootstrap_average([column], seed=seed) for name, column in columns.items() if column
-    }
-    return FaithfulnessScores(n=len(found), lacking=len(columns["refusal"]), **means)
 
 
 @lru_cache(maxsize=1 << 14)  # samples share contexts, and several runs answer them

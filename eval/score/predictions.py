@@ -5,7 +5,7 @@ Raw outputs are kept with the extracted answers, so another extractor can score 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from d2e_sft.data.sample import Format, Relation, Subset
 from d2e_sft.util.errors import UserError, describe_validation_error
 from d2e_sft.util.files import read_json_as, replacing, sha256_of
 from eval.score.extract import Mode
-from eval.score.metrics import EventScores, normalise
+from eval.score.metrics import EventScores, exact_match, normalise, option_key, same_answers
 
 SampleKey = tuple[str, str]  # dataset, id: an id is unique within its dataset only
 DIGEST = "predictions_sha256"  # checksum of a finished file, in its record `*.decoding.json`
@@ -95,6 +95,36 @@ class Prediction(BaseModel):
             said = normalise(" ".join(self.answer))
             return any(key in said for gold in self.gold if (key := normalise(gold)))
         return (self.exact_match if self.set_accuracy is None else self.set_accuracy) == 1
+
+    def gives(self, answers: Sequence[str]) -> bool:
+        """Whether the extracted answer is one of `answers`, compared like the format's exact match.
+
+        This compares the label in nli, the set of options in mcq, an option in scq, normalised text in qa, and in chat
+        normalised text that the output contains.
+        """
+        if not answers or not self.answer:
+            return False
+        if self.format == "mcq":
+            return same_answers(self.answer, answers)
+        said = " ".join(self.answer)
+        if self.format == "nli":
+            return self.parsed and said in answers
+        if self.format == "chat":
+            return self.contains(answers)
+        if self.format == "scq":
+            return option_key(said) in map(option_key, answers)
+        return exact_match(said, answers) == 1
+
+    def contains(self, answers: Sequence[str]) -> bool:
+        """Whether the output contains one of `answers`, both normalised, as characters (Zhou et al. 2023).
+
+        An option that is named by its letter counts. Labels of nli and sets of options are compared as in `gives`,
+        because an output often mentions a label or an option without choosing it.
+        """
+        if self.format in ("nli", "mcq"):
+            return self.gives(answers)
+        text = normalise("\n".join([self.output, *self.answer]))
+        return any(key in text for answer in answers if (key := normalise(answer)))
 
 
 def write_predictions(predictions: Iterable[Prediction], path: str | Path) -> None:

@@ -6,24 +6,25 @@ are the content of `scores.json`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, Field
 
 from d2e_sft.config.decoding import RECORDED
 from d2e_sft.data.chat_template import Form
 from d2e_sft.data.prompts import Setting
-from d2e_sft.data.sample import NLI_LABELS
+from d2e_sft.data.sample import ENOUGH_ROWS, Subset
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_results, with_checksums, write_json
 from eval.score.extract import Mode
-from eval.score.faithfulness import FaithfulnessScores, score_faithfulness
-from eval.score.metrics import EventScores
+from eval.score.faithfulness import MEASURES
 from eval.score.predictions import Prediction
-from eval.score.statistics import Interval, bootstrap_average
-from eval.score.subsets import DatasetSubsets, score_subsets
+from eval.score.statistics import Interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SCORES_FILE = "scores.json"
 SCORE_AGAIN = (
@@ -31,19 +32,8 @@ SCORE_AGAIN = (
     "uses edited predictions"
 )
 GroupKey = tuple[str, str, str]  # dataset, relation, format
-ALL: GroupKey = ("all", "all", "all")
 METRICS = ("mean", "exact_match", "f1")
 MODES: tuple[Mode, ...] = get_args(Mode)
-
-
-class EventGroupScores(BaseModel):
-    """The means of `EventScores` over the `n` samples of a group that have them; fractions with 95 % intervals."""
-
-    n: int
-    token_f1: Interval
-    event_f1: Interval
-    hit_at_1: Interval
-    exact_match: Interval
 
 
 class GroupScores(BaseModel):
@@ -54,8 +44,9 @@ class GroupScores(BaseModel):
         set_accuracy: mcq only; `acc` and `acc_norm` only for options by likelihood.
         extraction: shares of strict, lenient and no extraction.
         label_shares, gold_shares: nli only: how often each label is predicted and gold; `other` is no label.
-        events: scores of answers of several events (ESTER).
-        faithfulness: qa and chat only: whether answers keep to their contexts.
+        events: means of the scores of answers of several events (ESTER), and `n`, the number of these answers.
+        faithfulness: whether free answers keep to their contexts (`eval.score.faithfulness`), of `n` answers, of which
+            `lacking` have a context without the answer.
     """
 
     dataset: str
@@ -71,8 +62,8 @@ class GroupScores(BaseModel):
     extraction: dict[Mode, float]
     label_shares: dict[str, float] | None = None
     gold_shares: dict[str, float] | None = None
-    events: EventGroupScores | None = None
-    faithfulness: FaithfulnessScores | None = None
+    events: dict[str, int | Interval] | None = None
+    faithfulness: dict[str, int | Interval] | None = None
 
     @property
     def key(self) -> GroupKey:
@@ -88,6 +79,65 @@ class AverageScores(BaseModel):
     mean: float
     exact_match: float
     f1: float
+
+
+class SubsetScores(BaseModel):
+    """One subset of a dataset: how the context relates to the habit, the usual answer without it.
+
+    Attributes:
+        accuracy: Share of correct answers by exact match (of the sets for mcq). On conflict rows, where the habit is
+            wrong, this measures adoption of the context, on aligned rows agreement.
+        mean: Mean of exact match and F1 of each sample.
+        with_habit: Number of rows that name the habit. The fields below are about these rows; aligned rows lack them,
+            because there the habit is the accepted answer.
+        habit_rate: Share of answers that are the habit.
+        contains: Conflict rows only: shares of outputs that contain only an accepted answer, only the habit, both or
+            neither.
+        memorisation_ratio: Conflict rows only: P_o / (P_s + P_o) of Zhou et al. (2023). P_o and P_s are the shares of
+            outputs that contain the habit and an accepted answer. None if no output contains either.
+    """
+
+    n: int
+    accuracy: Interval
+    mean: Interval
+    with_habit: int = 0
+    habit_rate: Interval | None = None
+    contains: dict[str, float] | None = None
+    memorisation_ratio: Interval | None = None
+
+
+class DatasetSubsets(BaseModel):
+    """A dataset's subsets, or the plain average of several datasets; see `eval.score.frame.by_subset`.
+
+    Attributes:
+        gap: the habit gap, accuracy on aligned rows − accuracy on conflict rows, if there are both. A model that uses
+            the context has none; one that answers from habit is right only on aligned rows.
+        balanced: mean of the two accuracies.
+    """
+
+    dataset: str
+    subsets: dict[Subset, SubsetScores]
+    gap: Interval | None = None
+    balanced: Interval | None = None
+
+    @property
+    def sizes(self) -> dict[Subset, int]:
+        """Return subset → number of rows."""
+        return {name: scores.n for name, scores in self.subsets.items()}
+
+
+def headline(parts: Sequence[Mapping[Any, int]]) -> int:
+    """Return which of several parts, given by the sizes of their subsets, is reported first.
+
+    This is the last part with aligned and conflict rows (the average, if there is one), else the last one with
+    conflict rows, else the last one. Subsets of 20 rows or more come first.
+    """
+    for least in (ENOUGH_ROWS, 1):
+        for wanted in (("aligned", "conflict"), ("conflict",)):
+            fitting = [place for place, own in enumerate(parts) if all(own.get(name, 0) >= least for name in wanted)]
+            if fitting:
+                return fitting[-1]
+    return len(parts) - 1
 
 
 class Scores(BaseModel):
@@ -194,57 +244,91 @@ def group_of(prediction: Prediction) -> GroupKey:
     return prediction.dataset, prediction.relation, prediction.format
 
 
-def by_relation(groups: Collection[GroupKey]) -> dict[str, list[GroupKey]]:
-    """Group keys by relation, in order of appearance."""
-    return {relation: [key for key in groups if key[1] == relation] for _, relation, _ in groups}
-
-
 def score_predictions(predictions: Sequence[Prediction], *, seed: int = 0) -> Scores:
     """Score predictions, with 95 % intervals; UserError if there is no prediction to score."""
+    from eval.score import frame as table  # pandas takes half a second
+
     if not predictions:
         raise UserError("no prediction to score; expected at least one")
-    members: dict[GroupKey, list[Prediction]] = {}  # in order of appearance
-    for prediction in predictions:
-        members.setdefault(group_of(prediction), []).append(prediction)
-    groups = {key: _score(key, own, seed) for key, own in members.items()}
-    relations = by_relation(groups).items()
-    subsets = score_subsets(predictions, seed=seed)
-    return Scores(
-        overall=_score(ALL, predictions, seed),
-        macro=_average(list(groups.values())),
-        relations=[_average([groups[key] for key in keys], relation=relation) for relation, keys in relations],
-        groups=list(groups.values()),
-        **({"subsets": subsets} if subsets else {}),
+    frame = table.frame_of({"": dict(enumerate(predictions))})
+    samples = table.samples_of(frame)
+    groups = samples.assign(stratum=0)[["row", *table.GROUP, "stratum"]]
+    every = groups.assign(**dict.fromkeys(table.GROUP, table.ALL))
+    shares = [*table.MODES, *(name for name in frame.measure.unique() if name.startswith(("says ", "gold ")))]
+    events = [name for name in frame.measure.unique() if name.startswith("events ")]
+    metrics = [*METRICS, "set_accuracy", "acc", "acc_norm", *events, *MEASURES]
+    overall, *scored = [
+        _group(key, own)
+        for grouping in (every, groups)
+        for key, own in table.means(frame, grouping, metrics, plain=shares, seed=seed).groupby(table.GROUP, sort=False)
+    ]
+    relations = dict.fromkeys(group.relation for group in scored)
+    scores = Scores(
+        overall=overall,
+        macro=_average(scored),
+        relations=[_average([g for g in scored if g.relation == name], relation=name) for name in relations],
+        groups=scored,
     )
+    if samples.subset.notna().any():
+        scores.subsets = _subsets(frame, table.by_subset(samples), seed)
+    return scores
 
 
-def _score(key: GroupKey, predictions: Sequence[Prediction], seed: int) -> GroupScores:
+def _group(key: GroupKey, found: DataFrame) -> GroupScores:
+    """Make a group of its measures, of which the metrics are left out if not all samples have them."""
     dataset, relation, fmt = key
-    values = {metric: [getattr(prediction, metric) for prediction in predictions] for metric in METRICS}
-    if fmt == "mcq":
-        values["set_accuracy"] = [prediction.set_accuracy or 0.0 for prediction in predictions]
-    if all(prediction.likelihoods for prediction in predictions):
-        values |= {name: [getattr(prediction, name) for prediction in predictions] for name in ("acc", "acc_norm")}
-    own: dict[str, Any] = {metric: bootstrap_average([scores], seed=seed) for metric, scores in values.items()}
+    cells = {cell.measure: cell for cell in found.itertuples()}
+    n = int(cells["mean"].rows)
+    score = {name: Interval(cell.mean, cell.low, cell.high) for name, cell in cells.items()}
+    names = (*METRICS, "set_accuracy", "acc", "acc_norm")
+    fields: dict[str, Any] = {name: score[name] for name in names if name in cells and cells[name].n == n}
     if fmt == "nli":
-        answers = [p.answer[0] if p.parsed and len(p.answer) == 1 else "other" for p in predictions]
-        shares = {label: answers.count(label) / len(answers) for label in (*NLI_LABELS, "other")}
-        own |= {"label_shares": shares, "gold_shares": gold_shares(predictions)}
-    if scored := [p.events for p in predictions if p.events]:
-        events = {name: [getattr(one, name) for one in scored] for name in EventScores.model_fields}
-        means = {name: bootstrap_average([column], seed=seed) for name, column in events.items()}
-        own["events"] = EventGroupScores(n=len(scored), **means)
-    if faithful := score_faithfulness(predictions, seed=seed):
-        own["faithfulness"] = faithful
-    own["extraction"] = {mode: sum(p.extraction == mode for p in predictions) / len(predictions) for mode in MODES}
-    return GroupScores(dataset=dataset, relation=relation, format=fmt, n=len(predictions), **own)
-
-
-def gold_shares(predictions: Sequence[Prediction]) -> dict[str, float]:
-    """Return the share of each nli label among the gold answers."""
-    return {label: sum(p.gold == [label] for p in predictions) / len(predictions) for label in NLI_LABELS}
+        shares = {name: cell.mean for name, cell in cells.items()}
+        fields["label_shares"] = {name[5:]: share for name, share in shares.items() if name.startswith("says ")}
+        fields["gold_shares"] = {name[5:]: share for name, share in shares.items() if name.startswith("gold ")}
+    events = {name.removeprefix("events "): score[name] for name in cells if name.startswith("events ")}
+    if events:
+        fields["events"] = {"n": int(cells["events token_f1"].n), **events}
+    if "contained" in cells:
+        lacking = int(cells["refusal"].n) if "refusal" in cells else 0
+        means = {name: score[name] for name in MEASURES if name in cells}
+        fields["faithfulness"] = {"n": int(cells["contained"].n), "lacking": lacking, **means}
+    fields["extraction"] = {mode: cells[mode].mean for mode in MODES}
+    return GroupScores(dataset=dataset, relation=relation, format=fmt, n=n, **fields)
 
 
 def _average(groups: Sequence[GroupScores], **relation: str) -> AverageScores:
     means = {metric: sum(getattr(group, metric).mean for group in groups) / len(groups) for metric in METRICS}
     return AverageScores(**relation, groups=len(groups), **means)
+
+
+def _subsets(frame: DataFrame, groups: DataFrame, seed: int) -> list[DatasetSubsets]:
+    from eval.score import frame as table
+
+    real = groups[~groups.subset.isin([table.GAP, table.BALANCED])]
+    conflict = real[real.subset == "conflict"]
+    parts = [
+        table.means(frame, groups, ["accuracy"], seed=seed),
+        table.means(frame, real, ["mean", "habit_rate"], seed=seed),
+        table.means(frame, conflict, [], plain=table.CELLS),
+        table.ratios(frame, conflict, "contains habit", "contains context", "memorisation_ratio", seed=seed),
+    ]
+    cells = {(cell.dataset, cell.subset, cell.measure): cell for part in parts for cell in part.itertuples()}
+    score = {name: Interval(cell.mean, cell.low, cell.high) for name, cell in cells.items()}
+    found: list[DatasetSubsets] = []
+    for (dataset, subset), _ in groups.groupby(["dataset", "subset"], sort=False):
+        if not found or found[-1].dataset != dataset:
+            found.append(DatasetSubsets(dataset=dataset, subsets={}))
+        if subset in (table.GAP, table.BALANCED):
+            setattr(found[-1], subset, score[dataset, subset, "accuracy"])
+            continue
+        names = [name for name in ("accuracy", "mean", "habit_rate") if (dataset, subset, name) in cells]
+        fields: dict[str, Any] = {name: score[dataset, subset, name] for name in names}
+        if "habit_rate" in fields:
+            fields["with_habit"] = int(cells[dataset, subset, "habit_rate"].n)
+            if subset == "conflict":
+                fields["contains"] = {name: cells[dataset, subset, name].mean for name in table.CELLS}
+                fields["memorisation_ratio"] = score.get((dataset, subset, "memorisation_ratio"))
+        rows = int(cells[dataset, subset, "accuracy"].rows)
+        found[-1].subsets[subset] = SubsetScores(n=rows, **fields)
+    return found

@@ -1,20 +1,24 @@
-"""Bootstrap intervals and paired tests of means, and of averages of groups' means, quick with few distinct values.
+"""Intervals and paired tests, of means and of scores that are functions of counts, and Holm's correction.
 
-Drawing n scores with replacement means drawing how often each distinct score comes up: one multinomial draw. Many
-scores have few distinct values (exact match has two); then this is the ordinary percentile bootstrap at a fraction of
-its memory and time. If nearly all values differ, each sample is drawn on its own. An average over groups resamples
-within each group (a stratified bootstrap), since only the samples are drawn, not the groups.
+A mean of samples, or of groups' means, has a stratified bootstrap interval: only samples are drawn, not groups.
+Drawing n scores with replacement means drawing how often each distinct score comes up: one multinomial draw, so scores
+with few distinct values (exact match has two) cost little. If nearly all values differ, each sample is drawn alone.
 
 Resamples of equal scores are all the same, so their interval would have width 0. They and proportions of few samples
 have exact intervals (Clopper and Pearson 1934), combined by distances to their bounds (MOVER, Zou and Donner 2008).
+
+F1 and macro-F1 are functions of counts that add up over items (a question, a procedure). Their bootstrap draws items,
+and their paired test is approximate randomisation (Noreen 1989; Yeh 2000): if two systems do not differ, the counts of
+an item may be swapped. For a share this is the sign-flip test of paired means.
 
 SciPy's `bootstrap` and `permutation_test` hold all resamples in memory and know neither groups nor Holm's correction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +29,7 @@ LEVEL = 0.95  # probability mass between the bounds of an interval
 SIGNIFICANT = 0.05
 FEW = 40  # proportions of at most so many samples have exact intervals
 _AT_ONCE = 2_000  # permutations held in memory together
-_ELEMENTS = 4_000_000  # so are draws of single samples
+_ELEMENTS = 4_000_000  # random numbers held in memory together
 # A multinomial or binomial draw costs as much as this many draws of a single sample.
 _COUNTS_PAY = 8
 _Floats = NDArray[np.float64]
@@ -57,43 +61,46 @@ class Difference(Interval):
         return (self.p_value if self.adjusted_p is None else self.adjusted_p) < SIGNIFICANT
 
 
-def bootstrap_average(groups: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """Return the mean of G groups' means with its stratified percentile bootstrap interval (Efron 1979).
+def holm(p_values: ArrayLike) -> _Floats:
+    """Return p-values (N,) adjusted for their number, in the same order (Holm 1979).
+
+    If nothing differs, at most one table in twenty calls any of them significant.
+    """
+    given = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(given, kind="stable")
+    adjusted = np.empty(given.size)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, (given.size - np.arange(given.size)) * given[order]))
+    return adjusted
+
+
+# Means ---------------------------------------------------------------------------------------------------------------
+
+
+def bootstrap_average(
+    groups: Sequence[ArrayLike],
+    *,
+    weights: Sequence[float] | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Return a weighted sum of G groups' means with its stratified percentile bootstrap interval (Efron 1979).
 
     The interval is exact for proportions of few samples and for scores that are all equal.
 
     Args:
         groups: G arrays, each (n_g,) scores in [0, 1] of independent samples.
+        weights: G numbers; None averages the groups. 1 and −1 give the difference of two groups of other samples.
         seed: the same seed and values give the same bounds.
 
     Raises:
-        ValueError: there is no group, or one is empty or not one-dimensional.
+        ValueError: there is no group, one is empty or not one-dimensional, or weights and groups differ in number.
     """
     scores = _checked(groups)
+    sizes = [1 / len(scores)] * len(scores) if weights is None else weights
     if _need_exact(scores):
-        return exact_interval([(1 / len(scores), float(group.mean()), group.size) for group in scores])
-    return _bootstrapped(scores, seed, resamples)
-
-
-def bootstrap_gap(
-    first: Sequence[ArrayLike], second: Sequence[ArrayLike], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
-    """Return the mean over G groups of `mean(first) − mean(second)`, two sets of samples that are not paired.
-
-    Args:
-        first: G arrays, each (n_g,) scores; `second` has G arrays (m_g,) of other samples. Both are resampled.
-
-    ValueError if the two differ in groups, or something is empty.
-    """
-    ones, others = _checked(first), _checked(second)
-    pairs = list(zip(ones, others, strict=True))
-    if _need_exact([*ones, *others]):
-        signed = [(sign / len(pairs), group) for sign, own in ((1, ones), (-1, others)) for group in own]
-        return exact_interval([(weight, float(group.mean()), group.size) for weight, group in signed])
-    rng = np.random.default_rng(seed)
-    gaps = [_resampled_means(one, rng, resamples) - _resampled_means(other, rng, resamples) for one, other in pairs]
-    low, high = np.quantile(np.mean(gaps, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(_average(ones) - _average(others), float(low), float(high))
+        parts = zip(sizes, scores, strict=True)
+        return exact_interval([(weight, float(group.mean()), group.size) for weight, group in parts])
+    return _bootstrapped(scores, sizes, seed, resamples)
 
 
 def bootstrap_ratio(
@@ -110,7 +117,7 @@ def bootstrap_ratio(
     ValueError if the two differ in groups or in a group's length, or something is empty.
     """
     ps, rs = _checked(parts), _checked(rests)
-    p, r = _average(ps), _average(rs)
+    p, r = (float(np.mean([group.mean() for group in groups])) for groups in (ps, rs))
     rng = np.random.default_rng(seed)
     means = np.zeros((resamples, 2))
     for one, other in zip(ps, rs, strict=True):
@@ -120,9 +127,8 @@ def bootstrap_ratio(
     if p + r == 0:
         return None
     if p == 0 or r == 0:
-        return exact_interval([(1, p / (p + r), sum(int(np.count_nonzero(own)) for own in (*ps, *rs)))])
-    low, high = np.quantile(means[sums > 0, 0] / sums[sums > 0], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(p / (p + r), float(low), float(high))
+        return exact_interval([(1, p / (p + r), sum(int(np.count_nonzero(group)) for group in (*ps, *rs)))])
+    return _percentiles(p / (p + r), means[sums > 0, 0] / sums[sums > 0])
 
 
 def paired_average(
@@ -144,27 +150,15 @@ def paired_average(
             raise ValueError(f"paired scores of different lengths: {one.size} and {other.size}")
     changes = [other - one for one, other in zip(before, after, strict=True)]
     is_one_sided = all(change.min() >= 0 or change.max() <= 0 for change in changes)
-    interval = exact_change(changes) if is_one_sided else _bootstrapped(changes, seed, RESAMPLES)
+    alike = [1 / len(changes)] * len(changes)
+    interval = _exact_change(changes) if is_one_sided else _bootstrapped(changes, alike, seed, RESAMPLES)
     rng = np.random.default_rng(seed)
-    observed, as_extreme = abs(_average(changes)), 0
+    observed, as_extreme = abs(float(np.mean([change.mean() for change in changes]))), 0
     for start in range(0, permutations, _AT_ONCE):
         count = min(_AT_ONCE, permutations - start)
         flipped = np.abs(np.mean([_flipped_means(change, rng, count) for change in changes], axis=0))  # (R,)
         as_extreme += int(np.count_nonzero(flipped >= observed - 1e-12))
     return Difference(**vars(interval), p_value=float((1 + as_extreme) / (1 + permutations)))
-
-
-def holm(differences: Sequence[Difference]) -> list[Difference]:
-    """Return the differences in the same order, with p-values adjusted for their number (Holm 1979).
-
-    If nothing differs, at most one table in twenty calls any of them significant.
-    """
-    adjusted = [0.0] * len(differences)
-    largest = 0.0
-    for rank, index in enumerate(sorted(range(len(differences)), key=lambda i: differences[i].p_value)):
-        largest = max(largest, min(1.0, (len(differences) - rank) * differences[index].p_value))
-        adjusted[index] = largest
-    return [replace(difference, adjusted_p=p) for difference, p in zip(differences, adjusted, strict=True)]
 
 
 def exact_interval(terms: Sequence[tuple[float, float, int]]) -> Interval:
@@ -184,10 +178,10 @@ def exact_interval(terms: Sequence[tuple[float, float, int]]) -> Interval:
     return Interval(mean, mean - float(np.linalg.norm(weights * down)), mean + float(np.linalg.norm(weights * up)))
 
 
-def exact_change(changes: Sequence[ArrayLike]) -> Interval:
+def _exact_change(changes: Sequence[_Floats]) -> Interval:
     """Return the mean of G groups' mean changes in [−1, 1] with an interval from the shares that rose and fell."""
-    parts = [(sign, np.maximum(sign * np.asarray(own), 0)) for own in changes for sign in (1, -1)]
-    return exact_interval([(sign / len(changes), float(own.mean()), own.size) for sign, own in parts])
+    parts = [(sign, np.maximum(sign * change, 0)) for change in changes for sign in (1, -1)]
+    return exact_interval([(sign / len(changes), float(part.mean()), part.size) for sign, part in parts])
 
 
 def _need_exact(groups: Sequence[_Floats]) -> bool:
@@ -197,11 +191,16 @@ def _need_exact(groups: Sequence[_Floats]) -> bool:
     return all(constant) or (is_small and all(np.isin(group, (0, 1)).all() for group in groups))
 
 
-def _bootstrapped(scores: Sequence[_Floats], seed: int, resamples: int) -> Interval:
+def _bootstrapped(scores: Sequence[_Floats], weights: Sequence[float], seed: int, resamples: int) -> Interval:
     rng = np.random.default_rng(seed)
-    means = np.mean([_resampled_means(group, rng, resamples) for group in scores], axis=0)  # (R,)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(_average(scores), float(low), float(high))
+    drawn = [weight * _resampled_means(group, rng, resamples) for group, weight in zip(scores, weights, strict=True)]
+    mean = sum(weight * group.mean() for group, weight in zip(scores, weights, strict=True))
+    return _percentiles(float(mean), np.sum(drawn, axis=0))
+
+
+def _percentiles(mean: float, drawn: _Floats) -> Interval:
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(mean, float(low), float(high))
 
 
 def _resampled_means(scores: _Floats, rng: np.random.Generator, resamples: int) -> _Floats:
@@ -219,8 +218,8 @@ def _flipped_means(change: _Floats, rng: np.random.Generator, count: int) -> _Fl
     # n random signs is 2·Binomial(n, ½) − n.
     sizes, counts = np.unique(np.abs(change), return_counts=True)
     if change.size < _COUNTS_PAY * sizes.size:
-        bits = (_bits(rng, rows, change.size) for rows in _parts(count, change.size))
-        return np.concatenate([np.where(own, -1.0, 1.0) @ change / change.size for own in bits])
+        flips = [_bits(rng, rows, change.size).astype(np.float64) @ change for rows in _parts(count, change.size)]
+        return (change.sum() - 2 * np.concatenate(flips)) / change.size
     positive = rng.binomial(counts, 0.5, size=(count, counts.size))  # (R, K)
     means: _Floats = (2 * positive - counts) @ sizes / change.size  # (R,)
     return means
@@ -230,14 +229,10 @@ def _bits(rng: np.random.Generator, rows: int, n: int) -> NDArray[np.uint8]:
     return np.unpackbits(rng.integers(256, size=(rows, -(-n // 8)), dtype=np.uint8), axis=1, count=n)
 
 
-def _parts(rows: int, n: int) -> list[int]:
-    """Split `rows` into parts that fit in memory with n values per row."""
-    most = max(1, _ELEMENTS // n)
-    return [min(most, rows - start) for start in range(0, rows, most)]
-
-
-def _average(groups: Sequence[_Floats]) -> float:
-    return float(np.mean([group.mean() for group in groups]))
+def _parts(rows: int, width: int) -> Iterator[int]:
+    """Split `rows` into parts that fit in memory with `width` values per row."""
+    most = max(1, _ELEMENTS // width)
+    yield from (min(most, rows - start) for start in range(0, rows, most))
 
 
 def _checked(groups: Sequence[ArrayLike]) -> list[_Floats]:
@@ -248,3 +243,137 @@ def _checked(groups: Sequence[ArrayLike]) -> list[_Floats]:
     if not scores:
         raise ValueError("no group of scores; expected at least one")
     return scores
+
+
+# Functions of counts -------------------------------------------------------------------------------------------------
+
+
+def share(counts: NDArray[Any]) -> _Floats:
+    """Return the ratio of hits and totals, (…, 2) → (…,); NaN without a total."""
+    return _ratio(counts[..., 0], counts[..., 1], np.nan)
+
+
+def f1(counts: NDArray[Any]) -> _Floats:
+    """Return F1 of predicted, predicted and right, gold, gold and found: (…, 4) → (…,)."""
+    precision = _ratio(counts[..., 1], counts[..., 0], 0.0)
+    recall = _ratio(counts[..., 3], counts[..., 2], 0.0)
+    return _ratio(2 * precision * recall, precision + recall, 0.0)
+
+
+def macro_f1(counts: NDArray[Any]) -> _Floats:
+    """Return macro-F1 over the classes that occur, like scikit-learn: confusions gold × predicted (…, C·C) → (…,)."""
+    by_class, occurs = f1_by_class(counts)
+    means: _Floats = by_class.sum(axis=-1) / np.maximum(occurs.sum(axis=-1), 1)
+    return means
+
+
+def macro_f1_all(counts: NDArray[Any]) -> _Floats:
+    """Return macro-F1 over all classes; one that does not occur has F1 0."""
+    means: _Floats = f1_by_class(counts)[0].mean(axis=-1)
+    return means
+
+
+def f1_by_class(counts: NDArray[Any]) -> tuple[_Floats, NDArray[np.bool_]]:
+    """Return F1 of each class and whether it occurs, both (…, C), from confusions (…, C·C)."""
+    classes = round(counts.shape[-1] ** 0.5)
+    confusions = np.asarray(counts).reshape(*counts.shape[:-1], classes, classes)
+    right = np.diagonal(confusions, axis1=-2, axis2=-1)
+    either = confusions.sum(axis=-1) + confusions.sum(axis=-2)  # 2·TP + FP + FN
+    return _ratio(2 * right, either, 0.0), either > 0
+
+
+def _ratio(above: NDArray[Any], below: NDArray[Any], empty: float) -> _Floats:
+    out = np.full(np.broadcast_shapes(above.shape, below.shape), empty)
+    ratio: _Floats = np.divide(above, below, out=out, where=below > 0)
+    return ratio
+
+
+# Name of a form, as files have it → the score of counts.
+FORMS: Mapping[str, Callable[[NDArray[Any]], _Floats]] = {
+    "share": share,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "macro_f1_all": macro_f1_all,
+}
+
+
+def score_of(form: str, counts: ArrayLike) -> float | None:
+    """Return the score of all items' counts, (N, K); None if there is nothing to divide by."""
+    value = float(FORMS[form](_checked_counts(counts).sum(axis=0)))
+    return None if np.isnan(value) else value
+
+
+def bootstrap_counts(form: str, counts: ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """Return the score of the items' counts (N, K) with its percentile bootstrap interval over items.
+
+    Resamples that have nothing to divide by are left out. A share with a total of 1 for each item is a proportion, and
+    its interval that of `bootstrap_average`. A score of 0 or 1 has the exact interval of a proportion of the items.
+
+    Raises:
+        ValueError: there is no item, or the score is undefined.
+    """
+    items = _checked_counts(counts)
+    if form == "share" and bool((items[:, 1] == 1).all()):
+        return bootstrap_average([items[:, 0]], seed=seed, resamples=resamples)
+    distinct, times = np.unique(items, axis=0, return_counts=True)
+    score, drawn = _defined(form, items), FORMS[form](_drawn_sums(distinct, times, seed, resamples))
+    return _of_varied(score, drawn) or exact_interval([(1, score, len(items))])
+
+
+def paired_counts(
+    form: str, first: ArrayLike, second: ArrayLike, *, seed: int = 0, permutations: int = PERMUTATIONS
+) -> Difference:
+    """Return `score(second) − score(first)` of N items, with its paired bootstrap interval and two-sided p-value.
+
+    Args:
+        first: (N, K) counts of one system; `second` those of the other, in the same order.
+
+    Raises:
+        ValueError: the two differ in shape, there is no item, or a score is undefined.
+    """
+    before, after = _checked_counts(first), _checked_counts(second)
+    if before.shape != after.shape:
+        raise ValueError(f"paired counts of different shapes: {before.shape} and {after.shape}")
+    function = FORMS[form]
+    observed = _defined(form, after) - _defined(form, before)
+    pairs, times = np.unique(np.concatenate([before, after], axis=1), axis=0, return_counts=True)  # (D, 2K), (D,)
+    width = before.shape[1]
+    sums = _drawn_sums(pairs, times, seed, RESAMPLES)  # (R, 2K)
+    drawn = function(sums[:, width:]) - function(sums[:, :width])
+    interval = _of_varied(observed, drawn) or _exact_change([np.full(len(before), observed)])
+    moved, totals = pairs[:, width:] - pairs[:, :width], (before.sum(axis=0), after.sum(axis=0))
+    rng, as_extreme = np.random.default_rng(seed), 0
+    for rows in _parts(permutations, len(pairs)):
+        shift = rng.binomial(times, 0.5, size=(rows, len(pairs))) @ moved  # (r, K): what passes from one to the other
+        differences = function(totals[1] - shift) - function(totals[0] + shift)
+        # Where a swap leaves one without anything to divide by, it counts against a difference.
+        as_extreme += int(np.count_nonzero(~(np.abs(differences) < abs(observed) - 1e-12)))
+    return Difference(**vars(interval), p_value=(1 + as_extreme) / (1 + permutations))
+
+
+def _drawn_sums(distinct: _Floats, times: NDArray[Any], seed: int, resamples: int) -> _Floats:
+    """Return the sums (R, K) of items drawn with replacement; many items have the same counts."""
+    rng, items = np.random.default_rng(seed), int(times.sum())
+    parts = (rng.multinomial(items, times / items, size=rows) @ distinct for rows in _parts(resamples, len(distinct)))
+    return np.concatenate(list(parts))
+
+
+def _of_varied(observed: float, drawn: _Floats) -> Interval | None:
+    """Return the percentile interval of resampled values; None if they are all equal."""
+    defined = drawn[~np.isnan(drawn)]
+    varies = defined.size and defined.min() != defined.max()
+    return _percentiles(observed, defined) if varies else None
+
+
+def _defined(form: str, counts: _Floats) -> float:
+    value = score_of(form, counts)
+    if value is None:
+        raise ValueError(f"the {form} of {len(counts)} items has nothing to divide by")
+    return value
+
+
+def _checked_counts(counts: ArrayLike) -> _Floats:
+    values = np.asarray(counts, dtype=np.float64)
+    if values.ndim != 2 or not len(values):
+        raise ValueError(f"counts of shape {values.shape}; expected (items, counts) and at least one item")
+    return values

@@ -16,7 +16,7 @@ from d2e_sft.config.recipe import RECIPE_FILE
 from d2e_sft.data.hub_rows import is_hub
 from d2e_sft.train.run_folder import checkpoints_of
 from d2e_sft.util.errors import UserError
-from eval.compare.error_patterns import PATTERNS_FILE
+from eval.compare.judged import PATTERNS_FILE
 from eval.score.scores import SCORES_FILE, RunScores, read_scores
 from eval.sweep.curves import Row, rows_of
 from eval.sweep.plan import Point, Sweep

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -241,8 +241,8 @@ def contrasts(
         differences: list[dict[str, Difference]] = [getattr(contrast, measured) for contrast in tested]
         for key in dict.fromkeys(key for of_variant in differences for key in of_variant):
             having = [of_variant for of_variant in differences if key in of_variant]
-            for of_variant, change in zip(having, holm([each[key] for each in having]), strict=True):
-                of_variant[key] = change
+            for of_variant, p in zip(having, holm([each[key].p_value for each in having]), strict=True):
+                of_variant[key] = replace(of_variant[key], adjusted_p=float(p))
     return compared
 
 

@@ -16,9 +16,8 @@ from eval.compare.paper_entries import read_table
 from eval.compare.paper_layouts import Layout, own_datasets
 from eval.compare.runs import load_runs
 from eval.compare.verdicts import markdown_text
-from eval.score.scores import RunScores
+from eval.score.scores import DatasetSubsets, RunScores, headline
 from eval.score.statistics import Interval
-from eval.score.subsets import DatasetSubsets, headline
 from eval.sweep.cells import bench_folder, point_scores
 from eval.sweep.curves import read_rows, write_rows
 from eval.sweep.plan import Point, Sweep, short_keys

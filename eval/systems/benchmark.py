@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from d2e_sft.data.chat_template import Form
 from d2e_sft.util.errors import UserError, describe_validation_error, did_you_mean
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import Measure
+from eval.score.measures import Measure
 from eval.systems.asking import Asker
 from eval.systems.reading import file_in
 

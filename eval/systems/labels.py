@@ -10,8 +10,8 @@ from pydantic import Field, create_model
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
-from eval.compare.measures.measure import digest, shares
 from eval.run.task import Conversation
+from eval.score.measures import digest, shares
 from eval.score.statistics import bootstrap_average
 from eval.systems.asking import Asker
 from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkOptions, BenchmarkResult

@@ -13,15 +13,13 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import replacing, write_whole
-from d2e_sft.util.table import Table
-from eval.compare.compare import compare_runs
-from eval.compare.measures.measure import MEASURES_FILE, MeasureComparison, compare_measures, write_measures
-from eval.compare.measures.tables import measures_text
+from eval.compare.compare import Comparison, compare_measures, compare_runs
 from eval.compare.runs import distinct_labels
 from eval.compare.verdicts import terminal_text
 from eval.run.options import EvalOptions, resolve_options, warn_of_idle_options
 from eval.run.passes import EvaluatedModel
 from eval.run.processes import join_processes
+from eval.score.measures import MEASURES_FILE, write_measures
 from eval.score.scores import write_scores
 from eval.systems import SYSTEM_NAMES, load_benchmark
 from eval.systems.asking import Asker
@@ -158,15 +156,15 @@ def score_files(
     return [ScoredFile(label, file, name, benchmark.score(file, gold, options)) for label, file in pairs]
 
 
-def compare_scored(scored: Sequence[ScoredFile]) -> MeasureComparison:
+def compare_scored(scored: Sequence[ScoredFile]) -> Comparison:
     """Compare the files, with paired differences to the first; UserError if they are about other items."""
     return compare_measures(scored[0].system, {file.label: file.result.measures for file in scored})
 
 
-def comparison_text(scored: Sequence[ScoredFile], comparison: MeasureComparison) -> str:
+def comparison_text(scored: Sequence[ScoredFile], comparison: Comparison) -> str:
     """Return several files' comparison for a terminal; rows have the tables of `d2e compare`."""
     runs = [file.result.as_run(file.file, file.label) for file in scored if isinstance(file.result, RowsResult)]
-    return terminal_text(compare_runs(runs)) if runs else measures_text(comparison, Table.terminal)
+    return terminal_text(compare_runs(runs) if runs else comparison)
 
 
 def write_template(system: str, gold: Path, given: Sequence[str], file: Path) -> str:

@@ -19,13 +19,12 @@ from data_builders.build.card import render_card
 from data_builders.dataset.sample_sets import SampleSet
 from data_builders.quality.rows import write_rows_page
 from data_builders.quality.stats import compute_stats, render_stats
-from eval.compare.error_patterns import ErrorPattern, JudgedError, RunPatterns
-from eval.compare.measures.runs import load_measured
-from eval.compare.runs import load_runs
+from eval.compare.judged import ErrorPattern, JudgedError, RunPatterns
+from eval.compare.runs import load_measured, load_runs
 from eval.pages.demo.answering import load_demo_model
 from eval.pages.demo.page import build_page
 from eval.pages.demo.question import Question
-from eval.pages.report.page import write_measures_page, write_report
+from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.patterns import write_error_report
 from eval.pages.sweep.page import write_sweep_page
 from eval.run.options import EvalOptions
@@ -40,7 +39,7 @@ from tests.command import d2e
 from tests.d2e_sft.hub.runs import card_of, write_manifest, write_scores
 from tests.d2e_sft.hub.runs import make_run as make_trained
 from tests.d2e_sft.server.served import running
-from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.fake_sweeps import probed_rows
 from tests.factories import choice, make_run, prediction, save_bench, story
 from tests.tiny import tiny_model, tiny_tokenizer
@@ -149,7 +148,7 @@ def _measures(folder: Path, plant: Plant) -> Path:
     ]
     runs = load_measured(paths)
     assert runs is not None
-    write_measures_page(runs, folder / "measures.html", title=plant.line())
+    write_report(runs, folder / "measures.html", ReportOptions(title=plant.line()))
     return folder / "measures.html"
 
 

@@ -13,11 +13,10 @@ import pytest
 from d2e_sft.data.sample import read_samples
 from d2e_sft.hub.results import benchmark_results
 from d2e_sft.util.errors import UserError
-from eval.compare.measures.runs import load_measured
 from eval.compare.paper_entries import read_table
-from eval.compare.runs import load_runs
+from eval.compare.runs import load_measured, load_runs
 from tests.attack.frame import Attempt, attack, flip_a_bit
-from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.paper_runs import run as score_piper
 from tests.factories import bench_rows, save_bench
 

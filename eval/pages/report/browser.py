@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from d2e_sft.util.table import Table
-from eval.compare.error_patterns import RunPatterns
+from eval.compare.judged import RunPatterns
 from eval.compare.runs import ScoredRun, presented
 from eval.pages.report.facts import Instruction
 from eval.pages.report.patterns import PATTERN_PARTS
@@ -22,7 +22,6 @@ from eval.pages.report.samples import OUTCOMES, choose_samples, in_turns, shown
 from eval.score.faithfulness import contains_answer
 from eval.score.predictions import Prediction, SampleKey
 from eval.score.scores import group_of
-from eval.score.subsets import gives
 
 COMPRESS_FROM = 1_000_000  # characters; smaller data stays readable and works in older browsers
 
@@ -124,7 +123,7 @@ def _answer(
         # A reason may quote a sample whose texts are left out.
         hidden = not prediction.question or patterns.method == "by rule"
         reason = -1 if hidden else number(shown(error.reason))
-    note = 0 if prediction.right else gives(prediction, prediction.habit) + 2 * contains_answer(prediction)
+    note = 0 if prediction.right else prediction.gives(prediction.habit) + 2 * contains_answer(prediction)
     return [
         int(prediction.right),
         round(100 * prediction.f1, 1),

@@ -16,7 +16,7 @@ from d2e_sft.train.data_record import DATA_FILE, DataRecord
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import read_json_as
 from d2e_sft.util.table import NONE, percent
-from eval.compare.runs import ScoredRun
+from eval.compare.runs import MeasuredRun, ScoredRun
 from eval.pages.report.training import Training
 from eval.run.journal import WITH_CONTEXT, PassFiles, read_record
 from eval.score.extract import Mode
@@ -63,6 +63,16 @@ def run_facts(runs: Sequence[ScoredRun], trainings: Sequence[Training | None]) -
         rows = [Fact(name, tuple(_written(column.get(name)) for column in columns)) for name in names]
         found[title] = [row for row in rows if set(row.values) != {NONE}]
     return {title: rows for title, rows in found.items() if rows}
+
+
+_OF_RESULTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", "max_samples", "seed", "date")
+
+
+def measured_facts(runs: Sequence[MeasuredRun]) -> dict[str, list[Fact]]:
+    """The same of results with measures: what their scores record, and their folders."""
+    columns = [{**{name: run.scores.get(name) for name in _OF_RESULTS}, "folder": str(run.folder)} for run in runs]
+    rows = [Fact(name, tuple(_written(column[name]) for column in columns)) for name in columns[0]]
+    return {"Results": [row for row in rows if set(row.values) != {NONE}]}
 
 
 def _written(value: Any) -> str:

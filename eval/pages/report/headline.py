@@ -6,18 +6,14 @@ Both are about one run, at the `place` that `presented` finds, against the first
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 from d2e_sft.util.table import percent
-from eval.compare.compare import Comparison
+from eval.compare.compare import Block, Comparison, Score
 from eval.compare.figures import corrected_p
-from eval.compare.measures.measure import MeasureComparison
-from eval.compare.subset_comparison import LESS, MORE, DatasetComparison, RunSubsets
-from eval.score.statistics import Difference, Interval
-from eval.score.subsets import AVERAGE
-
-_T = TypeVar("_T")
+from eval.compare.verdicts import LESS, MORE, main_change, subset_changes, subset_verdict
+from eval.score.frame import AVERAGE, GAP
+from eval.score.statistics import Difference
 
 
 @dataclass(frozen=True)
@@ -38,83 +34,76 @@ class Headline:
 
 
 def headline_of(comparison: Comparison, place: int) -> Headline:
-    """About conflict rows if the benchmark is about subsets, otherwise about all samples."""
-    own = None if comparison.subsets is None else comparison.subsets.headline
+    """About conflict rows if the benchmark is about subsets, otherwise about all samples or the first measure."""
+    labels = [comparison.labels[0], comparison.labels[place]] if place else [comparison.labels[0]]
+    own = comparison.headline
     if own is not None and comparison.is_about_subsets and "conflict" in own.sizes:
-        return _about_subsets(own, place)
-    row, labels = comparison.overall, _two(comparison.labels, place)
-    change = replace(row.gains[place - 1].mean, adjusted_p=None) if place else None
-    sentence = _on_scores(labels, row.cells[place].mean, change, "", f"{row.n:,} samples")
-    exact, f1 = ([getattr(cell, name) for cell in _two(row.cells, place)] for name in ("exact_match", "f1"))
-    second = ([] if own is None else _gap(_two(own.runs, place))) or [_share("token-level F1", labels, f1)]
-    differences = _difference("mean of EM and F1", labels[0], change)
-    shown = [_share("exact match", labels, exact), *second, *differences, LargeNumber(f"{row.n:,}", "", "samples")]
-    return Headline(sentence, shown)
+        return _about_subsets(own, labels)
+    block, measure = comparison.main
+    by_measures, of = comparison.is_by_measures, f"{block.sizes['']:,} {comparison.unit}"
+    change = main_change(comparison, labels[-1]) if place else None
+    score, where = block.score(labels[-1], measure), f" in {measure}" * by_measures
+    assert score is not None
+    sentence = f"{labels[-1]} scores {percent(score.mean)} %{where} on {of}"
+    if change is not None:
+        than = f"{_points(change, 'higher', 'lower')}{where} than" if change.mean else f"the same{where} as"
+        decided = f" (p\u00a0{corrected_p(change)})" if change.significant else f"; not decided with {of}"
+        sentence = f"{labels[-1]} scores {than} {labels[0]}{decided}"
+    shown = _share(measure, block, labels, measure)
+    if not by_measures:
+        second = _gap(own, labels) if own is not None else []
+        shown = [*_share("exact match", block, labels, "exact_match")]
+        shown += second or _share("token-level F1", block, labels, "f1")
+    differences = _difference(measure if by_measures else "mean of EM and F1", labels[0], change)
+    return Headline(sentence, [*shown, *differences, LargeNumber(f"{block.sizes['']:,}", "", comparison.unit)])
 
 
-def headline_of_measures(comparison: MeasureComparison, place: int) -> Headline:
-    """About the first measure."""
-    row, labels = comparison.rows[0], _two(comparison.labels, place)
-    change = row.changes[place - 1] if place else None
-    sentence = _on_scores(labels, row.scores[place], change, f" in {row.name}", f"{row.n:,} {row.unit}")
-    differences = _difference(row.name, labels[0], change)
-    shown = [_share(row.name, labels, _two(row.scores, place)), *differences, LargeNumber(f"{row.n:,}", "", row.unit)]
-    return Headline(sentence, shown)
-
-
-def _two(values: Sequence[_T], place: int) -> Sequence[_T]:
-    """Those of the first run and of the presented one; with one run its own."""
-    return [values[0], values[place]] if place else [values[0]]
-
-
-def _about_subsets(own: DatasetComparison, place: int) -> Headline:
-    runs = _two(own.runs, place)
-    first, last = runs[0], runs[-1]
-    labels, n = [run.label for run in runs], own.sizes["conflict"]
-    scores = [run.scores.subsets["conflict"].accuracy for run in runs]
-    change = last.changes.get("conflict")
+def _about_subsets(own: Block, labels: Sequence[str]) -> Headline:
+    n, changes = own.sizes["conflict"], subset_changes(own, labels[-1])
+    change = changes.get("conflict")
+    score = own.score(labels[-1], "accuracy", "conflict")
     if change is None:
-        sentence = f"{last.label} answers {percent(scores[-1].mean)} % of the conflict rows right"
+        sentence = (
+            f"{labels[-1]} answers {percent(None if score is None else score.mean)} % of the conflict rows right"
+        )
     else:
-        often = f"{_points(change, 'more', 'fewer')} of the conflict rows right than {first.label}"
-        often = often if change.mean else f"as many of the conflict rows right as {first.label}"
-        told = {MORE: f"it {MORE}", LESS: f"it {LESS}", "not decided": f"not decided with {n:,}"}
-        sentence = f"{last.label} answers {often}; {told.get(last.verdict, last.verdict)}"
-    average = " (average)" * (own.dataset == AVERAGE)
+        often = f"{_points(change, 'more', 'fewer')} of the conflict rows right than {labels[0]}"
+        often = often if change.mean else f"as many of the conflict rows right as {labels[0]}"
+        verdict = subset_verdict(changes)
+        ends = {MORE: f"it {MORE}", LESS: f"it {LESS}", "not decided": f"not decided with {n:,}"}
+        sentence = f"{labels[-1]} answers {often}; {ends.get(verdict, verdict)}"
     rows = " + ".join(f"{size:,} {name}" for name, size in own.sizes.items())
+    average = " (average)" * (own.name == (AVERAGE,))
     shown = [
-        _share(f"accuracy on conflict rows{average}", labels, scores),
-        *_gap(runs),
-        *_difference("accuracy on conflict rows", first.label, change),
+        *_share(f"accuracy on conflict rows{average}", own, labels, "accuracy", "conflict"),
+        *_gap(own, labels),
+        *_difference("accuracy on conflict rows", labels[0], change),
         LargeNumber(f"{sum(own.sizes.values()):,}", "", f"rows: {rows}"),
     ]
     return Headline(sentence, shown)
-
-
-def _on_scores(labels: Sequence[str], score: Interval, change: Difference | None, where: str, of: str) -> str:
-    if change is None:
-        return f"{labels[-1]} scores {percent(score.mean)} %{where} on {of}"
-    than = f"{_points(change, 'higher', 'lower')}{where} than" if change.mean else f"the same{where} as"
-    decided = f" (p\u00a0{corrected_p(change)})" if change.significant else f"; not decided with {of}"
-    return f"{labels[-1]} scores {than} {labels[0]}{decided}"
 
 
 def _points(change: Difference, more: str, fewer: str) -> str:
     return f"{abs(100 * change.mean):.1f} points {more if change.mean > 0 else fewer}"
 
 
-def _share(name: str, labels: Sequence[str], scores: Sequence[Interval]) -> LargeNumber:
-    """The presented run's score, and the first one's in words."""
-    return LargeNumber(f"{percent(scores[-1].mean)} %", _bounds(scores[-1]), name + _first(labels, scores, " %"))
+def _share(name: str, block: Block, labels: Sequence[str], measure: str, subset: str = "") -> list[LargeNumber]:
+    return _number(name, [block.score(label, measure, subset) for label in labels], labels, " %")
 
 
-def _gap(runs: Sequence[RunSubsets]) -> list[LargeNumber]:
-    gaps = [run.scores.gap for run in runs]
-    found = [gap for gap in gaps if gap is not None]
-    if len(found) < len(gaps):
+def _gap(block: Block, labels: Sequence[str]) -> list[LargeNumber]:
+    gaps = [block.score(label, "accuracy", GAP) for label in labels]
+    return _number("habit gap in points, aligned − conflict", gaps, labels, "")
+
+
+def _number(name: str, scores: Sequence[Score | None], labels: Sequence[str], unit: str) -> list[LargeNumber]:
+    """The presented run's score, and the first one's in words; nothing if one of them has none."""
+    known = [score for score in scores if score is not None]
+    if len(known) < len(scores):
         return []
-    about = "habit gap in points, aligned − conflict" + _first([run.label for run in runs], found, "")
-    return [LargeNumber(percent(found[-1].mean), _bounds(found[-1]), about)]
+    first = f" ({labels[0]}: {percent(known[0].mean)}{unit})" if len(labels) > 1 else ""
+    bounds = f"[{percent(known[-1].low)}, {percent(known[-1].high)}]"
+    return [LargeNumber(percent(known[-1].mean) + unit, bounds, name + first)]
 
 
 def _difference(name: str, first: str, change: Difference | None) -> list[LargeNumber]:
@@ -122,11 +111,3 @@ def _difference(name: str, first: str, change: Difference | None) -> list[LargeN
         return []
     bounds = f"[{100 * change.low:+z.1f}, {100 * change.high:+z.1f}]"
     return [LargeNumber(f"{100 * change.mean:+z.1f}", bounds, f"points against {first}, paired: {name}")]
-
-
-def _bounds(score: Interval) -> str:
-    return f"[{percent(score.low)}, {percent(score.high)}]"
-
-
-def _first(labels: Sequence[str], scores: Sequence[Interval], unit: str) -> str:
-    return f" ({labels[0]}: {percent(scores[0].mean)}{unit})" if len(labels) > 1 else ""

@@ -1,4 +1,4 @@
-"""Assemble the report pages: of runs on rows, and of results with measures.
+"""Assemble the report page: of runs on rows, or of results with measures.
 
 The template engine escapes all texts of models, datasets and recipes. Only plots and the sample browser's data, which
 is escaped separately, enter the page as markup.
@@ -9,36 +9,41 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from d2e_sft.data.prompts import NOT_OF_EVENTS
 from d2e_sft.util.files import write_whole
 from d2e_sft.util.html import pages
-from d2e_sft.util.html.figures import inline_svg
-from eval.compare.compare import Comparison, compare_runs
-from eval.compare.error_patterns import read_patterns
-from eval.compare.measures.measure import MeasureComparison
-from eval.compare.measures.runs import MeasuredRun, compare_runs_by_measures
-from eval.compare.measures.tables import measure_table, measure_verdicts
-from eval.compare.runs import ScoredRun, presented
-from eval.compare.subset_tables import kind_tables, small_note, subset_comparison_tables
-from eval.compare.tables import context_table, faithfulness_tables, gain_table, label_table, score_table
+from d2e_sft.util.table import Table
+from eval.compare.compare import Comparison, compare_results
+from eval.compare.judged import RunPatterns, read_patterns
+from eval.compare.measures import measure_table
+from eval.compare.runs import MeasuredRun, ScoredRun, presented
+from eval.compare.tables import (
+    context_table,
+    faithfulness_tables,
+    gain_table,
+    kind_tables,
+    label_table,
+    score_table,
+    small_note,
+    subset_comparison_tables,
+)
 from eval.compare.verdicts import verdict_words, verdicts
 from eval.pages.report.browser import browser_data, change_table, packed
-from eval.pages.report.facts import instructions, run_facts
-from eval.pages.report.headline import headline_of, headline_of_measures
+from eval.pages.report.facts import instructions, measured_facts, run_facts
+from eval.pages.report.headline import headline_of
 from eval.pages.report.patterns import pattern_chart, pattern_figure, pattern_table
-from eval.pages.report.plots import MOST_MEASURES, label_shares, measures_figure, score_dots
-from eval.pages.report.reading import subset_chart
+from eval.pages.report.plots import MOST_MEASURES, label_shares, score_dots, subset_chart
 from eval.pages.report.samples import check_datasets, choose_samples, shown, without_texts
 from eval.pages.report.training import curves, read_training
-from eval.score.counts import score_of
 from eval.score.faithfulness import contains_answer
+from eval.score.frame import AVERAGE
+from eval.score.statistics import score_of
 
 _MOST_ITEMS = 200  # listed for each run
-_FACTS = ("model", "model_name", "decoder", "alpha", "plausibility", "options", "max_samples", "seed", "date")
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,25 @@ class ReportOptions:
     title: str | None = None
 
 
+class Section(NamedTuple):
+    """A part of the page: its anchor, its name in the contents, its heading, and what is below it in this order."""
+
+    anchor: str
+    name: str
+    heading: str
+    note: str = ""
+    figure: Markup | None = None
+    tables: Sequence[Table] = ()
+    folded: str = ""  # the line to click on for the tables; empty if they are open
+
+
 def write_report(
-    runs: Sequence[ScoredRun], out: Path, options: ReportOptions | None = None, comparison: Comparison | None = None
+    runs: Sequence[ScoredRun | MeasuredRun],
+    out: Path,
+    options: ReportOptions | None = None,
+    comparison: Comparison | None = None,
 ) -> None:
-    """Write one self-contained HTML page about the runs of `load_runs`; differences are to the first.
+    """Write one self-contained HTML page about the runs of `load_results`; differences are to the first.
 
     A `comparison` of these runs is used if it exists already.
 
@@ -65,94 +85,134 @@ def write_report(
 
 
 def render_page(
-    runs: Sequence[ScoredRun], options: ReportOptions | None = None, comparison: Comparison | None = None
+    runs: Sequence[ScoredRun | MeasuredRun], options: ReportOptions | None = None, comparison: Comparison | None = None
 ) -> str:
     """The page as text."""
     options = options or ReportOptions()
-    check_datasets(options.no_texts_of, runs[0])
-    comparison = comparison or compare_runs(runs)
+    rows = [run for run in runs if isinstance(run, ScoredRun)]
+    if rows:
+        check_datasets(options.no_texts_of, rows[0])
+    comparison = comparison or compare_results(runs)
+    context: dict[str, Any] = {
+        "comparison": comparison,
+        "labels": comparison.labels,
+        "headline": headline_of(comparison, presented(runs)),
+        "verdicts": verdicts(comparison),
+        "dots": score_dots(comparison),
+        "title": options.title or f"Results on {comparison.bench}",
+    }
+    if rows:
+        context |= _about_rows(rows, comparison, options)
+        template = "page.html"
+    else:
+        measured = [run for run in runs if isinstance(run, MeasuredRun)]
+        drawn, of = min(MOST_MEASURES, len(comparison.scores.measure.unique())), comparison.scores.measure.nunique()
+        scores = Section("scores", "Scores", "Scores", tables=[measure_table(comparison)])
+        context |= {
+            "caption": f"The first {drawn} of {of} measures." * (drawn < of),
+            "sections": [scores, *changed_items(measured, comparison)],
+            "facts": measured_facts(measured),
+        }
+        template = "measures.html"
+    return pages.render_page(Path(__file__).with_name(template), {"shown": shown}, **context)
+
+
+def _about_rows(runs: Sequence[ScoredRun], comparison: Comparison, options: ReportOptions) -> dict[str, Any]:
     patterns = {run.label: found for run in runs if (found := read_patterns(run)) is not None}
     trainings = [read_training(run.path) for run in runs]
-    told = instructions(runs)
+    prompts = instructions(runs)
     readable = without_texts(runs, options.no_texts_of)
-    subsets = comparison.subsets
     browser = None
     if options.browse != 0:
-        data = browser_data(readable, patterns, told, options.browse)
+        data = browser_data(readable, patterns, prompts, options.browse)
         text, kind = packed(data)
         browser = {"text": Markup(text), "type": kind, "held": len(data["samples"]), "all": len(runs[0].predictions)}
-    context: dict[str, Any] = {
+    charts = curves(comparison.labels, trainings)
+    open_parts, by_group = _sections(comparison)
+    last = [("samples", "Samples", True), ("errors", "Errors", bool(patterns)), ("curves", "Training", bool(charts))]
+    return {
         "title": options.title or _title(comparison),
-        "comparison": comparison,
-        "headline": headline_of(comparison, presented(runs)),
-        "contains_answer": contains_answer,
-        "tables": _tables(comparison),
-        "subset_chart": None if subsets is None else subset_chart(subsets),
-        "verdicts": verdicts(comparison),
+        "groups": comparison.groups,
+        "averages": any(block.name[0] == AVERAGE for block in comparison.groups),
+        "subset_chart": subset_chart(comparison),
         "verdict_words": verdict_words(comparison),
-        "small_note": small_note(comparison.small_subsets),
-        "dots": score_dots(comparison),
-        "shares": label_shares(comparison),
+        "small_note": small_note(comparison),
+        "sections": open_parts,
+        "by_group": by_group,
+        "contents": [
+            ("reading", "Use of the context") if comparison.is_about_subsets else ("groups", "Picture"),
+            *((part.anchor, part.name) for part in open_parts),
+            *[("by-group", "Scores by group")] * bool(by_group),
+            *((anchor, name) for anchor, name, is_there in last if is_there),
+            ("runs", "Recipes"),
+        ],
         "patterns": patterns,
-        "pattern_table": pattern_table(runs, patterns),
-        "pattern_chart": pattern_chart(pattern_figure(runs, patterns), patterns),
-        "curves": curves(comparison.labels, trainings),
+        "error_section": _errors(runs, patterns) if patterns else None,
+        "curves": charts,
         "trained": [
             f"{run.label} with {one.terms}" for run, one in zip(runs, trainings, strict=True) if one and one.terms
         ],
         "changes": change_table(runs),
         "samples": choose_samples(readable, options.samples),
+        "contains_answer": contains_answer,
         "browser": browser,
         "left_out": sorted(options.no_texts_of),
         "facts": run_facts(runs, trainings),
-        "instructions": told,
+        "instructions": prompts,
         "details": [(run.label, _recipe(run.home)) for run in runs],
     }
-    context["contents"] = _contents(comparison, context)
-    return pages.render_page(Path(__file__).with_name("page.html"), {"shown": shown}, **context)
 
 
 def _title(comparison: Comparison) -> str:
-    relations = {row.relation for row in comparison.rows if row.dataset != "all"}
+    relations = {relation for dataset, relation, _ in (block.name for block in comparison.groups) if dataset != "all"}
     return f"{'Answers' if relations <= set(NOT_OF_EVENTS) else 'Event reasoning'} on {comparison.bench}"
 
 
-def _tables(comparison: Comparison) -> dict[str, Any]:
-    context = context_table(comparison)
-    return {
-        "scores": score_table(comparison),
-        "gains": gain_table(comparison),
-        "context": context if len(context.frame) else None,
-        "labels": label_table(comparison),
-        "faithfulness": faithfulness_tables(comparison, detail=True),
-        "kinds": kind_tables(comparison.kinds),
-        "subsets": [] if comparison.subsets is None else subset_comparison_tables(comparison.subsets, detail=True),
-    }
-
-
-def _contents(comparison: Comparison, context: dict[str, Any]) -> list[tuple[str, str]]:
-    """Anchor and name of each part of the page."""
-    by_subset = comparison.is_about_subsets  # folds the parts by group
+def _sections(comparison: Comparison) -> tuple[list[Section], list[Section]]:
+    """The sections of tables, and those that are folded: scores by group, if the benchmark is about subsets."""
+    collapse = (
+        "A run far from the gold shares leans on one label instead of the context; one that gives a label to nearly "
+        "every sample has collapsed to it, whatever its accuracy."
+    )
+    worth = "Where the context adds nothing, no score tells whether a model uses it."
+    first, shares = comparison.labels[0], label_shares(comparison)
+    chart = None if comparison.is_about_subsets else subset_chart(comparison)
+    faithful = faithfulness_tables(comparison, detail=True)
+    by_subset = subset_comparison_tables(comparison, detail=True)
     parts = [
-        ("reading", "Use of the context", by_subset),
-        ("groups", "Picture", not by_subset),
-        ("subsets", "Scores by subset", by_subset),
-        ("kinds", "Kinds of question", by_subset and bool(comparison.kinds)),
-        ("faithfulness", "Faithfulness", by_subset and bool(comparison.faithfulness)),
-        ("by-group", "Scores by group", by_subset),
-        ("scores", "Scores", not by_subset),
-        ("differences", "Differences", not by_subset and len(comparison.labels) > 1),
-        ("context", "Context", not by_subset and context["tables"]["context"] is not None),
-        ("labels", "Labels", not by_subset and context["shares"] is not None),
-        ("faithfulness", "Faithfulness", not by_subset and bool(comparison.faithfulness)),
-        ("subsets", "Scores by subset", not by_subset and comparison.subsets is not None),
-        ("kinds", "Kinds of question", not by_subset and bool(comparison.kinds)),
-        ("samples", "Samples", True),
-        ("errors", "Errors", bool(context["patterns"])),
-        ("curves", "Training", bool(context["curves"])),
-        ("runs", "Recipes", True),
+        Section("scores", "Scores", "Scores", tables=[score_table(comparison)]),
+        Section("differences", "Differences", f"Paired differences to {first}", tables=[gain_table(comparison)]),
+        Section("context", "Context", "What the context is worth", worth, tables=[context_table(comparison)]),
+        Section("labels", "Labels", "Predicted labels of nli", collapse, shares, [label_table(comparison)]),
+        Section("faithfulness", "Faithfulness", "Do answers keep to their contexts?", tables=faithful),
+        Section("subsets", "Scores by subset", "Scores by subset", figure=chart, tables=by_subset),
+        Section("kinds", "Kinds of question", "Scores by kind of question", tables=kind_tables(comparison)),
     ]
-    return [(anchor, name) for anchor, name, there in parts if there]
+    parts = [part for part in parts if any(len(table.frame) for table in part.tables)]
+    if not comparison.is_about_subsets:
+        return parts, []
+    order = ("subsets", "kinds", "faithfulness")
+    first_parts = sorted((part for part in parts if part.anchor in order), key=lambda part: order.index(part.anchor))
+    return first_parts, [part for part in parts if part.anchor not in order]
+
+
+def _errors(runs: Sequence[ScoredRun], patterns: dict[str, RunPatterns]) -> Section:
+    methods = {label: own.method for label, own in patterns.items()}
+    ways = (
+        f"{label}: {'estimated by rule' if method == 'by rule' else f'by the judge {method}'}"
+        for label, method in methods.items()
+    )
+    lacking = [run.label for run in runs if run.label not in patterns]
+    parts = [
+        "Why wrong answers are wrong, in percent of each run's own wrong answers; a run that is wrong less often has "
+        f"a smaller n. {'; '.join(ways)}.",
+        "By rule, an answer that stays the same without the context neglects it (an upper bound, since it may be "
+        "guessed again), and only a judge can tell a wrong place." * ("by rule" in methods.values()),
+        "The runs' patterns were found in different ways: do not compare them." * (len({*methods.values()}) > 1),
+        f"Not known for {', '.join(lacking)}." * bool(lacking),
+    ]
+    chart, table = pattern_chart(pattern_figure(runs, patterns), patterns), pattern_table(runs, patterns)
+    return Section("errors", "Errors", "Error patterns", " ".join(filter(None, parts)), chart, [table])
 
 
 def _recipe(run: Path) -> str | None:
@@ -160,54 +220,23 @@ def _recipe(run: Path) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
 
-@dataclass(frozen=True)
-class Changed:
-    """Items whose headline score differs from the first run; `listed` has id, score before and after."""
-
-    label: str
-    better: int
-    worse: int
-    listed: Sequence[tuple[str, float, float]]
-
-
-def write_measures_page(runs: Sequence[MeasuredRun], out: Path, title: str | None = None) -> MeasureComparison:
-    """Write one self-contained HTML page that compares the runs with the first one; return the comparison.
-
-    UserError if the runs' results cannot be compared.
-    """
-    comparison = compare_runs_by_measures(runs)
-    labels, facts = ", ".join(comparison.labels), []
-    for run in runs:
-        told = {name: str(run.scores[name]) for name in _FACTS if run.scores.get(name) not in (None, "", {})}
-        facts.append((run.label, {**told, "folder": str(run.folder)}))
-    page = pages.render_page(
-        Path(__file__).with_name("measures.html"),
-        title=title or f"Results on {comparison.bench}",
-        comparison=comparison,
-        headline=headline_of_measures(comparison, presented(runs)),
-        table=measure_table(comparison),
-        verdicts=measure_verdicts(comparison),
-        picture=inline_svg(measures_figure(comparison), f"{comparison.bench}: scores of {labels}"),
-        drawn=min(MOST_MEASURES, len(comparison.rows)),
-        changes=changed_items(runs, comparison),
-        facts=facts,
-    )
-    write_whole(out, page)
-    return comparison
-
-
-def changed_items(runs: Sequence[MeasuredRun], comparison: MeasureComparison) -> list[Changed]:
-    """The items of the headline that changed from the first run to each other run."""
-    name = comparison.rows[0].name
+def changed_items(runs: Sequence[MeasuredRun], comparison: Comparison) -> list[Section]:
+    """For each run after the first: the items of the headline that changed, the largest changes first."""
+    _, name = comparison.main
     first, *others = [next(one for one in run.measures if one.name == name) for run in runs]
 
     def score(counts: tuple[float, ...]) -> float:
         return score_of(first.form, [counts]) or 0.0
 
-    found = []
+    sections = []
     for run, measure in zip(runs[1:], others, strict=True):
         pairs = [(item, score(counts), score(measure.counts[item])) for item, counts in first.counts.items()]
-        moved = sorted((p for p in pairs if p[1] != p[2]), key=lambda p: -abs(p[2] - p[1]))
+        moved = sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: -abs(pair[2] - pair[1]))
         better = sum(after > before for _, before, after in moved)
-        found.append(Changed(run.label, better, len(moved) - better, moved[:_MOST_ITEMS]))
-    return found
+        note = f"{name}: {better:,} better, {len(moved) - better:,} worse, {len(pairs) - len(moved):,} as before."
+        folded = f"The {_MOST_ITEMS} largest of {len(moved):,} changes" if len(moved) > _MOST_ITEMS else "All changes"
+        listed = [(item, f"{before:.2f}", f"{after:.2f}") for item, before, after in moved[:_MOST_ITEMS]]
+        tables = [Table.of([comparison.unit, runs[0].label, run.label], listed)] if listed else []
+        heading = f"{run.label} against {runs[0].label}, one by one"
+        sections.append(Section("", "", heading, note, tables=tables, folded=folded))
+    return sections

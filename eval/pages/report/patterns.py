@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -15,8 +15,8 @@ from d2e_sft.util.files import write_whole
 from d2e_sft.util.html.figures import COLOURS, HATCHES, inline_svg, write_figure
 from d2e_sft.util.html.pages import render_page
 from d2e_sft.util.table import NONE, Table, percent
-from eval.compare.context_use import WITHOUT_CONTEXT_FILE, command_without_context
-from eval.compare.error_patterns import PATTERNS_FILE, ErrorPattern, JudgedError, RunPatterns, relations_of
+from eval.compare.context import WITHOUT_CONTEXT_FILE, command_without_context
+from eval.compare.judged import PATTERNS_FILE, ErrorPattern, JudgedError, RunPatterns, count_patterns, relations_of
 from eval.compare.runs import ScoredRun
 from eval.pages.report.plots import Part, stacked_figure
 from eval.pages.report.samples import in_turns, shown
@@ -36,15 +36,12 @@ PATTERN_PARTS = tuple(
 )
 
 
-def _counts(
-    runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]
-) -> Iterator[tuple[str, str, Counter[str], int]]:
+def _counts(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Iterator[tuple[str, str, Any, int]]:
     """Relation, run, number of wrong answers by pattern, and number of samples."""
+    known = {run.label: count_patterns(run, patterns[run.label].errors) for run in runs if run.label in patterns}
     for relation in relations_of(runs[0].predictions.values()):
-        for run in (run for run in runs if run.label in patterns):
-            own = {key for key, one in run.predictions.items() if relation in ("all", one.relation)}
-            errors = patterns[run.label].errors.items()
-            yield relation, run.label, Counter(one.pattern.value for key, one in errors if key in own), len(own)
+        size = sum(relation in ("all", one.relation) for one in runs[0].predictions.values())
+        yield from ((relation, label, counts[relation], size) for label, counts in known.items())
 
 
 def pattern_table(runs: Sequence[ScoredRun], patterns: Mapping[str, RunPatterns]) -> Table:

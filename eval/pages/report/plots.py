@@ -1,14 +1,15 @@
-"""Plots: dots with intervals, stacked shares, lines over training steps."""
+"""Plots: dots with intervals, conflict against aligned accuracy, stacked shares, lines over training steps."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.errors import UserError
@@ -25,15 +26,19 @@ from d2e_sft.util.html.figures import (
 )
 from eval.compare.compare import Comparison
 from eval.compare.figures import LABELS
-from eval.compare.measures.measure import MeasureComparison
+from eval.compare.tables import shares_of
+from eval.score.frame import ALL, AVERAGE
 from eval.score.statistics import Interval
-from eval.score.subsets import AVERAGE
 
 MOST_MEASURES = 6  # the first measures are the main ones
 _ENDINGS = (".svg", ".png", ".pdf")
 _LINE = 0.36  # inches: the least height of a group, whose name has two lines
 _TITLE = 52  # characters of a title's line at most
 _MAX_POINTS = 200  # per curve; more are invisible at this width and cost bytes
+_SIDE = 6.4  # inches
+_SPACE = 4.6  # percentage points between two names
+_LEGIBLE = 20  # with more points, names are smaller
+_NOTE_PLACES = ((45.0, 7.0), (72.0, 24.0), (55.0, 32.0), (80.0, 60.0))  # below the diagonal
 
 
 class Curve(NamedTuple):
@@ -51,16 +56,33 @@ def check_plot(file: Path) -> None:
         raise UserError(f"--plot {file}: not a kind of picture; expected a name that ends in {', '.join(_ENDINGS)}")
 
 
-def write_plot(comparison: MeasureComparison, file: Path) -> None:
-    """Write a comparison by measures as a picture, in the format that the file's name ends in."""
-    write_figure(measures_figure(comparison), file, dpi=200, salt=comparison.bench)
+def write_plot(comparison: Comparison, file: Path) -> None:
+    """Write a comparison's scores as a picture, in the format that the file's name ends in."""
+    write_figure(scores_figure(comparison), file, dpi=200, salt=comparison.bench)
 
 
-def measures_figure(comparison: MeasureComparison) -> Figure:
-    """Draw the first six measures, a dot for each result."""
-    rows = comparison.rows[:MOST_MEASURES]
-    names = [f"{textwrap.fill(row.name, 20)}\n{row.n:,} {row.unit}" for row in rows]
-    return dot_figure("Score", names, comparison.labels, [row.scores for row in rows])
+def score_dots(comparison: Comparison) -> Markup:
+    """The scores with their intervals; all samples, or the first measure, first."""
+    figure, labels = scores_figure(comparison), ", ".join(comparison.labels)
+    if comparison.is_by_measures:
+        return inline_svg(figure, f"{comparison.bench}: scores of {labels}")
+    return inline_svg(figure, f"Dots on one axis: Mean of EM and F1 of {labels}, with 95 % intervals")
+
+
+def scores_figure(comparison: Comparison) -> Figure:
+    """Draw a dot for each run: of each group's mean of EM and F1, or of the first six measures."""
+    if comparison.is_by_measures:
+        blocks = comparison.blocks("measures", "measure", "unit")[:MOST_MEASURES]
+        names = [f"{textwrap.fill(block.name[0], 20)}\n{block.sizes['']:,} {block.name[1]}" for block in blocks]
+        rows = [list(block.scores.values()) for block in blocks]
+        return dot_figure("Score", names, comparison.labels, rows)
+    names, rows = [], []
+    for block in comparison.groups:
+        dataset, relation, fmt = block.name
+        name = f"{dataset}\n{relation}" + ("" if dataset == AVERAGE else f" · {fmt}")
+        names.append(dataset if dataset == ALL else name)
+        rows.append([own for run in comparison.labels if (own := block.score(run, "mean"))])
+    return dot_figure("Mean of EM and F1", names, comparison.labels, rows)
 
 
 @styled
@@ -196,28 +218,129 @@ _LABEL_PARTS = [
 ]
 
 
-def score_dots(comparison: Comparison) -> Markup:
-    """The mean of EM and F1 of each row with its interval; all samples first."""
-    names = []
-    for row in comparison.rows:
-        name = f"{row.dataset}\n{row.relation}" + ("" if row.dataset == AVERAGE else f" · {row.format}")
-        names.append("all" if row.dataset == "all" else name)
-    scores = [[cell.mean for cell in row.cells] for row in comparison.rows]
-    figure = dot_figure("Mean of EM and F1", names, comparison.labels, scores)
-    labels = ", ".join(comparison.labels)
-    return inline_svg(figure, f"Dots on one axis: Mean of EM and F1 of {labels}, with 95 % intervals")
-
-
 def label_shares(comparison: Comparison) -> Markup | None:
     """Gold and predicted nli labels, stacked; None without nli."""
     groups = {}
-    for row in comparison.rows:
-        if row.gold_shares:
-            runs = zip(comparison.labels, row.cells, strict=True)
-            predicted = {label: cell.label_shares for label, cell in runs if cell.label_shares}
-            groups[f"{row.dataset} · {row.relation}"] = {"gold": row.gold_shares, **predicted}
+    for block in comparison.groups:
+        if gold := shares_of(block, comparison.labels[0], "gold"):
+            said = {run: shares_of(block, run, "says") for run in comparison.labels}
+            groups[f"{block.name[0]} · {block.name[1]}"] = {"gold": gold, **said}
     if not groups:
         return None
     names = ", ".join(dict.fromkeys(name for own in groups.values() for name in own))
     description = f"Stacked bars: shares of the predicted nli labels of {names}"
     return inline_svg(stacked_figure(groups, _LABEL_PARTS, "predicted labels, percent", middle=True), description)
+
+
+# Conflict accuracy against aligned accuracy -------------------------------------------------------------------------
+# A run that uses the context is at the upper right, near the diagonal; one that answers from habit at the lower right.
+
+
+class ReadingPoint(NamedTuple):
+    """One run's accuracies, as fractions."""
+
+    label: str
+    aligned: Interval
+    conflict: Interval
+
+
+def subset_chart(comparison: Comparison) -> Markup | None:
+    """The chart of the headline's runs; None if it lacks aligned or conflict rows."""
+    points, block = [], comparison.headline
+    for run in comparison.labels if block is not None else ():
+        aligned, conflict = (block.score(run, "accuracy", name) for name in ("aligned", "conflict"))  # type: ignore[union-attr]
+        if aligned is not None and conflict is not None:
+            points.append(ReadingPoint(run, aligned, conflict))
+    return reading_chart(points) if points else None
+
+
+def reading_chart(points: Sequence[ReadingPoint], *, reference: bool = True) -> Markup:
+    """Conflict accuracy (y) against aligned (x) with 95 % intervals; `reference` marks the first of several points."""
+    reference = reference and len(points) > 1
+    names = ", ".join(point.label for point in points)
+    values = (f"{p.label}: conflict {100 * p.conflict.mean:.1f}, aligned {100 * p.aligned.mean:.1f}" for p in points)
+    description = (
+        f"Conflict accuracy against aligned accuracy of {names}, with 95 % intervals"
+        f"{f'; the reference is {points[0].label}' if reference else ''}. {'; '.join(values)}"
+    )
+    return inline_svg(reading_figure(points, reference=reference), description)
+
+
+@styled
+def reading_figure(points: Sequence[ReadingPoint], *, reference: bool) -> Figure:
+    """The chart as a matplotlib figure."""
+    figure = Figure(figsize=(_SIDE, _SIDE), layout="constrained")
+    axes = figure.add_subplot()
+    _prepare(axes, points)
+    if reference:
+        axes.axhline(100 * points[0].conflict.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
+        axes.axvline(100 * points[0].aligned.mean, color="#aaaaaa", linewidth=0.8, linestyle=":", zorder=1)
+    size = 10 if len(points) <= _LEGIBLE else 7
+    for index, (point, height) in enumerate(zip(points, _heights(points), strict=True)):
+        marked = reference and index == 0
+        x, y = 100 * point.aligned.mean, 100 * point.conflict.mean
+        colour = COLOURS[index % len(COLOURS)]
+        axes.errorbar(
+            [x],
+            [y],
+            xerr=error_lengths([point.aligned]),
+            yerr=error_lengths([point.conflict]),
+            fmt=MARKERS[index % len(MARKERS)],
+            color=colour,
+            markersize=11 if marked else 8,
+            markeredgecolor="#222222" if marked else "white",
+            markeredgewidth=1.6 if marked else 0.8,
+            elinewidth=1.2,
+            capsize=2.5,
+            zorder=4,
+            clip_on=False,
+        )
+        left = x > 50
+        beside = 100 * point.aligned.low - 2.5 if left else 100 * point.aligned.high + 2.5  # outside the interval
+        axes.annotate(
+            f"{point.label} (reference)" if marked else point.label,
+            (x, y),
+            xytext=(beside, height),
+            ha="right" if left else "left",
+            va="center",
+            fontsize=size,
+            fontweight="bold" if marked else "normal",
+            color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 4},
+            zorder=5,
+        )
+    return figure
+
+
+def _prepare(axes: Axes, points: Sequence[ReadingPoint]) -> None:
+    axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+    axes.fill_between([0, 100], [0, 100], color="#f3f4f6", zorder=0, linewidth=0)
+    axes.plot([0, 100], [0, 100], color="#888888", linewidth=1, linestyle="--", zorder=1)
+    quiet: dict[str, Any] = {"color": "#666666", "fontsize": 9, "zorder": 2}
+    axes.text(17, 19, "no gap: aligned = conflict", rotation=45, ha="center", va="center", **quiet)
+    apart = {  # the note stands where it is farthest from any point
+        (x, y): min(abs(y - 100 * p.conflict.mean) + abs(x - 100 * p.aligned.mean) / 4 for p in points)
+        for x, y in _NOTE_PLACES
+    }
+    axes.text(*max(apart, key=lambda place: apart[place]), "answers from habit", ha="center", va="center", **quiet)
+    axes.set_xlabel("aligned: habit is right (accuracy, percent)")
+    axes.set_ylabel("conflict: habit is wrong (accuracy, percent)")
+    axes.set_axisbelow(True)
+
+
+def _heights(points: Sequence[ReadingPoint]) -> list[float]:
+    """The height of each name: its point's, moved so that names on one side do not touch."""
+    heights = [100 * point.conflict.mean for point in points]
+    for side in (True, False):
+        places = [index for index, point in enumerate(points) if (point.aligned.mean > 0.5) == side]
+        members = sorted(places, key=heights.__getitem__)
+        space = min(_SPACE, 96 / max(1, len(members) - 1))
+        for place, index in enumerate(members):
+            lowest = heights[members[place - 1]] + space if place else 3.0
+            heights[index] = max(heights[index], lowest)
+        ceiling = 98.0
+        for index in reversed(members):
+            heights[index] = min(heights[index], ceiling)
+            ceiling = heights[index] - space
+    return heights

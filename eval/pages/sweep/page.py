@@ -16,8 +16,7 @@ from d2e_sft.util.html.figures import COLOURS, LINES, WIDTH, inline_svg, legend_
 from d2e_sft.util.html.pages import render_page
 from eval.compare.runs import load_runs
 from eval.pages.report.page import ReportOptions, write_report
-from eval.pages.report.plots import error_lengths
-from eval.pages.report.reading import ReadingPoint, reading_chart
+from eval.pages.report.plots import ReadingPoint, error_lengths, reading_chart
 from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
 from eval.sweep.curves import CAPTION, Curve, Setting, averaged, ends_table, over_seeds, setting_table, verdicts

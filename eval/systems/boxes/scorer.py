@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from d2e_sft.util.html.figures import COLOURS, LINES, STYLE
 from d2e_sft.util.table import Table, percent, percent_interval
-from eval.compare.measures.measure import Measure, digest, measure
+from eval.score.measures import Measure, digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.boxes.answers import MODIFIERS, in_words_of_t5, right, right_officially
 from eval.systems.boxes.gold import BoxQuestion, clauses, mentions, states

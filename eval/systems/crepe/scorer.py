@@ -25,10 +25,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from d2e_sft.util.errors import UserError, shortened
 from d2e_sft.util.table import Table, percent
-from eval.compare.measures.measure import Measure, digest, measure
-from eval.score.counts import f1_by_class
-from eval.score.counts import macro_f1 as macro_f1_of
-from eval.score.statistics import LEVEL, RESAMPLES
+from eval.score.measures import Measure, digest, measure
+from eval.score.statistics import LEVEL, RESAMPLES, f1_by_class
+from eval.score.statistics import macro_f1 as macro_f1_of
 from eval.systems.asking import wording
 from eval.systems.crepe.gold import (
     EQUALLY,

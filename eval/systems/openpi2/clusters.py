@@ -23,7 +23,7 @@ from pydantic import AliasChoices, Field, field_validator
 
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import Measure, digest
+from eval.score.measures import Measure, digest
 from eval.systems.asking import Asker, turns, wording
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import (

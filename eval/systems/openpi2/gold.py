@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BeforeValidator, Field, create_model, model_validator
 
 from d2e_sft.util.errors import UserError
-from eval.compare.measures.measure import digest
+from eval.score.measures import digest
 from eval.systems.reading import (
     FlatRow,
     OptionalStep,

@@ -19,7 +19,7 @@ from d2e_sft.data.chat_template import Continuation, Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_yaml
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import digest, shares
+from eval.score.measures import digest, shares
 from eval.systems.asking import Asker, turns, wording
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.downstream import (

@@ -25,8 +25,8 @@ from pydantic import AliasChoices, Field, field_validator
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, legend_name
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import digest, shares
 from eval.run.task import Conversation
+from eval.score.measures import digest, shares
 from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.openpi2.gold import Procedure, Procedures, official_text, read_official, read_procedures

@@ -22,7 +22,7 @@ from typing import Any
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
-from eval.compare.measures.measure import measure
+from eval.score.measures import measure
 from eval.systems.benchmark import BenchmarkResult
 from eval.systems.openpi2.gold import (
     CLUSTERED,

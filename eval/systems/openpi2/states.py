@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from d2e_sft.data.chat_template import Continuation
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import digest, measure
+from eval.score.measures import digest, measure
 from eval.score.statistics import bootstrap_average
 from eval.systems.asking import Asker, ask_by_turns
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult

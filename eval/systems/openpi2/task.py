@@ -16,8 +16,8 @@ from pydantic import Field
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
-from eval.compare.measures.measure import Measure, measure
 from eval.run.task import Conversation
+from eval.score.measures import Measure, measure
 from eval.systems.benchmark import Answers, Benchmark, BenchmarkCall, BenchmarkOptions, Gold
 from eval.systems.openpi2.gold import official_text
 

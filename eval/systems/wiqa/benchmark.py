@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.table import Table, percent
-from eval.compare.published.values import read_published
+from eval.compare.published import read_published
 from eval.run.task import Conversation
 from eval.systems.asking import Asker, ask_as_trained, assistant, system, user, wording
 from eval.systems.benchmark import BenchmarkCall

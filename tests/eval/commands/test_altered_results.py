@@ -12,7 +12,7 @@ import pytest
 from d2e_sft.util.files import with_checksums
 from tests.command import output_of, refusal_of
 from tests.d2e_sft.hub.runs import make_run as make_trained
-from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.paper_runs import run as score_piper
 from tests.factories import make_world, scores_of
 

@@ -115,7 +115,7 @@ def test_several_files_are_compared_with_names_a_plot_and_latex(tmp_path: Path) 
     assert (tmp_path / "p.svg").read_text().count("accuracy") == 4
     content = json.loads((tmp_path / "s.json").read_text())
     assert content["scores"]["A"]["accuracy"] == pytest.approx(2 / 6)
-    assert content["comparison"]["rows"][0]["changes"][0]["mean"] == pytest.approx(0.5)
+    assert content["comparison"]["scores"][1]["change"] == pytest.approx(0.5)
     assert output_of("score", "wiqa", *files, "--gold", gold, "--latex", "-").startswith("% \\usepackage{booktabs")
 
 

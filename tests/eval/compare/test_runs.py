@@ -95,13 +95,12 @@ def test_the_reference_is_named_by_label_or_path_and_stands_first(tmp_path: Path
         reference_first(runs, "stf")
 
 
-def test_one_subset_s_samples_are_scored_again(tmp_path: Path) -> None:
+def test_one_subset_s_samples_can_be_compared_alone(tmp_path: Path) -> None:
     rows = [story(1, "conflict", "garage"), story(2, "conflict", "kitchen"), story(3, "aligned", "x")]
     rows.append(prediction(4, True))
     (run,) = only_subset(load_runs([make_run(tmp_path / "run", rows)]), "conflict")
     assert [p.id for p in run.predictions.values()] == ["s1", "s2"]
-    assert (run.scores.overall.n, run.scores.overall.exact_match.mean) == (2, 0.5)
-    assert run.scores.model == "model of run"
+    assert compare_runs([run]).groups[0].score("run", "exact_match").mean == 0.5
     runs = load_runs([make_run(tmp_path / "untagged", [prediction(1, True)])])
     with pytest.raises(UserError, match="--subset conflict: mini has none; expected rows with the field `subset`"):
         only_subset(runs, "conflict")

@@ -9,9 +9,8 @@ from eval.score.faithfulness import (
     claim_overlap,
     context_recall,
     lacks_answer,
-    measures_of,
     refuses,
-    score_faithfulness,
+    word_measures,
 )
 from eval.score.scores import score_predictions
 from eval.score.scoring import score_output
@@ -60,14 +59,14 @@ def test_a_long_qa_answer_is_shown_as_containing_the_accepted_one() -> None:
     said = "The most common model of a computer is the Turing machine."
     answer = story(1, None, said, gold=["Turing machine", "the Turing machine"], context=context, habit=[])
     assert answer.exact_match == 0
-    found = measures_of(answer)
+    found = word_measures(answer)
     assert (found["contained"], found["context_recall"]) == (1, 1)
     assert found["answer_in_context"] == 4 / 6, "most, model, turing, machine; not common, computer"
     assert found["claim_overlap"] == 4 / 6
     assert "refusal" not in found
-    assert measures_of(answer.model_copy(update={"answer": ["a machineTuring machines"]}))["contained"] == 0
+    assert word_measures(answer.model_copy(update={"answer": ["a machineTuring machines"]}))["contained"] == 0
     (group,) = score_predictions([answer]).groups
-    assert (group.faithfulness.n, group.faithfulness.contained.mean) == (1, 1)
+    assert (group.faithfulness["n"], group.faithfulness["contained"].mean) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +109,8 @@ def test_refusals(answer: str, said: bool) -> None:
 def test_refusals_count_only_where_the_context_lacks_the_answer() -> None:
     rows = [story(n, None, said, gold=["attic"]) for n, said in enumerate(["Not known.", "kitchen", "garage", "barn"])]
     rows += [story(9, None, "not known"), story(10, "unanswerable", "nobody can tell", gold=["nobody can tell"])]
-    scores = score_faithfulness(rows)
-    assert (scores.n, scores.lacking, scores.refusal.mean) == (6, 5, 2 / 5)
+    scores = score_predictions(rows).groups[0].faithfulness
+    assert (scores["n"], scores["lacking"], scores["refusal"].mean) == (6, 5, 2 / 5)
 
 
 def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one() -> None:
@@ -121,11 +120,10 @@ def test_a_whole_output_is_the_answer_and_right_where_it_contains_the_gold_one()
     assert (prediction.extraction, prediction.right, prediction.exact_match) == ("strict", True, 0)
     scores = score_predictions([prediction])
     faithful = scores.groups[0].faithfulness
-    assert faithful == score_faithfulness([prediction])
-    assert faithful.answer_in_context.mean == pytest.approx(3 / 5)  # 30, days, within; not dear, customer
-    assert faithful.context_recall.mean == 1
+    assert faithful["answer_in_context"].mean == pytest.approx(3 / 5)  # 30, days, within; not dear, customer
+    assert faithful["context_recall"].mean == 1
 
 
 def test_rows_of_other_formats_and_without_context_have_none() -> None:
-    assert score_faithfulness([choice(1, True), prediction(2, True)]) is None
-    assert score_faithfulness([score_output(chat_sample(context=""), "At nine.", "")]) is None
+    bare = score_output(chat_sample(context=""), "At nine.", "")
+    assert score_predictions([choice(1, True), prediction(2, True), bare]).overall.faithfulness is None

@@ -1,20 +1,36 @@
-"""Intervals against exact enumeration and the normal approximation."""
+"""Intervals and tests against enumeration, the normal approximation, SciPy and scikit-learn."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from sklearn.metrics import f1_score
 
-from eval.score import statistics
-from eval.score.statistics import bootstrap_average, bootstrap_gap, bootstrap_ratio, paired_average
+from eval.score.statistics import (
+    FORMS,
+    Interval,
+    bootstrap_average,
+    bootstrap_counts,
+    bootstrap_ratio,
+    holm,
+    paired_average,
+    paired_counts,
+    score_of,
+)
 
 
 def share(right: int, of: int) -> list[float]:
     return [1.0] * right + [0.0] * (of - right)
+
+
+def gap(first: Any, second: Any, **options: Any) -> Interval:
+    """The difference of two groups of other samples."""
+    return bootstrap_average([first, second], weights=(1, -1), **options)
 
 
 # Each sample has one of the two or neither; of the 200 that have one, 50 have the part: as a share of 50 in 200.
@@ -27,7 +43,7 @@ PART, REST = share(50, 300), [0.0] * 50 + share(150, 250)
         (bootstrap_average, [[share(300, 1000)]], 0.3, 0.3 * 0.7 / 1000),
         # An average weighs groups alike, and its variance is that of their means.
         (bootstrap_average, [[share(30, 100), share(600, 1000)]], 0.45, (0.3 * 0.7 / 100 + 0.6 * 0.4 / 1000) / 4),
-        (bootstrap_gap, [[share(270, 300)], [share(250, 500)]], 0.4, 0.9 * 0.1 / 300 + 0.5 * 0.5 / 500),
+        (gap, [share(270, 300), share(250, 500)], 0.4, 0.9 * 0.1 / 300 + 0.5 * 0.5 / 500),
         (bootstrap_ratio, [[PART], [REST]], 0.25, 0.25 * 0.75 / 200),
     ],
 )
@@ -82,9 +98,9 @@ def test_several_proportions_combine_by_the_distances_to_their_bounds() -> None:
     average = bootstrap_average([share(10, 10), share(3, 20)])
     assert (average.mean, average.low) == pytest.approx((0.575, 0.575 - math.hypot(*below) / 2))
     assert average.high == pytest.approx(0.575 + math.hypot(*above) / 2)
-    gap = bootstrap_gap([share(10, 10)], [share(3, 20)])
-    assert (gap.mean, gap.low) == pytest.approx((0.85, 0.85 - math.hypot(below[0], above[1])))
-    assert gap.high == pytest.approx(0.85 + math.hypot(above[0], below[1]))
+    less = gap(share(10, 10), share(3, 20))
+    assert (less.mean, less.low) == pytest.approx((0.85, 0.85 - math.hypot(below[0], above[1])))
+    assert less.high == pytest.approx(0.85 + math.hypot(above[0], below[1]))
 
 
 @pytest.mark.parametrize("of", [1, 60, 122])
@@ -158,22 +174,94 @@ def test_the_p_value_of_an_average_agrees_with_all_sign_flips_counted() -> None:
 
 
 def test_holm_multiplies_by_the_number_of_hypotheses_left_and_keeps_the_order() -> None:
-    corrected = statistics.holm([statistics.Difference(0.1, 0, 0, p) for p in (0.03, 0.01, 0.04, 0.02)])
     # sorted: 0.01·4, 0.02·3, 0.03·2 = 0.06, 0.04·1 lifted to 0.06
-    assert [one.adjusted_p for one in corrected] == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert [one.significant for one in corrected] == [False, True, False, False]
-    assert [one.p_value for one in corrected] == [0.03, 0.01, 0.04, 0.02]
-    assert statistics.holm([]) == []
-
-
-def test_a_gap_of_groups_is_the_plain_mean_of_their_gaps() -> None:
-    gap = bootstrap_gap([[1.0] * 4, [1.0, 0.0]], [[0.0] * 9, [1.0, 1.0, 0.0]])
-    assert gap.mean == pytest.approx(((1 - 0) + (1 / 2 - 2 / 3)) / 2)
-    with pytest.raises(ValueError, match="shorter"):
-        bootstrap_gap([[1.0], [1.0]], [[1.0]])
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == pytest.approx([1, 1])
+    assert not holm([]).size
 
 
 def test_a_ratio_of_nothing_is_none_and_resamples_without_either_are_left_out() -> None:
     assert bootstrap_ratio([[0.0, 0.0]], [[0.0, 0.0]]) is None
     ratio = bootstrap_ratio([[1.0, 0.0]], [[0.0, 0.0]])
     assert (ratio.mean, ratio.low, ratio.high) == pytest.approx((1.0, 0.025, 1.0)), "one sample has either"
+
+
+def test_macro_f1_of_confusion_matrices_is_scikit_learns() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        gold, found = rng.integers(0, 3, size=(2, rng.integers(1, 9)))
+        confusion = np.zeros((3, 3), dtype=np.int64)
+        np.add.at(confusion, (gold, found), 1)
+        assert score_of("macro_f1", [confusion.ravel()]) == pytest.approx(f1_score(gold, found, average="macro"))
+        every = f1_score(gold, found, labels=[0, 1, 2], average="macro", zero_division=0)
+        assert score_of("macro_f1_all", [confusion.ravel()]) == pytest.approx(every)
+
+
+def test_f1_is_of_summed_counts() -> None:
+    # 3 of 4 predictions are right, 2 of 5 gold items found: 2 · 0.75 · 0.4 / 1.15
+    assert score_of("f1", [(1, 1, 2, 1), (3, 2, 3, 1)]) == pytest.approx(0.6 / 1.15)
+    assert score_of("f1", [(0, 0, 2, 0)]) == 0
+    assert score_of("share", [(0, 0)]) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_p_value_is_that_of_all_swaps(form: str) -> None:
+    rng = np.random.default_rng(5)
+    width = {"share": 2, "f1": 4}.get(form, 9)
+    first, second = rng.integers(1, 5, size=(2, 6, width)).astype(float)
+    if form in ("share", "f1"):
+        first, second = np.sort(first), np.sort(second)  # not more right than there are
+    observed = abs(score_of(form, second) - score_of(form, first))
+    hits = []
+    for swap in itertools.product((False, True), repeat=6):
+        chosen = np.array(swap)[:, None]
+        one, other = np.where(chosen, second, first), np.where(chosen, first, second)
+        hits.append(abs(score_of(form, other) - score_of(form, one)) >= observed - 1e-12)
+    found = paired_counts(form, first, second)
+    assert found.mean == pytest.approx(score_of(form, second) - score_of(form, first))
+    assert found.p_value == pytest.approx(np.mean(hits), abs=0.02)
+    assert found.low <= found.mean <= found.high
+
+
+def test_of_a_share_it_is_the_sign_flip_test_and_the_bootstrap_of_a_mean() -> None:
+    rng = np.random.default_rng(2)
+    one, other = rng.random(60) < 0.4, rng.random(60) < 0.6
+    counts = [np.stack([hits, np.ones(60)], axis=1) for hits in (one, other)]
+    known, found = paired_average([one], [other]), paired_counts("share", *counts)
+    assert found.mean == pytest.approx(known.mean)
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=0.03)
+    assert found.p_value == pytest.approx(known.p_value, abs=0.02)
+    plain, own = bootstrap_average([one]), bootstrap_counts("share", counts[0])
+    assert (own.mean, own.low, own.high) == pytest.approx((plain.mean, plain.low, plain.high), abs=0.03)
+
+
+def test_equal_results_do_not_differ() -> None:
+    counts = np.random.default_rng(3).integers(0, 4, size=(30, 9))
+    found = paired_counts("macro_f1", counts, counts)
+    most = 1 - 0.025 ** (1 / 30)
+    assert (found.mean, found.low, found.high, found.p_value) == pytest.approx((0, -most, most, 1))
+
+
+def test_resamples_with_nothing_to_divide_by_are_left_out() -> None:
+    found = bootstrap_counts("share", [(1, 2), (2, 2), (0, 0), (0, 0)])  # some resamples miss both that count
+    assert (found.mean, found.low, found.high) == (0.75, 0.5, 1)
+
+
+def test_a_perfect_score_has_the_exact_interval_of_its_items() -> None:
+    low = 0.025 ** (1 / 12)
+    for form, counts in {"share": (1, 1), "f1": (2, 2, 3, 3), "macro_f1": (1, 0, 0, 2)}.items():
+        found = bootstrap_counts(form, [counts] * 12)
+        assert (found.mean, found.low, found.high) == pytest.approx((1, low, 1)), form
+
+
+@pytest.mark.parametrize("counts", [[], [1.0, 2.0]])
+def test_counts_of_another_shape_are_refused(counts: list[float]) -> None:
+    with pytest.raises(ValueError, match="expected \\(items, counts\\)"):
+        bootstrap_counts("share", counts)
+
+
+def test_pairs_of_other_shapes_and_undefined_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="different shapes"):
+        paired_counts("share", [(1, 1)], [(1, 1), (0, 1)])
+    with pytest.raises(ValueError, match="nothing to divide by"):
+        paired_counts("share", [(0, 0)], [(1, 1)])

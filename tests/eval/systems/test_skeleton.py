@@ -9,9 +9,9 @@ import pytest
 from pydantic import Field
 
 from d2e_sft.util.errors import UserError
-from eval.compare.measures.measure import read_measures
 from eval.run.options import EvalOptions
 from eval.run.task import Conversation
+from eval.score.measures import read_measures
 from eval.systems import SYSTEM_NAMES, load_benchmark
 from eval.systems.asking import ask_by_turns, assistant, turns
 from eval.systems.benchmark import BenchmarkCall, BenchmarkOptions, parse_options

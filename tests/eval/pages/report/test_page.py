@@ -8,12 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eval.compare.measures.runs import compare_runs_by_measures, load_measured
-from eval.compare.runs import load_runs
-from eval.pages.report.page import changed_items, render_page, write_measures_page
+from eval.compare.runs import load_measured, load_runs
+from eval.pages.report.page import render_page
 from tests.browser import browser_tab
 from tests.command import output_of
-from tests.eval.compare.measures.results import accuracy, save_result
+from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.pages.report.test_browser import data_of
 from tests.factories import choice, make_run, prediction, story
 
@@ -221,15 +220,13 @@ def test_the_page_says_the_verdict_and_what_changed(tmp_path: Path) -> None:
         save_result(tmp_path / "<b>d2e", [*accuracy([0, 1, 1, 1]), *accuracy([1, 0, 1, 1], name="second")], alpha=0.5),
     ]
     runs = load_measured(paths)
-    [changed] = changed_items(runs, compare_runs_by_measures(runs))
-    assert (changed.better, changed.worse) == (2, 1)
-    assert sorted(changed.listed) == [("q0", 1, 0), ("q1", 0, 1), ("q2", 0, 1)]
-    write_measures_page(runs, tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = render_page(runs)
     assert "&lt;b&gt;d2e against sft: accuracy +25.0 [" in page
     assert "&lt;b&gt;d2e scores 25.0 points higher in accuracy than sft; not decided with 4 questions." in page
     assert re.findall(r'<span class="large">(.*?)</span>', page) == ["75.0 %", "+25.0", "4"]
     assert page.index('<p class="headline">') < page.index("<svg") < page.index("<h2>Scores</h2>")
     assert "2 better, 1 worse, 1 as before" in page
     assert "<b>d2e" not in page
-    assert "<dt>alpha</dt>" in page
+    items = re.findall(r"<td>(q\d)</td><td.*?>(\S+?)</td>|$", page)
+    assert {item for item, _ in items if item} == {"q0", "q1", "q2"}, "those that changed"
+    assert "≠ alpha</th><td>0.0</td><td>0.5</td>" in page

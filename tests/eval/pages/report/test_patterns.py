@@ -11,7 +11,7 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import with_checksums, write_json
-from eval.compare.error_patterns import read_patterns
+from eval.compare.judged import read_patterns
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
 from eval.pages.report.patterns import pattern_table
@@ -55,14 +55,14 @@ def test_patterns_are_counted_by_relation_and_run(tmp_path: Path) -> None:
     assert rows["all", "b"] == ["3 (75.0 % of 4)", "66.7 % (2)", "0.0 % (0)", "33.3 % (1)", "0.0 % (0)"]
     page = render_page(runs)
     assert "Stacked bars: shares of error patterns by relation of a, b" in page
-    assert "<strong>a</strong>: by the judge judge-1" in page
+    assert "a: by the judge judge-1" in page
     assert "do not compare" not in page
     assert "Not known yet" not in page
     assert "<i>why" not in page, "a reason is text"
     assert "why s1" in page
     by_rule = run_with(tmp_path / "rule", {"s1": NEGLECT, "s2": NEGLECT, "s3": PLACE}, by_rule=True)
     page = render_page(load_runs([paths[0], by_rule]))
-    assert "<strong>rule</strong>: estimated by rule" in page
+    assert "rule: estimated by rule" in page
     assert "do not compare them" in page
 
 

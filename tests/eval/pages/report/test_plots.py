@@ -10,10 +10,20 @@ from matplotlib.figure import Figure
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.figures import INK, inline_svg
-from eval.compare.measures.measure import compare_measures
-from eval.pages.report.plots import Curve, check_plot, dot_figure, line_chart, measures_figure, write_plot
+from eval.compare.compare import compare_measures
+from eval.compare.measures import measure_scores
+from eval.pages.report.plots import (
+    Curve,
+    Part,
+    check_plot,
+    dot_figure,
+    line_chart,
+    scores_figure,
+    stacked_figure,
+    write_plot,
+)
 from eval.score.statistics import Interval
-from tests.eval.compare.measures.results import accuracy
+from tests.eval.compare.rows import accuracy
 
 FOUND = compare_measures("wiqa", {"A": accuracy([1, 1, 0, 1]), "B": accuracy([1, 0, 0, 0])})
 
@@ -48,10 +58,10 @@ def test_what_is_black_or_white_on_paper_takes_the_colours_of_the_page() -> None
 
 
 def test_dots_of_measures_stand_at_the_scores_with_their_intervals() -> None:
-    [axes] = measures_figure(FOUND).axes
+    [axes] = scores_figure(FOUND).axes
     assert [list(container[0].get_xdata()) for container in axes.containers] == [[75], [25]]
     (bar,) = axes.containers[0][2]
-    known = FOUND.rows[0].scores[0]
+    known = measure_scores(FOUND)["accuracy", "questions"][0]
     assert bar.get_segments()[0][:, 0].tolist() == pytest.approx([100 * known.low, 100 * known.high])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["accuracy\n4 questions"]
 
@@ -65,3 +75,10 @@ def test_the_name_of_the_file_gives_the_format(tmp_path: Path, name: str, begins
 def test_another_name_is_refused() -> None:
     with pytest.raises(UserError, match=r"ends in \.svg, \.png, \.pdf"):
         check_plot(Path("plot.html"))
+
+
+def test_the_parts_of_a_stacked_bar_stand_side_by_side_and_fill_it() -> None:
+    parts = [Part("a", "first", "#cccccc", ""), Part("b", "second", "#999999", "")]
+    [axes] = stacked_figure({"group": {"one": {"a": 1, "b": 3}, "other": {"a": 2, "b": 0}}}, parts, "percent").axes
+    spans = [[(bar.get_x(), bar.get_width()) for bar in container] for container in axes.containers]
+    assert spans == [[(0, 25), (0, 100)], [(25, 75), (100, 0)]]

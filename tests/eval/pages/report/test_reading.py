@@ -12,9 +12,9 @@ from matplotlib.text import Annotation
 
 from eval.compare.runs import load_runs
 from eval.pages.report.page import render_page
-from eval.pages.report.reading import ReadingPoint, reading_chart, reading_figure
+from eval.pages.report.plots import ReadingPoint, reading_chart, reading_figure
 from eval.score.statistics import Interval
-from tests.eval.compare.test_subset_comparison import habit_rows
+from tests.eval.compare.rows import habit_rows
 from tests.factories import make_run, prediction, story
 
 

@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.table import Table
-from eval.compare.measures.measure import (
-    MEASURES_FILE,
-    compare_measures,
-    measure,
-    read_measures,
-    shares,
-    write_measures,
-)
-from eval.compare.measures.tables import measure_table, measure_verdicts, measures_latex, measures_text
+from eval.compare.compare import Comparison, Score, compare_measures
+from eval.compare.measures import measure_scores, measures_latex
+from eval.compare.verdicts import terminal_text, verdicts
+from eval.score.measures import MEASURES_FILE, measure, read_measures, shares, write_measures
 from eval.score.statistics import holm, paired_average
-from tests.eval.compare.measures.results import accuracy
+from tests.eval.compare.rows import accuracy
 
 
 def test_items_that_count_nothing_are_left_out_and_a_measure_of_nothing_is_none() -> None:
@@ -57,29 +51,35 @@ RNG = np.random.default_rng(0)
 A, B, C = (list((RNG.random(80) < p).astype(float)) for p in (0.4, 0.6, 0.7))
 
 
+def scores(comparison: Comparison) -> dict[str, list[Score]]:
+    return {name: own for (name, _), own in measure_scores(comparison).items()}
+
+
 def test_the_headline_is_corrected_for_results_and_the_rest_for_results_and_measures() -> None:
     def measures(values: list[float]) -> list:
         return [one for name in ("accuracy", "second", "third") for one in accuracy(values, name=name)]
 
     found = compare_measures("wiqa", {"a": measures(A), "b": measures(B), "c": measures(C)})
     plain = [paired_average([A], [other]) for other in (B, C)]
-    assert [change.mean for change in found.rows[0].changes] == pytest.approx([change.mean for change in plain])
-    for row, family in ((found.rows[0], plain), (found.rows[1], plain * 2)):
-        expected = [change.adjusted_p for change in holm(family)[:2]]
-        assert [change.adjusted_p for change in row.changes] == pytest.approx(expected, abs=0.03)
-    assert found.to_json()["rows"][0]["scores"][0]["mean"] == pytest.approx(np.mean(A))
+    for name, times in (("accuracy", 1), ("second", 2)):
+        changes = [score.change for score in scores(found)[name][1:]]
+        assert [change.mean for change in changes] == pytest.approx([change.mean for change in plain])
+        expected = holm([change.p_value for change in plain] * times)[:2]
+        assert [change.adjusted_p for change in changes] == pytest.approx(expected, abs=0.03)
+    (row, *_) = found.to_json()["scores"]
+    assert (row["measure"], row["unit"], row["run"], row["mean"]) == ("accuracy", "questions", "a", np.mean(A))
 
 
 def test_items_are_paired_by_their_ids_and_not_by_their_order() -> None:
     [measure] = accuracy(B)
     turned = measure.model_copy(update={"counts": dict(reversed(measure.counts.items()))})
-    one = compare_measures("wiqa", {"a": accuracy(A), "b": [measure]})
-    assert one == compare_measures("wiqa", {"a": accuracy(A), "b": [turned]})
+    one, other = (compare_measures("wiqa", {"a": accuracy(A), "b": [own]}) for own in (measure, turned))
+    assert scores(one) == scores(other)
 
 
 def test_measures_that_not_all_have_are_named() -> None:
     found = compare_measures("wiqa", {"a": [*accuracy(A), *accuracy(A, name="more")], "b": accuracy(B)})
-    assert ([row.name for row in found.rows], found.left_out) == (["accuracy"], ("more",))
+    assert (list(scores(found)), found.left_out) == (["accuracy"], ("more",))
     shorter = accuracy(B[:5], name="more")  # a later measure may be of fewer items, as a correlation that is undefined
     found = compare_measures("wiqa", {"a": [*accuracy(A), *accuracy(A, name="more")], "b": [*accuracy(B), *shorter]})
     assert found.left_out == ("more",)
@@ -105,17 +105,15 @@ FOUND = compare_measures("wiqa", {"a_1": accuracy(WRONG), "b & c": accuracy(RIGH
 
 
 def test_a_measure_is_a_block_and_a_verdict_follows() -> None:
-    (name, (first, second)), *_ = measure_table(FOUND).blocks()
-    assert (name, first[0], second[0]) == ("accuracy (40)", "a_1", "b & c")
-    assert first[1].startswith("25.0 [")
-    assert second[1].startswith("75.0 [")
-    assert second[2].startswith("+50.0 [")
-    verdict = measures_text(FOUND, Table.markdown).splitlines()[-1]
+    text = terminal_text(FOUND)
+    for part in ("accuracy (40)", "a_1    25.0 [", "b & c  75.0 [", "+50.0 ["):
+        assert part in text
+    (verdict,) = verdicts(FOUND)
     assert verdict.startswith("b & c against a_1: accuracy +50.0 [")
     assert verdict.endswith("p <0.001: higher with 40 questions")
     undecided = compare_measures("wiqa", {"a": accuracy(RIGHT), "b": accuracy([*RIGHT[1:], 1.0])})
-    assert measure_verdicts(undecided)[0].endswith("not decided with 40 questions")
-    alone = measures_text(compare_measures("wiqa", {"a": accuracy(RIGHT)}), Table.terminal)
+    assert verdicts(undecided)[0].endswith("not decided with 40 questions")
+    alone = terminal_text(compare_measures("wiqa", {"a": accuracy(RIGHT)}))
     assert not {"Δ", "against"} & set(alone.split()), "one result has scores, but no differences"
 
 

@@ -24,7 +24,8 @@ from eval.score.scores import RunScores
 from eval.score.statistics import Interval
 
 PIPER = "piper"
-PAPERS = tuple(sorted(file.stem for file in Path(__file__).parent.glob("*.yaml")))
+_FOLDER = Path(__file__).with_suffix("")
+PAPERS = tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
 # Ends of a model's name that do not make it another model.
 _SAME_MODEL = r"(chat|instruct|hf|it|\d)*"
 
@@ -95,7 +96,7 @@ class PublishedPaper(BaseModel):
 @cache
 def read_published(name: str) -> PublishedPaper:
     """Read the tables of one of `PAPERS`."""
-    return PublishedPaper.model_validate(load_package_yaml(Path(__file__).with_name(f"{name}.yaml")))
+    return PublishedPaper.model_validate(load_package_yaml(_FOLDER / f"{name}.yaml"))
 
 
 def published_tables(name: str, layout: Layout | None = None) -> list[Table]:

@@ -1,58 +1,21 @@
-"""What the context adds: a run's answers compared with those that it gives without the context.
+"""The answers that a run's model gives without the contexts, which `d2e eval … --without-context` writes.
 
-`d2e eval … --without-context` writes the latter. A model that neglects the context (PIPER, section 2.2) gives the same
-answers without it. If every model does so on a dataset, the dataset cannot show which model uses the context.
+A model that neglects the context (PIPER, section 2.2) gives the same answers without it. If every model does so on a
+dataset, the dataset cannot show which model uses the context.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 
 from d2e_sft.util.errors import UserError
 from eval.compare.runs import ScoredRun
 from eval.run.journal import WITH_CONTEXT, WITHOUT_CONTEXT, PassFiles, read_record
-from eval.score.metrics import same_answers
 from eval.score.predictions import Prediction, SampleKey, read_predictions
-from eval.score.statistics import Difference, Interval, bootstrap_average, paired_average
 
 WITHOUT_CONTEXT_FILE = f"{WITHOUT_CONTEXT}.jsonl"
-
-
-@dataclass(frozen=True)
-class ContextUse:
-    """One run in one row, as fractions.
-
-    Attributes:
-        without: The mean of EM and F1 without the context, decoded plainly.
-        gain: Paired difference from that score; it includes the effect of debiasing.
-        same: Share of answers that are recognised and equal both times.
-    """
-
-    without: Interval
-    gain: Difference
-    same: float
-
-
-def context_use(
-    groups: Sequence[Sequence[Prediction]], without: Mapping[SampleKey, Prediction], *, seed: int = 0
-) -> ContextUse:
-    """What the context adds to a list of predictions, or on average to several lists.
-
-    A sample without a context counts as unchanged if an answer was recognised.
-    """
-    pairs = [[(p, without.get((p.dataset, p.id), p)) for p in group] for group in groups]
-    before = [[other.mean for _, other in group] for group in pairs]
-    after = [[one.mean for one, _ in group] for group in pairs]
-    same = [
-        sum(one.parsed and other.parsed and same_answers(one.answer, other.answer) for one, other in group)
-        / len(group)
-        for group in pairs
-    ]
-    gain = paired_average(before, after, seed=seed)
-    return ContextUse(bootstrap_average(before, seed=seed), gain, sum(same) / len(same))
 
 
 def without_context(run: ScoredRun) -> dict[SampleKey, Prediction] | None:

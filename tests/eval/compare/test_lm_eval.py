@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from d2e_sft.util.errors import UserError
-from eval.compare.measures.runs import compare_runs_by_measures, holds_samples, load_measured, read_samples_folder
-from eval.compare.runs import load_runs, reference_first
-from tests.eval.compare.measures.results import accuracy, save_result
+from eval.compare.compare import compare_results
+from eval.compare.lm_eval import holds_samples, read_samples_folder
+from eval.compare.measures import measure_scores
+from eval.compare.runs import load_measured, load_runs, reference_first
+from tests.eval.compare.rows import accuracy, save_result
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def test_the_only_system_that_all_runs_share_is_taken(runs: list[Path]) -> None:
     save_result(runs[0].parent / "sft2", accuracy([1, 0, 0]), bench="crepe")
     loaded = load_measured(runs)
     assert [(run.label, run.bench) for run in loaded] == [("sft", "wiqa"), ("d2e", "wiqa")]
-    assert compare_runs_by_measures(loaded).rows[0].changes[0].mean == pytest.approx(1 / 3)
+    assert measure_scores(compare_results(loaded))["accuracy", "questions"][1].change.mean == pytest.approx(1 / 3)
     assert [run.label for run in reference_first(loaded, "d2e")] == ["d2e", "sft"]
 
 
@@ -86,11 +88,11 @@ def test_two_folders_are_compared_document_by_document(tmp_path: Path) -> None:
     one = save(tmp_path / "sft", {"arc_easy": arc([1, 0, 0, 0])}, {})
     other = save(tmp_path / "d2e", {"arc_easy": arc([1, 1, 1, 0])}, {})
     runs = load_measured([one, other])
-    row = compare_runs_by_measures(runs).rows[0]
-    assert (row.name, row.unit, row.n, row.changes[0].mean) == ("arc_easy, acc", "documents", 4, 0.5)
+    (_, score) = measure_scores(compare_results(runs))["arc_easy, acc", "documents"]
+    assert (score.rows, score.change.mean) == (4, 0.5)
     hashed = load_measured([one, save(tmp_path / "other", {"arc_easy": arc([1, 1, 1, 0], hashed="u")}, {})])
     with pytest.raises(UserError, match="different gold answers"):
-        compare_runs_by_measures(hashed)
+        compare_results(hashed)
 
 
 def test_a_metric_that_is_no_mean_of_documents_is_left_out(tmp_path: Path) -> None:

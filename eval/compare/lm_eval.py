@@ -1,8 +1,8 @@
-"""Read results with measures: of a related system under RUN/eval, or a folder of `lm-eval --log_samples`.
+"""Read the measures in a folder of `lm-eval --log_samples`.
 
 Such a folder holds `samples_TASK_TIME.jsonl` for each task and `results_TIME.json`; the latest time counts. A metric
 is used if each document has a number and their mean is the score in the results file. Others, such as a corpus's BLEU,
-are not sums over documents. `eval.compare.runs` reads results of rows (`predictions.jsonl`).
+are not sums over documents.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from d2e_sft.util.errors import UserError
-from d2e_sft.util.files import read_json_as, read_results
-from eval.compare.measures.measure import Measure, MeasureComparison, compare_measures, digest, read_measures, shares
-from eval.compare.runs import RunResult, distinct_labels, row_benches, system_of
-from eval.score.scores import SCORE_AGAIN, SCORES_FILE
+from d2e_sft.util.files import read_json_as
+from eval.score.measures import Measure, digest, shares
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d{2}-\d{2}T[\d\-.:]+)\.jsonl")
 _REMEDY = "write it again: lm-eval … --log_samples --output_path FOLDER"
@@ -113,67 +110,3 @@ def _pooled(metrics: Mapping[tuple[str, str], Values], gold: Mapping[str, Any]) 
 def _shown(name: str) -> str:
     metric, _, own_filter = name.partition(",")
     return metric if own_filter == "none" else f"{metric} ({own_filter})"
-
-
-@dataclass(frozen=True)
-class MeasuredRun(RunResult):
-    """A result with measures, and the content of `scores.json` or, for lm-eval, what its results file says."""
-
-    bench: str
-    measures: Sequence[Measure]
-    scores: dict[str, Any]
-
-
-def load_measured(paths: Sequence[Path], bench: str | None = None) -> list[MeasuredRun] | None:
-    """Read the runs' results on a benchmark with its own scorer; None if they share one of rows.
-
-    Args:
-        paths: run folders, folders of results themselves, or folders that `lm-eval --log_samples` wrote.
-        bench: the folder's name under RUN/eval; None means the only one that all runs share.
-
-    Raises:
-        UserError: the runs share several benchmarks and none is chosen, or a result is damaged.
-    """
-    held = {path: _measured_benches(path) for path in paths}
-    shared = _shared(list(held.values()), bench)
-    if not shared:
-        return None
-    rows = _shared([dict.fromkeys(row_benches(path)) for path in paths], bench)
-    if len(shared) + len(rows) > 1:
-        raise UserError(
-            f"the runs share {len(shared) + len(rows)} benchmarks: {', '.join([*rows, *shared])}",
-            remedy="choose one: --bench NAME",
-        )
-    [bench] = shared
-    runs = []
-    for path, label in zip(paths, distinct_labels(paths), strict=True):
-        folder = held[path][bench]
-        if bench == "lm-eval" and holds_samples(folder):
-            measures, scores = read_samples_folder(folder)
-        else:
-            scores = read_results(dict[str, Any], folder / SCORES_FILE, "scores", SCORE_AGAIN)
-            measures = read_measures(folder)
-        runs.append(MeasuredRun(path, label, folder, bench, measures, scores))
-    return runs
-
-
-def compare_runs_by_measures(runs: Sequence[MeasuredRun]) -> MeasureComparison:
-    """Compare runs from `load_measured`; differences are to the first."""
-    return compare_measures(runs[0].bench, {run.label: run.measures for run in runs})
-
-
-def _shared(held: Sequence[dict[str, Any]], bench: str | None) -> list[str]:
-    names = sorted(set.intersection(*(set(own) for own in held)))
-    return [name for name in names if bench in (None, name)]
-
-
-def _measured_benches(path: Path) -> dict[str, Path]:
-    """Benchmark → folder of its result; a folder of a result stands for any variant of its system."""
-    if holds_samples(path):
-        return {"lm-eval": path}
-    found = {}
-    for file in (path / SCORES_FILE, *sorted(path.glob(f"eval/*/{SCORES_FILE}"))):
-        system = system_of(file) if file.is_file() else None
-        if system is not None:
-            found[system if file.parent == path else file.parent.name] = file.parent
-    return found

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from eval.compare.paper_layouts import LAYOUTS
-from eval.compare.published.values import PAPERS, interval_of, read_published
+from eval.compare.published import PAPERS, interval_of, read_published
 from eval.score.scores import read_scores
 from eval.score.statistics import Interval
 from tests.command import call, refusal_of
+from tests.eval.compare.rows import accuracy, save_result
 from tests.eval.paper_runs import SFT, cells, printed, run, trained
 
 RELATIONS = {"T": slice(0, 5), "Ca": slice(6, 10), "Co": slice(11, 15), "S&C": slice(16, 18)}
@@ -146,3 +147,18 @@ def test_a_model_that_the_paper_lacks_is_named(tmp_path: Path) -> None:
     own = run(tmp_path / "run", model="mine", alpha=0.0)
     assert "No published row is of these models" in printed(own, "--published")
     assert "Did you mean 'Qwen1.5-7b'?" in refusal_of("table", own, "--published-model", "Qwen1.5-7")
+
+
+def test_the_measures_of_a_system_stand_beside_the_values_of_their_options(tmp_path: Path) -> None:
+    for name, right, options in (("a", [1] * 16, {}), ("b", [1] * 10 + [0] * 6, {"paragraph": "no"})):
+        save_result(tmp_path / name, accuracy(right), options=options)
+    text = printed(tmp_path / "a", tmp_path / "b", "--published")
+    line = next(row for row in cells(text) if row[1] == "BERT")
+    assert line[2:] == ["Total", "73.80", "100.0 (+26.2‡)", "62.5 (-11.3)"]
+    assert "WIQA, published values" in text
+    save_result(tmp_path / "c", accuracy([1, 0], name="macro-F1"), "crepe", options={"split": "dev", "prompt": "code"})
+    named = [row[1] for row in cells(printed(tmp_path / "c", "--published")) if row[-1].endswith((")", "‡)"))]
+    assert "Chance" in named
+    assert "Codex soft" not in named
+    content = json.loads(printed(tmp_path / "c", "--published", "--format", "json"))
+    assert content["published"]["columns"][:3] == ["row", "measure", "value"]

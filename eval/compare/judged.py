@@ -1,0 +1,253 @@
+"""What a judge says about a run's answers: why wrong ones are wrong, and whether free ones keep to their contexts.
+
+Both are written to the run's folder, and checked against its predictions when they are read again.
+
+Error patterns are the paper's (section 2.2 and appendix C), where a judge finds them in the whole output. Without a
+judge one thing can be measured: whether the answer stays the same without the context. Then the context had no part in
+it, or the model would have guessed the same, so the share of neglect by this rule is an upper bound.
+
+A judge's verdicts on free answers add what shares of words cannot tell: "within 30 days" from "not within 30 days".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from d2e_sft.judge.judge import Judge, Prompt
+from d2e_sft.judge.options import JudgeOptions
+from d2e_sft.judge.templates import JobTemplates, closing_value, load_templates, without_closing
+from d2e_sft.util.errors import UserError
+from d2e_sft.util.files import read_results, with_checksums, write_json
+from eval.compare.runs import ScoredRun
+from eval.score.faithfulness import has_free_answer
+from eval.score.metrics import same_answers
+from eval.score.predictions import Prediction, SampleKey
+
+PATTERNS_FILE, JUDGED_FILE = "error_patterns.json", "judged_answers.json"
+# (dataset, id) → the answer that the same model gives without the context, as in `Prediction.answer`.
+AnswersWithoutContext = Mapping[SampleKey, Sequence[str]]
+
+
+class ErrorPattern(StrEnum):
+    """What went wrong in a wrong prediction."""
+
+    NEGLECT_CONTEXT = "neglect_context"
+    INACCURATE_POSITION = "inaccurate_position"
+    OTHER = "other"
+    UNDECIDED = "undecided"
+
+
+_WORDS = {
+    "neglect": ErrorPattern.NEGLECT_CONTEXT,
+    "position": ErrorPattern.INACCURATE_POSITION,
+    "other": ErrorPattern.OTHER,
+}
+
+
+@dataclass(frozen=True)
+class JudgedError:
+    """The pattern of an error, and the reason for it."""
+
+    pattern: ErrorPattern
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunPatterns:
+    """The error pattern of every wrong prediction of a run in order; `method` is `by rule` or the judge's name."""
+
+    method: str
+    errors: dict[SampleKey, JudgedError]
+
+
+def find_error_patterns(
+    wrong: Sequence[Prediction], judge: Judge | None, *, without_context: AnswersWithoutContext | None = None
+) -> list[JudgedError]:
+    """Find the error pattern of each wrong prediction, in order.
+
+    Args:
+        wrong: wrong predictions.
+        judge: None applies the rule. Then an answer that is the same without the context is neglect, an unrecognised
+            one is other, and the rest is undecided.
+        without_context: answers for the rule.
+
+    UserError if the judge cannot be asked, or not any more.
+    """
+    if judge is None:
+        return [_by_rule(prediction, without_context or {}) for prediction in wrong]
+    judged = judge.ask(error_prompts(wrong), read_error, what="error patterns", reminder=_templates("error").reminder)
+    return [error or JudgedError(ErrorPattern.UNDECIDED, "the judge named no pattern") for error in judged]
+
+
+def error_prompts(wrong: Sequence[Prediction]) -> list[Prompt]:
+    """The prompt that `find_error_patterns` sends for each prediction."""
+    return [_templates("error").prompt(one, "prediction", one.gold, output=one.output) for one in wrong]
+
+
+def read_error(reply: str) -> JudgedError | None:
+    """The pattern in a reply's closing line, with the reasons above it; None if that line names none."""
+    pattern = _WORDS.get(closing_value(reply, "Error") or "")
+    return None if pattern is None else JudgedError(pattern, without_closing(reply))
+
+
+def _templates(name: str) -> JobTemplates:
+    job = {"error": "error_pattern", "answer": "free_answer"}[name]
+    return load_templates(Path(__file__).with_name(f"{name}_prompts.yaml"), job)
+
+
+def _by_rule(prediction: Prediction, without_context: AnswersWithoutContext) -> JudgedError:
+    other, undecided = without_context.get((prediction.dataset, prediction.id)), ErrorPattern.UNDECIDED
+    if not prediction.parsed:
+        return JudgedError(ErrorPattern.OTHER, "the output holds no answer in the form that was asked for")
+    if not prediction.context.strip():
+        return JudgedError(undecided, "the sample has no context")
+    if other is None:
+        return JudgedError(undecided, "no answer without the context to compare with")
+    if same_answers(other, prediction.answer):
+        return JudgedError(ErrorPattern.NEGLECT_CONTEXT, "the answer is the same without the context")
+    return JudgedError(undecided, "the answer is another without the context, so the context was used")
+
+
+def relations_of(predictions: Iterable[Prediction]) -> list[str]:
+    """The relations in order of appearance, followed by `all` if there are several."""
+    relations: list[str] = list(dict.fromkeys(prediction.relation for prediction in predictions))
+    return [*relations, "all"] if len(relations) > 1 else relations
+
+
+def count_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError]) -> dict[str, Counter[ErrorPattern]]:
+    """Relation → number of wrong predictions by pattern, with `all` if the run has several relations."""
+    return {
+        relation: Counter(
+            error.pattern for key, error in errors.items() if relation in ("all", run.predictions[key].relation)
+        )
+        for relation in relations_of(run.predictions.values())
+    }
+
+
+class _Error(BaseModel):
+    dataset: str
+    id: str
+    pattern: ErrorPattern
+    reason: str
+
+
+class _Errors(BaseModel):
+    judge: dict[str, str | None]
+    estimated_by_rule: bool
+    errors: list[_Error]
+
+
+def write_patterns(run: ScoredRun, errors: Mapping[SampleKey, JudgedError], judge: JudgeOptions) -> Path:
+    """Write the patterns and reasons as `error_patterns.json` to the run's folder."""
+    relations = count_patterns(run, errors).items()
+    counts = Counter(error.pattern for error in errors.values())
+    content = {
+        "judge": judge.model_dump(include={"backend", "model"}),
+        "estimated_by_rule": judge.backend == "rules",
+        "counts": {pattern.value: counts[pattern] for pattern in ErrorPattern},
+        "errors": [
+            {"dataset": dataset, "id": name, "pattern": error.pattern.value, "reason": error.reason}
+            for (dataset, name), error in errors.items()
+        ],
+        "relations": {name: {pattern.value: own[pattern] for pattern in ErrorPattern} for name, own in relations},
+    }
+    write_json(run.folder / PATTERNS_FILE, with_checksums(content))
+    return run.folder / PATTERNS_FILE
+
+
+def read_patterns(run: ScoredRun) -> RunPatterns | None:
+    """A run's error patterns, None without `d2e errors`; UserError if the file is damaged or about other answers."""
+    path = run.folder / PATTERNS_FILE
+    if not path.is_file():
+        return None
+    again = f"find the patterns again: d2e errors {run.path} --bench {run.folder.name}, or remove the file"
+    content = read_results(_Errors, path, "error patterns", again)
+    found = {(one.dataset, one.id): JudgedError(one.pattern, one.reason) for one in content.errors}
+    wrong = [key for key, prediction in run.predictions.items() if not prediction.right]
+    strangers = sorted(found.keys() ^ set(wrong))
+    if strangers:
+        raise UserError(
+            f"{path}: about {len(content.errors)} wrong answers, but predictions.jsonl holds {len(wrong)}; "
+            f"{len(strangers)} are in one only, such as {strangers[0][1]!r} of {strangers[0][0]}",
+            remedy=again,
+        )
+    method = "by rule" if content.estimated_by_rule else content.judge.get("model") or content.judge.get("backend")
+    return RunPatterns(str(method), {key: found[key] for key in wrong})
+
+
+class Verdict(BaseModel):
+    """The judge's verdict: does the context support all of an answer, and does it agree with the gold answer?"""
+
+    supported: bool
+    correct: bool
+    reason: str
+
+
+class _JudgedAnswer(BaseModel):
+    dataset: str
+    id: str
+    output_sha256: str
+    verdict: Verdict | None  # None: the judge named none
+
+
+class _JudgedAnswers(BaseModel):
+    judge: dict[str, str | None]
+    answers: list[_JudgedAnswer]
+
+
+def judge_answers(run: ScoredRun, judge: Judge, options: JudgeOptions) -> list[Verdict | None]:
+    """Ask a judge about a run's free answers to contexts, and write the verdicts to the run's folder.
+
+    Returns a verdict for each answer in order; None where the judge named none, twice. UserError if the judge cannot
+    be asked, or not any more.
+    """
+    free = [prediction for prediction in run.predictions.values() if has_free_answer(prediction)]
+    templates = _templates("answer")
+    prompts = [templates.prompt(one, "answer", one.gold, output=" ".join(one.answer)) for one in free]
+    verdicts = judge.ask(prompts, read_verdict, what="free answers", reminder=templates.reminder)
+    judge.require_usable("free answers", sum(verdict is not None for verdict in verdicts), len(verdicts))
+    answers = [
+        _JudgedAnswer(dataset=p.dataset, id=p.id, output_sha256=_digest(p), verdict=verdict)
+        for p, verdict in zip(free, verdicts, strict=True)
+    ]
+    content = _JudgedAnswers(judge={"backend": options.backend, "model": options.model}, answers=answers)
+    write_json(run.folder / JUDGED_FILE, with_checksums(content.model_dump()))
+    return verdicts
+
+
+def read_judged(run: ScoredRun) -> dict[SampleKey, Verdict] | None:
+    """The decided verdicts on a run's answers, None without a judge; UserError for a damaged or outdated file."""
+    path = run.folder / JUDGED_FILE
+    if not path.is_file():
+        return None
+    again = f"judge them again: d2e eval … --judge, as {run.folder.name} was scored; or remove the file"
+    judged = read_results(_JudgedAnswers, path, "verdicts on answers", again).answers
+    about = {(one.dataset, one.id): one.output_sha256 for one in judged}
+    held = {key: _digest(p) for key, p in run.predictions.items() if has_free_answer(p)}
+    changed = [key for key, digest in held.items() if about.get(key) != digest]
+    if changed:
+        raise UserError(
+            f"{path}: {len(changed)} of the {len(held)} answers in predictions.jsonl are not those that were judged, "
+            f"such as {changed[0][1]!r} of {changed[0][0]}",
+            again,
+        )
+    return {(one.dataset, one.id): one.verdict for one in judged if one.verdict and (one.dataset, one.id) in held}
+
+
+def read_verdict(reply: str) -> Verdict | None:
+    """The verdict in a reply's closing line, with the reasons above it; None if that line names none."""
+    words = [word.strip() for word in (closing_value(reply, "Verdict") or "").split(",")]
+    if len(words) != 2 or words[0] not in ("supported", "unsupported") or words[1] not in ("correct", "incorrect"):
+        return None
+    return Verdict(supported=words[0] == "supported", correct=words[1] == "correct", reason=without_closing(reply))
+
+
+def _digest(prediction: Prediction) -> str:
+    return hashlib.sha256(prediction.output.encode()).hexdigest()

@@ -1,1 +1,0 @@
-"""Compare results that have measures, item by item."""

@@ -1,1 +1,0 @@
-"""The published values of the papers' tables, and ours next to them."""
