@@ -1,7 +1,9 @@
-"""Small raw files give the samples of samples.yaml, and damaged rows the messages of bad_rows.yaml."""
+"""Small raw files give the rows of samples.yaml, and damaged rows the messages of bad_rows.yaml."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,31 +14,45 @@ import yaml
 from d2e_sft.util.errors import UserError
 from data_builders.build.suites import SUITES
 from data_builders.raw.reader import BadRows
+from data_builders.refine.rules import RefinerOptions, refine_samples
 from data_builders.sources import SOURCES
 from tests.data_builders.reading import read, replace, use_substitutes
 
+SNAPSHOT = Path(__file__).with_name("samples.yaml")
+CASES = yaml.safe_load(SNAPSHOT.read_text(encoding="utf-8"))
 
-def _table(name: str) -> list[dict[str, Any]]:
-    return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
-
-@pytest.mark.parametrize("case", _table("samples.yaml"), ids=lambda case: f"{case['dataset']}: {case['what']}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['dataset']}: {case['what']}")
 def test_raw_rows_become_these_samples(raw: Path, case: dict[str, Any]) -> None:
+    """Whole rows with their refined contexts, and the rows after each filter; D2E_UPDATE=1 writes the snapshot."""
     name, split = case["dataset"], case["split"]
     if case.get("substitutes"):
         use_substitutes(raw, name)
-    rows = read(raw, name, (split,), *case.get("settings", ()))[split].rows
-    found = [row.model_dump() | {f"meta.{key}": value for key, value in row.meta.items()} for row in rows]
-    assert [{field: row[field] for field in case["samples"][0]} for row in found] == case["samples"]
+    found = read(raw, name, (split,), *case.get("settings", ()))[split]
+    rows = refine_samples(list(found.rows), RefinerOptions())
+    found = {
+        "filters": {step.name: f"{step.rows_in} → {step.rows_out} {step.unit}" for step in found.filters},
+        "samples": [row.model_dump(mode="json", exclude_defaults=True, exclude={"dataset", "split"}) for row in rows],
+    }
+    if os.environ.get("D2E_UPDATE"):
+        case |= found
+        SNAPSHOT.write_text("\n".join(map(_written, CASES)), encoding="utf-8")
+    assert found == {key: case[key] for key in found}
 
 
-_BAD_ROWS = [(table, *row) for table in _table("bad_rows.yaml") for row in table["rows"]]
+def _written(case: dict[str, Any]) -> str:
+    """A case with a line for each row."""
+    head = yaml.safe_dump([{**case, "samples": []}], allow_unicode=True, sort_keys=False, width=115)
+    rows = "".join(f"\n  - {json.dumps(row, ensure_ascii=False)}" for row in case["samples"])
+    return head.replace("  samples: []\n", f"  samples:{rows or ' []'}\n")
+
+
+BAD_ROWS = yaml.safe_load(Path(__file__).with_name("bad_rows.yaml").read_text(encoding="utf-8"))
+_DAMAGES = [(table, *row) for table in BAD_ROWS for row in table["rows"]]
 
 
 @pytest.mark.parametrize(
-    ("table", "old", "new", "message"),
-    _BAD_ROWS,
-    ids=[f"{table['dataset']}: {message}" for table, *_, message in _BAD_ROWS],
+    ("table", "old", "new", "message"), _DAMAGES, ids=[f"{table['dataset']}: {text}" for table, *_, text in _DAMAGES]
 )
 def test_a_bad_row_is_reported_with_file_place_field_and_value(
     raw: Path, table: dict[str, Any], old: str, new: str, message: str
@@ -72,9 +88,9 @@ def test_the_explanation_of_ecare_is_never_shown(raw: Path) -> None:
 
 
 def test_no_suite_has_the_systems_benchmarks() -> None:
-    assert all(
-        name in SOURCES and name not in suite.datasets for suite in SUITES.values() for name in ("crepe", "openpi2")
-    )
+    benchmarks = {"crepe", "openpi2"}
+    assert benchmarks <= set(SOURCES)
+    assert all(benchmarks.isdisjoint(suite.datasets) for suite in SUITES.values())
 
 
 def test_facts_have_an_address_at_a_fixed_commit_and_a_way_to_get_each_file() -> None:
