@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import yaml
+
+from data_builders.text.causal_questions import Link, ask_for_cause, ask_for_effect
 from data_builders.text.phrases import Cases, Phrase, phrase_at
 
 CASES = Cases(["The low prices, a strike and some demand; in New York and at Target they rose."])
@@ -98,3 +102,22 @@ def test_a_sentence_start_is_lowered_unless_it_is_a_name() -> None:
 def test_a_phrase_with_it_does_not_stand_alone_and_a_condition_is_marked() -> None:
     found, condition = phrase("We wait because |it has many users|."), phrase("They leave if |the fees are raised|.")
     assert (found.stands_alone, condition.hypothetical) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("passage", "cause", "effect", "link", "for_cause", "for_effect"),
+    yaml.safe_load(Path(__file__).with_name("causal_questions.yaml").read_text(encoding="utf-8")),
+)
+def test_questions_fit_their_phrases(
+    passage: str, cause: str, effect: str, link: Link, for_cause: str | None, for_effect: str | None
+) -> None:
+    cases, start, at = Cases(["the firm, of prices and sales"]), passage.index(cause), passage.index(effect)
+    first = phrase_at(passage, start, start + len(cause), cases)
+    subject = first.end if first.kind == "noun" else None
+    phrases = (first, phrase_at(passage, at, at + len(effect), cases, subject))
+    asked = [ask(*phrases, link) for ask in (ask_for_cause, ask_for_effect)]
+    assert [question and question.text for question in asked] == [for_cause, for_effect]
+    for question, answer in zip(asked, phrases, strict=True):
+        if question:
+            assert question.answer == answer.text
+            assert (question.relation == "counterfactual") == ("if it were not for" in question.text)

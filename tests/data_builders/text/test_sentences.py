@@ -1,4 +1,4 @@
-"""Sentences, turns of a dialogue and items of a list are split at the right places."""
+"""Stems of words; sentences, turns of a dialogue and items of a list; excerpts of a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from data_builders.text.sentences import keep_sentences, sentence_spans, split_sentences
+from data_builders.text.sentences import chunk_spans, excerpt, keep_sentences, sentence_spans, split_sentences
+from data_builders.text.words import stem
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,27 @@ def test_the_sentences_of_random_texts_are_all_of_the_text_in_order() -> None:
         assert all(start < end and text[start:end] == text[start:end].strip() for start, end in spans)
         if re.search("[A-Za-z]", text) and "\n" not in text:
             assert all(re.search("[A-Za-z]", text[start:end]) for start, end in spans), text
+
+
+def test_an_excerpt_is_a_piece_of_the_page_with_its_headings() -> None:
+    page = "Title  a b c . Youth . d e f . g h i ."
+    spans = chunk_spans(page, ["a b c .", "d e f .", "g h i ."])
+    assert [page[start:end].strip() for start, end in spans] == ["Title  a b c .", "Youth . d e f .", "g h i ."]
+    at = page.index("e f")
+    excerpts = {5: None, 6: "Youth . d e f .", 10: "Youth . d e f . g h i .", None: page}
+    assert {limit: excerpt(page, spans, (at, at + 1), limit) for limit in excerpts} == excerpts
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        ("stop", "stops", "stopped", "stopping"),
+        ("try", "tries", "tried"),
+        ("house", "houses"),
+        ("win", "wins", "won", "winning"),
+        ("take", "takes", "took", "taken", "taking"),
+        ("hope", "hoping", "hoped"),
+    ],
+)
+def test_forms_of_a_word_have_one_stem(family: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in family}) == 1
