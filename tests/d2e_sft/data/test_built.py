@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from d2e_sft.data.built import warn_if_changed
-from d2e_sft.data.sample import read_samples, write_samples
-from d2e_sft.util.files import sha256_of
+from d2e_sft.data.sample import write_samples
 from tests.command import d2e, refusal_of
 from tests.d2e_sft.hub.runs import make_run
 from tests.factories import (
@@ -17,7 +15,6 @@ from tests.factories import (
     evaluate,
     evaluation,
     save_bench,
-    save_manifest,
     train_rows,
     write_recipe,
 )
@@ -73,18 +70,3 @@ def test_rows_next_to_a_damaged_manifest_are_neither_trained_on_nor_evaluated_no
         ("export", run, tmp_path / "out"),
     ):
         assert said in refusal_of(*call)
-
-
-def test_only_rows_that_have_the_name_of_a_builds_are_judged(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = build / "test.parquet"
-    warn_if_changed(file, sha256_of(file))
-    assert not capsys.readouterr().err
-    own = file.with_name("own.parquet")
-    own.write_bytes(file.read_bytes())
-    warn_if_changed(own, "0" * 64)
-    (build / "manifest.json").write_text("{")
-    assert len(read_samples(own)) == 4
-    assert not capsys.readouterr().err
-    save_manifest(build, outputs={})
-    warn_if_changed(file, sha256_of(file))
-    assert "manifest.json says nothing" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d2e_sft.config.recipe import View
-from d2e_sft.data.chat_template import BEGUN, CUED, LINES, ChatEncoder, Continuation, cut, merged_stop_ids
+from d2e_sft.data.chat_template import BEGUN, CUED, LINES, ChatEncoder, Continuation, cut
 from d2e_sft.data.prompts import PromptSet, load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.util.errors import UserError
@@ -42,13 +42,6 @@ def test_a_tokenizer_without_a_chat_template_is_refused(prompts: PromptSet) -> N
     tokenizer.chat_template = None
     with pytest.raises(UserError, match="has no chat template"):
         ViewEncoder(tokenizer, prompts, VIEWS)
-
-
-@pytest.mark.parametrize(("configured", "merged"), [(None, [7]), (7, [7]), ([2, 7], [2, 7]), ([9, 2], [2, 7, 9])])
-def test_every_token_that_may_end_an_answer_is_named_once(
-    configured: int | list[int] | None, merged: list[int]
-) -> None:
-    assert merged_stop_ids(configured, 7) == merged
 
 
 DIALOGUE = [

@@ -49,20 +49,6 @@ def test_each_answer_is_a_row_with_the_span_before_it() -> None:
         chat_rows(turns, ContextRule(), "all")
 
 
-@pytest.mark.parametrize(
-    ("place", "roles"), [("system", ["user"]), ("tool", ["system", "user"]), ("user", ["system", "tool"])]
-)
-def test_a_turn_that_is_the_context_goes_with_it(place: str, roles: list[str]) -> None:
-    turns = read_turns(
-        [{"role": role, "content": f"said by {role}"} for role in ("system", "user", "tool", "assistant")]
-    )
-    (row,) = chat_rows(turns, ContextRule(place), "last")
-    assert row.context == f"said by {place}"
-    shown = [turn["role"] for turn in row.conversation.messages("")]
-    assert shown == [role for role in ("system", "user", "tool") if role != place]
-    assert len(row.conversation.messages(row.context)) == 3
-
-
 def test_a_context_in_a_field_stands_where_the_turns_quote_it_or_before_the_question() -> None:
     quoted = read_turns(
         [{"role": "user", "content": "Given: it rains. Wet?"}, {"role": "assistant", "content": "Yes."}]

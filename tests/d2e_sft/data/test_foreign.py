@@ -26,14 +26,6 @@ def test_the_nearest_columns_are_those_that_others_call_so(fmt: str, found: str,
     assert nearest_columns(fmt, found.split(), by_turns=fmt == "chat") == f"columns: {columns}"
 
 
-def test_a_right_column_of_a_description_stays() -> None:
-    found, given = (
-        ["ticket", "note", "question", "label"],
-        {"context": "note", "question": "question", "answer": "text"},
-    )
-    assert nearest_columns("qa", found, given) == "columns: {context: note, question: question, answer: label}"
-
-
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [

@@ -66,14 +66,6 @@ def test_one_text_shows_the_demonstrations_and_ends_in_the_response_form(prompts
     assert text.stops == ("\nPremise:", "\nContext:"), "not an empty line, which may come before the answer"
 
 
-def test_the_bare_set_has_no_response_form_and_one_text_takes_a_cue() -> None:
-    turns = few_shot(load_prompt_set("bare")).messages(ASKED, "original")
-    assert [turn["content"] for turn in turns[2::2]] == [shown.answers[0] for shown in SHOWN]
-    (text,) = few_shot(load_prompt_set("bare", "completion")).messages(ASKED, "original")
-    assert text["content"].count("\nAnswer:") == 4
-    assert "answer is" not in text["content"]
-
-
 @pytest.mark.parametrize("name", ["default", "bare"])
 def test_the_answer_continues_the_text_in_training_and_as_an_option(name: str) -> None:
     wording, tokenizer = load_prompt_set(name, "completion"), tiny_tokenizer()
@@ -108,14 +100,6 @@ def test_chain_of_thought_asks_for_steps_and_keeps_the_response_form(prompts: Pr
     assert cot.marker(fmt) == prompts.marker(fmt)
 
 
-def test_a_set_without_few_shot_wording_takes_its_zero_shot_one(prompts: PromptSet) -> None:
-    own = prompts.model_copy(
-        update={"few_shot": {"qa": prompts.zero_shot["qa"].model_copy(update={"system": "Own."})}}
-    )
-    assert few_shot(prompts).messages(ASKED, "original")[0] == prompts.messages(ASKED, "original")[0]
-    assert few_shot(own).messages(ASKED, "original")[0]["content"] == "Own."
-
-
 def test_a_set_without_chain_of_thought_says_so(prompts: PromptSet) -> None:
     bare = PromptSet(name="mine", zero_shot=prompts.zero_shot)
     with pytest.raises(UserError, match=r"'mine': has no wording for the setting 'cot'[\s\S]*add a section `cot`"):
@@ -126,20 +110,6 @@ def test_the_digest_of_a_setting_depends_only_on_its_wording(prompts: PromptSet)
     bare = PromptSet(name=prompts.name, zero_shot=prompts.zero_shot)
     assert bare.digest() == prompts.digest(), "else a run trained before there was `cot` could not be resumed"
     assert len({prompts.in_setting(setting).digest() for setting in ("zero_shot", "few_shot", "cot")}) == 3
-
-
-def test_the_prompts_of_a_group_share_a_prefix(prompts: PromptSet) -> None:
-    encoder = ViewEncoder(tiny_tokenizer(), few_shot(prompts), ("original", "imagined"))
-    one, other = (encoder.prompt_ids(make_sample(n, context=f"{n} is first."), "original") for n in (4, 7))
-    shared = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    assert all(shown.context in encoder.tokenizer.decode(one[:shared]) for shown in SHOWN)
-
-
-def test_prompts_encoded_together_equal_those_encoded_separately(prompts: PromptSet) -> None:
-    encoder = ViewEncoder(tiny_tokenizer(), few_shot(prompts), ("original",))
-    samples = [make_sample(number) for number in range(4)]
-    assert encoder.all_prompt_ids(samples, "original") == [encoder.prompt_ids(s, "original") for s in samples]
-    assert encoder.all_prompt_ids([], "original") == []
 
 
 @pytest.mark.parametrize("setting", ["zero_shot", "cot"])

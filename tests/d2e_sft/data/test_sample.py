@@ -31,20 +31,6 @@ def test_rows_survive_a_round_trip(tmp_path: Path, ending: str) -> None:
     assert (tmp_path / f"first.{ending}").read_bytes() == (tmp_path / f"second.{ending}").read_bytes()
 
 
-@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
-@pytest.mark.parametrize(
-    "change", [{"subset": "conflict", "habit": ["kitchen", "the kitchen"]}, {"rejected": ["hut"]}]
-)
-def test_optional_columns_are_written_only_if_a_row_has_a_value(
-    tmp_path: Path, ending: str, change: dict[str, Any]
-) -> None:
-    for name, samples in (("with", [make_sample(0, **change), make_sample(1)]), ("without", make_samples(2))):
-        write_samples(samples, tmp_path / f"{name}.{ending}")
-        assert read_samples(tmp_path / f"{name}.{ending}") == samples
-        written = (tmp_path / f"{name}.{ending}").read_bytes()
-        assert all((column.encode() in written) == (name == "with") for column in change)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [

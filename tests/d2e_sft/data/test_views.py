@@ -54,13 +54,6 @@ def test_the_views_differ_only_in_the_context(prompts: PromptSet, sample: EventS
     assert sample.question in imagined
 
 
-def test_the_response_names_the_options_by_letter_and_text(prompts: PromptSet) -> None:
-    assert prompts.response(FORMAT_SAMPLES["scq"]) == "The correct option is: (B) moon"
-    assert prompts.response(FORMAT_SAMPLES["mcq"]) == "The correct options are: (A) sun; (C) sea"
-    assert prompts.response(FORMAT_SAMPLES["nli"]) == "The answer is: positive"
-    assert "(A) sun\n(B) moon" in _text(prompts, FORMAT_SAMPLES["scq"], "imagined")
-
-
 @pytest.mark.parametrize(
     ("name", "form", "options"),
     [
@@ -192,15 +185,6 @@ def test_a_long_conversation_loses_the_end_of_its_context(prompts: PromptSet) ->
     assert cut.answer == whole.answer
     assert cut.longest <= whole.longest - 10
     assert len(cut.prompts["imagined"]) == len(whole.prompts["imagined"])
-
-
-def test_only_the_last_answer_follows_its_prompt(prompts: PromptSet) -> None:
-    plain, marked = (
-        ViewEncoder(template_tokenizer(template("chatml", marked=marks)), prompts, VIEWS).encode(chat_sample())
-        for marks in (False, True)
-    )
-    assert (plain.prompts, plain.answer) == (marked.prompts, marked.answer)
-    assert all(marked.trained)
 
 
 @pytest.mark.parametrize("marked", [True, False])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from d2e_sft.model.forward import head_of, hidden_states
+from d2e_sft.model.forward import head_of, hidden_states, last_logits
 from tests.tiny import tiny_model
 
 
@@ -17,3 +17,12 @@ def test_the_head_of_the_hidden_states_is_the_logits(kind: str, linear: bool) ->
     project, is_linear = head_of(model)
     assert is_linear == linear
     torch.testing.assert_close(project(hidden_states(model, input_ids=ids)), model(input_ids=ids).logits)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mamba"])
+@torch.no_grad()
+def test_the_last_logits_are_those_of_the_last_positions(kind: str) -> None:
+    model, ids = tiny_model(kind), torch.tensor([[5, 6, 7, 8], [9, 8, 7, 6]])
+    logits, output = last_logits(model, 2, input_ids=ids)
+    torch.testing.assert_close(logits, model(input_ids=ids).logits[:, -2:])
+    assert output.logits.shape[1] == 2, "the others were not projected"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,17 @@ import torch
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.model.loading import keeping_models, load_model
+from d2e_sft.model.loading import check_positions, keeping_models, load_model
 from d2e_sft.model.storage.builtin import BUILTIN
 from d2e_sft.model.storage.folder import resolve_name
 from d2e_sft.util.errors import UserError
-from tests.tiny import make_sample, save_tiny_model
+from tests.tiny import make_sample, save_tiny_model, tiny_model
 
 
 def test_a_folder_is_loaded_with_its_tokenizer(tmp_path: Path) -> None:
     loaded = load_model(str(save_tiny_model(tmp_path / "model")), dtype="bfloat16")
     assert loaded.model.dtype == torch.bfloat16
     assert loaded.tokenizer.chat_template
-
-
-def test_bars_of_a_fast_load_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load_model(str(save_tiny_model(tmp_path)))
-    assert "Loading weights" not in capsys.readouterr().err
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
@@ -145,3 +141,25 @@ def test_a_kept_model_is_read_once_and_each_load_is_a_copy(tmp_path: Path) -> No
             load_model(str(folder), dtype="bfloat16")
     with pytest.raises(UserError):
         load_model(str(folder))
+
+
+def test_positions_of_a_table_are_a_limit_and_rotary_ones_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    table, rotary = tiny_model("gpt2").config, tiny_model("llama").config
+    check_positions(table, 1024)
+    with pytest.raises(UserError, match=r"the longest sample has 1025 tokens[\s\S]*data.max_length=1024"):
+        check_positions(table, 1025)
+    check_positions(rotary, 1024)
+    assert not capsys.readouterr().err
+    check_positions(rotary, 1025)
+    assert "1025 tokens" in capsys.readouterr().err
+
+
+def test_code_that_comes_with_a_tokenizer_is_not_run(tmp_path: Path) -> None:
+    folder, mark = save_tiny_model(tmp_path / "tiny"), tmp_path / "it ran"
+    (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nfrom transformers import *\n")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    with suppress(UserError):
+        load_model(str(folder))
+    assert not mark.exists()

@@ -72,16 +72,6 @@ def test_blocks_name_each_visible_pair_once(seed: int) -> None:
         assert torch.equal(seen, expected[start:end, :end])
 
 
-def test_leading_sequences_and_all_they_share_come_first() -> None:
-    system, user = list(range(10)), list(range(20, 30))
-    groups = [[[*system, *user, 1, 2], [*system, 3], [*system, *user, 4]]]
-    row = pack(groups, leading=1)
-    assert row.indices[0] == list(range(22)), "the leading sequence is the row's first part"
-    assert row.forest.lead == 22
-    assert row.indices[1] == [*range(10), 23]
-    assert row.indices[2] == [*range(20), 22]
-
-
 PREFIX = list(range(10))
 TWO_VIEWS = [[*PREFIX, 50], [*PREFIX, 51]]
 SHORT = [[1, 2, 3, 4, 5], [1, 2, 3, 6, 7]]

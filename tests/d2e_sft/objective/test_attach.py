@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Sequence
 from itertools import product
@@ -40,16 +39,6 @@ NOT_PACKABLE = {
 def test_a_packed_row_equals_one_forward_a_view_and_sample(kind: str, config: D2ESection) -> None:
     layout = assert_equal_to_naive(tiny_model(kind, seed=3), config, "auto")
     assert (layout.packing, layout.attention, layout.reason) == ("shared_batch", "d2e_by_branch", None)
-
-
-@pytest.mark.parametrize(
-    ("kind", "config"),
-    [*product(["llama"], CONFIGS.values()), ("gemma3", CONFIGS["d2e"]), ("gemma3", CONFIGS["original-gradient"])],
-    ids=[*CONFIGS, "gemma3", "gemma3-original-gradient"],
-)
-@pytest.mark.parametrize("packing", ["shared_batch", "shared_prefix", "batched"])
-def test_every_objective_equals_its_formula_in_every_layout(packing: Packing, kind: str, config: D2ESection) -> None:
-    assert assert_equal_to_naive(tiny_model(kind, seed=3), config, packing).packing == packing
 
 
 ALL_EQUAL = ("d2e", "no-debias-original-gradient", "teacher")
@@ -103,13 +92,6 @@ def test_a_model_that_cannot_be_packed_is_batched_and_says_why(kind: str) -> Non
     assert NOT_PACKABLE[kind] in layout.describe()
     with pytest.raises(UserError, match=f"train.packing=shared_prefix: not exact here .*{NOT_PACKABLE[kind]}"):
         choose_layout(tiny_model(kind), D2ESection(), "shared_prefix")
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_an_encoder_decoder_model_reads_the_views_in_its_encoder(config: D2ESection) -> None:
-    # float64: random T5 layers without score scaling lose five digits of float32.
-    layout = assert_equal_to_naive(tiny_model("t5", seed=3).double(), config, "auto")
-    assert layout.packing == "encoder_decoder"
 
 
 def test_a_head_with_a_step_of_its_own_is_taken_through_the_models_logits() -> None:
@@ -203,18 +185,6 @@ def test_a_packed_step_on_bfloat16_weights_equals_the_batched_one_up_to_rounding
     batched, batched_gradient = _loss_and_gradient(_mild(kind).bfloat16(), config, "batched")
     assert packed == pytest.approx(batched, rel=5e-3)
     assert (gradient - batched_gradient).norm() < 0.05 * batched_gradient.norm()
-
-
-def test_large_logits_in_float16_leave_the_loss_and_its_gradients_finite() -> None:
-    # float16 holds these logits, but not their exponentials.
-    model = _mild("llama")
-    with torch.no_grad():
-        model.lm_head.weight.mul_(200)
-    exact, _ = _loss_and_gradient(copy.deepcopy(model), D2ESection())
-    mixed, gradient = _loss_and_gradient(model, D2ESection(), mixed=torch.float16)
-    assert exact > 100
-    assert mixed == pytest.approx(exact, rel=2e-2)
-    assert gradient.isfinite().all()
 
 
 def test_without_targets_the_model_is_unchanged() -> None:
