@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
+from d2e_sft.train.samples import PLAIN
 from d2e_sft.util.html.figures import COLOURS, STYLE
 from eval.score.statistics import Interval
-from eval.sweep.curves import PLAINLY, WITHOUT_CONTEXT, Curve, Variant, averaged, over_seeds, read_rows, variants
+from eval.sweep.curves import WITHOUT_CONTEXT, averaged, ends_of, over_seeds, read_rows
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS / "results"
@@ -35,7 +36,6 @@ NAMES = {
     "no-debias": "KL term, nothing subtracted",
 }
 DATA = {"swapped": ", swapped data", "likelihood": ", refined by likelihood"}
-Found = dict[Variant, list[Curve]]
 
 
 class Study(NamedTuple):
@@ -47,19 +47,21 @@ class Study(NamedTuple):
     strength: float | None = STRENGTH  # of the habit; None for rows without this axis
     subsets: tuple[str, str] = ("aligned (the habit is right)", "conflict (the habit is wrong)")
 
-    def variant(self, data: str, objective: str, decoder: str) -> Variant:
-        strength = [] if self.strength is None else [("strength", self.strength)]
-        return Variant((*strength, ("data", data), ("objective", objective)), decoder)
+    def curves(self) -> dict[tuple[str, str, str], DataFrame]:
+        """Return the rows of each data, objective and decoder, at the study's strength."""
+        rows = DataFrame(read_rows(RESULTS / self.rows))
+        rows = rows if self.strength is None else rows[rows["strength"] == self.strength]
+        return {key: own.sort_values("step") for key, own in rows.groupby(["data", "objective", "decoder"])}
 
 
 HABIT = Study(
     "habit.json",
     (
-        ("swapped", "teacher", PLAINLY),
-        ("swapped", "sft", PLAINLY),
-        ("as-is", "teacher", PLAINLY),
-        ("as-is", "sft", PLAINLY),
-        ("as-is", "product", PLAINLY),
+        ("swapped", "teacher", PLAIN),
+        ("swapped", "sft", PLAIN),
+        ("as-is", "teacher", PLAIN),
+        ("as-is", "sft", PLAIN),
+        ("as-is", "product", PLAIN),
         ("as-is", "d2e-original", DEBIASED),
         ("as-is", "d2e", DEBIASED),
     ),
@@ -67,13 +69,13 @@ HABIT = Study(
 CHOOSING = Study(
     "choosing-habit.json",
     (
-        ("swapped", "prefer", PLAINLY),
-        ("swapped", "teacher", PLAINLY),
-        ("swapped", "sft", PLAINLY),
-        ("as-is", "prefer", PLAINLY),
+        ("swapped", "prefer", PLAIN),
+        ("swapped", "teacher", PLAIN),
+        ("swapped", "sft", PLAIN),
+        ("as-is", "prefer", PLAIN),
         ("as-is", "no-distill", DEBIASED),
-        ("as-is", "teacher", PLAINLY),
-        ("as-is", "sft", PLAINLY),
+        ("as-is", "teacher", PLAIN),
+        ("as-is", "sft", PLAIN),
         ("as-is", "d2e", DEBIASED),
     ),
 )
@@ -81,15 +83,15 @@ CHOOSING = Study(
 REVISED = Study(
     "revised.json",
     (
-        ("swapped", "sft", PLAINLY),
-        ("as-is", "teacher", PLAINLY),
+        ("swapped", "sft", PLAIN),
+        ("as-is", "teacher", PLAIN),
         ("as-is", "d2e", DEBIASED),
         ("as-is", "no-distill", DEBIASED),
-        ("swapped", "teacher", PLAINLY),
+        ("swapped", "teacher", PLAIN),
         ("likelihood", "d2e", DEBIASED),
-        ("as-is", "sft", PLAINLY),
-        ("swapped", "prefer", PLAINLY),
-        ("as-is", "no-debias", PLAINLY),
+        ("as-is", "sft", PLAIN),
+        ("swapped", "prefer", PLAIN),
+        ("as-is", "no-debias", PLAIN),
     ),
     strength=None,
     subsets=("passages as trained", "revised passages"),
@@ -97,29 +99,24 @@ REVISED = Study(
 
 FRONT = Study(
     "choosing-habit.json",
-    (("as-is", "sft", PLAINLY), ("as-is", "d2e", DEBIASED), ("swapped", "sft", PLAINLY)),
+    (("as-is", "sft", PLAIN), ("as-is", "d2e", DEBIASED), ("swapped", "sft", PLAIN)),
     """In training, the key is nearly always in the garage: the habit.
 “The key is in the garage. Felix moves the key to the barn. Where is the key now?”
 The habit says garage. The context says barn.""",
 )
 
 
-def found_in(study: Study) -> Found:
-    axes = ["seed", *([] if study.strength is None else ["strength"]), "data", "objective"]
-    return variants(read_rows(RESULTS / study.rows), axes)
-
-
 def ways_picture(study: Study) -> Figure:
     """Aligned and conflict accuracy at the end of training: mean, 95 % interval and seeds."""
-    found = found_in(study)
-    shown = [(one, found[study.variant(*one)]) for one in study.shown if study.variant(*one) in found]
+    curves = study.curves()
+    shown = [(key, ends_of(curves[key])) for key in study.shown if key in curves]
     figure = Figure(figsize=(7, 0.55 * len(shown) + 1.1 + 0.2 * len(study.title.splitlines())), layout="constrained")
     panel = figure.add_subplot()
-    for place, (_, curves) in enumerate(reversed(shown)):
+    for place, (_, last) in enumerate(reversed(shown)):
         for (key, colour, shift), subset in zip(
             (("aligned", COLOURS[1], 0.14), ("conflict", COLOURS[0], -0.14)), study.subsets, strict=True
         ):
-            ends = [100 * curve.last[key] for curve in curves]
+            ends = 100 * last[key]
             mean = over_seeds(ends)
             label = subset if place == 0 else None
             panel.barh(place + shift, mean.mean, height=0.26, color=colour, alpha=0.55, label=label)
@@ -127,7 +124,7 @@ def ways_picture(study: Study) -> Figure:
             panel.plot([max(mean.low, 0), min(mean.high, 100)], [place + shift] * 2, color="#444444", linewidth=1)
     called = NAMES | ({"d2e": "D²E-SFT"} if study.title or study.strength is None else {})
     names = [called[objective] + DATA.get(data, "") for (data, objective, _), _ in shown]
-    seeds = [f"{name} ({len(curves)})" for name, (_, curves) in zip(names, shown, strict=True)]
+    seeds = [f"{name} ({len(last)})" for name, (_, last) in zip(names, shown, strict=True)]
     panel.set_yticks(range(len(shown)), list(reversed(seeds)), fontsize=9)
     panel.set(xlim=(0, 101))
     figure.suptitle(study.title, fontsize=10, x=0.01, horizontalalignment="left")
@@ -140,22 +137,22 @@ def ways_picture(study: Study) -> Figure:
 
 def front_rows() -> list[str]:
     """Return the cells of README's table: aligned and conflict accuracy, mean and range in percent, and seeds."""
-    rows = []
-    for curves in (found_in(FRONT)[FRONT.variant(*one)] for one in FRONT.shown):
-        ends = [[100 * curve.last[key] for curve in curves] for key in ("aligned", "conflict")]
-        told = [f"{sum(end) / len(end):.0f} ({min(end):.0f} to {max(end):.0f})" for end in ends]
-        rows.append(" | ".join([*told, str(len(curves))]))
-    return rows
+    cells, curves = [], FRONT.curves()
+    for last in (ends_of(curves[key]) for key in FRONT.shown):
+        ends = [100 * last[key] for key in ("aligned", "conflict")]
+        shown = [f"{end.mean():.0f} ({end.min():.0f} to {end.max():.0f})" for end in ends]
+        cells.append(" | ".join([*shown, str(len(last))]))
+    return cells
 
 
 def mechanism_picture(study: Study) -> Figure:
     """Answers during training: the habit without the context, and both kinds of rows with it."""
-    found = found_in(study)
-    objectives = [name for name in ("sft", "d2e", "d2e-original") if study.variant("as-is", name, PLAINLY) in found]
+    curves = study.curves()
+    objectives = [name for name in ("sft", "d2e", "d2e-original") if ("as-is", name, PLAIN) in curves]
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     panels = figure.subplots(1, len(objectives), sharey=True, squeeze=False)[0]
     for panel, objective in zip(panels, objectives, strict=True):
-        decoder = PLAINLY if objective == "sft" else DEBIASED
+        decoder = PLAIN if objective == "sft" else DEBIASED
         told = "answers" if objective == "sft" else "debiased answers"
         lines = (
             (WITHOUT_CONTEXT, "aligned", COLOURS[6], "--", "without the context: the habit"),
@@ -163,7 +160,9 @@ def mechanism_picture(study: Study) -> Figure:
             (decoder, "conflict", COLOURS[0], "-", "answers as decoded: conflict"),
         )
         for answered, key, colour, style, label in lines:
-            _draw(panel, found.get(study.variant("as-is", objective, answered), []), key, colour, style, label)
+            means = averaged(curves["as-is", objective, answered], key)
+            steps, values = [step for step, *_ in means], [100 * mean.mean for _, mean, _ in means]
+            panel.plot(steps, values, style, color=colour, linewidth=1.7, label=label)
         panel.set_title(f"{NAMES[objective].replace(', gradient', chr(10) + 'gradient')}", fontsize=9)
         panel.set(ylim=(-3, 103), xlabel=f"training steps ({told})")
         panel.xaxis.label.set_fontsize(8)
@@ -172,12 +171,6 @@ def mechanism_picture(study: Study) -> Figure:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", frameon=False, ncols=3, fontsize=8)
     return figure
-
-
-def _draw(panel: Axes, curves: Sequence[Curve], key: str, colour: str, style: str, label: str) -> None:
-    means = averaged(curves, key)
-    steps, values = [step for step, *_ in means], [100 * mean.mean for _, mean, _ in means]
-    panel.plot(steps, values, style, color=colour, linewidth=1.7, label=label)
 
 
 def by_decoding(file: str) -> dict[str, dict[str, dict[str, Interval]]]:

@@ -5,21 +5,22 @@ A row of the probe has the value of each axis and these fields. `samples` and `s
 dataset of the probe. `seconds` and `cpu_seconds` are those of training so far; the latter depends little on other work
 on the machine. `overrides` are those of the call, if any. The file also has a row for each scored point.
 
-Runs are paired by seed: intervals and p-values are those of a paired t-test over seeds (Student 1908), corrected for
-all variants of one table (Holm 1979).
+A variant is a combination of values of the axes, with a decoder. Runs are paired by seed: intervals and p-values are
+those of a paired t-test over seeds (Student 1908), corrected for all variants of one setting (Holm 1979).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
+from numpy.typing import ArrayLike
 
 from d2e_sft.config.recipe import Recipe
 from d2e_sft.train.samples import DEBIASED, IMAGINED, PLAIN, PREFIX, PROBED
@@ -30,9 +31,13 @@ from eval.compare.figures import corrected_p, points
 from eval.score.statistics import LEVEL, Difference, Interval, holm
 from eval.sweep.spec import SEED
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 Row = dict[str, Any]
-WITHOUT_CONTEXT, PLAINLY = "without_context", "plain"  # decoders of rows
+WITHOUT_CONTEXT = "without_context"  # the decoder of rows that were answered without it
 ACCURACIES = ("aligned", "conflict")
+OVER_CURVE, AT_END, AFTER_TRAINING = "over curve", "at end", "after training"
 CAPTION = (
     "Accuracy at the end of training. Δ is the difference to the reference between the means over the curves, at "
     "equal compute, in percentage points with its 95 % interval. At end is that where the shorter curve ends. The "
@@ -49,7 +54,7 @@ def rows_of_run(run: Path, recipe: Recipe, values: Mapping[str, str], overrides:
             prefix = f"{PREFIX}{name}_"
             if f"{prefix}conflict" not in entry:
                 continue
-            decoder = {PLAIN: PLAINLY, IMAGINED: WITHOUT_CONTEXT}.get(name, f"d2e:alpha={entry[PREFIX + 'alpha']:g}")
+            decoder = {PLAIN: PLAIN, IMAGINED: WITHOUT_CONTEXT}.get(name, f"d2e:alpha={entry[PREFIX + 'alpha']:g}")
             starts = tuple(f"{prefix}{subset}" for subset in PROBED)
             rows.append(
                 {
@@ -117,171 +122,80 @@ def typed(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A way to train and decode: the values of all axes but the seed, as the rows have them, and a decoder."""
+class Setting:
+    """Variants of training with one reference: they share the values of the axes that the reference leaves open.
 
-    values: tuple[tuple[str, Any], ...]
-    decoder: str
+    Attributes:
+        name: `strength 0.95`; empty if the reference names all axes.
+        reference: Name of the plainly decoded reference.
+        rows: The probe's rows with the name of their `variant`, without those answered without the context.
+        compared: Variant → its comparison with the reference, for those that have a seed in common with it.
+    """
 
-    def name(self, axes: Sequence[str]) -> str:
-        """Return the values of these axes, and the decoder unless it is plain."""
-        values = dict(self.values)
-        parts = [str(values[axis]) for axis in axes]
-        return ", ".join(parts) + ("" if self.decoder == PLAINLY else f" ({self.decoder})")
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One run of a variant: its rows in the order of steps."""
-
-    seed: Any
-    rows: list[Row]
-
-    def at(self, key: str, basis: str, where: float) -> float:
-        """Return the value of `key` where `basis` (`step`, `cpu_seconds`) is `where`, interpolated linearly."""
-        return float(np.interp(where, self.column(basis), self.column(key)))
-
-    def mean(self, key: str, basis: str, where: float) -> float:
-        """Return the mean of `key` over `basis` from the first row to `where`."""
-        x, y = self.column(basis), self.column(key)
-        inner = x < where
-        x, y = np.append(x[inner], where), np.append(y[inner], self.at(key, basis, where))
-        width = x[-1] - x[0]
-        return float(np.trapezoid(y, x) / width) if width > 0 else float(y[0])
-
-    def column(self, key: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return np.array([row[key] for row in self.rows], dtype=np.float64)
+    name: str
+    reference: str
+    rows: DataFrame
+    compared: dict[str, Contrast]
 
     @property
-    def last(self) -> Row:
-        return self.rows[-1]
-
-
-def variants(rows: Iterable[Row], axes: Sequence[str]) -> dict[Variant, list[Curve]]:
-    """Return the curves of each variant, one per seed."""
-    by_seed: dict[Variant, dict[Any, list[Row]]] = {}
-    for row in rows:
-        variant = Variant(tuple((axis, row[axis]) for axis in axes if axis != SEED), row["decoder"])
-        by_seed.setdefault(variant, {}).setdefault(row[SEED], []).append(row)
-    return {
-        variant: [Curve(seed, sorted(rows, key=lambda row: row["step"])) for seed, rows in sorted(seeds.items())]
-        for variant, seeds in by_seed.items()
-    }
-
-
-def accuracies(curves: Iterable[Curve]) -> list[str]:
-    """Return the accuracies that the rows of all curves have: of both subsets, and of those of further datasets."""
-    ends = [curve.last for curve in curves]
-    return [key for key in ends[0] if key.startswith(ACCURACIES) and all(key in end for end in ends)]
-
-
-def over_seeds(values: Sequence[float]) -> Interval:
-    """Return the mean over seeds with its t interval; for one seed the interval is the value."""
-    change = paired(values)
-    return Interval(change.mean, *((change.low, change.high) if len(values) > 1 else (change.mean, change.mean)))
-
-
-def averaged(curves: Sequence[Curve], key: str) -> list[tuple[int, Interval, int]]:
-    """Return (step, mean over seeds, number of seeds) for each step."""
-    values: dict[int, list[float]] = {}
-    for row in (row for curve in curves for row in curve.rows):
-        values.setdefault(row["step"], []).append(row[key])
-    return [(step, over_seeds(accuracy), len(accuracy)) for step, accuracy in sorted(values.items())]
+    def variants(self) -> dict[str, DataFrame]:
+        """Return the rows of each variant."""
+        return {str(name): own for name, own in self.rows.groupby("variant", sort=False)}
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A variant compared with its reference, over the seeds that both have.
+    """A variant compared with the reference, over the seeds that both have.
 
     Attributes:
-        at_end: Subset → difference at equal compute, at the end of the shorter of the two runs.
-        after_training: Subset → difference where both have ended; so at equal steps. Also of further datasets.
-        over_curve: Subset → difference between the means over the curves up to there.
         cost: Compute per step, as a multiple of the reference's.
+        differences: By measure and accuracy. `over curve` is between the means over the curves up to the end of the
+            shorter of the two runs, at equal compute; `at end` is there. `after training` is where both have ended, so
+            at equal steps; it also has the accuracies of further datasets.
     """
 
-    variant: Variant
     seeds: int
-    at_end: dict[str, Difference]
-    after_training: dict[str, Difference]
-    over_curve: dict[str, Difference]
     cost: float
+    differences: dict[tuple[str, str], Difference]
 
     @property
     def verdict(self) -> str:
         """Return `better`, `worse` (conflict accuracy over the curve, corrected p), `not decided` or `one seed`."""
+        conflict = self.differences[OVER_CURVE, "conflict"]
         if self.seeds < 2:
             return "one seed"
-        conflict = self.over_curve["conflict"]
-        if not conflict.significant:
-            return "not decided"
-        return "better" if conflict.mean > 0 else "worse"
+        return "not decided" if not conflict.significant else "better" if conflict.mean > 0 else "worse"
 
 
-def contrasts(
-    curves_of: Mapping[Variant, Sequence[Curve]], reference: Mapping[str, Any], *, basis: str = "cpu_seconds"
-) -> list[Contrast]:
-    """Compare each variant with the plainly decoded reference; Holm's correction covers all of several seeds.
-
-    Args:
-        reference: axis → value; for axes that it does not name, the reference has the variant's own value.
-        basis: equal compute means equal `cpu_seconds`, `seconds` or `step`.
-    """
-    compared: list[Contrast] = []
-    for variant, curves in curves_of.items():
-        base = Variant(tuple((axis, reference.get(axis, value)) for axis, value in variant.values), PLAINLY)
-        if variant.decoder == WITHOUT_CONTEXT or variant == base or base not in curves_of:
-            continue
-        by_seed = {curve.seed: curve for curve in curves_of[base]}
-        pairs = [(by_seed[curve.seed], curve) for curve in curves if curve.seed in by_seed]
-        if pairs:
-            compared.append(_contrast(variant, pairs, basis))
-    tested = [contrast for contrast in compared if contrast.seeds > 1]  # a single seed is no test
-    for measured in ("at_end", "after_training", "over_curve"):
-        differences: list[dict[str, Difference]] = [getattr(contrast, measured) for contrast in tested]
-        for key in dict.fromkeys(key for of_variant in differences for key in of_variant):
-            having = [of_variant for of_variant in differences if key in of_variant]
-            for of_variant, p in zip(having, holm([each[key].p_value for each in having]), strict=True):
-                of_variant[key] = replace(of_variant[key], adjusted_p=float(p))
-    return compared
+def ends_of(rows: DataFrame) -> DataFrame:
+    """Return the last row of each seed, by seed."""
+    return rows.sort_values([SEED, "step"]).groupby(SEED).tail(1)
 
 
-def _contrast(variant: Variant, pairs: Sequence[tuple[Curve, Curve]], basis: str) -> Contrast:
-    limits = [min(first.last[basis], second.last[basis]) for first, second in pairs]
-
-    def differences(measure: Callable[[Curve, str, float], float]) -> dict[str, Difference]:
-        ends = list(zip(pairs, limits, strict=True))
-        return {
-            key: paired([measure(curve, key, limit) - measure(base, key, limit) for (base, curve), limit in ends])
-            for key in ACCURACIES
-        }
-
-    ends = {
-        key: paired([second.last[key] - first.last[key] for first, second in pairs])
-        for key in accuracies([curve for pair in pairs for curve in pair])
-    }
-    costs = [
-        (second.last["cpu_seconds"] / second.last["step"]) / (first.last["cpu_seconds"] / first.last["step"])
-        for first, second in pairs
-        if first.last["step"] and second.last["step"] and first.last["cpu_seconds"]
-    ]
-    return Contrast(
-        variant,
-        len(pairs),
-        differences(lambda curve, key, limit: curve.at(key, basis, limit)),
-        ends,
-        differences(lambda curve, key, limit: curve.mean(key, basis, limit)),
-        float(np.median(costs)) if costs else math.nan,
-    )
+def accuracies(ends: DataFrame) -> list[str]:
+    """Return the accuracies that all rows have: of both subsets, and of those of further datasets."""
+    return [str(key) for key in ends if str(key).startswith(ACCURACIES) and ends[key].notna().all()]
 
 
-def paired(changes: Sequence[float]) -> Difference:
+def over_seeds(values: ArrayLike) -> Interval:
+    """Return the mean over seeds with its t interval; for one seed the interval is the value."""
+    change = paired(values)
+    return Interval(change.mean, *((change.low, change.high) if np.size(values) > 1 else (change.mean, change.mean)))
+
+
+def averaged(rows: DataFrame, key: str) -> list[tuple[int, Interval, int]]:
+    """Return (step, mean over seeds, number of seeds) for each step."""
+    return [(int(step), over_seeds(own[key]), len(own)) for step, own in rows.groupby("step")]
+
+
+def paired(changes: ArrayLike) -> Difference:
     """Return the mean of paired differences with its t interval and p; for one pair the interval is infinite."""
-    mean = float(np.mean(changes))
-    if len(changes) < 2:
+    changes = np.asarray(changes, dtype=np.float64)
+    mean = float(changes.mean())
+    if changes.size < 2:
         return Difference(mean, -math.inf, math.inf, 1.0)
     if np.ptp(changes) < 1e-9:  # the same for every seed, so no variance to test against: p of a sign-flip test
-        return Difference(mean, mean, mean, 1.0 if abs(mean) < 1e-9 else 2.0 ** (1 - len(changes)))
+        return Difference(mean, mean, mean, 1.0 if abs(mean) < 1e-9 else 2.0 ** (1 - changes.size))
     from scipy.stats import ttest_1samp
 
     test = ttest_1samp(changes, 0)
@@ -289,102 +203,131 @@ def paired(changes: Sequence[float]) -> Difference:
     return Difference(mean, float(bounds.low), float(bounds.high), float(test.pvalue))
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Variants with one reference: they share the values of the axes that the reference leaves open.
-
-    Attributes:
-        name: `strength 0.95`; empty if the reference names all axes.
-        axes: Axes that name the variants of the setting.
-        variants, compared: All variants with their curves, and against the reference, corrected within the setting.
-    """
-
-    name: str
-    axes: tuple[str, ...]
-    reference: Variant
-    variants: dict[Variant, list[Curve]]
-    compared: list[Contrast]
-
-    @property
-    def shown(self) -> dict[Variant, list[Curve]]:
-        """Return the variants that use the context."""
-        return {variant: curves for variant, curves in self.variants.items() if variant.decoder != WITHOUT_CONTEXT}
+def value_at(curve: DataFrame, key: str, seconds: float) -> float:
+    """Return the value of `key` after so many processor seconds of training, interpolated linearly."""
+    return float(np.interp(seconds, curve["cpu_seconds"].astype(float), curve[key].astype(float)))
 
 
-def settings(
-    axes: Sequence[str], reference: dict[str, str], rows: Sequence[Row], basis: str = "cpu_seconds"
-) -> list[Setting]:
-    """Return the settings whose reference was measured."""
-    axes = [axis for axis in axes if axis != SEED]
-    values = {axis: typed(value) for axis, value in reference.items()}
-    fixed = [axis for axis in axes if axis not in values]
-    groups: dict[tuple[Any, ...], dict[Variant, list[Curve]]] = {}
-    for variant, curves in variants(rows, [*axes, SEED]).items():
-        groups.setdefault(tuple(dict(variant.values)[axis] for axis in fixed), {})[variant] = curves
-    made: list[Setting] = []
-    for open_values, group in sorted(groups.items(), key=lambda item: str(item[0])):
-        wanted = values | dict(zip(fixed, open_values, strict=True))
-        base = Variant(tuple((axis, wanted[axis]) for axis in axes), PLAINLY)
-        if base in group:
-            name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, open_values, strict=True))
-            varying = [axis for axis in values if len({dict(variant.values)[axis] for variant in group}) > 1]
-            made.append(Setting(name, tuple(varying or values), base, group, contrasts(group, values, basis=basis)))
+def mean_until(curve: DataFrame, key: str, seconds: float) -> float:
+    """Return the mean of `key` over the processor seconds from the first row to `seconds`."""
+    x, y = (curve[name].to_numpy(float) for name in ("cpu_seconds", key))
+    is_before = x < seconds
+    x, y = np.append(x[is_before], seconds), np.append(y[is_before], value_at(curve, key, seconds))
+    width = x[-1] - x[0]
+    return float(np.trapezoid(y, x) / width) if width > 0 else float(y[0])
+
+
+def settings(axes: Sequence[str], reference: Mapping[str, str], rows: Sequence[Row]) -> list[Setting]:
+    """Return the settings whose reference was measured; `reference` names values of axes."""
+    from pandas import DataFrame  # a dry run does without
+
+    if not rows:
+        return []
+    wanted = {axis: typed(value) for axis, value in reference.items()}
+    fixed = [axis for axis in axes if axis not in {SEED, *wanted}]
+    frame = DataFrame(rows, dtype=object)
+    groups = frame.groupby(fixed, sort=False) if fixed else [((), frame)]
+    made = []
+    for values, group in sorted(groups, key=lambda pair: [str(value) for value in pair[0]]):
+        naming = [axis for axis in wanted if group[axis].nunique() > 1] or list(wanted)
+        decoder = group["decoder"].map(lambda name: "" if name == PLAIN else f" ({name})")
+        variant = group[naming].astype(str).agg(", ".join, axis=1) + decoder
+        own = group.assign(variant=variant)
+        is_reference = np.logical_and.reduce([own[axis] == value for axis, value in wanted.items()])
+        base = own[is_reference & (own["decoder"] == PLAIN)]
+        if len(base):
+            name = ", ".join(f"{axis} {value}" for axis, value in zip(fixed, values, strict=True))
+            shown, first = own[own["decoder"] != WITHOUT_CONTEXT], str(base["variant"].iloc[0])
+            made.append(Setting(name, first, shown, _contrasts(shown, first)))
+    return made
+
+
+def _contrasts(rows: DataFrame, reference: str) -> dict[str, Contrast]:
+    """Compare each variant with the reference; Holm's correction covers all variants of several seeds."""
+    from pandas import DataFrame
+
+    curves: dict[str, dict[Any, DataFrame]] = {}
+    for (variant, seed), own in rows.groupby(["variant", SEED], sort=False):
+        curves.setdefault(variant, {})[seed] = own.sort_values("step")
+    bases, made = curves.pop(reference), dict[str, Contrast]()
+    for variant, by_seed in curves.items():
+        seeds = sorted(bases.keys() & by_seed.keys())
+        if not seeds:
+            continue
+        pairs = [(bases[seed], by_seed[seed]) for seed in seeds]
+        limits = [min(base["cpu_seconds"].iloc[-1], own["cpu_seconds"].iloc[-1]) for base, own in pairs]
+        differences = {}
+        for measure, value in ((OVER_CURVE, mean_until), (AT_END, value_at)):
+            for key in ACCURACIES:
+                ends = zip(pairs, limits, strict=True)
+                changes = [value(own, key, limit) - value(base, key, limit) for (base, own), limit in ends]
+                differences[measure, key] = paired(changes)
+        first, second = (DataFrame([pair[side].iloc[-1] for pair in pairs]) for side in (0, 1))
+        for key in sorted(set(accuracies(first)) & set(accuracies(second))):
+            differences[AFTER_TRAINING, key] = paired(second[key].to_numpy() - first[key].to_numpy())
+        per_step = [
+            own["cpu_seconds"].to_numpy(float) / np.maximum(own["step"].to_numpy(float), 1) for own in (first, second)
+        ]
+        cost = float(np.median(per_step[1] / per_step[0])) if per_step[0].all() else math.nan
+        made[variant] = Contrast(len(seeds), cost, differences)
+    tested = [contrast.differences for contrast in made.values() if contrast.seeds > 1]
+    for measured in dict.fromkeys(measured for differences in tested for measured in differences):
+        having = [differences for differences in tested if measured in differences]
+        for differences, p in zip(having, holm([own[measured].p_value for own in having]), strict=True):
+            differences[measured] = replace(differences[measured], adjusted_p=float(p))
     return made
 
 
 def verdicts(setting: Setting) -> list[str]:
     """Return one line per decided variant, the best first, and the number of undecided ones."""
-    reference, lines = setting.reference.name(setting.axes), list[str]()
-    decided = [contrast for contrast in setting.compared if contrast.verdict in ("better", "worse")]
-    for contrast in sorted(decided, key=lambda contrast: -contrast.over_curve["conflict"].mean):
-        conflict, aligned = contrast.over_curve["conflict"], contrast.over_curve["aligned"]
-        lines.append(
-            f"{contrast.variant.name(setting.axes)} is {contrast.verdict} than {reference}: "
-            f"conflict {points(conflict, star=False)}, aligned {100 * aligned.mean:+.1f}, "
-            f"p {corrected_p(conflict)}, {contrast.seeds} seeds"
-        )
-    tested = sum(contrast.seeds > 1 for contrast in setting.compared)
-    if left := tested - len(decided):
-        lines.append(f"not decided against {reference}: {left} of {tested} variants of several seeds")
-    return lines
-
-
-def ends_table(setting: Setting) -> Table:
-    """Return a row per variant and accuracy: where training ended, and the difference to the reference there."""
-    compared = {contrast.variant: contrast for contrast in setting.compared}
-    keys = {variant: accuracies(curves) for variant, curves in setting.shown.items()}
-    several = any("_" in key for of_variant in keys.values() for key in of_variant)  # datasets
+    tested = {name: contrast for name, contrast in setting.compared.items() if contrast.seeds > 1}
+    decided = [name for name, contrast in tested.items() if contrast.verdict != "not decided"]
     lines = []
-    for variant, curves in setting.shown.items():
-        contrast = compared.get(variant)
-        for key in keys[variant]:
-            subset, _, dataset = key.partition("_")
-            tested = contrast is not None and contrast.seeds > 1
-            change = contrast.after_training.get(key) if contrast is not None and tested else None
-            accuracy = percent(over_seeds([curve.last[key] for curve in curves]).mean)
-            apart = "" if change is None else points(change, star=False)
-            of = [subset, dataset] if several else [subset]
-            lines.append([variant.name(setting.axes), str(len(curves)), *of, accuracy, apart, corrected_p(change)])
-    datasets = ["dataset"] if several else []
-    return Table.of(["variant", "seeds", "subset", *datasets, "accuracy", "Δ at equal steps", "p"], lines)
+    for name in sorted(decided, key=lambda name: -tested[name].differences[OVER_CURVE, "conflict"].mean):
+        conflict, aligned = (tested[name].differences[OVER_CURVE, key] for key in ("conflict", "aligned"))
+        lines.append(
+            f"{name} is {tested[name].verdict} than {setting.reference}: conflict {points(conflict, star=False)}, "
+            f"aligned {100 * aligned.mean:+.1f}, p {corrected_p(conflict)}, {tested[name].seeds} seeds"
+        )
+    left = len(tested) - len(decided)
+    if left:
+        lines.append(f"not decided against {setting.reference}: {left} of {len(tested)} variants of several seeds")
+    return lines
 
 
 def setting_table(setting: Setting) -> Table:
     """Return a row per variant: accuracies at its end, and differences at equal compute."""
-    compared = {contrast.variant: contrast for contrast in setting.compared}
     lines = []
-    for variant, curves in setting.shown.items():
-        end = [percent(float(np.mean([curve.last[key] for curve in curves]))) for key in ("aligned", "conflict")]
-        contrast = compared.get(variant)
+    for name, own in setting.variants.items():
+        ends, contrast = ends_of(own), setting.compared.get(name)
+        shown = [percent(float(ends[key].mean())) for key in ACCURACIES]
         if contrast is None:
-            verdict = "reference" if variant == setting.reference else "no common seed"
-            cells = ["1.0", *end, "", "", "", "", verdict]
+            rest = ["1.0", *shown, "", "", "", "", "reference" if name == setting.reference else "no common seed"]
         else:
-            aligned, conflict = contrast.over_curve["aligned"], contrast.over_curve["conflict"]
-            at_end, tested = contrast.at_end["conflict"], contrast.seeds > 1
-            cells = [f"{contrast.cost:.1f}", *end, f"{100 * aligned.mean:+.1f}", points(conflict, star=False)]
-            cells.append(corrected_p(conflict if tested else None))
-            cells += [f"{100 * at_end.mean:+.1f}, p {corrected_p(at_end if tested else None)}", contrast.verdict]
-        lines.append([variant.name(setting.axes), str(len(curves)), *cells])
+            aligned, conflict = (contrast.differences[OVER_CURVE, key] for key in ACCURACIES)
+            at_end, is_tested = contrast.differences[AT_END, "conflict"], contrast.seeds > 1
+            rest = [f"{contrast.cost:.1f}", *shown, f"{100 * aligned.mean:+.1f}", points(conflict, star=False)]
+            rest.append(corrected_p(conflict if is_tested else None))
+            rest += [f"{100 * at_end.mean:+.1f}, p {corrected_p(at_end if is_tested else None)}", contrast.verdict]
+        lines.append([name, str(len(ends)), *rest])
     columns = ["variant", "seeds", "cost", "aligned", "conflict", "Δaligned", "Δconflict", "p", "at end", "verdict"]
     return Table.of(columns, lines)
+
+
+def ends_table(setting: Setting) -> Table:
+    """Return a row per variant and accuracy: where training ended, and the difference to the reference there."""
+    ends = {name: ends_of(own) for name, own in setting.variants.items()}
+    keys = {name: accuracies(own) for name, own in ends.items()}
+    has_datasets = any("_" in key for own in keys.values() for key in own)
+    lines = []
+    for name, own in ends.items():
+        contrast = setting.compared.get(name)
+        for key in keys[name]:
+            subset, _, dataset = key.partition("_")
+            is_tested = contrast is not None and contrast.seeds > 1
+            change = contrast.differences.get((AFTER_TRAINING, key)) if contrast is not None and is_tested else None
+            of = [subset, dataset] if has_datasets else [subset]
+            apart = "" if change is None else points(change, star=False)
+            lines.append([name, str(len(own)), *of, percent(over_seeds(own[key]).mean), apart, corrected_p(change)])
+    columns = ["variant", "seeds", "subset", *(["dataset"] if has_datasets else []), "accuracy"]
+    return Table.of([*columns, "Δ at equal steps", "p"], lines)

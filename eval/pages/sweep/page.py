@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d2e_sft.util.files import write_whole
@@ -19,7 +18,7 @@ from eval.pages.report.page import ReportOptions, write_report
 from eval.pages.report.plots import ReadingPoint, error_lengths, reading_chart
 from eval.pages.report.samples import datasets_of
 from eval.score.statistics import Interval
-from eval.sweep.curves import CAPTION, Curve, Setting, averaged, ends_table, over_seeds, setting_table, verdicts
+from eval.sweep.curves import CAPTION, Setting, averaged, ends_of, ends_table, over_seeds, setting_table, verdicts
 from eval.sweep.plan import Sweep, short_keys
 from eval.sweep.results import PointResult, have_conflict, results_table, scored_folders
 
@@ -129,39 +128,37 @@ _TITLE = 30  # characters per line of a panel's title
 def ends_chart(setting: Setting) -> Markup:
     """Draw conflict against aligned accuracy at the end, a point per variant, with t intervals over seeds."""
     points = []
-    for variant, curves in sorted(setting.shown.items(), key=lambda item: item[0] != setting.reference):
-        ends = (over_seeds([curve.last[key] for curve in curves]) for key in ("aligned", "conflict"))
-        points.append(ReadingPoint(variant.name(setting.axes), *ends))
+    for name, rows in sorted(setting.variants.items(), key=lambda item: item[0] != setting.reference):
+        ends = ends_of(rows)
+        points.append(ReadingPoint(name, over_seeds(ends["aligned"]), over_seeds(ends["conflict"])))
     return reading_chart(points)
 
 
 @styled
 def curves_chart(setting: Setting) -> Figure:
     """Draw a panel per variant: both accuracies over steps, mean and range over seeds, and the reference in grey."""
-    rows = -(-len(setting.shown) // _COLUMNS)
-    figure = Figure(figsize=(_PANEL * _COLUMNS, _PANEL * rows), layout="constrained")
-    panels = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
-    for panel, (variant, curves) in zip(panels.flat, setting.shown.items(), strict=False):
-        _draw(panel, setting.variants[setting.reference], _GREY, "conflict", band=False)
-        _draw(panel, curves, COLOURS[1], "aligned")
-        _draw(panel, curves, COLOURS[0], "conflict")
-        panel.set_title(textwrap.fill(variant.name(setting.axes), _TITLE), fontsize=8)
+    variants = setting.variants
+    height = -(-len(variants) // _COLUMNS)
+    figure = Figure(figsize=(_PANEL * _COLUMNS, _PANEL * height), layout="constrained")
+    panels = figure.subplots(height, _COLUMNS, sharex=True, sharey=True, squeeze=False)
+    for panel, (name, rows) in zip(panels.flat, variants.items(), strict=False):
+        drawn = [(variants[setting.reference], _GREY, "conflict", False)]
+        drawn += [(rows, COLOURS[1], "aligned", True), (rows, COLOURS[0], "conflict", True)]
+        for own, colour, key, has_band in drawn:
+            means, by_step = averaged(own, key), own.groupby("step")[key]
+            steps = [step for step, *_ in means]
+            panel.plot(steps, [100 * mean.mean for _, mean, _ in means], color=colour, linewidth=1.6)
+            if has_band:
+                low, high = (100 * bound.to_numpy(float) for bound in (by_step.min(), by_step.max()))
+                panel.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+        panel.set_title(textwrap.fill(name, _TITLE), fontsize=8)
         panel.set_ylim(-3, 103)
         panel.grid(color="#eeeeee", linewidth=0.6)
-    for panel in panels.flat[len(setting.shown) :]:
+    for panel in panels.flat[len(variants) :]:
         panel.set_axis_off()
     figure.supxlabel("training steps", fontsize=9)
     figure.supylabel("accuracy, percent", fontsize=9)
     return figure
-
-
-def _draw(panel: Axes, curves: Sequence[Curve], colour: str, key: str, *, band: bool = True) -> None:
-    means = averaged(curves, key)
-    steps = [step for step, *_ in means]
-    panel.plot(steps, [100 * mean.mean for _, mean, _ in means], color=colour, linewidth=1.6)
-    if band:
-        values = [[100 * row[key] for curve in curves for row in curve.rows if row["step"] == step] for step in steps]
-        panel.fill_between(steps, list(map(min, values)), list(map(max, values)), color=colour, alpha=0.2, linewidth=0)
 
 
 def write_sweep_page(sweep: Sweep, results: Sequence[PointResult], found: Sequence[Setting]) -> list[Path]:

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
+from pandas import DataFrame
 from scipy import stats
 
 from eval.sweep.curves import (
-    Curve,
-    Variant,
+    AFTER_TRAINING,
+    AT_END,
+    OVER_CURVE,
+    Setting,
     averaged,
-    contrasts,
     ends_table,
+    mean_until,
     over_seeds,
     paired,
     setting_table,
     settings,
-    variants,
+    value_at,
     verdicts,
 )
 from tests.eval.fake_sweeps import probed_rows, probed_settings, row
 
 
+def setting_of(rows: list[dict[str, Any]]) -> Setting:
+    (setting,) = settings(["seed", "way"], {"way": "sft"}, rows)
+    return setting
+
+
 def test_a_curve_is_linear_between_rows_and_its_mean_is_the_area_under_it() -> None:
-    curve = Curve(0, [row("a", 0, 0, 0.0, 0), row("a", 0, 10, 0.4, 100), row("a", 0, 20, 1.0, 300)])
-    assert curve.at("conflict", "step", 5) == pytest.approx(0.2)
-    assert curve.at("conflict", "cpu_seconds", 200) == pytest.approx(0.7)
-    assert curve.at("conflict", "step", 99) == pytest.approx(1.0)
-    # Trapezoids: 10 · 0.2 + 10 · 0.7 over 20 steps; 100 · 0.2 + 200 · 0.7 over 300 seconds.
-    assert curve.mean("conflict", "step", 20) == pytest.approx(0.45)
-    assert curve.mean("conflict", "cpu_seconds", 300) == pytest.approx(160 / 300)
-    # Up to 200 seconds: 100 · 0.2 + 100 · (0.4 + 0.7) / 2.
-    assert curve.mean("conflict", "cpu_seconds", 200) == pytest.approx(75 / 200)
+    curve = DataFrame([row("a", 0, 0, 0.0, 0), row("a", 0, 10, 0.4, 100), row("a", 0, 20, 1.0, 300)], dtype=object)
+    assert value_at(curve, "conflict", 200) == pytest.approx(0.7)
+    assert value_at(curve, "conflict", 999) == pytest.approx(1.0)
+    # Trapezoids: 100 · 0.2 + 200 · 0.7 over 300 seconds; up to 200 seconds 100 · 0.2 + 100 · (0.4 + 0.7) / 2.
+    assert mean_until(curve, "conflict", 300) == pytest.approx(160 / 300)
+    assert mean_until(curve, "conflict", 200) == pytest.approx(75 / 200)
+    assert mean_until(curve, "conflict", 0) == 0
 
 
 def test_a_t_interval_over_seeds() -> None:
@@ -47,64 +54,54 @@ def test_paired_differences_have_the_p_of_a_t_test_and_without_variance_that_of_
     changes = [b - a for a, b in zip(first, second, strict=True)]
     assert paired(changes).p_value == pytest.approx(stats.ttest_rel(second, first).pvalue)
     assert paired([0.5] * 4).p_value == 1 / 8
-    assert paired([0.0] * 4).p_value == 1
     assert paired([0.8 - 0.9, 0.5 - 0.6]).p_value == 0.5  # the same up to rounding
     assert paired([0.1 + 0.2 - 0.3] * 8).p_value == 1  # zero up to rounding
-    assert paired([0.5]).p_value == 1
-    assert paired([0.5]).high == math.inf
+    assert (paired([0.5]).p_value, paired([0.5]).high) == (1, math.inf)
 
 
-def test_each_way_is_compared_with_the_plain_reference_at_equal_compute() -> None:
-    found = variants(probed_rows(), ["seed", "way"])
-    assert [variant.name(["way"]) for variant in found] == ["sft", "slow", "good", "sft (without_context)"]
-    made = {one.variant.name(["way"]): one for one in contrasts(found, {"way": "sft"})}
-    assert list(made) == ["slow", "good"]
-    slow, good = made["slow"], made["good"]
+def test_each_variant_is_compared_with_the_plain_reference_at_equal_compute() -> None:
+    setting = setting_of(probed_rows())
+    assert (setting.reference, list(setting.variants), list(setting.compared)) == (
+        "sft", ["sft", "slow", "good"], ["slow", "good"]
+    )  # fmt: skip
+    slow, good = setting.compared["slow"], setting.compared["good"]
     assert slow.cost == pytest.approx(2)
     assert good.seeds == 3
-    # At 20 seconds sft stands at step 20, slow at step 10.
-    assert slow.at_end["conflict"].mean == pytest.approx(-(0.2 + 0.3 + 0.25) / 3)
-    assert good.verdict == "better"
-    assert slow.verdict == "worse"
-    assert good.over_curve["conflict"].adjusted_p is not None
-    assert good.over_curve["aligned"].mean == pytest.approx(0)
+    # At 20 seconds sft is at step 20, slow at step 10; both end with the same accuracy.
+    assert slow.differences[AT_END, "conflict"].mean == pytest.approx(-(0.2 + 0.3 + 0.25) / 3)
+    assert slow.differences[AFTER_TRAINING, "conflict"].mean == pytest.approx(0)
+    assert (good.verdict, slow.verdict) == ("better", "worse")
+    # Over the curve: good is linear to 1, sft to 0.4, 0.6 and 0.5, so half of +0.6, +0.4 and +0.5. Holm of two.
+    p = stats.ttest_1samp([0.3, 0.2, 0.25], 0).pvalue
+    assert good.differences[OVER_CURVE, "conflict"].mean == pytest.approx(0.25)
+    assert good.differences[OVER_CURVE, "conflict"].adjusted_p == pytest.approx(2 * p)
+    assert good.differences[OVER_CURVE, "aligned"].mean == pytest.approx(0)
 
 
-def test_a_way_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
-    once = [{**one, "way": "once"} for one in probed_rows() if one["way"] == "good" and one["seed"] == 0]
-    before, after = (
-        {one.variant.name(["way"]): one for one in contrasts(variants(rows, ["seed", "way"]), {"way": "sft"})}
-        for rows in (probed_rows(), [*probed_rows(), *once])
-    )
+def test_a_variant_of_one_seed_is_no_test_and_is_not_corrected_for() -> None:
+    once = [{**own, "way": "once"} for own in probed_rows() if own["way"] == "good" and own["seed"] == 0]
+    before, after = setting_of(probed_rows()).compared, setting_of([*probed_rows(), *once]).compared
     assert after["once"].verdict == "one seed"
-    assert after["once"].over_curve["conflict"].adjusted_p is None
+    assert after["once"].differences[OVER_CURVE, "conflict"].adjusted_p is None
     assert after["good"] == before["good"]
 
 
-def test_at_equal_steps_the_slow_one_is_not_decided() -> None:
-    made = contrasts(variants(probed_rows(), ["seed", "way"]), {"way": "sft"}, basis="step")
-    slow = next(one for one in made if one.variant == Variant((("way", "slow"),), "plain"))
-    assert slow.at_end["conflict"].mean == pytest.approx(0)
-    assert slow.verdict == "not decided"
-
-
 def test_after_training_further_datasets_are_compared_too() -> None:
-    rows = [{**one, "conflict_new": one["conflict"] / 2 + (one["way"] == "good") * 0.1} for one in probed_rows()]
-    (setting,) = settings(["seed", "way"], {"way": "sft"}, rows)
-    good = next(one for one in setting.compared if one.variant.name(["way"]) == "good")
+    rows = [{**own, "conflict_new": own["conflict"] / 2 + (own["way"] == "good") * 0.1} for own in probed_rows()]
+    setting = setting_of(rows)
+    good = setting.compared["good"].differences
     # At step 20: good 1, sft 0.4, 0.6 and 0.5, so +0.6, +0.4, +0.5; of the other dataset half of it and 0.1.
-    assert good.after_training["conflict"].mean == pytest.approx(0.5)
-    assert good.after_training["conflict_new"].mean == pytest.approx(0.35)
+    assert good[AFTER_TRAINING, "conflict"].mean == pytest.approx(0.5)
+    assert good[AFTER_TRAINING, "conflict_new"].mean == pytest.approx(0.35)
     p = stats.ttest_1samp([0.4, 0.3, 0.35], 0).pvalue
-    assert good.after_training["conflict_new"].adjusted_p == pytest.approx(2 * p)  # Holm: `slow` has p 1
-    lines = ends_table(setting).markdown().splitlines()
-    assert [line for line in lines if line.startswith("| good") and "| new" in line and "+35.0" in line]
-    assert not [line for line in ends_table(probed_settings()[0]).markdown().splitlines() if "dataset" in line]
+    assert good[AFTER_TRAINING, "conflict_new"].adjusted_p == pytest.approx(2 * p)  # Holm: `slow` has p 1
+    frame = ends_table(setting).frame
+    assert list(frame[frame["variant"] == "good"]["dataset"]) == ["", "", "new"]
+    assert "dataset" not in ends_table(probed_settings()[0]).frame
 
 
 def test_a_curve_over_seeds_has_a_mean_at_each_step() -> None:
-    found = variants(probed_rows(), ["seed", "way"])
-    steps = averaged(found[Variant((("way", "sft"),), "plain")], "conflict")
+    steps = averaged(setting_of(probed_rows()).variants["sft"], "conflict")
     assert [(step, seeds) for step, _, seeds in steps] == [(0, 3), (10, 3), (20, 3)]
     assert steps[2][1].mean == pytest.approx((0.4 + 0.6 + 0.5) / 3)
 
@@ -118,5 +115,5 @@ def test_a_setting_is_compared_within_itself_and_left_out_without_its_reference(
     table = setting_table(found[0])
     assert list(table.frame["variant"]) == ["sft", "slow", "good"], "answers without context are not compared"
     assert list(table.frame["verdict"]) == ["reference", "worse", "better"]
-    rows = [row for row in probed_rows(strength=0.5) if row["way"] != "sft"]
+    rows = [own for own in probed_rows(strength=0.5) if own["way"] != "sft"]
     assert settings(["seed", "way", "strength"], {"way": "sft"}, rows) == []
