@@ -21,7 +21,6 @@ from d2e_sft.decoding.pairs import Tokens
 from d2e_sft.decoding.rows import decodes_packed
 from d2e_sft.model.forward import head_of, hidden_states
 from d2e_sft.server.context import RequestError
-from d2e_sft.server.job import Prompt
 from d2e_sft.server.limits import BodyLimit, KeyCheck
 from d2e_sft.server.openai import (
     ChatRequest,
@@ -32,10 +31,9 @@ from d2e_sft.server.openai import (
     error_body,
     event,
     read_request,
-    usage_of,
 )
 from d2e_sft.server.prompts import Prompts
-from d2e_sft.server.queue import BatchQueue
+from d2e_sft.server.queue import BatchQueue, Prompt
 
 _DONE = b"data: [DONE]\n\n"
 _AT_ONCE = 256  # tokens of a prompt whose distributions are in memory at once
@@ -111,7 +109,7 @@ class _Api:
                 texts[piece.index] += piece.text
                 tokens[piece.index], ends[piece.index] = piece.tokens, piece.finish
         choices = [reply.choice(index, text, ends[index]) for index, text in enumerate(texts)]
-        return reply.whole(choices, usage_of(_prompt_tokens(prompts), sum(tokens)))
+        return reply.whole(choices, _prompt_tokens(prompts), sum(tokens))
 
     async def _events(self, prompts: Sequence[Prompt], reply: Reply, *, with_usage: bool) -> AsyncIterator[bytes]:
         tokens = [0] * len(prompts)
@@ -123,7 +121,7 @@ class _Api:
                     begun.add(piece.index)
                     tokens[piece.index] = piece.tokens
             if with_usage:
-                yield reply.last(usage_of(_prompt_tokens(prompts), sum(tokens)))
+                yield reply.last(_prompt_tokens(prompts), sum(tokens))
         except RequestError as error:
             yield event(error_body(error.message, error.status, error.parameter))
         yield _DONE
@@ -137,7 +135,7 @@ class _Api:
     async def _scored(self, prompts: Sequence[Tokens], reply: Reply) -> dict[str, Any]:
         found = await self._queue.call(prompt_logprobs, prompts)
         choices = [reply.choice(index, "", "length", {"token_logprobs": values}) for index, values in enumerate(found)]
-        return reply.whole(choices, usage_of(sum(map(len, prompts)), 0))
+        return reply.whole(choices, sum(map(len, prompts)), 0)
 
 
 @torch.inference_mode()

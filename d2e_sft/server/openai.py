@@ -147,42 +147,41 @@ class Reply:
 
     def __init__(self, model: str, *, chat: bool) -> None:
         self._chat = chat
-        kind = "chat.completion" if chat else "text_completion"
+        self._kind = "chat.completion" if chat else "text_completion"
         name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
-        self._head: dict[str, Any] = {"id": name, "object": kind, "created": int(time.time()), "model": model}
+        self._head: dict[str, Any] = {"id": name, "created": int(time.time()), "model": model}
 
-    def whole(self, choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int]) -> dict[str, Any]:
-        """The answer to a request without `stream`."""
-        return {**self._head, "choices": list(choices), "usage": dict(usage)}
+    def whole(self, choices: Sequence[Mapping[str, Any]], prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
+        """Return the answer to a request without `stream`."""
+        usage = usage_of(prompt_tokens, new_tokens)
+        return {**self._head, "object": self._kind, "choices": list(choices), "usage": usage}
 
     def choice(self, index: int, text: str, finish: Finish | None, logprobs: Any = None) -> dict[str, Any]:
-        """One of its choices."""
-        said = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
-        return {"index": index, **said, "logprobs": logprobs, "finish_reason": finish}
+        """Return one of its choices."""
+        content = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+        return {"index": index, **content, "logprobs": logprobs, "finish_reason": finish}
 
     def chunk(self, index: int, text: str, finish: Finish | None, *, first: bool) -> bytes:
-        """One event of a stream, with the next piece of a choice."""
+        """Return one event of a stream, with the next piece of a choice."""
         choice = self.choice(index, text, finish)
         if self._chat:
             del choice["message"]
             role = {"role": "assistant"} if first else {}
             choice["delta"] = {**role, "content": text} if text or first else {}
-        kind = "chat.completion.chunk" if self._chat else self._head["object"]
-        return event({**self._head, "object": kind, "choices": [choice]})
+        return self._event(choices=[choice])
 
-    def last(self, usage: Mapping[str, int]) -> bytes:
-        """The event with the usage, if it was asked for."""
-        kind = "chat.completion.chunk" if self._chat else self._head["object"]
-        return event({**self._head, "object": kind, "choices": [], "usage": dict(usage)})
+    def last(self, prompt_tokens: int, new_tokens: int) -> bytes:
+        """Return the event with the usage, if it was asked for."""
+        return self._event(choices=[], usage=usage_of(prompt_tokens, new_tokens))
+
+    def _event(self, **content: Any) -> bytes:
+        return event({**self._head, "object": f"{self._kind}{'.chunk' * self._chat}", **content})
 
 
 def usage_of(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
-    """The number of tokens, as OpenAI counts them."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": new_tokens,
-        "total_tokens": prompt_tokens + new_tokens,
-    }
+    """Return the number of tokens, as OpenAI counts them."""
+    total = prompt_tokens + new_tokens
+    return {"prompt_tokens": prompt_tokens, "completion_tokens": new_tokens, "total_tokens": total}
 
 
 def event(content: Mapping[str, Any]) -> bytes:

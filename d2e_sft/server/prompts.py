@@ -19,8 +19,8 @@ from d2e_sft.server.context import (
     needs_context,
     with_context,
 )
-from d2e_sft.server.job import Prompt
 from d2e_sft.server.openai import ChatRequest, CompletionRequest, Request
+from d2e_sft.server.queue import Prompt
 from d2e_sft.util.errors import UserError
 
 _PLAIN = DecodingConfig(alpha=0.0)

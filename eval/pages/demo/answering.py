@@ -13,8 +13,7 @@ from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, stop_token_ids
 from d2e_sft.decoding.pairs import TokenPair
 from d2e_sft.model.loading import LoadedModel, load_to_decode, position_limit
-from d2e_sft.server.job import Prompt
-from d2e_sft.server.queue import BatchQueue
+from d2e_sft.server.queue import BatchQueue, Prompt
 from d2e_sft.train.data_record import trained_wording
 from d2e_sft.util.errors import UserError
 from eval.pages.demo.question import Question

@@ -1,4 +1,4 @@
-"""The queue of `d2e serve`: what is decoded together, what is refused, and when decoding ends."""
+"""The queue of `d2e serve`: what is decoded together, what is sent of it, what is refused, and when decoding ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from d2e_sft.config.decoding import DecodingConfig
-from d2e_sft.decoding import PromptPair
+from d2e_sft.decoding import Output, PromptPair
 from d2e_sft.model.loading import LoadedModel
 from d2e_sft.server import queue as queues
 from d2e_sft.server.context import RequestError
-from d2e_sft.server.job import Prompt
-from d2e_sft.server.queue import BatchQueue
+from d2e_sft.server.queue import BatchQueue, Job, Piece, Prompt
 from tests.tiny import tiny_model, tiny_tokenizer
 
 
@@ -165,3 +164,42 @@ def test_the_first_forwards_are_those_of_the_start(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("d2e_sft.model.packing_support.choose_layout", fail)
     with pytest.raises(MemoryError, match="first forward"):
         BatchQueue(fresh, 9)
+
+
+class Texts:
+    """Decodes a token as one of the given texts."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+
+    def decode(self, tokens: list[int], **_: Any) -> str:
+        return "".join(self._texts[token] for token in tokens)
+
+
+STOP = "\n\nQuestion:"
+ANSWERS = [  # the decoded text, what is sent of it, and why it ends
+    (f"Paris{STOP} Who?", "Paris", "stop"),
+    (STOP, "", "stop"),
+    ("Paris\n\nQuestions", "Paris\n\nQuestions", "stop"),
+    ("Oui", "Oui", "stop"),
+]
+
+
+@pytest.mark.parametrize(("text", "sent", "finish"), ANSWERS)
+def test_nothing_of_a_stop_text_is_sent_wherever_the_tokens_part(text: str, sent: str, finish: str) -> None:
+    cuts = [
+        [text[:place], text[place:middle], text[middle:]] for middle in range(1, len(text)) for place in (1, middle)
+    ]
+    for texts in [list(text), [text], *cuts]:
+        pieces: list[Piece] = []
+        asked = Prompt(PromptPair([5], None), DecodingConfig(max_new_tokens=99), (1,), (STOP, "never said"))
+        job, output = Job(asked, 0, pieces.append), Output(0, Texts(texts))
+        for token in range(len(texts)):
+            output.tokens.append(token)
+            if not job.ended:
+                job.take(output)
+        output.ended = True
+        if not job.ended:
+            job.take(output)
+        assert "".join(piece.text for piece in pieces) == sent, texts
+        assert [piece.finish for piece in pieces if piece.finish] == [finish]
