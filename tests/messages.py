@@ -59,3 +59,12 @@ def messages_of(module: str, calls: Mapping[str, Call]) -> Callable[..., None]:
         assert found == expected.get(name)
 
     return test
+
+
+def assert_messages(module: str, messages: Mapping[str, str]) -> None:
+    """All messages of one test, which needs fixtures, are those in `<module>.yaml`."""
+    snapshot = Path(module).with_suffix(".yaml")
+    if os.environ.get("D2E_UPDATE"):
+        text = yaml.safe_dump(dict(messages), allow_unicode=True, sort_keys=False, width=110)
+        snapshot.write_text(text, encoding="utf-8")
+    assert messages == yaml.safe_load(snapshot.read_text(encoding="utf-8"))

@@ -44,8 +44,8 @@ def export(run: Path, out: Path, overwrite: bool, **options: Any) -> None:
     Example: d2e export runs/d2e-mini exports/d2e-mini --merge --dtype bfloat16
     """
     from d2e_sft.hub.card import portable_adapter
+    from d2e_sft.hub.export import ExportOptions
     from d2e_sft.hub.export import export as write
-    from d2e_sft.hub.weights import ExportOptions
     from d2e_sft.model.storage.folder import base_of_adapter
 
     files = write(run, out, ExportOptions(**options), overwrite=overwrite)
@@ -71,8 +71,8 @@ def push(run: Path, name: str, private: bool, revision: str | None, dry_run: boo
 
     Example: d2e push runs/d2e-mini my-account/d2e-mini --merge
     """
+    from d2e_sft.hub.export import ExportOptions
     from d2e_sft.hub.push import push as send
-    from d2e_sft.hub.weights import ExportOptions
 
     sent = send(run, name, private=private, revision=revision, dry_run=dry_run, options=ExportOptions(**options))
     width = max(len(f"{size:,}") for size in sent.sizes.values())

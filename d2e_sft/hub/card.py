@@ -1,4 +1,7 @@
-"""The model card: a run's method, data and scores as the Hub's README.md; the same run gives the same bytes."""
+"""The model card: a run's method, data and scores as the Hub's README.md; the same run gives the same bytes.
+
+`ModelCard` of huggingface_hub reads what is written here; it cannot write it, since names of others must stay text.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 import yaml
@@ -15,19 +19,23 @@ from huggingface_hub import ModelCardData
 
 from d2e_sft import __version__
 from d2e_sft.config.objectives import BASE, spec_of
-from d2e_sft.config.recipe import D2ESection, Recipe
+from d2e_sft.config.recipe import D2ESection, Recipe, View
+from d2e_sft.data.built import manifest_of
+from d2e_sft.data.chat_template import CUED, Form, check_template, merged_system
+from d2e_sft.data.conversation import CONTEXT, Conversation, Turn, prompt_turns
 from d2e_sft.data.prompts import PromptSet
-from d2e_sft.data.sample import Format
+from d2e_sft.data.sample import EventSample, Format
 from d2e_sft.hub.results import BenchmarkResult, benchmark_results, eval_results
-from d2e_sft.hub.training import training_data
-from d2e_sft.hub.usage import PLACEHOLDER, example_prompts, style_of
 from d2e_sft.model.loading import load_tokenizer
 from d2e_sft.model.storage.builtin import BUILTIN, BUILTIN_HUB_NAME
 from d2e_sft.model.storage.folder import base_of_adapter
+from d2e_sft.train.data_record import data_file_of
+from d2e_sft.util.files import sha256_of
 from d2e_sft.util.markup import harmless_markdown, harmless_yaml, inline_code, one_line
 from d2e_sft.util.table import Table
 
 CARD_NAME = "README.md"
+PLACEHOLDER = "OWNER/NAME"  # in an exported card; a push replaces it by the repository's name
 PAPER = "PIPER: Benchmarking and Prompting Event Reasoning Boundary of LLMs via Debiasing-Distillation Enhanced Tuning"
 
 
@@ -186,3 +194,133 @@ def _formats(prompt_set: PromptSet) -> str:
         for fmt, wording in prompt_set.zero_shot.items()
     ]
     return Table.of(("format", "context line", "prompt"), rows).markdown(escape=False)
+
+
+# The training data, from the manifest that lists the file's checksum.
+_COLUMNS = ("dataset", "relations", "rows", "licence", "publishing its rows again")
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The rows that a run was trained on."""
+
+    text: str  # Markdown, with a table of the datasets if they are known
+    described: bool = False  # by a manifest
+    relations: frozenset[str] = frozenset()
+    chat: Mapping[str, Any] | None = None  # the description of the wording, if all rows are conversations
+
+
+def training_data(run: Path, recipe: Recipe) -> TrainingData:
+    """Return what is known about a run's training data."""
+    train = Path(recipe.data.train)
+    try:
+        record = json.loads(data_file_of(run).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        record = {}
+    source = record.get("source", {})
+    sha256 = source.get("train_sha256") or (sha256_of(train) if train.is_file() else None)
+    samples, rows = record.get("samples"), source.get("rows")
+    count = "Samples" if samples is None else f"{samples:,} samples"
+    of_rows = f" of {rows:,} rows" if samples is not None and rows not in (None, samples) else ""
+    begin = f"{count}{of_rows} of `{'/'.join(train.parts[-2:])}`."
+    manifest = manifest_of(train)
+    entries = {}
+    for name, entry in (manifest or {}).get("datasets", {}).items():
+        split = entry.get("splits", {}).get(train.stem, {})
+        if split.get("rows_written"):
+            entries[name] = {**entry, **split}
+    unknown = None
+    if manifest is None:
+        unknown = "no manifest of a build next to the file"
+    elif sha256 is None or manifest.get("outputs", {}).get(train.name, {}).get("sha256") != sha256:
+        unknown = "the manifest next to the file describes other rows"
+    elif not entries:
+        unknown = "the manifest next to the file lists none of its rows"
+    if unknown:
+        return TrainingData(f"{begin} Licences: unknown ({unknown}).")
+    table = Table.of(_COLUMNS, [_cells(name, entry) for name, entry in entries.items()]).markdown(escape=False)
+    text = f"{begin} The file's sources, with the licences of their raw data:\n\n{table}"
+    relations = {name for entry in entries.values() for name in entry.get("rows_by_relation", {})}
+    chats = [entry for entry in entries.values() if entry.get("format") == "chat"]
+    chat = chats[0].get("described_by", {}).get("content", {}) if len(chats) == len(entries) else None
+    return TrainingData(text, True, frozenset(relations), chat)
+
+
+def _cells(name: str, entry: Mapping[str, Any]) -> list[str]:
+    return [
+        f"[{name}]({entry['homepage']})" if entry.get("homepage") else name,
+        ", ".join(entry.get("rows_by_relation", {})),
+        f"{entry['rows_written']:,}",
+        one_line(entry.get("licence") or "unknown"),
+        one_line(entry.get("redistribution") or "unknown"),
+    ]
+
+
+# The example of the card's program, worded as in training, with and without its context.
+Style = Literal["system", "merged", "plain"]
+_CONTEXT = "The dam broke at noon. By one the road was gone."
+_EXAMPLES: dict[Format, dict[str, Any]] = {
+    "qa": {"question": "Why was the road gone?", "answers": ["the dam broke"]},
+    "nli": {"question": "The road was gone before the dam broke.", "answers": ["negative"]},
+    "scq": {
+        "question": "Why was the road gone?",
+        "options": ["The dam broke.", "The road was sold."],
+        "answers": ["The dam broke."],
+    },
+    "mcq": {
+        "question": "Which came before the road was gone?",
+        "options": ["The dam broke.", "It became noon.", "It became two."],
+        "answers": ["The dam broke.", "It became noon."],
+    },
+}
+_POLICIES = {"original": "Goods may be returned within 30 days.", "imagined": ""}
+_ASKED = "How long may I return the lamp?"
+
+
+def example_prompts(
+    prompt_set: PromptSet, data: TrainingData, fmt: Format, style: Style
+) -> tuple[str | None, dict[str, Any]]:
+    """Return the system message and both views' user messages; of chats and texts, conversations without a system."""
+    if data.chat is not None:
+        conversation = example_conversation(data.chat)
+        form: Form = "completion" if prompt_set.as_text else "chat"
+        prompts = {name: CUED.shaped(conversation.messages(text), form) for name, text in _POLICIES.items()}
+        return None, {name: merged_system(turns) if style == "merged" else turns for name, turns in prompts.items()}
+    sample = EventSample(
+        id="example", dataset="example", split="test", relation="none" if data.relations == {"none"} else "causal",
+        format=fmt, context=_CONTEXT, **_EXAMPLES[fmt],
+    )  # fmt: skip
+    views: tuple[View, View] = ("original", "imagined")
+    original, imagined = (prompt_set.messages(sample, view) for view in views)
+    if prompt_set.as_text:
+        return None, {"original": original, "imagined": imagined}
+    return original[0]["content"], {"original": original[1]["content"], "imagined": imagined[1]["content"]}
+
+
+def example_conversation(chat: Mapping[str, Any]) -> Conversation:
+    """Return a question about a policy, worded as the description of chat data says."""
+    if prompt := chat.get("prompt"):
+        return prompt_turns(prompt, chat.get("system", ""), _ASKED)
+    place = str(chat.get("context_in", "<context>"))
+    asked = Turn(role="user", content=_ASKED)
+    if "context" in chat.get("columns", {}):
+        block = str(chat.get("context_block") or f"{CONTEXT}\n\n").replace("\\n", "\n")
+        return Conversation(turns=[asked], context_turn=0, context_block=block)
+    if place.startswith("<"):
+        return Conversation(turns=[asked], context_turn=0, context_block=f"{place}{CONTEXT}</{place[1:]}\n")
+    if place == "none":
+        return Conversation(turns=[asked])
+    return Conversation(turns=[Turn.model_validate({"role": place, "content": ""}), asked], context_turn=0)
+
+
+def style_of(tokenizer: Any) -> Style:
+    """Return how `d2e_sft.data.chat_template` turns a conversation into this tokenizer's prompt."""
+    if not getattr(tokenizer, "chat_template", None):
+        return "plain"
+    check_template(tokenizer)
+    turns = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "question"}]
+    try:
+        tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    except jinja2.exceptions.TemplateError:
+        return "merged"
+    return "system"

@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from d2e_sft.hub.card import CARD_NAME, portable_adapter
+from d2e_sft.hub.card import CARD_NAME, PLACEHOLDER, portable_adapter
 from d2e_sft.hub.client import Target, check_name, commit, full_name, writing_api
-from d2e_sft.hub.export import export, exported_files
+from d2e_sft.hub.export import AS_TRAINED, ExportOptions, export, exported_files
 from d2e_sft.hub.results import SCORES_FILE, read_scores
-from d2e_sft.hub.usage import PLACEHOLDER
-from d2e_sft.hub.weights import AS_TRAINED, ExportOptions
 from d2e_sft.model.storage.folder import base_of_adapter, check_model_files
 from d2e_sft.util.errors import UserError
 

@@ -42,6 +42,8 @@ def test_an_interrupted_pull_resumes(hub: HubServer, run: Path, tmp_path: Path) 
     assert not out.exists()
     arrived = {name for name in content_of(tmp_path / "models" / "tiny.partial") if not name.startswith(".cache")}
     assert arrived
+    hub.refuse["/api/models/team/tiny"] = 500
+    assert "tiny.partial keeps what has arrived" in refusal_of("pull", NAME, out)
     hub.refuse.clear()
     hub.requests.clear()
     output_of("pull", NAME, out)

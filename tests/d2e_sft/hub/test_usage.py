@@ -14,10 +14,9 @@ from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding import DecodingConfig, generate_debiased, stop_token_ids
-from d2e_sft.hub.export import export
+from d2e_sft.hub.card import example_conversation
+from d2e_sft.hub.export import ExportOptions, export
 from d2e_sft.hub.push import push
-from d2e_sft.hub.usage import example_conversation
-from d2e_sft.hub.weights import ExportOptions
 from d2e_sft.model.loading import load_model
 from tests.d2e_sft.decoding.pairs import random_prompts
 from tests.d2e_sft.hub.padded import answers, pairs
