@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,30 +103,36 @@ def _front_matter(manifest: Manifest, datasets: Manifest, title: str, *, about_e
 
 def build_command(manifest: Manifest, out: str | None = None) -> str:
     """Return the call of `d2e data build` that wrote a build, without `--out` if no folder is given."""
-    place = [] if out is None else ["--out", out]
-    return shlex.join(["d2e", "data", "build", *_arguments(manifest, place), *_settings(manifest)])
-
-
-def _arguments(manifest: Manifest, place: Sequence[str]) -> list[str]:
     options, suite = manifest["options"], manifest.get("suite")
-    arguments = ["--suite", suite] if suite else ["--datasets", ",".join(options["datasets"])]
-    arguments += [*place, "--seed", str(manifest["seed"])]
-    arguments += [f"--{flag.replace('_', '-')}" for flag in ("skip_bad", "allow_shortfall") if options.get(flag)]
     least, most = options["context_words"]
     valued = {
+        "--suite": suite,
+        "--datasets": None if suite else ",".join(options["datasets"]),
+        "--out": out,
+        "--seed": manifest["seed"],
+        **{f"--{flag.replace('_', '-')}": "" for flag in ("skip_bad", "allow_shortfall") if options.get(flag)},
         "--size": options.get("size") or None,
         "--min-context-words": least,
         "--max-context-words": most,
-        **{f"--{flag}": f"{found['share']:g}" for flag in ("swap-test", "swap") if (found := manifest.get(flag))},
+        **{f"--{flag}": f"{part['share']:g}" for flag in ("swap-test", "swap") if (part := manifest.get(flag))},
     }
-    arguments += [part for flag, value in valued.items() if value is not None for part in (flag, str(value))]
+    words = [word for flag, value in valued.items() if value is not None for word in (flag, str(value)) if word]
     for name in manifest.get("benchmark", {}).get("kept_apart_from", ()):
-        if name not in SUITES:  # the instruction set is always kept apart from the suites
-            arguments += ["--against", name]
+        words += ["--against", name] if name not in SUITES else []  # the instruction set is always apart from suites
     if judge := manifest.get("judge"):
-        arguments += ["--judge", judge["backend"], "--judge-model", str(judge["model"])]
-        arguments += ["--judge-jobs", ",".join(judge["jobs"])]
-    return arguments
+        words += ["--judge", judge["backend"], "--judge-model", str(judge["model"])]
+        words += ["--judge-jobs", ",".join(judge["jobs"])]
+    # Settings that differ from their defaults.
+    settings = {
+        "refine": (RefinerOptions().model_dump(), options["refine"]),
+        "swap": (SwapOptions().describe(), options.get("swap", {})),
+    }
+    for name, dataset in manifest["datasets"].items():
+        model = SOURCES[name].options if name in SOURCES else SourceOptions  # own data has those of every source
+        settings[name] = (model().model_dump(), dataset["options"])
+    for name, (defaults, chosen) in settings.items():
+        words += [f"{name}.{key}={value}" for key, value in chosen.items() if value != defaults.get(key)]
+    return shlex.join(["d2e", "data", "build", *words])
 
 
 def _tagging(tags: Mapping[str, Any] | None) -> str:
@@ -136,23 +142,6 @@ def _tagging(tags: Mapping[str, Any] | None) -> str:
     options = {"--threshold": f"{tags['threshold']:g}", "--shots": tags["shots"], "--prompt-set": tags["prompt_set"]}
     words = [str(word) for option in options.items() for word in option]
     return shlex.join(["d2e", "data", "tag", "OUT", "--model", tags["model"], *words, "--out", "TAGGED"])
-
-
-def _settings(manifest: Manifest) -> list[str]:
-    """Return `KEY=VALUE` for each option that differs from its default."""
-    chosen = {
-        "refine": (RefinerOptions().model_dump(), manifest["options"]["refine"]),
-        "swap": (SwapOptions().describe(), manifest["options"].get("swap", {})),
-    }
-    for name, dataset in manifest["datasets"].items():
-        options = SOURCES[name].options if name in SOURCES else SourceOptions  # own data has those of every source
-        chosen[name] = (options().model_dump(), dataset["options"])
-    return [
-        f"{name}.{key}={value}"
-        for name, (defaults, options) in chosen.items()
-        for key, value in options.items()
-        if value != defaults.get(key)
-    ]
 
 
 def _cell(text: str) -> str:

@@ -9,9 +9,8 @@ column (`jsonl`), or are left out and counted.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,7 +18,7 @@ from typing import Any, Literal, get_args
 from d2e_sft import __version__
 from d2e_sft.config.objectives import View
 from d2e_sft.data.built import manifest_of, warn_if_changed
-from d2e_sft.data.prompts import PromptSet, load_prompt_set
+from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.data.sample import EventSample, read_samples
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.files import load_package_yaml, sha256_of, write_json
@@ -32,116 +31,85 @@ ExportFormat = Literal["trl", "llamafactory", "axolotl", "jsonl"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 _ABOUT = load_package_yaml(Path(__file__).with_suffix(".yaml"))
 _PREFERENCE = "-preference"  # ends the names of files with pairs of answers
-_ANOTHER = "choose --format jsonl, which has the weight and the loss of each row, or leave the row out"
+_ANOTHER = "choose --format jsonl, which has the loss of each row, or leave the row out"
+_FIELDS = {"id", "dataset", "split", "relation", "format", "answers"}  # of samples in rows of jsonl
+
+Turns = list[dict[str, str]]
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """What is exported, and how.
+def export(
+    data: Path,
+    out: Path,
+    fmt: ExportFormat,
+    *,
+    views: Sequence[View] = ("original",),
+    prompt_set: str = "default",
+    overwrite: bool = False,
+) -> tuple[dict[str, int], int]:
+    """Write the pairs with a manifest and a card; return the rows of each file, and the rejected answers left out.
 
-    Attributes:
+    Args:
         data: Build folder, or file of samples.
-        out: Folder for the results.
         prompt_set: Name or file of the wording.
         overwrite: Replace an earlier export in `out`.
-    """
-
-    data: Path
-    out: Path
-    format: ExportFormat
-    views: Sequence[View] = ("original",)
-    prompt_set: str = "default"
-    overwrite: bool = False
-
-
-@dataclass
-class _Pairs:
-    """The rows of each output file, and for each loss the first row with earlier assistant turns.
-
-    `left_out` counts samples whose rejected answer the format cannot hold.
-    """
-
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    earlier_turns: dict[str, str] = field(default_factory=dict)
-    left_out: int = 0
-
-
-def export(options: ExportOptions) -> tuple[dict[str, int], int]:
-    """Write the pairs with a manifest and a card; return the rows of each file, and the rejected answers left out.
 
     Raises:
         UserError: `out` exists, the data cannot be read, a refined view is missing, or the format cannot hold a row.
     """
-    _check_out(options)
-    wording, pairs = load_prompt_set(options.prompt_set), _Pairs()
-    files = {path: read_samples(path) for path in files_of(options.data)}
-    for path, samples in files.items():
+    if not (out.is_dir() and any(out.iterdir())):
+        check_target(out, overwrite=overwrite)
+    elif not overwrite:
+        raise UserError(f"{out}: already exists", "name another folder with --out, or add --overwrite")
+    elif not is_ours(out, exported=True):
+        raise UserError(f"{out}: is no export, so --overwrite would not replace it", "name another folder")
+    wording, left_out = load_prompt_set(prompt_set), 0
+    files = {path: read_samples(path) for path in files_of(data)}
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    earlier_turns = dict[str, str]()  # loss → the first row with earlier assistant turns
+    for path in files:
         warn_if_changed(path, sha256_of(path))
-        for number, sample in enumerate(samples, start=1):
-            _add(pairs, sample, f"{path}, line {number}", options, wording)
-    rows = {name: len(found) for name, found in pairs.rows.items()}
+    numbered = ((path, number, row) for path, samples in files.items() for number, row in enumerate(samples, start=1))
+    for path, number, sample in numbered:
+        where = f"{path}, line {number}"
+        talk = sample.conversation
+        if talk is not None and talk.earlier_answers:
+            earlier_turns.setdefault(talk.loss, where)
+        if fmt == "llamafactory" and len(earlier_turns) > 1:
+            first, second = (f"{place} trains on {loss}" for loss, place in earlier_turns.items())
+            problem = "llamafactory trains on all assistant turns of a dataset, or on the last one of each row"
+            raise UserError(f"{problem}; but {first} and {second}", "choose --format axolotl, or export two files")
+        pair = sample.rejected_answers  # as `d2e.objective=prefer` would train on it
+        rejected = "" if pair is None else wording.response(sample.model_copy(update={"answers": pair[1]}))
+        left_out += bool(rejected) and fmt in ("llamafactory", "axolotl")
+        for view in views:
+            if view == "refined" and sample.refined_context is None:
+                remedy = "build the data with refined contexts, or leave refined out of --views"
+                raise UserError(f"{where}: has no refined context, and the refined view needs one", remedy)
+            turns = [*wording.messages(sample, view), {"role": "assistant", "content": wording.response(sample)}]
+            if problem := _problem(fmt, sample, turns):
+                raise UserError(f"{where}: {fmt} cannot hold the {view} view: {problem}", _ANOTHER)
+            rows[f"{sample.split}-{view}.jsonl"].append(_row(fmt, sample, view, turns, rejected))
+            if rejected and fmt == "trl":
+                answers = {"chosen": turns[-1:], "rejected": [{"role": "assistant", "content": rejected}]}
+                preference = {"id": sample.id, "prompt": turns[:-1], **answers}
+                rows[f"{sample.split}-{view}{_PREFERENCE}.jsonl"].append(preference)
+    counts = {name: len(found) for name, found in rows.items()}
     described = {
         **_description(files),
         EXPORT: {
-            "format": options.format,
-            "views": list(options.views),
+            "format": fmt,
+            "views": list(views),
             "prompt_set": {"name": wording.name, "sha256": wording.digest()},
             "samples": {path.name: sha256_of(path) for path in files},
-            "rows": rows,
-            "last_turn_only": "last" in pairs.earlier_turns,
+            "rows": counts,
+            "last_turn_only": "last" in earlier_turns,
         },
     }
-    card = partial(_card, options)
-    write_outputs(options.out, partial(_fill, options.format, pairs.rows), described, card, EXPORTED)
-    return rows, pairs.left_out
+    write_outputs(out, partial(_fill, fmt, rows), described, partial(_card, out.name), EXPORTED)
+    return counts, left_out
 
 
-def _check_out(options: ExportOptions) -> None:
-    out = options.out
-    if out.is_dir() and any(out.iterdir()):
-        if not options.overwrite:
-            raise UserError(f"{out}: already exists", "name another folder with --out, or add --overwrite")
-        if not is_ours(out, exported=True):
-            raise UserError(f"{out}: is no export, so --overwrite would not replace it", "name another folder")
-    else:
-        check_target(out, overwrite=options.overwrite)
-
-
-def _add(pairs: _Pairs, sample: EventSample, where: str, options: ExportOptions, wording: PromptSet) -> None:
-    """Add the sample's pair of each view; UserError if the format cannot hold one."""
-    talk = sample.conversation
-    if talk is not None and talk.earlier_answers:
-        pairs.earlier_turns.setdefault(talk.loss, where)
-    for view in options.views:
-        if view == "refined" and sample.refined_context is None:
-            remedy = "build the data with refined contexts, or leave refined out of --views"
-            raise UserError(f"{where}: has no refined context, and the refined view needs one", remedy)
-        turns = [*wording.messages(sample, view), {"role": "assistant", "content": wording.response(sample)}]
-        if problem := _problem(options.format, sample, turns):
-            raise UserError(f"{where}: {options.format} cannot hold the {view} view: {problem}", _ANOTHER)
-        row, rejected = _row(options.format, sample, view, turns), _rejected(sample, wording)
-        pairs.rows.setdefault(f"{sample.split}-{view}.jsonl", []).append(row)
-        if options.format == "jsonl":
-            row["rejected"] = rejected
-        elif rejected and options.format == "trl":
-            pair = {"chosen": turns[-1:], "rejected": [{"role": "assistant", "content": rejected}]}
-            preferences = pairs.rows.setdefault(f"{sample.split}-{view}{_PREFERENCE}.jsonl", [])
-            preferences.append({"id": sample.id, "prompt": turns[:-1], **pair})
-        elif rejected and view == options.views[0]:
-            pairs.left_out += 1
-    if options.format == "llamafactory" and len(pairs.earlier_turns) > 1:
-        first, second = (f"{place} trains on {loss}" for loss, place in pairs.earlier_turns.items())
-        problem = "llamafactory trains on all assistant turns of a dataset, or on the last one of each row"
-        raise UserError(f"{problem}; but {first} and {second}", "choose --format axolotl, or export two files")
-
-
-def _rejected(sample: EventSample, wording: PromptSet) -> str:
-    """Return the rejected answer that `d2e.objective=prefer` would train on, as a response; "" without one."""
-    found = sample.rejected_answers
-    return "" if found is None else wording.response(sample.model_copy(update={"answers": found[1]}))
-
-
-def _problem(fmt: ExportFormat, sample: EventSample, turns: Sequence[Mapping[str, str]]) -> str:
+def _problem(fmt: ExportFormat, sample: EventSample, turns: Turns) -> str:
     """Return why a format cannot hold a sample's conversation; empty if it can."""
     if fmt == "jsonl":
         return ""
@@ -162,20 +130,17 @@ def _problem(fmt: ExportFormat, sample: EventSample, turns: Sequence[Mapping[str
     return ""
 
 
-def _row(fmt: ExportFormat, sample: EventSample, view: View, turns: list[dict[str, str]]) -> dict[str, Any]:
+def _row(fmt: ExportFormat, sample: EventSample, view: View, turns: Turns, rejected: str) -> dict[str, Any]:
     """Return the row of a format; the last turn is the answer."""
     if fmt == "trl":
         return {"id": sample.id, "prompt": turns[:-1], "completion": turns[-1:]}
-    talk = sample.conversation
-    loss = "last" if talk is None else talk.loss
-    if fmt == "jsonl":
-        names = {"id", "dataset", "split", "relation", "format", "answers"}
-        pair = {"view": view, "prompt": turns[:-1], "answer": turns[-1]["content"], "loss": loss}
-        return sample.model_dump(include=names) | pair
     if fmt == "llamafactory":
         return {"id": sample.id, "messages": turns}
-    earlier = loss == "all"
-    trained = [earlier and turn["role"] == "assistant" for turn in turns[:-1]]
+    loss = sample.conversation.loss if sample.conversation else "last"
+    if fmt == "jsonl":
+        pair = {"view": view, "prompt": turns[:-1], "answer": turns[-1]["content"], "loss": loss, "rejected": rejected}
+        return sample.model_dump(include=_FIELDS) | pair
+    trained = [loss == "all" and turn["role"] == "assistant" for turn in turns[:-1]]
     messages = [{**turn, "training": use} for turn, use in zip(turns, [*trained, True], strict=True)]
     return {"id": sample.id, "messages": messages}
 
@@ -204,40 +169,38 @@ def _description(files: Mapping[Path, Sequence[EventSample]]) -> dict[str, Any]:
     return {"project": PROJECT, "version": __version__, "datasets": datasets}
 
 
-def _card(options: ExportOptions, manifest: Mapping[str, Any]) -> str:
+def _card(folder: str, manifest: Mapping[str, Any]) -> str:
     """Return the README: front matter that `datasets.load_dataset` reads, the rows, and how a trainer reads them."""
-    about, made = _ABOUT[options.format], manifest[EXPORT]
-    configs: dict[str, dict[str, str]] = {}
+    made = manifest[EXPORT]
+    about, configs = _ABOUT[made["format"]], dict[str, dict[str, str]]()
     for name in made["rows"]:
         split, _, view = Path(name).stem.partition("-")
         configs.setdefault(view, {})["validation" if split == "dev" else split] = name
     title = f"Pairs of prompt and answer for {about['title']}"
     files = [
-        {"config_name": view, "data_files": [{"split": split, "path": name} for split, name in found.items()]}
-        for view, found in configs.items()
+        {"config_name": view, "data_files": [{"split": split, "path": name} for split, name in paths.items()]}
+        for view, paths in configs.items()
     ]
-    view, found = next(iter(configs.items()))
-    split, name = next(iter(found.items()))
-    usage = about["usage"].format(folder=options.out.name, view=view, split=split, name=Path(name).stem)
+    view, paths = next(iter(configs.items()))
+    split, name = next(iter(paths.items()))
+    usage = about["usage"].format(folder=folder, view=view, split=split, name=Path(name).stem)
     if preference := next((view for view in configs if view.endswith(_PREFERENCE)), None):
-        usage += about["preference"].format(
-            folder=options.out.name, view=preference, split=next(iter(configs[preference]))
-        )
-    if options.format == "llamafactory" and made["last_turn_only"]:
+        usage += about["preference"].format(folder=folder, view=preference, split=next(iter(configs[preference])))
+    if made["format"] == "llamafactory" and made["last_turn_only"]:
         usage += "mask_history: true  # train on the last turn only, as these conversations do\n"
     closed = [f"> - **{name}**: {reason}\n" for name, reason in restricted(manifest).items()]
+    if closed:
+        closed = ["> **Do not publish these rows.** Their sources do not allow it:\n>\n", *closed, "\n"]
     text = _ABOUT["card"].format(
         title=title,
         datasets=", ".join(manifest["datasets"]),
         wording=made["prompt_set"]["name"],
-        closed="".join(["> **Do not publish these rows.** Their sources do not allow it:\n>\n", *closed, "\n"])
-        if closed
-        else "",
+        closed="".join(closed),
         files="\n".join(f"| {name} | {count:,} |" for name, count in made["rows"].items()),
         language=about["language"],
         usage=usage,
         version=manifest["version"],
-        format=options.format,
+        format=made["format"],
     )
     front = harmless_yaml({"pretty_name": title, "tags": ["d2e-sft"], "configs": files})
     return f"---\n{front}---\n\n{harmless_markdown(text)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import astuple
 from pathlib import Path
 
 import click
@@ -61,7 +60,7 @@ def check(
     if json_file:
         write_json(json_file, overlap.to_json())
     header = ("train", "test set", "test", "key", "exact", "of the test", "near", "set aside")
-    print_table(header, [*map(astuple, overlap.cells)])
+    print_table(header, overlap.cells)
     if overlap.near:
         click.echo("most similar near-duplicates:")
         click.echo("\n".join([*_lines(overlap.near), ""]))

@@ -10,7 +10,7 @@ import click
 from d2e_sft.config.objectives import VIEWS, View
 from d2e_sft.util.errors import UserError, did_you_mean
 from d2e_sft.util.terminal import filled
-from data_builders.build.export import FORMATS, ExportOptions
+from data_builders.build.export import FORMATS, ExportFormat
 from data_builders.build.export import export as export_pairs
 from data_builders.commands.shared import PATH, print_table
 
@@ -27,6 +27,7 @@ def _read_views(_: click.Context, __: click.Parameter, text: str) -> tuple[View,
 @click.argument("data", metavar="DIR", type=PATH)
 @click.option(
     "--format",
+    "fmt",
     type=click.Choice(FORMATS),
     required=True,
     help="trl: columns prompt and completion, and where samples have a rejected answer a file with prompt, chosen and "
@@ -43,7 +44,7 @@ def _read_views(_: click.Context, __: click.Parameter, text: str) -> tuple[View,
 @click.option("--out", type=PATH, help="Folder for the results. Default: DIR-FORMAT.")
 @click.option("--prompt-set", default="default", show_default=True, help="Wording of the prompts.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier export.")
-def export(*, data: Path, out: Path | None, **given: Any) -> None:
+def export(*, data: Path, out: Path | None, fmt: ExportFormat, **options: Any) -> None:
     """Write the rows in DIR as pairs of prompt and answer, one file for each split and view.
 
     DIR is an output of `d2e data build`, or a .parquet or .jsonl file of EventSample rows. The views are those that
@@ -56,10 +57,10 @@ def export(*, data: Path, out: Path | None, **given: Any) -> None:
       d2e data export data/piper-10k --format llamafactory --out LLaMA-Factory/data/piper
     """
     place = data.absolute()
-    target = out or place.with_name(f"{place.name if data.is_dir() else place.stem}-{given['format']}")
-    rows, left_out = export_pairs(ExportOptions(data, target, **given))
+    target = out or place.with_name(f"{place.name if data.is_dir() else place.stem}-{fmt}")
+    rows, left_out = export_pairs(data, target, fmt, **options)
     print_table(("file", "rows"), list(rows.items()))
     if left_out:
-        answers = f"the rejected answers of {left_out:,} samples, which rows of {given['format']} do not have"
+        answers = f"the rejected answers of {left_out:,} samples, which rows of {fmt} do not have"
         click.echo(filled(f"left out: {answers}; --format trl and jsonl write them"))
     click.echo(f"wrote {target}; its README.md says how to use it")

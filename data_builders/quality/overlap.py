@@ -25,9 +25,9 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.answers import words
@@ -36,6 +36,7 @@ from data_builders.dataset.sample_sets import SampleSet, source_of
 
 Key = Literal["id", "context", "question"]
 Words = tuple[str, ...]
+Group = tuple[str, str, str, Key]  # training dataset, test set, benchmark dataset, key
 KEYS: tuple[Key, ...] = get_args(Key)
 NEAR_KEYS: tuple[Key, ...] = ("context", "question")
 THRESHOLD = 0.8
@@ -47,13 +48,11 @@ SHORT_GRAM, LONG_GRAM = 3, 5
 _NATIVE_IDS = ("idx", "story_id")
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """A training row and a benchmark row that it overlaps with.
 
-    Attributes:
-        similarity: 1 for an exact match, else the Jaccard similarity.
-        text: the training row's id, context or question.
+    `similarity` is 1 for an exact match, else the Jaccard similarity; `text` is the training row's id, context or
+    question.
     """
 
     key: Key
@@ -73,26 +72,26 @@ class Match:
     def pair(self) -> tuple[str, str, str]:
         return self.train_dataset, self.train_id, self.test_dataset
 
+    @property
+    def group(self) -> Group:
+        return self.train_dataset, self.test_set, self.test_dataset, self.key
 
-@dataclass
-class Cell:
-    """Counts for one training dataset, one benchmark dataset and one key.
 
-    Attributes:
-        exact: Training rows with an exact match that counts.
-        test_rows: Benchmark rows in such matches.
-        near: Training rows with a near-duplicate and no exact match.
-        set_aside: Training rows whose only match is short or a template.
+class Cell(NamedTuple):
+    """Counts of a group: training rows with an exact match that counts, benchmark rows in such matches, and more.
+
+    `near` are training rows with a near-duplicate and no exact match; `set_aside` are those whose only match is short,
+    a template, or a question about another context.
     """
 
     train_dataset: str
     test_set: str
     test_dataset: str
     key: Key
-    exact: int = 0
-    test_rows: int = 0
-    near: int = 0
-    set_aside: int = 0
+    exact: int
+    test_rows: int
+    near: int
+    set_aside: int
 
 
 @dataclass
@@ -100,18 +99,30 @@ class Overlap:
     """Overlap of the training set with the benchmark sets.
 
     Attributes:
-        cells: Counts that are not all zero, in the order of the sets.
         exact: One match with each benchmark dataset for each training row and key.
         near: The most similar row of each benchmark dataset for each training row and key; most similar first.
         repeated: Matches removed by `set_questions_aside`.
+        groups: All groups, in the order of the sets → benchmark rows in exact matches.
+        set_aside: Group → training rows whose only match is short or a template.
     """
 
     train_rows: int
     threshold: float
-    cells: list[Cell] = field(default_factory=list)
     exact: list[Match] = field(default_factory=list)
     near: list[Match] = field(default_factory=list)
     repeated: list[Match] = field(default_factory=list)
+    groups: dict[Group, set[str]] = field(default_factory=dict)
+    set_aside: Counter[Group] = field(default_factory=Counter)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The counts that are not all zero, in the order of the sets."""
+        exact, near, repeated = (
+            Counter(match.group for match in matches) for matches in (self.exact, self.near, self.repeated)
+        )
+        aside = self.set_aside + repeated
+        cells = [Cell(*group, exact[group], len(ids), near[group], aside[group]) for group, ids in self.groups.items()]
+        return [cell for cell in cells if cell.exact or cell.near or cell.set_aside]
 
     def set_questions_aside(self, train: Iterable[EventSample]) -> None:
         """Move free questions about different contexts from `exact` to `repeated`; they are normal in one dataset.
@@ -122,17 +133,10 @@ class Overlap:
         free = {(sample.dataset, sample.id) for sample in train if sample.format in ("qa", "chat")}
         leaks = {match.pair for match in self.exact if match.key != "question"}
         leaks |= {match.pair for match in self.near if match.key == "context"}
-        moving = {
-            match
-            for match in self.exact
-            if match.key == "question" and match.pair not in leaks and match.train in free
-        }
+        questions = [match for match in self.exact if match.key == "question" and match.train in free]
+        moving = {match for match in questions if match.pair not in leaks}
         self.repeated += [match for match in self.exact if match in moving]
         self.exact = [match for match in self.exact if match not in moving]
-        counts = Counter((match.train_dataset, match.test_set, match.test_dataset) for match in moving)
-        for cell in self.cells:
-            moved = counts[cell.train_dataset, cell.test_set, cell.test_dataset] if cell.key == "question" else 0
-            cell.exact, cell.set_aside = cell.exact - moved, cell.set_aside + moved
 
     def rows(self, matches: Sequence[Match]) -> int:
         """Return the number of training rows in the matches."""
@@ -146,10 +150,10 @@ class Overlap:
             "template_contexts": TEMPLATE_CONTEXTS,
             "overlapping_rows": self.rows(self.exact),
             "near_duplicate_rows": self.rows(self.near),
-            "cells": [asdict(cell) for cell in self.cells],
-            "exact": [asdict(match) for match in self.exact],
-            "near": [asdict(match) for match in self.near],
-            "repeated_questions": [asdict(match) for match in self.repeated],
+            "cells": [cell._asdict() for cell in self.cells],
+            "exact": [match._asdict() for match in self.exact],
+            "near": [match._asdict() for match in self.near],
+            "repeated_questions": [match._asdict() for match in self.repeated],
         }
 
 
@@ -249,36 +253,28 @@ def _compare(train: Sequence[_KeyedRow], others: Sequence[_KeyedRow], test_set: 
     for other in others:
         for name in other.keys:
             by_key[name].append(other)
-    datasets = [dict.fromkeys(row.sample.dataset for row in rows) for rows in (train, others)]
-    cells = {(ours, theirs, key): Cell(ours, test_set, theirs, key)
-             for ours in datasets[0] for theirs in datasets[1] for key in KEYS}  # fmt: skip
-    tested: dict[tuple[str, str, Key], set[str]] = defaultdict(set)
+    ours, theirs = (dict.fromkeys(row.sample.dataset for row in rows) for rows in (train, others))
+    result.groups |= {(dataset, test_set, other, key): set() for dataset in ours for other in theirs for key in KEYS}
     matched: set[tuple[Key, int, str]] = set()
     for place, row in enumerate(Progress(train, desc=f"compared with {test_set}", unit="row")):
-        first: dict[tuple[str, Key], _KeyedRow | None] = {}  # None if no match counts
+        first: dict[Group, _KeyedRow | None] = {}  # None if no match counts
         for key, value in row.keys:
             for other in by_key.get((key, value), ()):
-                dataset, counts = other.sample.dataset, row.counts_as(key, other)
+                group, counts = (row.sample.dataset, test_set, other.sample.dataset, key), row.counts_as(key, other)
                 if counts:
-                    tested[row.sample.dataset, dataset, key].add(other.sample.id)
-                first[dataset, key] = first.get((dataset, key)) or (other if counts else None)
-        for (dataset, key), match in first.items():
-            cell = cells[row.sample.dataset, dataset, key]
+                    result.groups[group].add(other.sample.id)
+                first[group] = first.get(group) or (other if counts else None)
+        for group, match in first.items():
             if match is None:
-                cell.set_aside += 1
+                result.set_aside[group] += 1
                 continue
-            cell.exact += 1
+            *_, dataset, key = group
             matched.add((key, place, dataset))
             result.exact.append(_match(key, row, test_set, match, 1.0))
     for key in NEAR_KEYS:
         for place, other, similarity in _near(key, train, others, result.threshold):
-            row, dataset = train[place], other.sample.dataset
-            if (key, place, dataset) not in matched:
-                cells[row.sample.dataset, dataset, key].near += 1
-                result.near.append(_match(key, row, test_set, other, similarity))
-    for group, cell in cells.items():
-        cell.test_rows = len(tested[group])
-    result.cells += [cell for cell in cells.values() if cell.exact or cell.near or cell.set_aside]
+            if (key, place, other.sample.dataset) not in matched:
+                result.near.append(_match(key, train[place], test_set, other, similarity))
 
 
 def _match(key: Key, row: _KeyedRow, test_set: str, other: _KeyedRow, similarity: float) -> Match:

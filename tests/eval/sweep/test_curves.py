@@ -1,30 +1,42 @@
-"""Curves over seeds and differences to the reference, against hand-worked cases, and in words and tables."""
+"""Curves over seeds against hand-worked cases, rows of the results file, tables and the page."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pandas import DataFrame
 from scipy import stats
 
+from d2e_sft.config.recipe import load_recipe
+from d2e_sft.util.errors import UserError
+from eval.pages.sweep.page import curves_chart, drawn_axis, ends_chart, reading_points, sweep_lines, write_sweep_page
 from eval.sweep.curves import (
     AFTER_TRAINING,
     AT_END,
     OVER_CURVE,
+    Row,
     Setting,
     averaged,
     ends_table,
     mean_until,
     over_seeds,
     paired,
+    read_rows,
+    refuse_other_overrides,
+    rows_of,
+    rows_of_run,
     setting_table,
     settings,
     value_at,
     verdicts,
+    write_rows,
 )
-from tests.eval.fake_sweeps import probed_rows, probed_settings, row
+from eval.sweep.results import collect, results_table, write_results
+from tests.eval.fake_sweeps import make_sweep, planned, probed_rows, probed_settings, row
 
 
 def setting_of(rows: list[dict[str, Any]]) -> Setting:
@@ -117,3 +129,127 @@ def test_a_setting_is_compared_within_itself_and_left_out_without_its_reference(
     assert list(table.frame["verdict"]) == ["reference", "worse", "better"]
     rows = [own for own in probed_rows(strength=0.5) if own["way"] != "sft"]
     assert settings(["seed", "way", "strength"], {"way": "sft"}, rows) == []
+
+
+def rows_of_log(run: Path, history: list[dict[str, Any]]) -> list[Row]:
+    (run / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    recipe = load_recipe("smollm2-135m-habit/d2e", [f"train.output_dir={run}", "train.batch_size=64"])
+    return rows_of_run(run, recipe, {"seed": "3", "way": "sft"}, {})
+
+
+def test_each_evaluation_gives_a_row_per_way_of_answering(tmp_path: Path) -> None:
+    shares = {
+        f"eval_{way}_{subset}": share
+        for way, share in (("plain", 0.5), ("debiased", 0.25), ("imagined", 0.0))
+        for subset in ("aligned", "conflict")
+    }
+    entry = {"step": 2, "eval_n": 30, "eval_alpha": 0.5, "eval_train_seconds": 3.0004, "eval_train_cpu_seconds": 2.0}
+    history = [{"step": 1, "loss": 2.0}, {**entry, **shares}]
+    rows = rows_of_log(tmp_path, history)
+    assert [row["decoder"] for row in rows] == ["plain", "d2e:alpha=0.5", "without_context"]
+    assert rows[1] == {
+        "seed": 3, "way": "sft", "decoder": "d2e:alpha=0.5", "samples": 128,
+        "step": 2, "aligned": 0.25, "conflict": 0.25, "n": 30, "seconds": 3.0, "cpu_seconds": 2.0,
+    }  # fmt: skip
+    assert rows_of(rows, {"seed": "3"}) == rows
+    assert rows_of(rows, {"seed": "4"}) == []
+    with pytest.raises(UserError, match="no accuracy by subset"):
+        rows_of_log(tmp_path, [{"step": 1, "loss": 2.0}])
+
+
+def test_the_file_has_a_row_a_line_and_a_broken_one_is_refused(tmp_path: Path) -> None:
+    rows = [{"seed": 0, "step": 1}, {"seed": 1, "step": 1}]
+    file = tmp_path / "folder" / "rows.json"
+    assert read_rows(file) == []
+    write_rows(rows, file)
+    assert read_rows(file) == rows
+    whole = file.read_text()
+    assert len(whole.splitlines()) == 5
+    edited = {"was changed": whole.replace('"step": 1', '"step": 2'), "has no checksums": '{"rows": []}'}
+    for said, text in {**edited, "not the rows of a sweep": "[1, 2]", "Invalid JSON": "["}.items():
+        file.write_text(text)
+        with pytest.raises(UserError, match=said):
+            read_rows(file)
+
+
+def test_rows_of_other_settings_are_kept_in_another_file(tmp_path: Path) -> None:
+    rows = [{"seed": 0, "step": 1, "overrides": {"train.seed": "1"}}]
+    refuse_other_overrides(rows, {"train.seed": "1"}, tmp_path)
+    with pytest.raises(UserError, match="this call asks for the file's own settings") as error:
+        refuse_other_overrides(rows, {}, tmp_path)
+    assert "has rows measured with train.seed=1" in str(error.value)
+
+
+def test_a_point_whose_scores_were_edited_is_in_no_table(tmp_path: Path) -> None:
+    sweep, results = make_sweep(tmp_path)
+    write_results(sweep, results)
+    file = sweep.out / sweep.work[1].name / "eval/mini/scores.json"
+    file.write_text(file.read_text().replace('"mean": 1.0', '"mean": 0.9876', 1))
+    with pytest.raises(UserError, match=r"scores\.json: was changed after it was written"):
+        collect(sweep)
+
+
+def test_rows_with_subsets_have_conflict_and_aligned_side_by_side(tmp_path: Path) -> None:
+    sweep, results = make_sweep(tmp_path, tagged=True)
+    frame = results_table(sweep, results).frame
+    assert list(frame.columns) == [
+        "debias", "alpha", "conflict", "aligned", "gap", "habit rate", "unparsed", "status"
+    ]  # fmt: skip
+    assert [[cell.split()[0] for cell in line[2:6]] for line in frame.to_numpy()] == [
+        ["–", "–", "–", "–"],
+        ["100.0", "100.0", "0.0", "0.0"],
+        ["50.0", "100.0", "50.0", "50.0"],
+        ["50.0", "100.0", "50.0", "50.0"],
+    ]
+    write_results(sweep, results)
+    written = json.loads((sweep.out / "results.json").read_text())["rows"]
+    assert "subsets" not in written[0]
+    assert written[2]["subsets"]["gap"]["mean"] == 0.5
+
+
+def test_a_line_of_the_plot_is_a_combination_of_the_other_axes(tmp_path: Path) -> None:
+    sweep, results = make_sweep(tmp_path)
+    assert drawn_axis(sweep) == "d2e.alpha"
+    lines = sweep_lines(sweep, results)
+    assert [(line.label, line.places) for line in lines] == [("debias=true", [1.0]), ("debias=false", [0.1, 1.0])]
+
+
+def test_scores_are_shown_as_plot_and_table(tmp_path: Path) -> None:
+    sweep, results = make_sweep(tmp_path)
+    text, page, picture = write_sweep_page(sweep, results, [])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    shown = page.read_text(encoding="utf-8")
+    assert "<h2>Mean of EM and F1 against d2e.alpha</h2>" in shown
+    assert shown.count("same as debias=false,alpha=0.1") == 1
+    assert "same as debias=false,alpha=0.1" in text.read_text(encoding="utf-8")
+
+
+def test_rows_with_subsets_are_shown_as_conflict_against_aligned(tmp_path: Path) -> None:
+    sweep, results = make_sweep(tmp_path, tagged=True)
+    points = reading_points(results)
+    assert [(p.label, p.conflict.mean, p.aligned.mean) for p in points] == [
+        ("debias=true,alpha=1.0", 1.0, 1.0),
+        ("debias=false,alpha=0.1", 0.5, 1.0),
+    ]
+    assert [score.mean for line in sweep_lines(sweep, results) for score in line.scores] == [1.0, 0.5, 0.5]
+    text = write_sweep_page(sweep, results, [])[1].read_text(encoding="utf-8")
+    assert text.index("<h2>Does it use the context?</h2>") < text.index("<h2>Conflict accuracy against d2e.alpha</h2>")
+
+
+def test_a_probe_is_shown_as_verdicts_then_curves(tmp_path: Path) -> None:
+    sweep = planned(
+        tmp_path, text="axes: {seed: [0, 1], way: [sft, slow]}\nprobe: {reference: {way: sft}}", bench=None
+    )
+    markdown, page = write_sweep_page(sweep, [], probed_settings())
+    text = page.read_text(encoding="utf-8")
+    assert text.index("good is better than sft") < text.index("<svg")
+    assert text.count("<svg") == 4
+    assert text.count("<td>slow</td>") == 6  # in both settings once over the curve and for each accuracy at the end
+    assert "## Strength 0.95" in markdown.read_text(encoding="utf-8")
+
+
+def test_the_pictures_show_each_way_but_the_one_without_context() -> None:
+    setting = probed_settings()[0]
+    assert "accuracy of sft, slow, good, with 95 % intervals; the reference is sft." in ends_chart(setting)
+    titles = [panel.get_title() for panel in curves_chart(setting).axes if panel.get_title()]
+    assert titles == ["sft", "slow", "good"]

@@ -1,4 +1,4 @@
-"""The plan of `launch/paper.yaml`, and of the same at a small scale."""
+"""The points of a sweep and of `launch/paper.yaml`, what their commands cost, and what its folder accepts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,162 @@ import pytest
 
 from d2e_sft.util.errors import UserError
 from eval.sweep.cells import steps
-from eval.sweep.plan import Sweep, plan_sweep
+from eval.sweep.costs import cost_of, paid_judge, sum_of
+from eval.sweep.plan import Point, Sweep, data_folder, plan_sweep, split_values
+from eval.sweep.run import refuse_other_sweep, save_record
 from eval.sweep.spec import read_spec
 from tests.command import output_of, refusal_of
+from tests.eval.fake_sweeps import planned, write_sweep
+
+PROBED = """
+build: --datasets habit habit.strength={strength} --seed {seed}
+overrides: {train.seed: "{seed}", train.max_steps: 7}
+axes:
+  seed: [3, 4]
+  strength: [0.5, 0.95]
+  data: {as-is: {}, swapped: {build: --swap 0.5}}
+  way: {sft: {d2e.debias: false, d2e.distill: false}, d2e: {}}
+probe: {reference: {way: sft, data: as-is}}
+"""
+NAMED = """
+evaluations: {"": {}, -plain: {alpha: 0}}
+runs:
+  d2e: {train.seed: 3}
+  sft: {d2e.debias: false, evaluations: {"": {alpha: 0.7}, -cut: {plausibility: 0.1}}}
+  base: {train: false, evaluations: {-ada: {decoder: adacad}, -d2e: {decoder: d2e, alpha: 0.2}}}
+"""
+
+
+def test_a_comma_in_brackets_or_quotes_belongs_to_a_value() -> None:
+    assert split_values("", "0.1, 0.5,1e-1") == ["0.1", "0.5", "1e-1"]
+    assert split_values("", "[q_proj,v_proj],all-linear,'a,b'") == ["[q_proj,v_proj]", "all-linear", "'a,b'"]
+    assert split_values("", "{r: 4, alpha: 8},null") == ["{r: 4, alpha: 8}", "null"]
+
+
+def test_keys_with_several_values_span_a_grid_and_one_value_holds_for_all(tmp_path: Path) -> None:
+    found = planned(tmp_path, "d2e.alpha=0.1,0.5", "d2e.distill=true,false", "train.seed=2").points
+    assert {point.name: (point.recipe.d2e.alpha, point.recipe.d2e.distill) for point in found} == {
+        "alpha=0.1,distill=true": (0.1, True),
+        "alpha=0.1,distill=false": (0.1, False),
+        "alpha=0.5,distill=true": (0.5, True),
+        "alpha=0.5,distill=false": (0.5, False),
+    }
+    assert {point.recipe.train.seed for point in found} == {2}
+    assert found[0].recipe.train.output_dir == str(tmp_path / "out" / "alpha=0.1,distill=true")
+    assert found[0].overrides == ["train.seed=2", "d2e.alpha=0.1", "d2e.distill=true"]
+
+
+def test_names_are_folder_names_and_differ(tmp_path: Path) -> None:
+    found = planned(tmp_path, "model.name=a/b,../c", "train.seed=0,1").points
+    assert len({point.name for point in found}) == 4
+    assert all("/" not in point.name for point in found)
+    both = planned(tmp_path, "eval.alpha=0,1", "d2e.alpha=0.1,0.2").points
+    assert both[0].name == "eval.alpha=0,d2e.alpha=0.1"
+
+
+def trainings(points: list[Point]) -> int:
+    return len({point.trained_in for point in points})
+
+
+def test_values_without_effect_make_no_second_training(tmp_path: Path) -> None:
+    found = planned(tmp_path, "d2e.alpha=0,0.5,1.0", "d2e.debias=true,false").points
+    first = "alpha=0,debias=true"  # without debiasing α is 0
+    assert [point.scored_in for point in found] == [
+        first, first, "alpha=0.5,debias=true", first, "alpha=1.0,debias=true", first
+    ]  # fmt: skip
+    assert trainings(planned(tmp_path, "d2e.kl_weight=0.5,1", "d2e.distill=true,false").points) == 3
+    own = ("d2e.objective=sft,d2e", "d2e.kl_weight=0", "d2e.alpha=0", "d2e.prefer_beta=1,2")
+    assert trainings(planned(tmp_path, *own).points) == 1
+    plain = ("d2e.debias=false", "d2e.distill=false")
+    assert trainings(planned(tmp_path, "d2e.view_gradients=all,original", *plain).points) == 1
+    assert trainings(planned(tmp_path, "d2e.view_gradients=all,original").points) == 2
+
+
+def test_other_ratios_of_decoding_score_one_model_several_times(tmp_path: Path) -> None:
+    found = planned(tmp_path, "eval.alpha=0,0.5,null,1", "d2e.alpha=0.5").points
+    assert {point.trained_in for point in found} == {found[0].name}
+    assert [point.scored_in for point in found] == [found[0].name, found[1].name, found[1].name, found[3].name]
+
+
+def test_named_runs_are_scored_by_the_sweep_s_evaluations_and_their_own(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "train.seed=1", "train.max_steps=2", text=NAMED)
+    assert {p.name: (p.trained_in, p.decoding.alpha, p.decoding.plausibility) for p in sweep.points} == {
+        "d2e": ("d2e", 0.5, 0.0), "d2e-plain": ("d2e", 0.0, 0.0),
+        "sft": ("sft", 0.7, 0.0), "sft-plain": ("sft", 0.0, 0.0), "sft-cut": ("sft", 0.0, 0.1),
+        "base": ("base", 0.5, 0.0), "base-plain": ("base", 0.0, 0.0),
+        "base-ada": ("base", 0.0, 0.0), "base-d2e": ("base", 0.2, 0.0),
+    }  # fmt: skip
+    assert sweep.points[-2].decoding.decoder == "adacad:floor=0"
+    assert sweep.points[0].overrides == ["train.seed=3", "train.max_steps=2"]
+    assert [point.recipe.train.seed for point in sweep.points[:3]] == [3, 3, 1]
+
+
+def test_a_combination_has_a_value_of_each_axis_and_its_own_data(tmp_path: Path) -> None:
+    points = {point.name: point for point in planned(tmp_path, text=PROBED).points}
+    assert len(points) == 2 * 2 * 2 * 2
+    one = points["4,0.95,swapped,d2e"]
+    assert one.build == ("--datasets", "habit", "habit.strength=0.95", "--seed", "4", "--swap", "0.5")
+    assert (one.recipe.train.seed, one.recipe.train.max_steps, one.recipe.d2e.debias) == (4, 7, True)
+    data = data_folder(tmp_path / "out", one.build)
+    assert one.recipe.data.train == str(data / "train.parquet")
+    assert one.recipe.data.probe == str(data / "test.parquet")
+    assert len({point.build for point in points.values()}) == 8
+
+
+def test_words_choose_values_of_axes(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "way=d2e,sft", "seed=4", "data=as-is", "d2e.alpha=0.3", text=PROBED)
+    assert sweep.chosen == {"4,0.5,as-is,sft", "4,0.5,as-is,d2e", "4,0.95,as-is,sft", "4,0.95,as-is,d2e"}
+    assert {point.recipe.d2e.alpha for point in sweep.points} == {0.3}
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        ("", ["d2e.aplha=0.1,0.2"], "unknown key 'd2e.aplha'[^\n]*Did you mean 'alpha'"),
+        ("", ["d2e.alpha=0.1,high"], "d2e.alpha: got 'high'"),
+        ("", ["d2e.alpha=0.1,,1"], "separated by single commas"),
+        ("", ["d2e.alpha="], "separated by single commas"),
+        ("", ["d2e.alpha=0.1,"], "separated by single commas"),
+        ("", ["d2e.alpha=1", "d2e.alpha=2"], "given twice"),
+        ("", ["train.output_dir=a,b"], "has its own folder"),
+        ("", ["model.lora.target_modules=[a,b"], "separated by single commas"),
+        ("", ["model.name='a,b"], "separated by single commas"),
+        ("", ["model.name=a/b,a:b"], "'name=a-b': is that of two points"),
+        ("", ["eval.max_samples=10,20"], "changes how a model is scored"),
+        ("", ["train.per_device_train_batch_size=8,9"], "multiple of train.per_device_train_batch_size=9"),
+        ("", [], "without an axis"),
+        (NAMED, ["sfd"], "'sfd': neither a run of the sweep nor an override. Did you mean 'sft'"),
+        (PROBED, ["wey=sft"], "axis 'wey': unknown; expected one of seed, strength, data, way. Did you mean 'way'"),
+        (PROBED, ["way=sfd"], "way=sfd: expected one of sft, d2e. Did you mean 'sft'"),
+        ("runs: {a: {}, a-b: {}}\nevaluations: {'': {}, -b: {}}", [], "'a-b': is that of two points"),
+        ("runs: {a/b: {}}", [], "the name 'a/b': cannot be a folder"),
+        ("runs: {sft: {}}\ncomparisons: {main: [sfd]}", [], "main: no point 'sfd'. Did you mean 'sft'"),
+    ],
+)
+def test_a_call_that_fits_nothing_is_refused(tmp_path: Path, text: str, words: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        planned(tmp_path, *words, text=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("runs: {a: {overides: {}}}", "overides: expected section.key"),
+        ("runs: {a: {train.output_dir: x}}", "every training of a sweep has its own folder"),
+        ("runs: {a: {evaluations: {'': {alpha: -1}}}}", "greater than or equal to 0"),
+        ("runs: {a: {evaluations: {'': {decoder: cda}}}}", "Did you mean 'cad'?"),
+        ("runs: {a: {evaluations: {'': {decoder: cad, alpha: 1}}}}", "alpha 1 with the decoder cad"),
+        ("axes: {number: [3, 4]}\nprobe: {reference: {number: 3}}", "needs one named seed"),
+        ("axes: {seed: [3, 4], way: [sft]}\nprobe: {reference: {way: sfd}}", "way=sfd: expected one of sft"),
+        ("axes: {seed: [3, 4]}\nprobe: {reference: {}}", "reference: got {}"),
+        ("axes: {seed: [3, 4]}\nrows: x.json", "rows"),
+    ],
+)
+def test_a_file_that_is_not_valid_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UserError, match="not a valid sweep") as error:
+        read_spec(write_sweep(tmp_path, text))
+    assert said in str(error.value)
+
 
 PLAN = str(Path(__file__).parents[3] / "launch/paper.yaml")
 QWEN = "qwen1.5-7b"
@@ -87,3 +240,72 @@ def test_a_name_with_a_star_stands_for_points_of_one_evaluation(tmp_path: Path) 
     assert tables("'a,*-x', '*'") == ["a,seed=0-x", "a,seed=1-x", "a,seed=0", "a,seed=1", "b,seed=0"]
     with pytest.raises(UserError, match=r"t: no point 'c,\*'"):
         tables("'c,*'")
+
+
+RUNS = "runs: {a: {train.learning_rate: 1e-5}}"
+
+
+def test_points_may_be_added_and_what_was_begun_may_not_change(tmp_path: Path) -> None:
+    save_record(planned(tmp_path, text=RUNS))
+    refuse_other_sweep(planned(tmp_path, text=RUNS))
+    refuse_other_sweep(planned(tmp_path, text="runs: {b: {}}"))
+    refuse_other_sweep(planned(tmp_path, text="runs: {a: {train.learning_rate: 1e-5, train.save_steps: 5}}"))
+    with pytest.raises(UserError, match=r"another sweep\n  a: train\.learning_rate: 1e-05 → 2e-05"):
+        refuse_other_sweep(planned(tmp_path, text=RUNS.replace("1e-5", "2e-5")))
+
+
+def test_what_is_scored_may_change_until_something_is(tmp_path: Path) -> None:
+    first = planned(tmp_path, text=RUNS)
+    save_record(first)
+    others = {
+        f"benchmark: '--bench {tmp_path}/mini' → '--bench other'": planned(tmp_path, text=RUNS, bench="other"),
+        "--eval-args: '' → '--setting cot'": planned(tmp_path, text=RUNS, eval_args="--setting cot"),
+        "evaluation.alpha: None → 0.7": planned(tmp_path, text=f"{RUNS}\nevaluations: {{'': {{alpha: 0.7}}}}"),
+    }
+    for other in others.values():
+        refuse_other_sweep(other)
+    (first.out / "a/eval/mini").mkdir(parents=True)
+    (first.out / "a/eval/mini/scores.json").touch()
+    for said, other in others.items():
+        with pytest.raises(UserError) as error:
+            refuse_other_sweep(other)
+        assert said in str(error.value)
+    (tmp_path / "train.jsonl").write_text("{} \n")
+    with pytest.raises(UserError, match=r"SHA-256 of .*train\.jsonl"):
+        refuse_other_sweep(first)
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").touch()
+    with pytest.raises(UserError, match="is not empty and no sweep"):
+        refuse_other_sweep(planned(tmp_path, text=RUNS))
+
+
+def test_a_build_that_asks_a_paid_judge_says_so_with_key_and_cost() -> None:
+    build = ["data", "build", "--suite", "piper-10k", "--judge", "openai", "--judge-model", "gpt-4o"]
+    said = str(paid_judge(plan(), build))
+    for part in ("gpt-4o", "OPENAI_API_KEY", "USD"):
+        assert part in said
+    for other in (["--judge", "local"], ["--judge-url", "http://localhost"]):
+        assert paid_judge(plan(), [*build, *other]) is None
+    assert paid_judge(plan(), ["data", "build", "--suite", "piper"]) is None
+    assert "OPENAI_API_KEY" in output_of("sweep", PLAN, "--dry-run", f"model={QWEN}", "sft")
+
+
+def test_the_cost_of_a_training_is_six_operations_a_weight_and_token() -> None:
+    found = plan()
+    by_name = {point.name: point for point in found.points}
+    sft, d2e = (cost_of(found, by_name[f"{name},llama-2-7b"], ["train"]) for name in ("sft", "d2e"))
+    assert sft is not None
+    assert d2e is not None
+    assert sft.tokens == 3 * 10_000 * 236
+    by_hand = 6 * 6.48e9 * sft.tokens / (8 * 312e12 * 0.031)  # LLaMA-2-7B without embeddings
+    assert sft.seconds == pytest.approx(by_hand, rel=0.02)
+    assert sft.seconds / 60 == pytest.approx(61, rel=0.05), "Table 8"
+    assert d2e.seconds / 60 == pytest.approx(86, rel=0.06), "Table 8"
+    assert sft.kept == pytest.approx(4 * 6.74e9, rel=0.01)
+    assert sft.passing == pytest.approx(24 * 6.74e9, rel=0.01), "two checkpoints with Adam's moments"
+    both = sum_of([sft, d2e])
+    assert (both.tokens, both.kept, both.passing) == (sft.tokens + d2e.tokens, 2 * sft.kept, sft.passing)
+    assert cost_of(found, by_name[f"base,{QWEN}"], ["data", "build"]) is None

@@ -284,16 +284,6 @@ def test_each_combination_is_scored_on_the_test_rows_of_its_own_data(world: Path
     assert "0,sft: already done" in output_of("sweep", file, "objective=sft"), "a call that scores nothing may follow"
 
 
-def test_a_probe_whose_training_fails_keeps_the_others(world: Path, tmp_path: Path) -> None:
-    file = probe(world, tmp_path)
-    file.write_text(file.read_text().replace("d2e.objective: d2e", "model.lora.target_modules: [nothing]"))
-    called = call("sweep", file, "seed=0")
-    assert called.status == 1
-    assert "0,d2e: FAILED" in called.out
-    assert "1 of 2 points failed" in called.err
-    assert {row["objective"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]} == {"sft"}
-
-
 def test_points_that_wait_for_a_failed_training_are_counted_and_shown_as_failed(world: Path, tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     text = {
