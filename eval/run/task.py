@@ -14,7 +14,6 @@ from d2e_sft.data.prompts import PromptSet, Setting
 from d2e_sft.data.sample import EventSample
 from d2e_sft.data.views import ViewEncoder
 from d2e_sft.decoding.pairs import OptionScore, PromptPair, TokenPair
-from d2e_sft.model.loading import check_answer_fits
 from d2e_sft.util.errors import UserError
 from eval.score.predictions import Prediction, SampleKey, prediction_line
 from eval.score.scoring import Normalise, score_likelihoods, score_output
@@ -197,6 +196,8 @@ def encode(
     `limit` is the model's positions; those of a decoder-only model also hold the answer, or the longest option. Raises
     UserError if the tokenizer has no chat template, an option has no token, or prompts exceed the model.
     """
+    from d2e_sft.model.loading import check_answer_fits  # needs more packages than scoring does
+
     chat = ChatEncoder(tokenizer, encoder_decoder=encoder_decoder, as_text=task.as_text)
     originals = chat.ids(task.messages())
     imagined: Sequence[list[int] | None] = [None] * len(originals)
