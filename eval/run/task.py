@@ -39,8 +39,8 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Conversation:
-    """One prompt with and without its context, as messages.
+class TaskItem:
+    """What a task asks: one prompt with and without its context, as messages.
 
     Attributes:
         dataset, id: The prompt's key, unique in its task; results are kept under it.
@@ -64,7 +64,7 @@ class Conversation:
         """How messages name the prompt."""
         return f"sample {self.id!r} of {self.dataset!r}"
 
-    def shaped(self, form: Form, style: Continuation) -> Conversation:
+    def shaped(self, form: Form, style: Continuation) -> TaskItem:
         """Return the conversation in another form, with and without its context."""
         views = [style.shaped(messages, form) for messages in (self.messages, self.imagined)]
         return replace(self, messages=views[0], imagined=views[1])
@@ -82,7 +82,7 @@ class Task:
         about: Which prompts they are, for the fingerprint.
     """
 
-    conversations: Sequence[Conversation]
+    conversations: Sequence[TaskItem]
     decoding: DecodingConfig
     name: str = ""
     likelihood: bool = False
@@ -167,7 +167,7 @@ def sample_task(
     """The prompts of samples; those of one format, dataset and relation are a group. `options` are other fields."""
     needs_imagined = options.get("without_context") or decoding.needs_imagined
     conversations = [
-        Conversation(
+        TaskItem(
             sample.dataset,
             sample.id,
             wording.messages(sample, "original"),

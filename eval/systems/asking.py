@@ -18,7 +18,7 @@ from d2e_sft.util.files import load_yaml
 from eval.run.journal import PassFiles
 from eval.run.options import EvalConfig
 from eval.run.passes import EvaluatedModel, run_pass
-from eval.run.task import Answer, Conversation, Task
+from eval.run.task import Answer, Task, TaskItem
 from eval.score.extract import Extraction, extract_answer
 from eval.score.predictions import ScoredOption
 from eval.score.scoring import Normalise, likeliest
@@ -86,7 +86,7 @@ class Asker:
     def ask(
         self,
         name: str,
-        conversations: Sequence[Conversation],
+        conversations: Sequence[TaskItem],
         *,
         max_new_tokens: int | None = None,
         style: Continuation = CUED,
@@ -110,7 +110,7 @@ class Asker:
             decoding = replace(decoding, stop_strings=style.stops)
         return self._run(SystemTask(name=name, conversations=conversations, decoding=decoding), style)
 
-    def choose(self, name: str, conversations: Sequence[Conversation], style: Continuation = CUED) -> list[str]:
+    def choose(self, name: str, conversations: Sequence[TaskItem], style: Continuation = CUED) -> list[str]:
         """Return the likeliest option of each conversation, in order, by `--normalise`; errors as in `ask`."""
         normalise, decoding = self.config.options.normalise, self.config.decoding
         task = SystemTask(
@@ -197,7 +197,7 @@ def ask_as_trained(
     chats = []
     for one in samples:
         original, imagined = prompts.messages(one, "original"), prompts.messages(one, "imagined")
-        chats.append(Conversation(one.dataset, one.id, original, imagined, group=group(one)))
+        chats.append(TaskItem(one.dataset, one.id, original, imagined, group=group(one)))
     replies = asker.ask("answers", chats, style=Continuation(cue=None, stops=prompts.stops), **options)
     return [
         extract_answer(reply, fmt=fmt, options=one.options, marker=prompts.marker(fmt), given=prompts.given(fmt))
@@ -210,7 +210,7 @@ def ask_by_turns(
     asker: Asker,
     pass_name: str,
     counts: Mapping[Key, int],
-    conversation: Callable[[Key, Sequence[str]], Conversation],
+    conversation: Callable[[Key, Sequence[str]], TaskItem],
     *,
     read: Callable[[str], str] = str.strip,
     **options: Any,

@@ -10,7 +10,7 @@ from pydantic import Field, create_model
 
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table, percent
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.score.measures import digest, shares
 from eval.score.statistics import bootstrap_average
 from eval.systems.asking import Asker
@@ -78,7 +78,7 @@ class LabelBenchmark(Benchmark[Sequence[Q], LabelAnswers]):
     id_name: ClassVar[str] = "id"
     max_new_tokens: ClassVar[int] = 12
 
-    def conversation(self, question: Q, options: Any) -> Conversation:
+    def conversation(self, question: Q, options: Any) -> TaskItem:
         """Return the prompt in both views, and with options if the benchmark's options allow choosing."""
         raise NotImplementedError
 

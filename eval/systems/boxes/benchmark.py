@@ -13,7 +13,7 @@ from d2e_sft.data.chat_template import BEGUN, CUED, Form
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.encrypted_zip import PASSWORD
 from d2e_sft.util.errors import UserError
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.asking import Asker, ask_as_trained, assistant, system, user, wording
 from eval.systems.benchmark import Benchmark, BenchmarkCall, BenchmarkOptions, BenchmarkResult
 from eval.systems.boxes.answers import in_words_of_t5, read_all, read_one
@@ -150,7 +150,7 @@ def ask_about(questions: Sequence[BoxQuestion], options: BoxesOptions, form: For
 
 def prompt_about(
     question: BoxQuestion, demonstrations: Demonstrations, form: Form = "chat", *, whole: bool = False
-) -> Conversation:
+) -> TaskItem:
     """Ask about a question's box or, with `whole`, about all boxes of its state.
 
     Demonstrations are earlier turns. The form `completion` has a wording of its own: one text that ends in an
@@ -179,7 +179,7 @@ def prompt_about(
             turns += [_asked(description, box), assistant(statement)]
         box = "each box" if whole else question.box
         views = [[*turns, _asked(description, box)] for description in (question.description, "")]
-    return Conversation("boxes", f"line {question.line}", views[0], views[1])
+    return TaskItem("boxes", f"line {question.line}", views[0], views[1])
 
 
 def _asked(description: str, what: str) -> dict[str, str]:
@@ -202,7 +202,7 @@ def as_sample(question: BoxQuestion) -> EventSample:
     )
 
 
-def as_masked(question: BoxQuestion) -> Conversation:
+def as_masked(question: BoxQuestion) -> TaskItem:
     """Return the file's own sentence, whose mask the model fills in: how the paper fine-tunes and scores T5."""
     if question.form != "t5":
         raise UserError(
@@ -211,7 +211,7 @@ def as_masked(question: BoxQuestion) -> Conversation:
             "make such files: d2e data boxes OUT.zip --format t5",
         )
     original, imagined = ([user(text)] for text in (question.sentence_masked, f"{question.box} {MASK} ."))
-    return Conversation("boxes", f"line {question.line}", original, imagined)
+    return TaskItem("boxes", f"line {question.line}", original, imagined)
 
 
 def completed(question: BoxQuestion, reply: str) -> str:

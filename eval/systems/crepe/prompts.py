@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from d2e_sft.data.chat_template import CUED, Continuation, Messages
 from d2e_sft.data.conversation import prompt_turns
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.asking import Asker, ask_by_turns, assistant, exchanges, system, user, wording
 from eval.systems.crepe import parse
 from eval.systems.crepe.gold import EQUALLY, LABELS, LESS, MORE, CrepeProcedure, EntityChange, States
@@ -187,7 +187,7 @@ def converse(
     A dialogue takes one pass per turn. Its imagined view has silent replies, because they may tell of the steps.
     """
 
-    def chat(key: str, replies: Sequence[str], turn: Turn) -> Conversation:
+    def chat(key: str, replies: Sequence[str], turn: Turn) -> TaskItem:
         messages, imagined = list(opening), list(opening)
         for past, reply in zip(turns[key], replies, strict=False):
             messages += [user(past.shown), assistant(reply.strip())]
@@ -195,7 +195,7 @@ def converse(
         views = [*messages, user(turn.shown)], [*imagined, user(turn.hidden)]
         options = YES_NO if request.by_likelihood else ()
         id_ = key if dialogue else key + turn.id
-        return Conversation(request.dataset, id_, *views, group=request.prompt, options=options)
+        return TaskItem(request.dataset, id_, *views, group=request.prompt, options=options)
 
     options: dict[str, Any] = {"max_new_tokens": tokens, "style": request.style}
     if dialogue:

@@ -16,7 +16,7 @@ from d2e_sft.data.chat_template import CUED, ChatEncoder, Form, Messages
 from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.crepe import gold as crepe
@@ -177,7 +177,7 @@ def ask_setting(
     """Ask about every event after every step, each with the answers to the steps before."""
     lengths = []
 
-    def next_step(about: tuple[str, str], replies: Sequence[str]) -> Conversation:
+    def next_step(about: tuple[str, str], replies: Sequence[str]) -> TaskItem:
         key, event = about
         told = None if states is None else states[key]
         chat = conversation(f"{key}/{event}", likelihood_prompt, procedures[key], event, replies, told, group=key)
@@ -268,7 +268,7 @@ class CrepeStates(OpenPITask[Any, Any]):
         row = prompt_turns(texts["prompt"], texts["system"], texts["question"])
         steps = {key: procedure.steps for key, procedure in crepe_procedures(call).items()}
         chats = [
-            Conversation(
+            TaskItem(
                 "openpi2",
                 f"{key}/{count}",
                 row.messages(" ".join(listed[:count])),

@@ -25,7 +25,7 @@ from pydantic import AliasChoices, Field, field_validator
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.html.figures import COLOURS, HATCHES, STYLE, legend_name
 from d2e_sft.util.table import Table
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.score.measures import digest, shares
 from eval.systems.asking import Asker, ask_by_turns, system, turns, wording
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
@@ -139,7 +139,7 @@ def ask_salience(
     """
     texts = wording("openpi2/prompts/salience")
 
-    def next_entity(name: str, replies: Sequence[str]) -> Conversation:
+    def next_entity(name: str, replies: Sequence[str]) -> TaskItem:
         procedure, step, entities = asked[name]
         listed = "\n".join(f"- {line}" for line in procedure.steps)
         request = texts[level].format(goal=procedure.goal, step=step, steps=listed)
@@ -149,7 +149,7 @@ def ask_salience(
             [system(texts["system"]), *turns(opening, texts["accept"], *before, entities[len(replies)])]
             for opening, before in ((request, said), (texts["hidden"], ()))
         )
-        return Conversation("openpi2", name, original, imagined)
+        return TaskItem("openpi2", name, original, imagined)
 
     counts = {name: len(entities) for name, (_, _, entities) in asked.items()}
     options = {"max_new_tokens": _TOKENS, **sampling}

@@ -16,7 +16,7 @@ from pydantic import Field
 from d2e_sft.data.chat_template import Messages
 from d2e_sft.util.errors import UserError
 from d2e_sft.util.table import Table
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.score.measures import Measure, measure
 from eval.systems.benchmark import Answers, Benchmark, BenchmarkCall, BenchmarkOptions, Gold
 from eval.systems.openpi2.gold import official_text
@@ -100,9 +100,9 @@ def sampling(call: BenchmarkCall) -> dict[str, Any]:
     return {"temperature": call.options.temperature, "seed": call.seed}
 
 
-def conversation(name: str, prompt: Callable[..., Messages], *about: Any, group: str = "") -> Conversation:
+def conversation(name: str, prompt: Callable[..., Messages], *about: Any, group: str = "") -> TaskItem:
     """Return a prompt in both views: as it is, and `hidden`."""
-    return Conversation("openpi2", name, prompt(*about), prompt(*about, hidden=True), group=group)
+    return TaskItem("openpi2", name, prompt(*about), prompt(*about, hidden=True), group=group)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from d2e_sft.data.chat_template import Messages
 from d2e_sft.data.sample import EventSample
 from d2e_sft.util.table import Table, percent
 from eval.compare.published import read_published
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.asking import Asker, ask_as_trained, assistant, system, user, wording
 from eval.systems.benchmark import BenchmarkCall
 from eval.systems.labels import (
@@ -98,14 +98,14 @@ class Wiqa(LabelBenchmark[WiqaQuestion]):
     def about(self, options: Any) -> str:
         return super().about(options) + ", without the paragraph" * (options.paragraph == "no")
 
-    def conversation(self, question: WiqaQuestion, options: Any) -> Conversation:
+    def conversation(self, question: WiqaQuestion, options: Any) -> TaskItem:
         """Ask a question after some solved ones; without its paragraph, the conversation is its imagined view."""
         opening: Messages = [system(_WORDING["system"])]
         for shown in _WORDING["demonstrations"][: options.shots]:
             opening += [_asked(shown["steps"], shown["stem"]), assistant(shown["answer"])]
         imagined = [*opening, _asked((), question.stem)]
         messages = [*opening, _asked(question.steps, question.stem)] if options.paragraph == "yes" else imagined
-        return Conversation(self.name, question.id, messages, imagined, group=question.paragraph)
+        return TaskItem(self.name, question.id, messages, imagined, group=question.paragraph)
 
     def ask(self, gold: Questions, call: BenchmarkCall, asker: Asker) -> LabelAnswers:
         options: WiqaOptions = call.options

@@ -13,7 +13,7 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.decoding.pairs import OptionScore
 from d2e_sft.util.errors import UserError
-from eval.run.task import Conversation, Task, encode, sample_task
+from eval.run.task import Task, TaskItem, encode, sample_task
 from tests.command import output_of, refusal_of
 from tests.factories import QUICK, bench_row, save_bench, scores_of
 from tests.tiny import tiny_tokenizer
@@ -27,7 +27,7 @@ def turn(text: str) -> list[dict[str, str]]:
 
 
 def conversations(*texts: str, alpha: float = 0.5, **options: Any) -> Task:
-    asked = [Conversation("d", f"c{i}", turn(text), turn("Wet?"), group=text[:2]) for i, text in enumerate(texts)]
+    asked = [TaskItem("d", f"c{i}", turn(text), turn("Wet?"), group=text[:2]) for i, text in enumerate(texts)]
     return Task(conversations=asked, decoding=DecodingConfig(alpha=alpha, max_new_tokens=5), **options)
 
 

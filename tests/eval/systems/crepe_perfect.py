@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.crepe.gold import LABELS
 from tests.eval.systems import crepe_procedures as procedures
 from tests.eval.systems.crepe_procedures import last
@@ -18,13 +18,13 @@ LIKELY = {("3", 0): "0110", ("3", 1): "0001", ("5", 0): "100"}
 OPTIONS = ("more likely", "less likely", "equally likely")
 
 
-def place(chat: Conversation) -> tuple[str, int, int]:
+def place(chat: TaskItem) -> tuple[str, int, int]:
     """Procedure, event and step that are asked about: the id names the step, or each turn is about the next one."""
     name, event, *step = re.findall(r"\d", chat.id)
     return name, int(event), int(step[0]) if step else turn(chat) + 1
 
 
-def turn(chat: Conversation) -> int:
+def turn(chat: TaskItem) -> int:
     """How many replies the model gave before; demonstrations aside."""
     return sum(message["role"] == "assistant" for message in chat.messages)
 
@@ -37,7 +37,7 @@ def likely(name: str, event: int, step: int) -> bool:
     return LIKELY[name, event][step] == "1"
 
 
-def at_its_place(text: Callable[[str, int, int], str]) -> Callable[[Conversation], str]:
+def at_its_place(text: Callable[[str, int, int], str]) -> Callable[[TaskItem], str]:
     """A rule that knows the procedure, event and step that are asked about."""
     return lambda chat: text(*place(chat))
 
@@ -49,20 +49,20 @@ say_yes_or_no_from_the_start = at_its_place(lambda name, event, step: "Yes" if l
 say_option = at_its_place(lambda *asked: f"Options[{OPTIONS.index(label(*asked))}]")
 
 
-def say_all_levels(chat: Conversation) -> str:
+def say_all_levels(chat: TaskItem) -> str:
     name, event, _ = place(chat)
     steps = range(1, len(LIKELY[name, event]))
     return "\n".join(f"Step {n}: {'(B) likely' if likely(name, event, n) else '(D) unlikely'}" for n in steps)
 
 
-def say_true_or_false(chat: Conversation) -> str:
+def say_true_or_false(chat: TaskItem) -> str:
     """Both questions answered by steps: true where the label is the way that is asked about."""
     way = chat.id.rpartition("/")[2]
     answer = label(*place(chat)) == f"{way} likely"
     return f"#1 Is it so?\nno\nTherefore, the answer to the original question is {answer}."
 
 
-def write_code(chat: Conversation) -> str:
+def write_code(chat: TaskItem) -> str:
     owner = "" if "def make_tea" in last(chat) or "def light_lamp" in last(chat) else "self."
     lines = []
     for step, labels in enumerate(procedures.LABELS[chat.id], start=1):
@@ -71,12 +71,12 @@ def write_code(chat: Conversation) -> str:
     return "\n".join(lines)
 
 
-def write_events(chat: Conversation) -> str:
+def write_events(chat: TaskItem) -> str:
     labels = procedures.LABELS[chat.id][turn(chat)]
     return "\n".join(f'self.event{n}.change = "{LABELS[number]}"' for n, number in enumerate(labels))
 
 
-def write_two_steps(chat: Conversation) -> str:
+def write_two_steps(chat: TaskItem) -> str:
     return write_code(chat) if chat.id in procedures.LABELS else 'event.precondition = ("the tea", "hot")'
 
 
@@ -96,7 +96,7 @@ RULES = {
 FROM_FIRST = ("text", "text_at_once", "yes_no", "self_ask", "chat")
 
 
-def rule_of(prompt: str, entities: str, structure: str = "official") -> Callable[[Conversation], str]:
+def rule_of(prompt: str, entities: str, structure: str = "official") -> Callable[[TaskItem], str]:
     if structure == "independent" and prompt == "chat":
         return say_yes_or_no_from_the_start
     if prompt.startswith("code") and entities in ("gold", "predicted"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult
 from eval.systems.crepe.benchmark import CREPE, CrepeOptions
 from tests.eval.systems.files import save
@@ -63,7 +63,7 @@ def with_predictions(gold: Mapping[str, Any], changes: Mapping[tuple[str, int], 
 
 
 def run(
-    folder: Path, rule: Callable[[Conversation], str], *, by_likelihood: bool = False, seed: int = 0, **options: Any
+    folder: Path, rule: Callable[[TaskItem], str], *, by_likelihood: bool = False, seed: int = 0, **options: Any
 ) -> tuple[BenchmarkResult, ScriptedAsker]:
     """CREPE on the procedures above, answered by a rule."""
     save(folder / "data_dev_v2.json", GOLD)
@@ -72,6 +72,6 @@ def run(
     return CREPE.run(call, asker), asker  # type: ignore[arg-type]
 
 
-def last(chat: Conversation) -> str:
+def last(chat: TaskItem) -> str:
     """What the model answers to."""
     return chat.messages[-1]["content"]

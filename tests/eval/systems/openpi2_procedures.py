@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from d2e_sft.data.chat_template import Form
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.benchmark import BenchmarkCall, BenchmarkResult, parse_options
 from eval.systems.openpi2.benchmark import OPENPI2
 from eval.systems.openpi2.gold import EXPANDED, RANKED
@@ -108,7 +108,7 @@ def save_official(folder: Path) -> Path:
     return folder
 
 
-Reply = Callable[[str, Conversation], str]
+Reply = Callable[[str, TaskItem], str]
 
 
 def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.asking import user
 from eval.systems.labels import LabelBenchmark, LabelOptions, LabelQuestion
 
@@ -28,9 +28,9 @@ class Riddles(LabelBenchmark[Riddle]):
     options = Options
     question = Riddle
 
-    def conversation(self, question: Riddle, options: Any) -> Conversation:
+    def conversation(self, question: Riddle, options: Any) -> TaskItem:
         chat = [user(question.text)]
-        return Conversation(self.name, question.id, chat, chat, options=("egg", "fire"))
+        return TaskItem(self.name, question.id, chat, chat, options=("egg", "fire"))
 
     def read_answer(self, reply: str, question: Riddle) -> str | None:
         return next((label for label in ("egg", "fire") if label in reply), None)

@@ -17,7 +17,7 @@ from d2e_sft.util.errors import UserError
 from eval.run.options import EvalOptions, resolve_options
 from eval.run.passes import EvaluatedModel
 from eval.run.processes import join_processes
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.score.predictions import read_predictions
 from eval.systems.asking import Asker
 from eval.systems.reading import read_json_lines
@@ -41,10 +41,10 @@ def asker(world: Path, tmp_path: Path) -> Callable[..., Asker]:
     return make
 
 
-def conversations(count: int = len(ROWS)) -> list[Conversation]:
+def conversations(count: int = len(ROWS)) -> list[TaskItem]:
     wording = load_prompt_set("default")
     return [
-        Conversation(
+        TaskItem(
             dataset=row.dataset,
             id=row.id,
             messages=wording.messages(row, "original"),

@@ -11,7 +11,7 @@ import pytest
 
 from d2e_sft.data.conversation import prompt_turns
 from data_builders.sources import SOURCES
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.crepe.benchmark import FAMILIES
 from eval.systems.crepe.code import most_frequent, snake, title
 from eval.systems.crepe.gold import EQUALLY, LESS, MORE
@@ -156,7 +156,7 @@ def test_levels_are_compared_step_by_step(tmp_path: Path) -> None:
 
 
 def test_a_reply_may_repeat_the_code_before_its_step(tmp_path: Path) -> None:
-    def repeat(chat: Conversation) -> str:
+    def repeat(chat: TaskItem) -> str:
         before = "\n".join(message["content"] for message in chat.messages[1:])
         return f"```python\n{before}\n{write_events(chat)}\n```"
 

@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from d2e_sft.data.conversation import prompt_turns
 from d2e_sft.util.errors import UserError
 from data_builders.sources import SOURCES
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.systems.benchmark import parse_options
 from eval.systems.crepe.gold import read_procedures as read_crepe
 from eval.systems.crepe.gold import read_states
@@ -70,7 +70,7 @@ STATES = {
 }
 
 
-def tracked(name: str, chat: Conversation) -> str:
+def tracked(name: str, chat: TaskItem) -> str:
     replies = {"schemata": SCHEMATA, "states": STATES, "complete": SENTENCES}
     return replies[name.partition("-")[0]][chat.id]
 
@@ -245,7 +245,7 @@ def test_clusters_are_asked_several_times_with_seeds_of_their_own(tmp_path: Path
 
     concise: list[str] = []
 
-    def group(name: str, chat: Conversation) -> str:
+    def group(name: str, chat: TaskItem) -> str:
         if "heat of pan" in chat.messages[-1]["content"]:
             concise.append(chat.messages[-1]["content"])
             assert "- ['fullness of hose', 'content of hose', 'volume of hose']" in chat.messages[3]["content"]
@@ -281,7 +281,7 @@ def test_concise_predictions_are_read_without_what_the_form_adds(tmp_path: Path)
 
 
 def test_expansion_joins_new_names_into_a_file_to_score_against(tmp_path: Path) -> None:
-    def name_more(name: str, chat: Conversation) -> str:
+    def name_more(name: str, chat: TaskItem) -> str:
         if chat.id == "1/kettle":
             return "['The Kettle', 'pot']" if name.endswith("run1") else "['pot', 'urn']"
         return "None"
@@ -374,7 +374,7 @@ def test_salience_is_asked_one_entity_after_the_other(tmp_path: Path) -> None:
     save(tmp_path / salience.HUMAN, judged(values))
     save(tmp_path / salience.SECOND_HUMAN, judged(values))
 
-    def rate(name: str, chat: Conversation) -> str:
+    def rate(name: str, chat: TaskItem) -> str:
         overall, steps = values[chat.messages[-1]["content"]]
         return f"{overall if name.startswith('salience-global') else steps[int(chat.id[-1]) - 1]}: it boils over."
 
@@ -464,7 +464,7 @@ CREPE = {
 def test_crepe_with_no_all_and_salient_states(tmp_path: Path) -> None:
     file = save(tmp_path / "data_dev_v2.json", CREPE)
 
-    def answer(name: str, chat: Conversation) -> str:
+    def answer(name: str, chat: TaskItem) -> str:
         if name == "entity-states-step1":
             return "- heat of kettle was cold before and hot after\n- noise of room was low before and high after\nBye"
         if name == "entity-states-step2":
@@ -500,7 +500,7 @@ def test_crepe_with_no_all_and_salient_states(tmp_path: Path) -> None:
 def test_states_of_crepes_steps_are_asked_in_the_words_of_the_training_rows(tmp_path: Path) -> None:
     file, source = save(tmp_path / "data_dev_v2.json", CREPE), SOURCES["openpi"]
 
-    def answer(_: str, chat: Conversation) -> str:
+    def answer(_: str, chat: TaskItem) -> str:
         heated = "- heat of kettle was cold before and hot afterwards\nHm."
         return heated if chat.id == "7/1" else "There will be no change."
 
@@ -665,7 +665,7 @@ def test_planning_tasks_are_told_the_states_that_were_asked_for(
 ) -> None:
     monkeypatch.setattr(planning, "make_planner", lambda seconds: lambda domain, _: Verdict("solvable", domain, 1))
 
-    def answer(name: str, chat: Conversation) -> str:
+    def answer(name: str, chat: TaskItem) -> str:
         if name.startswith("entity-states"):
             return "- heat of kettle was cold before and hot after"
         if name.startswith("salience"):

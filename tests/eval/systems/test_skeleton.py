@@ -10,7 +10,7 @@ from pydantic import Field
 
 from d2e_sft.util.errors import UserError
 from eval.run.options import EvalOptions
-from eval.run.task import Conversation
+from eval.run.task import TaskItem
 from eval.score.measures import read_measures
 from eval.systems import SYSTEM_NAMES, load_benchmark
 from eval.systems.asking import ask_by_turns, assistant, turns
@@ -157,7 +157,7 @@ def test_a_pass_asks_all_dialogues_that_go_on_with_their_replies_so_far() -> Non
         asker,
         "turn-{:02}",
         {"long": 2, "short": 1, "none": 0},
-        lambda key, said: Conversation("d", key, turns("go", *said), []),
+        lambda key, said: TaskItem("d", key, turns("go", *said), []),
         seed=3,
     )
     assert replies == {"long": ["turn-01 long", "turn-02 long"], "short": ["turn-01 short"], "none": []}

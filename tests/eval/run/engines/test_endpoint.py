@@ -13,7 +13,7 @@ from d2e_sft.config.decoding import DecodingConfig
 from d2e_sft.data.prompts import load_prompt_set
 from d2e_sft.judge.options import EndpointOptions
 from eval.run.engines.endpoint import EndpointEngine
-from eval.run.task import Conversation, Task
+from eval.run.task import Task, TaskItem
 from tests.command import d2e, output_of, refusal_of
 from tests.factories import ScriptedServer, bench_rows, predictions, save_bench, scores_of, train_rows
 from tests.judge_server import KEY, JudgeServer, Misbehave, completion
@@ -127,7 +127,7 @@ def test_texts_are_sent_to_completions(judge_environment: None) -> None:
     turn = {"role": "user", "content": "Box 0 contains the cup. Statement: Box 0"}
     task = Task(
         name="boxes",
-        conversations=[Conversation("d", f"c{i}", [{**turn, "content": f"{turn['content']} {i}"}], []) for i in "ab"],
+        conversations=[TaskItem("d", f"c{i}", [{**turn, "content": f"{turn['content']} {i}"}], []) for i in "ab"],
         decoding=DecodingConfig(max_new_tokens=7, stop_strings=["\n\n"]),
         as_text=True,
     )
